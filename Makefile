@@ -1,0 +1,48 @@
+# make demo | make test | make venv | make unit | make lint | make bench | make soak
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.PHONY: demo test venv unit lint compat bench soak clean
+.DEFAULT_GOAL := test
+
+venv: $(STAMP)
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Flakelog needs Python 3.11 or later; %s is %s. Try: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0])) if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip setuptools wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,test]'
+	@touch $@
+
+demo: venv
+	$(BIN)/flakelog demo
+
+test: lint unit compat
+
+# Style, types, import contracts, and the house rules no linter knows.
+lint: venv
+	$(BIN)/python -m flake8
+	$(BIN)/python -m isort --check-only --quiet .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest tests/test_tidy.py
+
+# The cores: no Java, no sockets, under 20 seconds.
+unit: venv
+	$(BIN)/python -m pytest tests --ignore=tests/compat -m 'not soak' -n $(JOBS)
+
+# Stock clients, real ZooKeeper, real Spark, the real server in a process of its own.
+compat: venv
+	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $(JOBS) --dist loadgroup
+
+soak: venv
+	$(BIN)/python -m pytest tests -m soak --timeout 7200
+
+bench: venv
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo-out

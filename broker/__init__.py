@@ -1,0 +1,1 @@
+"""The log, and Kafka's wire protocol in front of it."""

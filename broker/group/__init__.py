@@ -1,0 +1,1 @@
+"""Consumer groups: one group's state machine, committed offsets, their coordinator."""

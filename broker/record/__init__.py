@@ -1,0 +1,1 @@
+"""Record batches (magic 2): the header, the records inside, compression."""

@@ -1,0 +1,1 @@
+"""One port for everything that coordinates: ephemeral and versioned nodes, children, watches."""

@@ -1,0 +1,1 @@
+"""One partition's progress: pending, failed, emitted, committed."""

@@ -1,0 +1,1 @@
+"""Exact replay of ranges of the log through PySpark."""

@@ -1,0 +1,1 @@
+"""Spouts, bolts and topologies: Storm's contract."""

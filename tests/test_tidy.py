@@ -1,0 +1,136 @@
+"""The house rules no linter knows. Each test is one rule; the message says what would be right."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("flakelog", "coordination", "idgen", "broker", "partition_manager", "spout", "spark_bridge")
+FUNCTION_LINES_MAX = 70
+
+# Modules that touch the world. Everything else is a core: bytes, numbers and time come as arguments.
+SHELLS = {
+    "coordination/directory.py",
+    "coordination/zookeeper.py",
+    "idgen/clock.py",
+    "idgen/server.py",
+    "idgen/client.py",
+    "broker/server.py",
+    "broker/transport.py",
+    "broker/reactor.py",
+    "broker/log/os_storage.py",
+    "broker/client/blocking.py",
+    "broker/client/twisted.py",
+    "broker/client/producer.py",
+    "broker/client/consumer.py",
+    "partition_manager/fetcher.py",
+    "spout/multilang.py",
+    "spout/runner.py",
+    "spark_bridge/range_reader.py",
+    "spark_bridge/datasource.py",
+    "spark_bridge/replay.py",
+}
+WORLD = {
+    "twisted", "kazoo", "pyspark", "klein", "confluent_kafka", "os", "socket", "select", "time", "threading",
+    "random", "secrets", "subprocess", "asyncio", "signal", "tempfile", "shutil", "pathlib", "fcntl", "logging",
+}  # fmt: skip
+# Every file of flakelog/ composes, so it may touch the world; its one rule is to be lazy (tests/flakelog).
+COMPOSITION = ("flakelog/",)
+
+
+def sources(*tops):
+    return sorted(p for top in tops for p in (ROOT / top).rglob("*.py"))
+
+
+def name_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def is_core(path):
+    name = name_of(path)
+    return name not in SHELLS and not name.startswith(COMPOSITION)
+
+
+def tree_of(path):
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+ALL = sources(*PACKAGES)
+CORES = [p for p in ALL if is_core(p)]
+TESTS = sources("tests")
+
+
+def ids(paths):
+    return [name_of(p) for p in paths]
+
+
+@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
+def test_a_function_fits_on_a_screen(path):
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            length = node.end_lineno - node.lineno + 1
+            assert length <= FUNCTION_LINES_MAX, (
+                f"{name_of(path)}:{node.lineno} {node.name} has {length} lines; split it by what it does"
+            )
+
+
+@pytest.mark.parametrize("path", CORES, ids=ids(CORES))
+def test_a_core_does_not_touch_the_world(path):
+    """DESIGN's first rule: no clock, no file, no socket, no thread, no chance in a core."""
+    for node in ast.walk(tree_of(path)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "print"):
+            pytest.fail(f"{name_of(path)}:{node.lineno} calls {node.func.id}(): take a port, or make it a SHELL")
+        for name in names:
+            assert name.split(".")[0] not in WORLD, (
+                f"{name_of(path)}:{node.lineno} imports {name}: hand it in, or make the module a SHELL "
+                f"and name it in tests/test_tidy.py"
+            )
+
+
+@pytest.mark.parametrize("name", sorted(SHELLS))
+def test_a_shell_says_so_in_its_first_line(name):
+    path = ROOT / name
+    if not path.exists():
+        pytest.skip(f"{name} is not built yet")
+    first = (ast.get_docstring(tree_of(path)) or "").split("\n")[0]
+    assert first.startswith("SHELL"), f'{name}: the module docstring begins "SHELL (what it touches): ..."'
+
+
+@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
+def test_every_module_says_what_it_is_for(path):
+    assert ast.get_docstring(tree_of(path)), f"{name_of(path)} has no module docstring"
+
+
+@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
+def test_nothing_is_left_for_later(path):
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        assert not re.search(r"\b(FIXME|TODO|XXX|HACK)\b", line), f"{name_of(path)}:{number}: {line.strip()}"
+
+
+@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
+def test_queues_between_threads_are_bounded(path):
+    """Rule 4: a limit on everything."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).split(".")[-1]
+            if called in ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue", "DeferredQueue"):
+                bounded = called != "SimpleQueue" and (node.args or node.keywords)
+                assert bounded, f"{name_of(path)}:{node.lineno} makes an unbounded {called}"
+
+
+@pytest.mark.parametrize("path", TESTS, ids=ids(TESTS))
+def test_tests_neither_sleep_nor_mock(path):
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            text = ast.unparse(node)
+            assert "mock" not in text, f"{name_of(path)}:{node.lineno} {text}: use the in-memory port"
+        if isinstance(node, ast.Call):
+            text = ast.unparse(node.func)
+            assert text not in ("time.sleep", "sleep"), f"{name_of(path)}:{node.lineno}: wait for the thing itself"
