@@ -1,0 +1,133 @@
+"""Kafka's primitive types (https://kafka.apache.org/protocol#protocol_types), read at a position and written to bytes.
+
+A reader returns (value, next position). Reading past the end raises WireError, IndexError or struct.error;
+the codecs turn the last two into WireError where they begin, so the readers stay short.
+"""
+
+import struct
+from typing import TypeAlias
+
+from broker.wire.errors import WireError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+I16 = struct.Struct(">h")
+I32 = struct.Struct(">i")
+I64 = struct.Struct(">q")
+
+_VARINT_BITS_MAX = 35
+
+
+def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes."""
+    value = data[position]
+    position += 1
+    if value < 0x80:
+        return value, position
+    value &= 0x7F
+    shift = 7
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift >= _VARINT_BITS_MAX:
+            raise WireError(f"a varint at byte {position} is longer than five bytes")
+
+
+def uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
+
+
+def _text(data: Buffer, position: int, length: int) -> tuple[str, int]:
+    end = position + length
+    if end > len(data):
+        raise WireError(f"a string of {length} bytes at byte {position} runs past the end ({len(data)})")
+    try:
+        return str(data[position:end], "utf-8"), end
+    except UnicodeDecodeError as error:
+        raise WireError(f"a string at byte {position} is not UTF-8: {error.reason}") from None
+
+
+def read_string(data: Buffer, position: int, flexible: bool) -> tuple[str | None, int]:
+    """A nullable string: two bytes of length, or in a flexible version a uvarint of length + 1."""
+    if flexible:
+        length, position = read_uvarint(data, position)
+        length -= 1
+    else:
+        (length,) = I16.unpack_from(data, position)
+        position += 2
+    if length < 0:
+        return None, position
+    return _text(data, position, length)
+
+
+def string(value: str | None, flexible: bool) -> bytes:
+    if value is None:
+        return b"\0" if flexible else b"\xff\xff"
+    encoded = value.encode()
+    return (uvarint(len(encoded) + 1) if flexible else I16.pack(len(encoded))) + encoded
+
+
+def read_length(data: Buffer, position: int, flexible: bool) -> tuple[int, int]:
+    """The length of an array or of bytes; -1 is null."""
+    if flexible:
+        length, position = read_uvarint(data, position)
+        return length - 1, position
+    (length,) = I32.unpack_from(data, position)
+    return length, position + 4
+
+
+def length(value: int, flexible: bool) -> bytes:
+    return uvarint(value + 1) if flexible else I32.pack(value)
+
+
+def read_count(data: Buffer, position: int, flexible: bool, item_bytes_min: int) -> tuple[int, int]:
+    """The length of an array, refused when the bytes that are left cannot hold so many items; null counts as none."""
+    count, position = read_length(data, position, flexible)
+    if count * item_bytes_min > len(data) - position:
+        raise WireError(f"an array at byte {position} says {count} items, more than the bytes that follow can hold")
+    return max(count, 0), position
+
+
+def skip_tags(data: Buffer, position: int) -> int:
+    """Pass over a section of tagged fields (KIP-482)."""
+    count = data[position]
+    if count == 0:
+        return position + 1
+    return read_tags(data, position)[1]
+
+
+def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
+    """A section of tagged fields (KIP-482) as {tag: payload}, unknown ones included."""
+    count, position = read_uvarint(data, position)
+    tags: dict[int, Buffer] = {}
+    for _ in range(count):
+        tag, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        end = position + size
+        if end > len(data):
+            raise WireError(f"tagged field {tag} says {size} bytes, {len(data) - position} are left")
+        tags[tag] = data[position:end]
+        position = end
+    return tags, position
+
+
+def tags(fields: dict[int, bytes]) -> bytes:
+    """A section of tagged fields, tags ascending as KIP-482 asks."""
+    out = [uvarint(len(fields))]
+    for tag in sorted(fields):
+        out += (uvarint(tag), uvarint(len(fields[tag])), fields[tag])
+    return b"".join(out)
