@@ -13,6 +13,7 @@ FUNCTION_LINES_MAX = 70
 # Modules that touch the world. Everything else is a core: bytes, numbers and time come as arguments.
 SHELLS = {
     "coordination/directory.py",
+    "coordination/java.py",
     "coordination/zookeeper.py",
     "idgen/clock.py",
     "idgen/server.py",
