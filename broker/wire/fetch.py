@@ -1,0 +1,355 @@
+"""Fetch (API key 1), v4 to v18, coded by hand: it is the hot path, its records leave as file regions, and its answer
+may carry ids (broker.wire.tags).
+
+Version notes (https://kafka.apache.org/protocol#The_Messages_Fetch): v4 isolation level and aborted transactions
+(KIP-98); v5 log start offset; v7 fetch sessions (KIP-227); v9 current leader epoch (KIP-320); v11 rack and preferred
+replica (KIP-392); v12 flexible, last fetched epoch (KIP-595); v13 topic ids (KIP-516); v15 replica state as a tag
+(KIP-903); v17 and v18 tags of followers only.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from broker.wire import tags
+from broker.wire.errors import WireError
+from broker.wire.frame import FileRegion, Part
+from broker.wire.primitives import (
+    I32,
+    Buffer,
+    length,
+    read_count,
+    read_length,
+    read_string,
+    read_tags,
+    skip_tags,
+    string,
+)
+from broker.wire.primitives import tags as tag_section
+from broker.wire.primitives import uvarint
+from broker.wire.topics import by_topic, read_topic
+from broker.wire.topics import topic as encode_topic
+
+API_KEY = 1
+FLEXIBLE = 12
+TOPIC_IDS = 13
+SESSIONS = 7
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+NO_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+CONSUMER = -1
+NO_OFFSET = -1
+
+_LIMITS = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
+_SESSION = struct.Struct(">ii")
+_PARTITION_V4 = struct.Struct(">iqi")  # index, fetch offset, max bytes
+_PARTITION_V5 = struct.Struct(">iqqi")  # ... log start offset before max bytes
+_PARTITION_V9 = struct.Struct(">iiqqi")  # ... current leader epoch after index
+_PARTITION_V12 = struct.Struct(">iiqiqi")  # ... last fetched epoch after fetch offset
+_HEAD = struct.Struct(">ihi")  # throttle, error, session id
+_RESULT_V4 = struct.Struct(">ihqq")  # index, error, high watermark, last stable offset
+_RESULT_V5 = struct.Struct(">ihqqq")  # ... log start offset
+_ABORTED = struct.Struct(">qq")
+
+
+class FetchPartition(NamedTuple):
+    topic: str | UUID
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+
+
+class FetchRequest(NamedTuple):
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partitions: list[FetchPartition]
+    isolation_level: int = READ_UNCOMMITTED
+    session_id: int = NO_SESSION_ID
+    session_epoch: int = FINAL_EPOCH
+    forgotten: tuple[tuple[str | UUID, int], ...] = ()
+    rack: str = ""
+    replica_id: int = CONSUMER
+    wants_ids: bool = False
+
+
+class IdRegion(NamedTuple):
+    """Raw entries of a segment's id index, with the base offset they count from."""
+
+    base_offset: int
+    entries: bytes | bytearray | FileRegion
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """The answer for one partition. `records` are whole batches as they lie in the log; the last may be cut short."""
+
+    topic: str | UUID
+    partition: int
+    error_code: int = 0
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    aborted: tuple[tuple[int, int], ...] | None = None
+    """(producer id, first offset) of each aborted transaction the records may hold; None: not asked for."""
+    records: bytes | bytearray | memoryview | FileRegion = b""
+    ids: IdRegion | None = None
+
+
+@dataclass(slots=True)
+class FetchResponse:
+    partitions: list[FetchedPartition] = field(default_factory=list)
+    error_code: int = 0
+    session_id: int = NO_SESSION_ID
+    throttle_ms: int = 0
+
+
+def decode_request(version: int, data: memoryview, position: int) -> FetchRequest:
+    """A request from its body; WireError names what is wrong with it."""
+    try:
+        return _decode_request(version, data, position)
+    except (IndexError, struct.error):
+        raise WireError("the Fetch request ends in the middle of a field") from None
+
+
+def _decode_request(version: int, data: memoryview, position: int) -> FetchRequest:
+    flexible = version >= FLEXIBLE
+    replica_id = CONSUMER
+    if version < 15:
+        (replica_id,) = I32.unpack_from(data, position)
+        position += 4
+    max_wait_ms, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(data, position)
+    position += _LIMITS.size
+    session_id, session_epoch = NO_SESSION_ID, FINAL_EPOCH
+    if version >= SESSIONS:
+        session_id, session_epoch = _SESSION.unpack_from(data, position)
+        position += 8
+    partitions, position = _read_partitions(version, data, position)
+    forgotten: tuple[tuple[str | UUID, int], ...] = ()
+    if version >= SESSIONS:
+        forgotten, position = _read_forgotten(version, data, position)
+    rack: str | None = None
+    if version >= 11:
+        rack, position = read_string(data, position, flexible)
+    wants_ids = False
+    if flexible and data[position]:
+        fields, position = read_tags(data, position)
+        wants_ids = tags.IDS in fields
+        if 1 in fields:
+            (replica_id,) = I32.unpack_from(fields[1])
+    return FetchRequest(
+        max_wait_ms, min_bytes, max_bytes, partitions, isolation_level, session_id, session_epoch, forgotten,
+        rack or "", replica_id, wants_ids,
+    )  # fmt: skip
+
+
+def _read_partitions(version: int, data: memoryview, position: int) -> tuple[list[FetchPartition], int]:
+    flexible = version >= FLEXIBLE
+    partitions: list[FetchPartition] = []
+    topics, position = read_count(data, position, flexible, 2)
+    for _ in range(topics):
+        topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
+        number, position = read_count(data, position, flexible, _PARTITION_V4.size)
+        for _ in range(number):
+            leader_epoch = last_epoch = log_start = -1
+            if version >= 12:
+                index, leader_epoch, offset, last_epoch, log_start, limit = _PARTITION_V12.unpack_from(data, position)
+                position = skip_tags(data, position + _PARTITION_V12.size)
+            elif version >= 9:
+                index, leader_epoch, offset, log_start, limit = _PARTITION_V9.unpack_from(data, position)
+                position += _PARTITION_V9.size
+            elif version >= 5:
+                index, offset, log_start, limit = _PARTITION_V5.unpack_from(data, position)
+                position += _PARTITION_V5.size
+            else:
+                index, offset, limit = _PARTITION_V4.unpack_from(data, position)
+                position += _PARTITION_V4.size
+            partitions.append(FetchPartition(topic, index, offset, limit, leader_epoch, last_epoch, log_start))
+        if flexible:
+            position = skip_tags(data, position)
+    return partitions, position
+
+
+def _read_forgotten(version: int, data: memoryview, position: int) -> tuple[tuple[tuple[str | UUID, int], ...], int]:
+    flexible = version >= FLEXIBLE
+    forgotten: list[tuple[str | UUID, int]] = []
+    topics, position = read_count(data, position, flexible, 2)
+    for _ in range(topics):
+        topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
+        number, position = read_count(data, position, flexible, 4)
+        forgotten += ((topic, I32.unpack_from(data, position + 4 * i)[0]) for i in range(number))
+        position += 4 * number
+        if flexible:
+            position = skip_tags(data, position)
+    return tuple(forgotten), position
+
+
+def encode_request(version: int, request: FetchRequest) -> bytes:
+    """The body, for a client."""
+    flexible = version >= FLEXIBLE
+    end = b"\0" if flexible else b""
+    out: list[Buffer] = [I32.pack(request.replica_id)] if version < 15 else []
+    out.append(_LIMITS.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level))
+    if version >= SESSIONS:
+        out.append(_SESSION.pack(request.session_id, request.session_epoch))
+    grouped = by_topic(request.partitions)
+    out.append(length(len(grouped), flexible))
+    for topic, partitions in grouped:
+        out += (encode_topic(topic, flexible, version >= TOPIC_IDS), length(len(partitions), flexible))
+        out += (_partition(version, item) for item in partitions)
+        out.append(end)
+    if version >= SESSIONS:
+        out.append(length(len(request.forgotten), flexible))
+        for topic, index in request.forgotten:
+            out += (encode_topic(topic, flexible, version >= TOPIC_IDS), length(1, flexible), I32.pack(index), end)
+    if version >= 11:
+        out.append(string(request.rack, flexible))
+    if flexible:
+        out.append(tag_section({tags.IDS: tags.REQUEST}) if request.wants_ids else b"\0")
+    return b"".join(out)
+
+
+def _partition(version: int, item: FetchPartition) -> bytes:
+    index, offset, limit = item.partition, item.fetch_offset, item.max_bytes
+    if version >= 12:
+        fields = index, item.current_leader_epoch, offset, item.last_fetched_epoch, item.log_start_offset, limit
+        return _PARTITION_V12.pack(*fields) + b"\0"
+    if version >= 9:
+        return _PARTITION_V9.pack(index, item.current_leader_epoch, offset, item.log_start_offset, limit)
+    if version >= 5:
+        return _PARTITION_V5.pack(index, offset, item.log_start_offset, limit)
+    return _PARTITION_V4.pack(index, offset, limit)
+
+
+def encode_response(version: int, response: FetchResponse) -> list[Part]:
+    """The body of the answer: bytes and, between them, the regions of files that hold the records."""
+    flexible = version >= FLEXIBLE
+    out: list[Part] = []
+    head = bytearray()
+    if version >= SESSIONS:
+        head += _HEAD.pack(response.throttle_ms, response.error_code, response.session_id)
+    else:
+        head += I32.pack(response.throttle_ms)
+    grouped = by_topic(response.partitions)
+    head += length(len(grouped), flexible)
+    for topic, partitions in grouped:
+        head += encode_topic(topic, flexible, version >= TOPIC_IDS) + length(len(partitions), flexible)
+        for item in partitions:
+            head += _result(version, item)
+            head = _put(out, head, item.records, flexible)
+            if flexible:
+                head = _put_ids(out, head, item.ids)
+        if flexible:
+            head += b"\0"
+    if flexible:
+        head += b"\0"
+    out.append(head)
+    return out
+
+
+def _result(version: int, item: FetchedPartition) -> bytes:
+    flexible = version >= FLEXIBLE
+    fixed = item.partition, item.error_code, item.high_watermark, item.last_stable_offset
+    head = _RESULT_V5.pack(*fixed, item.log_start_offset) if version >= 5 else _RESULT_V4.pack(*fixed)
+    if item.aborted:
+        head += length(len(item.aborted), flexible)
+        head += b"".join(_ABORTED.pack(*each) + (b"\0" if flexible else b"") for each in item.aborted)
+    else:
+        head += length(-1 if item.aborted is None else 0, flexible)
+    if version >= 11:
+        head += b"\xff\xff\xff\xff"  # no preferred read replica
+    return head
+
+
+def _put(out: list[Part], head: bytearray, data: Buffer | FileRegion, flexible: bool) -> bytearray:
+    """Length and bytes; a region ends the bytes gathered so far. Returns where further bytes go."""
+    size = data.length if isinstance(data, FileRegion) else len(data)
+    head += length(size, flexible)
+    if not isinstance(data, FileRegion):
+        head += data
+        return head
+    if size:
+        out += (head, data)
+        return bytearray()
+    return head
+
+
+def _put_ids(out: list[Part], head: bytearray, ids: IdRegion | None) -> bytearray:
+    """The partition's tagged fields: none, or the ids."""
+    if ids is None:
+        head += b"\0"
+        return head
+    entries = ids.entries
+    size = tags.BASE_OFFSET.size + (entries.length if isinstance(entries, FileRegion) else len(entries))
+    head += b"\x01" + uvarint(tags.IDS) + uvarint(size) + tags.BASE_OFFSET.pack(ids.base_offset)
+    if isinstance(entries, FileRegion):
+        out += (head, entries)
+        return bytearray()
+    head += entries
+    return head
+
+
+def decode_response(version: int, data: memoryview, position: int) -> FetchResponse:
+    """The answer, for a client; `records` and ids are views into `data`. WireError where it is cut short."""
+    try:
+        return _decode_response(version, data, position)
+    except (IndexError, struct.error):
+        raise WireError("the Fetch answer ends in the middle of a field") from None
+
+
+def _decode_response(version: int, data: memoryview, position: int) -> FetchResponse:
+    flexible = version >= FLEXIBLE
+    response = FetchResponse()
+    if version >= SESSIONS:
+        response.throttle_ms, response.error_code, response.session_id = _HEAD.unpack_from(data, position)
+        position += _HEAD.size
+    else:
+        (response.throttle_ms,) = I32.unpack_from(data, position)
+        position += 4
+    topics, position = read_count(data, position, flexible, 2)
+    for _ in range(topics):
+        topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
+        number, position = read_count(data, position, flexible, _RESULT_V4.size)
+        for _ in range(number):
+            result, position = _decode_result(version, data, position, topic)
+            response.partitions.append(result)
+        if flexible:
+            position = skip_tags(data, position)
+    return response
+
+
+def _decode_result(version: int, data: memoryview, position: int, topic: str | UUID) -> tuple[FetchedPartition, int]:
+    flexible = version >= FLEXIBLE
+    item = FetchedPartition(topic, *_RESULT_V4.unpack_from(data, position))
+    position += _RESULT_V4.size
+    if version >= 5:
+        (item.log_start_offset,) = tags.BASE_OFFSET.unpack_from(data, position)
+        position += 8
+    number, position = read_length(data, position, flexible)
+    aborted = []
+    for _ in range(number):
+        aborted.append(_ABORTED.unpack_from(data, position))
+        position = skip_tags(data, position + 16) if flexible else position + 16
+    item.aborted = None if number < 0 else tuple(aborted)
+    position += 4 if version >= 11 else 0
+    size, position = read_length(data, position, flexible)
+    end = position + max(size, 0)
+    if end > len(data):
+        raise WireError(f"records say {size} bytes, {len(data) - position} are left")
+    item.records = data[position:end]
+    position = end
+    if flexible:
+        fields, position = read_tags(data, position)
+        payload = fields.get(tags.IDS)
+        if payload is not None:
+            (base_offset,) = tags.BASE_OFFSET.unpack_from(payload)
+            item.ids = IdRegion(base_offset, bytes(payload[tags.BASE_OFFSET.size :]))
+    return item, position

@@ -1,0 +1,212 @@
+"""Produce (API key 0), v3 to v13, coded by hand: it is the hot path, and its answer may carry ids (broker.wire.tags).
+
+Version notes (https://kafka.apache.org/protocol#The_Messages_Produce): v5 log start offset; v8 record errors and a
+message (KIP-467); v9 flexible (KIP-482); v10 the current leader as a tag (KIP-951); v12 implicit transaction
+partitions (KIP-890); v13 topic ids in place of names (KIP-516).
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from broker.wire import tags
+from broker.wire.errors import WireError
+from broker.wire.primitives import (
+    I32,
+    Buffer,
+    length,
+    read_count,
+    read_length,
+    read_string,
+    read_tags,
+    skip_tags,
+    string,
+)
+from broker.wire.primitives import tags as tag_section
+from broker.wire.topics import by_topic, read_topic
+from broker.wire.topics import topic as encode_topic
+
+API_KEY = 0
+FLEXIBLE = 9
+TOPIC_IDS = 13
+
+_ACKS = struct.Struct(">hi")
+_RESULT = struct.Struct(">ihqq")  # index, error, base offset, log append time
+_RESULT_V5 = struct.Struct(">ihqqq")  # and the log start offset
+_PLAIN = b"\x01\x00\x00"  # no record errors, no message, no tags: how nearly every flexible answer ends
+
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+
+
+class PartitionRecords(NamedTuple):
+    """`records` is a view into the request, writable where the request is, or None."""
+
+    topic: str | UUID
+    partition: int
+    records: memoryview | None
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    partitions: list[PartitionRecords]
+    wants_ids: bool
+
+
+class RecordError(NamedTuple):
+    """One record of a batch that was refused (KIP-467)."""
+
+    batch_index: int
+    message: str | None
+
+
+@dataclass(slots=True)
+class PartitionResult:
+    """The answer for one partition. `runs` are (first id, how many), one id for each offset from `base_offset` on."""
+
+    topic: str | UUID
+    partition: int
+    error_code: int = 0
+    base_offset: int = NO_OFFSET
+    log_append_time_ms: int = NO_TIMESTAMP
+    log_start_offset: int = NO_OFFSET
+    message: str | None = None
+    record_errors: tuple[RecordError, ...] = ()
+    runs: tuple[tuple[int, int], ...] = ()
+
+
+def decode_request(version: int, data: memoryview, position: int) -> ProduceRequest:
+    """A request from its body; WireError names what is wrong with it."""
+    try:
+        return _decode_request(version, data, position)
+    except (IndexError, struct.error):
+        raise WireError("the Produce request ends in the middle of a field") from None
+
+
+def _decode_request(version: int, data: memoryview, position: int) -> ProduceRequest:
+    flexible = version >= FLEXIBLE
+    transactional_id, position = read_string(data, position, flexible)
+    acks, timeout_ms = _ACKS.unpack_from(data, position)
+    topics, position = read_count(data, position + 6, flexible, 2)
+    partitions: list[PartitionRecords] = []
+    for _ in range(topics):
+        topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
+        number, position = read_count(data, position, flexible, 5)
+        for _ in range(number):
+            (index,) = I32.unpack_from(data, position)
+            size, position = read_length(data, position + 4, flexible)
+            records = None
+            if size >= 0:
+                end = position + size
+                if end > len(data):
+                    raise WireError(f"records say {size} bytes, {len(data) - position} are left")
+                records = data[position:end]
+                position = end
+            partitions.append(PartitionRecords(topic, index, records))
+            if flexible:
+                position = skip_tags(data, position)
+        if flexible:
+            position = skip_tags(data, position)
+    wants_ids = False
+    if flexible and data[position]:
+        wants_ids = tags.IDS in read_tags(data, position)[0]
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions, wants_ids)
+
+
+def encode_request(version: int, request: ProduceRequest) -> bytes:
+    """The body, for a client."""
+    flexible = version >= FLEXIBLE
+    end = b"\0" if flexible else b""
+    grouped = by_topic(request.partitions)
+    out: list[Buffer] = [string(request.transactional_id, flexible), _ACKS.pack(request.acks, request.timeout_ms)]
+    out.append(length(len(grouped), flexible))
+    for topic, partitions in grouped:
+        out.append(encode_topic(topic, flexible, version >= TOPIC_IDS))
+        out.append(length(len(partitions), flexible))
+        for item in partitions:
+            size = -1 if item.records is None else len(item.records)
+            out += (I32.pack(item.partition), length(size, flexible), item.records or b"", end)
+        out.append(end)
+    if flexible:
+        out.append(b"\0" if not request.wants_ids else tag_section({tags.IDS: tags.REQUEST}))
+    return b"".join(out)
+
+
+def encode_response(version: int, results: list[PartitionResult], throttle_ms: int = 0) -> bytes:
+    """The body of the answer, results in the order of the request."""
+    flexible = version >= FLEXIBLE
+    end = b"\0" if flexible else b""
+    grouped = by_topic(results)
+    out = [length(len(grouped), flexible)]
+    for topic, partitions in grouped:
+        out.append(encode_topic(topic, flexible, version >= TOPIC_IDS))
+        out.append(length(len(partitions), flexible))
+        for result in partitions:
+            out.append(_result(version, result, flexible))
+        out.append(end)
+    out += (I32.pack(throttle_ms), end)
+    return b"".join(out)
+
+
+def _result(version: int, result: PartitionResult, flexible: bool) -> bytes:
+    fixed = result.partition, result.error_code, result.base_offset, result.log_append_time_ms
+    head = _RESULT_V5.pack(*fixed, result.log_start_offset) if version >= 5 else _RESULT.pack(*fixed)
+    if version < 8:
+        return head
+    if flexible and not (result.runs or result.message or result.record_errors):
+        return head + _PLAIN
+    out = [head, length(len(result.record_errors), flexible)]
+    for error in result.record_errors:
+        out += (I32.pack(error.batch_index), string(error.message, flexible), b"\0" if flexible else b"")
+    out.append(string(result.message, flexible))
+    if flexible:
+        runs = b"".join(tags.RUN.pack(*run) for run in result.runs)
+        out.append(tag_section({tags.IDS: runs}) if runs else b"\0")
+    return b"".join(out)
+
+
+def decode_response(version: int, data: memoryview, position: int) -> list[PartitionResult]:
+    """The results, for a client; WireError where the answer is cut short."""
+    try:
+        return _decode_response(version, data, position)
+    except (IndexError, struct.error):
+        raise WireError("the Produce answer ends in the middle of a field") from None
+
+
+def _decode_response(version: int, data: memoryview, position: int) -> list[PartitionResult]:
+    flexible = version >= FLEXIBLE
+    results: list[PartitionResult] = []
+    topics, position = read_count(data, position, flexible, 2)
+    for _ in range(topics):
+        topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
+        number, position = read_count(data, position, flexible, 22)
+        for _ in range(number):
+            result, position = _decode_result(version, data, position, topic)
+            results.append(result)
+        if flexible:
+            position = skip_tags(data, position)
+    return results
+
+
+def _decode_result(version: int, data: memoryview, position: int, topic: str | UUID) -> tuple[PartitionResult, int]:
+    flexible = version >= FLEXIBLE
+    result = PartitionResult(topic, *_RESULT.unpack_from(data, position))
+    position += _RESULT.size
+    if version >= 5:
+        (result.log_start_offset,) = tags.BASE_OFFSET.unpack_from(data, position)
+        position += 8
+    if version >= 8:
+        errors, position = read_count(data, position, flexible, 5)
+        for _ in range(errors):
+            (batch_index,) = I32.unpack_from(data, position)
+            text, position = read_string(data, position + 4, flexible)
+            result.record_errors += (RecordError(batch_index, text),)
+            position = skip_tags(data, position) if flexible else position
+        result.message, position = read_string(data, position, flexible)
+    if flexible:
+        fields, position = read_tags(data, position)
+        result.runs = tuple(tags.RUN.iter_unpack(fields.get(tags.IDS, b"")))
+    return result, position

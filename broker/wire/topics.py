@@ -1,0 +1,45 @@
+"""How Produce and Fetch name topics: by name, in their newest versions by id (KIP-516); grouped in arrays by topic."""
+
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from broker.wire.errors import WireError
+from broker.wire.primitives import Buffer, read_string, string
+
+_ID_BYTES = 16
+
+
+class _Named(Protocol):
+    @property
+    def topic(self) -> str | UUID: ...
+
+
+_Item = TypeVar("_Item", bound=_Named)
+
+
+def read_topic(data: Buffer, position: int, flexible: bool, by_id: bool) -> tuple[str | UUID, int]:
+    if not by_id:
+        name, position = read_string(data, position, flexible)
+        return name or "", position
+    end = position + _ID_BYTES
+    if end > len(data):
+        raise WireError(f"a topic id at byte {position} runs past the end ({len(data)})")
+    return UUID(bytes=bytes(data[position:end])), end
+
+
+def topic(value: str | UUID, flexible: bool, by_id: bool) -> bytes:
+    if by_id:
+        assert isinstance(value, UUID), f"this version names topics by id, not {value!r}"
+        return value.bytes
+    assert isinstance(value, str), f"this version names topics by name, not {value!r}"
+    return string(value, flexible)
+
+
+def by_topic(items: list[_Item]) -> list[tuple[str | UUID, list[_Item]]]:
+    """The items of each topic together, order kept; one item, the usual case, without a dictionary."""
+    if len(items) == 1:
+        return [(items[0].topic, items)]
+    grouped: dict[str | UUID, list[_Item]] = {}
+    for item in items:
+        grouped.setdefault(item.topic, []).append(item)
+    return list(grouped.items())
