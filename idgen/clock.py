@@ -1,0 +1,43 @@
+"""SHELL (clocks): the id clock, which never steps back.
+
+Its value is the larger of the wall clock and its own last value plus the time elapsed since on a clock that counts
+suspend. So a wall clock set back repeats nothing and stops nothing; the id clock then runs ahead of it by `skew_ms`
+until the wall has caught up. (Linux: CLOCK_BOOTTIME; macOS: CLOCK_MONOTONIC counts sleep there.)
+"""
+
+import time
+from collections.abc import Callable
+
+_STEADY_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_NS_PER_MS = 1_000_000
+
+
+def _steady_ns() -> int:
+    return time.clock_gettime_ns(_STEADY_CLOCK)
+
+
+class IdClock:
+    """now_ms() never falls. Not thread-safe: one thread, or a lock. Clocks are in ns and can be handed in."""
+
+    __slots__ = ("_wall_ns", "_steady_ns", "_offset_ns", "_skew_ns")
+
+    def __init__(self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] = _steady_ns) -> None:
+        self._wall_ns = wall_ns
+        self._steady_ns = steady_ns
+        self._offset_ns = wall_ns() - steady_ns()  # the largest offset seen; as it only rises, so does the clock
+        self._skew_ns = 0
+
+    def now_ms(self) -> int:
+        """Unix time in ms, at least as large as any value before."""
+        steady = self._steady_ns()
+        skew = self._offset_ns - (self._wall_ns() - steady)
+        if skew < 0:
+            self._offset_ns -= skew
+            skew = 0
+        self._skew_ns = skew
+        return (steady + self._offset_ns) // _NS_PER_MS
+
+    @property
+    def skew_ms(self) -> int:
+        """How far the last value was ahead of the wall clock; 0 when they agreed."""
+        return self._skew_ns // _NS_PER_MS

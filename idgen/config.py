@@ -1,0 +1,229 @@
+"""Settings: what a frozen configuration class is made of, and the id service's own.
+
+Every `*Config` of the house is a frozen dataclass whose fields are made by `setting`; a field's name is the snake_case
+of its property (`log.segment.bytes` is `log_segment_bytes`; a leading `flakelog.` falls away). Properties come as text,
+are parsed by the field's type, and are checked once, when the object is made.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+from idgen.layout import TWITTER_EPOCH_MS, Layout
+from idgen.worker import MAX_AHEAD_MS
+
+T = TypeVar("T")
+Check = Callable[[Any], str | None]  # what would be right, or None for a good value
+
+
+class InvalidSetting(ValueError):
+    """A setting no value of which would work as given; the message names it, the value, and what would be right."""
+
+    def __init__(self, name: str, value: object, wanted: str) -> None:
+        super().__init__(f"{name}={value}: {wanted}")
+        self.name = name
+
+
+class Setting(NamedTuple):
+    """One setting as documentation and the command line see it."""
+
+    name: str
+    field: str
+    type: Any
+    default: Any
+    doc: str
+    unit: str | None
+    check: Check | None
+
+
+def setting(name: str, default: T, doc: str, *, check: Check | None = None, unit: str | None = None) -> T:
+    """A field of a frozen configuration dataclass: its property name, default, what it does, and what is allowed."""
+    made: T = field(default=default, metadata={"name": name, "doc": doc, "check": check, "unit": unit})
+    return made
+
+
+def at_least(least: int) -> Check:
+    return lambda value: None if value >= least else f"must be at least {least}"
+
+
+def between(least: int, most: int) -> Check:
+    return lambda value: None if least <= value <= most else f"must be between {least} and {most}"
+
+
+def one_of(*allowed: str) -> Check:
+    return lambda value: None if value in allowed else f"must be one of {', '.join(allowed)}"
+
+
+def settings_of(config: type) -> list[Setting]:
+    """All settings of a configuration class, in their order."""
+    types = get_type_hints(config)
+    return [
+        Setting(
+            f.metadata["name"],
+            f.name,
+            types[f.name],
+            f.default,
+            f.metadata["doc"],
+            f.metadata["unit"],
+            f.metadata["check"],
+        )
+        for f in fields(config)
+        if "name" in f.metadata
+    ]
+
+
+def check_settings(config: object) -> None:
+    """Run each field's check; a configuration calls this from __post_init__. InvalidSetting for the first bad one."""
+    for f in fields(config):  # type: ignore[arg-type]
+        check: Check | None = f.metadata.get("check")
+        value = getattr(config, f.name)
+        wanted = check(value) if check and value is not None else None
+        if wanted:
+            raise InvalidSetting(f.metadata["name"], value, wanted)
+
+
+def from_properties(config: type[T], properties: Mapping[str, str]) -> T:
+    """A configuration from properties as text; those of other classes are left alone. InvalidSetting."""
+    given = {s.field: parse_setting(s, properties[s.name]) for s in settings_of(config) if s.name in properties}
+    return config(**given)
+
+
+def parse_setting(setting: Setting, text: str) -> Any:
+    """The value of one property's text, by its field's type: int, float, bool, str, or one of them or None."""
+    text = text.strip()
+    if type(None) in getattr(setting.type, "__args__", ()):
+        if text in ("", "none"):
+            return None
+        kind = next(t for t in setting.type.__args__ if t is not type(None))
+    else:
+        kind = setting.type
+    if kind is bool:
+        return _parse_bool(setting.name, text)
+    try:
+        return kind(text)
+    except ValueError:
+        wanted = {int: "a whole number", float: "a number"}.get(kind, f"a {kind.__name__}")
+        raise InvalidSetting(setting.name, text, f"must be {wanted}") from None
+
+
+def _parse_bool(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidSetting(name, text, "must be true or false")
+    return text.lower() == "true"
+
+
+@dataclass(frozen=True)
+class IdgenConfig:
+    """Everything `flakelog.ids.*`. InvalidSetting when a value, or two together, cannot work."""
+
+    ids_listener: str = setting(
+        "flakelog.ids.listener", "127.0.0.1:7609", "host:port of the id service (Thrift, framed); empty turns it off"
+    )
+    ids_advertised_address: str | None = setting(
+        "flakelog.ids.advertised.address", None, "host:port shown to peers in the registry; default the listener's"
+    )
+    ids_worker: int | None = setting(
+        "flakelog.ids.worker", None, "this process's worker number; default the lowest free one", check=at_least(0)
+    )
+    ids_datacenter: int | None = setting(
+        "flakelog.ids.datacenter", None, "claim only numbers of this datacenter", check=at_least(0)
+    )
+    ids_registry_path: str = setting(
+        "flakelog.ids.registry.path",
+        "/snowflake-servers",
+        "node of the live workers, as Twitter's; the high-water marks are beside it, in <path>-marks",
+        check=lambda path: None if path.startswith("/") and path.strip("/") else "must be a path like /a/b",
+    )
+    ids_lead_ms: int = setting(
+        "flakelog.ids.lead.ms",
+        30_000,
+        "how far the high-water mark is kept ahead: ids go on so long without the registry, and after a crash the "
+        "number rests so long",
+        check=at_least(100),
+        unit="ms",
+    )
+    ids_raise_interval_ms: int = setting(
+        "flakelog.ids.raise.interval.ms",
+        10_000,
+        "how often the high-water mark is raised",
+        check=at_least(10),
+        unit="ms",
+    )
+    ids_retry_ms: int = setting(
+        "flakelog.ids.retry.ms",
+        1_000,
+        "pause before a registry that did not answer is asked again",
+        check=at_least(1),
+        unit="ms",
+    )
+    ids_max_ahead_ms: int = setting(
+        "flakelog.ids.max.ahead.ms",
+        MAX_AHEAD_MS,
+        "how far ids may run ahead of the clock; below 1000 it keeps k below one second",
+        check=between(0, 900),
+        unit="ms",
+    )
+    ids_max_skew_ms: int = setting(
+        "flakelog.ids.max.skew.ms",
+        10_000,
+        "the id service refuses while its clock is further than this ahead of a wall clock that was set back",
+        check=at_least(0),
+        unit="ms",
+    )
+    ids_max_batch: int = setting(
+        "flakelog.ids.max.batch",
+        100_000,
+        "most ids one request may ask for: 0.8 MB of answer",
+        check=between(1, 1_000_000),
+    )
+    ids_max_connections: int = setting(
+        "flakelog.ids.max.connections",
+        10_000,
+        "connections of the id service; one more is closed at once",
+        check=at_least(1),
+    )
+    ids_max_frame_bytes: int = setting(
+        "flakelog.ids.max.frame.bytes",
+        4_096,
+        "largest Thrift request; real ones have below 200 bytes",
+        check=at_least(64),
+        unit="bytes",
+    )
+    ids_max_user_agents: int = setting(
+        "flakelog.ids.max.user.agents",
+        1_000,
+        "user agents counted by name; the rest are counted together",
+        check=at_least(1),
+    )
+    ids_epoch_ms: int = setting(
+        "flakelog.ids.epoch.ms", TWITTER_EPOCH_MS, "Unix ms the layout counts from", check=at_least(0), unit="ms"
+    )
+    ids_time_bits: int = setting("flakelog.ids.time.bits", 41, "bits of the time", unit="bits")
+    ids_datacenter_bits: int = setting("flakelog.ids.datacenter.bits", 5, "bits of the datacenter", unit="bits")
+    ids_worker_bits: int = setting("flakelog.ids.worker.bits", 5, "bits of the worker", unit="bits")
+    ids_sequence_bits: int = setting("flakelog.ids.sequence.bits", 12, "bits of the sequence", unit="bits")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.ids_raise_interval_ms * 2 > self.ids_lead_ms:
+            wanted = f"must be at most half of flakelog.ids.lead.ms ({self.ids_lead_ms}), so that one raise may fail"
+            raise InvalidSetting("flakelog.ids.raise.interval.ms", self.ids_raise_interval_ms, wanted)
+        try:
+            layout = self.layout
+            numbers = layout.numbers_of(self.ids_datacenter)
+        except ValueError as error:
+            raise InvalidSetting("flakelog.ids.*", "layout", str(error)) from None
+        if self.ids_worker is not None and self.ids_worker not in numbers:
+            wanted = f"must be between {numbers[0]} and {numbers[-1]}"
+            raise InvalidSetting("flakelog.ids.worker", self.ids_worker, wanted)
+
+    @property
+    def layout(self) -> Layout:
+        """The layout these settings describe."""
+        return Layout(
+            self.ids_time_bits,
+            self.ids_datacenter_bits,
+            self.ids_worker_bits,
+            self.ids_sequence_bits,
+            self.ids_epoch_ms,
+        )
