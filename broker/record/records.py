@@ -1,0 +1,213 @@
+"""Records inside a batch of magic 2 (https://kafka.apache.org/documentation/#record).
+
+    length varint | attributes i8 | timestamp delta varlong | offset delta varint
+    | key length varint | key | value length varint | value | headers varint
+    | for each header: name length varint | name | value length varint | value
+
+A length of -1 is null; a header's name is never null. The broker itself opens batches only where a topic needs it
+(DESIGN section 5); consumers of our own, group offsets and dead letters go through here.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from broker.record.batch import (
+    CONTROL_BIT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    CorruptBatch,
+    read_header,
+    verify,
+)
+from broker.record.compression import DECOMPRESSED_BYTES_MAX, Codec, codec_of, compress, decompress
+from broker.record.varint import read_varint, varint
+from broker.wire.primitives import Buffer
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+RECORD_BYTES_MIN = 7  # length, attributes, two deltas, key, value, headers: one byte each at least
+
+
+class Record(NamedTuple):
+    """A record as it lies in its batch, relative to the batch's base offset and base timestamp (ms)."""
+
+    offset_delta: int
+    timestamp_delta: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class StoredRecord(NamedTuple):
+    """A record as a reader wants it: its offset in the partition, its time in ms since 1970."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+def decode_records(
+    batch: Buffer, position: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX, *, check: bool = True
+) -> list[StoredRecord]:
+    """The records of the batch at `position`, control records included (see `BatchHeader.is_control`).
+
+    `check=False` is for a caller who has verified the CRC. Raises CorruptBatch for anything that is not a whole,
+    consistent batch; TooLarge where the records unpack to more than `max_bytes`.
+    """
+    header = read_header(batch, position)
+    if check:
+        verify(batch, header, position)
+    data = records_data(batch, header, position, max_bytes)
+    records = read_records(data, header.record_count)
+    check_deltas([record.offset_delta for record in records], header.last_offset_delta)
+    if header.is_log_append_time:
+        return [StoredRecord(header.base_offset + r.offset_delta, header.max_timestamp, *r[2:]) for r in records]
+    return [
+        StoredRecord(header.base_offset + r.offset_delta, header.base_timestamp + r.timestamp_delta, *r[2:])
+        for r in records
+    ]
+
+
+def check_deltas(deltas: list[int], last: int) -> None:
+    """CorruptBatch unless the deltas rise and stay from 0 to `last`; compaction may have taken any of them out."""
+    if not deltas:
+        return
+    if deltas[0] < 0 or deltas[-1] > last or any(b <= a for a, b in pairwise(deltas)):
+        raise CorruptBatch(f"offset deltas of the records do not rise from 0 to at most {last}")
+
+
+def records_data(batch: Buffer, header: BatchHeader, position: int, max_bytes: int) -> Buffer:
+    """The bytes of the records of a batch, unpacked."""
+    end = position + header.size
+    if header.size < HEADER_BYTES or end > len(batch):
+        raise CorruptBatch(f"batch at {position} says {header.size} bytes, {len(batch) - position} are left")
+    return decompress(codec_of(header.compression), memoryview(batch)[position + HEADER_BYTES : end], max_bytes)
+
+
+def read_records(data: Buffer, count: int) -> list[Record]:
+    """Exactly `count` records, filling `data`; CorruptBatch where they do not."""
+    if not 0 <= count <= len(data) // RECORD_BYTES_MIN:
+        raise CorruptBatch(f"the header counts {count} records, {len(data)} bytes cannot hold them")
+    data = bytes(data)  # one copy makes every key and value a plain slice
+    records = []
+    position = 0
+    for number in range(count):
+        try:
+            record, position = _read_record(data, position)
+        except (IndexError, UnicodeDecodeError) as error:
+            raise CorruptBatch(f"record {number} of {count} at byte {position} of {len(data)}: {error}") from None
+        records.append(record)
+    if position != len(data):
+        raise CorruptBatch(f"{len(data) - position} bytes follow the last of {count} records")
+    return records
+
+
+def _read_record(data: bytes, position: int) -> tuple[Record, int]:
+    size, position = read_varint(data, position)
+    end = position + size
+    if size < 0 or end > len(data):
+        raise CorruptBatch(f"a record at byte {position} says {size} bytes, {len(data) - position} are left")
+    position += 1  # attributes: unused by the protocol
+    timestamp_delta, position = read_varint(data, position)
+    offset_delta, position = read_varint(data, position)
+    key, position = _read_bytes(data, position, end)
+    value, position = _read_bytes(data, position, end)
+    headers, position = _read_headers(data, position, end)
+    if position != end:
+        raise CorruptBatch(f"a record ends at byte {position}, its length says {end}")
+    return Record(offset_delta, timestamp_delta, key, value, headers), end
+
+
+def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    size, position = read_varint(data, position)
+    if size < 0:
+        return None, position
+    if position + size > end:
+        raise CorruptBatch(f"a field at byte {position} says {size} bytes, the record has {end - position} left")
+    return data[position : position + size], position + size
+
+
+def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+    count, position = read_varint(data, position)
+    if not 0 <= count <= end - position:
+        raise CorruptBatch(f"a record says {count} headers, {end - position} bytes are left for them")
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(data, position, end)
+        if name is None:
+            raise CorruptBatch(f"a header before byte {position} has no name")
+        value, position = _read_bytes(data, position, end)
+        headers.append((name.decode(), value))
+    return tuple(headers), position
+
+
+def encode_batch(
+    records: Iterable[Record],
+    *,
+    base_timestamp_ms: int,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytearray:
+    """A whole batch with a good CRC, its leader epoch -1 (the broker sets it). At least one record; deltas rise."""
+    records = list(records)
+    if not records:
+        raise ValueError("a batch needs at least one record")
+    check_deltas([record.offset_delta for record in records], records[-1].offset_delta)
+    data = compress(codec, b"".join(map(_record, records)))
+    attributes = codec | (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
+    batch = bytearray(HEADER_BYTES) + data
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=len(batch) - LENGTH_END,
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=records[-1].offset_delta,
+        base_timestamp=base_timestamp_ms,
+        max_timestamp=base_timestamp_ms + max(record.timestamp_delta for record in records),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    HEADER.pack_into(batch, 0, *header)
+    crc = crc32c(memoryview(batch)[CRC_START:])
+    HEADER.pack_into(batch, 0, *header._replace(crc=crc))
+    return batch
+
+
+def _record(record: Record) -> bytes:
+    body = b"".join(
+        (
+            b"\0",
+            varint(record.timestamp_delta),
+            varint(record.offset_delta),
+            _bytes(record.key),
+            _bytes(record.value),
+            varint(len(record.headers)),
+            *(_bytes(name.encode()) + _bytes(value) for name, value in record.headers),
+        )
+    )
+    return varint(len(body)) + body
+
+
+def _bytes(value: bytes | None) -> bytes:
+    return b"\x01" if value is None else varint(len(value)) + value  # 0x01 is -1, zigzag
