@@ -1,0 +1,143 @@
+"""The settings of one partition's progress, each with its limit's reason."""
+
+from dataclasses import dataclass
+
+from idgen.config import InvalidSetting, at_least, between, check_settings, one_of, setting
+from partition_manager.retry import RetryPolicy
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class PartitionConfig:
+    """How one partition is read, retried and committed; every limit is for each partition by itself. InvalidSetting."""
+
+    spout_max_uncommitted: int = setting(
+        "flakelog.spout.max.uncommitted",
+        100_000,
+        "messages between the watermark and the next fetch, settled ones included: while one message keeps the "
+        "watermark back so many may pass it, then the partition waits; about 20 MB of bookkeeping",
+        check=at_least(1),
+    )
+    spout_max_pending_bytes: int = setting(
+        "flakelog.spout.max.pending.bytes",
+        64 << 20,
+        "messages not yet settled, kept in memory so that a retry needs no second fetch; overshot by one at most",
+        check=at_least(1),
+        unit="bytes",
+    )
+    spout_fetch_max_records: int = setting(
+        "flakelog.spout.fetch.max.records",
+        2_000,
+        "messages taken from one fetch; the next fetch begins when half as many wait",
+        check=at_least(1),
+    )
+    spout_fetch_max_bytes: int = setting(
+        "flakelog.spout.fetch.max.bytes",
+        1 << 20,
+        "bytes asked for in one fetch, as Kafka's max.partition.fetch.bytes",
+        check=at_least(1),
+        unit="bytes",
+    )
+    spout_retry_initial_ms: int = setting(
+        "flakelog.spout.retry.initial.ms", 100, "delay before the second attempt", check=at_least(0), unit="ms"
+    )
+    spout_retry_multiplier: float = setting(
+        "flakelog.spout.retry.multiplier", 2.0, "each further delay is so many times the one before", check=at_least(1)
+    )
+    spout_retry_max_ms: int = setting(
+        "flakelog.spout.retry.max.ms", 10_000, "no delay is longer", check=at_least(0), unit="ms"
+    )
+    spout_retry_jitter: float = setting(
+        "flakelog.spout.retry.jitter",
+        0.1,
+        "share of a delay that is spread, so that what failed in one outage does not return in one moment",
+        check=lambda share: None if 0 <= share < 1 else "must be a share, at least 0 and below 1",
+    )
+    spout_retry_share: int = setting(
+        "flakelog.spout.retry.share",
+        4,
+        "retries emitted in a row while new messages wait: new ones get one of share + 1 turns",
+        check=at_least(1),
+    )
+    spout_max_attempts: int = setting(
+        "flakelog.spout.max.attempts",
+        5,
+        "attempts before a message goes to the dead letters, 0 tries for ever; five take 1.5 s with the default delays",
+        check=at_least(0),
+    )
+    spout_dead_letters: bool = setting(
+        "flakelog.spout.dead.letters",
+        True,
+        "whether there is a place for messages given up; without one they are tried for ever, nothing is dropped",
+    )
+    spout_max_offset_behind: int | None = setting(
+        "flakelog.spout.max.offset.behind",
+        None,
+        "a message that fails further behind the next fetch goes to the dead letters as expired; none: no such limit",
+        check=at_least(0),
+    )
+    spout_max_start_lag: int | None = setting(
+        "flakelog.spout.max.start.lag",
+        None,
+        "stored progress further behind the end of the log is left for the start position, what is skipped is counted "
+        "as lost; none: no such limit",
+        check=at_least(0),
+    )
+    spout_out_of_range: str = setting(
+        "flakelog.spout.out.of.range",
+        EARLIEST,
+        "where to go on when retention has removed what comes next; earliest skips nothing that can be read",
+        check=one_of(EARLIEST, LATEST),
+    )
+    spout_ignore_stored: bool = setting(
+        "flakelog.spout.ignore.stored",
+        False,
+        "leave progress stored by another topology id for the start position, as Storm's forceFromStart; "
+        "the same id goes on",
+    )
+    spout_done_ranges_max: int = setting(
+        "flakelog.spout.done.ranges.max",
+        2_000,
+        "settled ranges above the watermark kept in the offset document, the lowest; what lies in higher ones comes "
+        "again after a restart; 2,000 are 90 KB at most, far below ZooKeeper's 1 MB",
+        check=between(0, 10_000),
+    )
+    spout_commit_interval_ms: int = setting(
+        "flakelog.spout.commit.interval.ms",
+        2_000,
+        "how often progress is stored, as Storm's stateUpdateIntervalMs",
+        check=at_least(1),
+        unit="ms",
+    )
+    spout_refresh_interval_ms: int = setting(
+        "flakelog.spout.refresh.interval.ms",
+        60_000,
+        "how often the topic's partitions are looked up, as Storm's refreshFreqSecs",
+        check=at_least(1),
+        unit="ms",
+    )
+    spout_error_backoff_ms: int = setting(
+        "flakelog.spout.error.backoff.ms",
+        250,
+        "pause after the broker, the offset store or the dead letters failed, doubled up to 40 times as long",
+        check=at_least(1),
+        unit="ms",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.spout_retry_max_ms < self.spout_retry_initial_ms:
+            wanted = f"must be at least flakelog.spout.retry.initial.ms ({self.spout_retry_initial_ms})"
+            raise InvalidSetting("flakelog.spout.retry.max.ms", self.spout_retry_max_ms, wanted)
+
+    def retry_policy(self) -> RetryPolicy:
+        """The delays between a message's attempts."""
+        return RetryPolicy(
+            self.spout_retry_initial_ms, self.spout_retry_multiplier, self.spout_retry_max_ms, self.spout_retry_jitter
+        )
+
+    def error_policy(self) -> RetryPolicy:
+        """The delays after the world around us failed."""
+        return RetryPolicy(self.spout_error_backoff_ms, 2.0, 40 * self.spout_error_backoff_ms)

@@ -1,0 +1,35 @@
+"""What is always true of a PartitionManager, checked after each step of a test or a simulation."""
+
+from collections.abc import Collection, Mapping
+from itertools import pairwise
+
+from partition_manager.entry import Counts, Entry, State
+from partition_manager.progress import Progress
+
+
+def check_entries(
+    live: Mapping[int, Entry],
+    order: Collection[int],
+    waiting: Collection[Entry],
+    scheduled: Collection[int],
+    pending_bytes: int,
+) -> None:
+    """Each live message is known to exactly the one structure its state names, and order is kept."""
+    assert all(a < b for a, b in pairwise(order)), "offsets are not in the order they were read"
+    assert all(a < b for a, b in pairwise(live)), "live messages are not in order of their offsets"
+    assert set(live) <= set(order), "a live message is missing from the order: the watermark would pass it"
+    in_state = {state: {o for o, e in live.items() if e.state is state} for state in State}
+    assert in_state[State.WAITING] == {entry.offset for entry in waiting}, "WAITING and the waiting queue differ"
+    assert in_state[State.RETRYING] == set(scheduled), "RETRYING and the schedule differ: a message would be lost"
+    assert all(e.left > 0 for e in live.values() if e.state is State.IN_FLIGHT), "in flight without a tuple to wait for"
+    assert pending_bytes == sum(entry.size for entry in live.values()), "bytes pending are not the sum of the live"
+
+
+def check_progress(progress: Progress, live: Mapping[int, Entry], position: int, counts: Counts) -> None:
+    """Progress covers no live message, and every message read is settled or live."""
+    progress.check()
+    assert progress.offset == min(live, default=position), "the watermark is not the least offset not settled"
+    for start, end in progress.done:
+        assert not any(start <= offset < end for offset in live), f"[{start}, {end}) is called done and is not"
+    settled = counts.acked + counts.filtered + counts.dead_lettered + counts.truncated
+    assert counts.fetched == settled + len(live), f"{counts.fetched} read, {settled} settled, {len(live)} live"

@@ -1,0 +1,380 @@
+"""One partition's messages between the log and the spout: what was read, what is settled, what comes again.
+
+The sets of storm-kafka 0.9.3's PartitionManager, with its faults cured (the tests name them T1 to T9).
+
+    log -- wanted/fetched --> WAITING -- next --> IN_FLIGHT -- ack --------------------> settled
+                                           ^          |
+                                           |         fail -- attempts left --> RETRYING -- due --+
+                                           |          |                                          |
+                                           |          +-- none left --> BURYING -- buried --> settled
+                                           +-----------------------------------------------------+
+
+First fetches ascend, so a deque of fetched offsets finds the watermark, the least offset not settled, by dropping settled
+heads: O(1) a message over its life, where a sorted set pays O(log n) for each change. A message is kept in memory until
+it is settled, so a retry needs no second fetch and survives retention and compaction of its log.
+
+What is emitted carries a ticket, a number never used twice, also not by another manager of the same task: an ack or a
+fail counts only with the ticket of the message's latest emission. (An attempt's number would come again after a
+truncation or a reassignment, and an old ack would settle a message nobody has processed.)
+
+Not thread-safe. Times are milliseconds on the caller's clock.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from partition_manager.config import LATEST, PartitionConfig
+from partition_manager.dead_letter import ATTEMPTS, EXPIRED, UNDECODABLE
+from partition_manager.entry import Counts, Entry, Message, State
+from partition_manager.invariants import check_entries, check_progress
+from partition_manager.ports import DeadLetter, FetchedRecord, FetchWanted
+from partition_manager.progress import DoneRanges, Progress, Range
+from partition_manager.retry import RetrySchedule
+
+
+class PartitionManager:
+    """Progress of one partition from `start` on; `start.done` was settled in an earlier life, so it is not emitted."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        start: Progress,
+        config: PartitionConfig,
+        *,
+        tickets: Iterator[int] | None = None,
+        stored: Progress | None = None,
+    ) -> None:
+        """`tickets` is shared by all managers of a task; `stored` is what the offset store holds already.
+
+        ValueError when `start` is no progress.
+        """
+        self.topic = topic
+        self.partition = partition
+        self.config = config
+        self.counts = Counts()
+        self.high_watermark = start.offset
+        self._position = start.check().offset
+        self._done = DoneRanges(start.done)
+        self._stored = stored
+        self._tickets = tickets if tickets is not None else count(1)
+        self._live: dict[int, Entry] = {}  # by offset, ascending: a dict keeps the order of insertion
+        self._order: deque[int] = deque()  # every offset read from the watermark on, settled or not
+        self._waiting: deque[Entry] = deque()
+        self._retries = RetrySchedule(self._is_retrying)
+        self._policy = config.retry_policy()
+        self._retries_in_row = 0
+        self._letters: list[DeadLetter] = []
+        self._pending_bytes = 0
+        self._fetching = False
+        self._fetch_at_ms: int | None = None
+
+    # --- what is known
+
+    @property
+    def emitted(self) -> int:
+        """Every offset below has been read: where the next fetch starts (0.9.3's emittedTo)."""
+        return self._position
+
+    @property
+    def committed(self) -> int | None:
+        """The offset last stored, None before the first time (0.9.3's committedTo)."""
+        return None if self._stored is None else self._stored.offset
+
+    @property
+    def pending(self) -> int:
+        """Messages read and not settled."""
+        return len(self._live)
+
+    @property
+    def waiting(self) -> int:
+        """Messages read and not yet emitted."""
+        return len(self._waiting)
+
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """Offsets that wait for their next attempt, ascending; O(pending)."""
+        return tuple(offset for offset, entry in self._live.items() if entry.state is State.RETRYING)
+
+    @property
+    def watermark(self) -> int:
+        """The least offset not settled: everything below it is."""
+        self._drop_settled_heads()
+        return self._order[0] if self._order else self._position
+
+    @property
+    def lag(self) -> int:
+        """Offsets between the watermark and the end of the log as last seen."""
+        return max(0, self.high_watermark - self.watermark)
+
+    # --- reading
+
+    def wanted(self, now_ms: int) -> FetchWanted | None:
+        """What to read next, or None: enough is waiting, a limit is reached, or an answer is outstanding.
+
+        Whoever is told a wish owes its answer: fetched, fetch_failed or out_of_range. Before it there is no second one.
+        """
+        if self._fetching or len(self._waiting) > self.config.spout_fetch_max_records // 2:
+            return None
+        if self._fetch_at_ms is not None and now_ms < self._fetch_at_ms:
+            return None
+        records = min(self.config.spout_fetch_max_records, self._room())
+        size = min(self.config.spout_fetch_max_bytes, self.config.spout_max_pending_bytes - self._pending_bytes)
+        if records <= 0 or size <= 0:
+            return None
+        self._fetching = True
+        self._fetch_at_ms = None
+        return FetchWanted(self._position, records, size)
+
+    def fetched(self, records: Sequence[FetchedRecord], next_offset: int, high_watermark: int) -> None:
+        """Take records in, in order. Left out are those below the offset wanted (their batch begins earlier), those
+        done before, and those past a limit, which will be read again."""
+        self._fetching = False
+        self.high_watermark = high_watermark
+        self._done.cut(high_watermark)  # past the log's end nothing is done: a shorter log was truncated meanwhile
+        room = self._room()
+        for record in records:
+            offset = record.offset
+            if offset < self._position:
+                continue
+            if self._done.end_at(offset) is not None:
+                self.counts.already_done += 1
+            elif room <= 0 or self._pending_bytes >= self.config.spout_max_pending_bytes:
+                next_offset = offset
+                break
+            else:
+                self._admit(record)
+                room -= 1
+            self._position = offset + 1
+        self._move_to(max(self._position, next_offset))
+
+    def fetch_failed(self, retry_at_ms: int) -> None:
+        """No answer came; nothing is wanted before `retry_at_ms`."""
+        self._fetching = False
+        self._fetch_at_ms = retry_at_ms
+
+    def out_of_range(self, log_start: int, log_end: int) -> None:
+        """The log has no such offset: go on where it begins (or, if configured so, at its end), or where it ends now.
+
+        Below the start, retention was faster: the messages between are counted as lost. Past the end, the log was
+        truncated: what was read from there is forgotten, its acks are stale, its offsets come again with other messages.
+        """
+        self._fetching = False
+        self.high_watermark = log_end
+        if self._position < log_start:
+            to = log_end if self.config.spout_out_of_range == LATEST else log_start
+            self.counts.lost += to - self._position - self._done.count_in(self._position, to)
+            self._move_to(to)
+        elif self._position > log_end:
+            self._truncate(log_end)
+
+    # --- emitting
+
+    def next(self, now_ms: int) -> Message | None:
+        """The next message to emit: a retry that is due, or the next in order; None when there is neither.
+
+        Retries go first, but of `retry_share` + 1 turns one is for new messages: a wave of failures holds nobody up.
+        """
+        entry = None
+        if not self._waiting or self._retries_in_row < self.config.spout_retry_share:
+            entry = self._pop_retry(now_ms)
+        if entry is None:
+            entry = self._pop_waiting()
+        return None if entry is None else self._emit(entry)
+
+    def fan_out(self, offset: int, ticket: int, tuples: int) -> bool:
+        """Say how many tuples the message became, before the first can be acked. 0 settles it at once. False: stale."""
+        entry = self._in_flight(offset, ticket)
+        if entry is None:
+            return False
+        entry.left = tuples
+        if tuples == 0:
+            self.counts.filtered += 1
+            self._settle(entry)
+        return True
+
+    # --- settling
+
+    def ack(self, offset: int, ticket: int) -> bool:
+        """One of the message's tuples is fully processed; with the last one the message is settled. False: stale."""
+        entry = self._in_flight(offset, ticket)
+        if entry is None:
+            return False
+        entry.left -= 1
+        if entry.left == 0:
+            self.counts.acked += 1
+            self._settle(entry)
+        return True
+
+    def fail(self, offset: int, ticket: int, now_ms: int, error: str = "") -> bool:
+        """One of the message's tuples failed: all of the message comes again, or is given up. False: stale."""
+        entry = self._in_flight(offset, ticket)
+        if entry is None:
+            return False
+        self.counts.failed += 1
+        entry.error = error
+        behind, attempts = self.config.spout_max_offset_behind, self.config.spout_max_attempts
+        if behind is not None and offset < self._position - behind:
+            self._give_up(entry, EXPIRED, now_ms)
+        elif attempts and entry.attempts >= attempts:
+            self._give_up(entry, ATTEMPTS, now_ms)
+        else:
+            self._retry(entry, now_ms)
+        return True
+
+    def reject(self, offset: int, ticket: int, now_ms: int, error: str = "") -> bool:
+        """No attempt can succeed, as it cannot be decoded: give it up at once. False: stale."""
+        entry = self._in_flight(offset, ticket)
+        if entry is None:
+            return False
+        self.counts.failed += 1
+        entry.error = error
+        self._give_up(entry, UNDECODABLE, now_ms)
+        return True
+
+    def take_dead_letters(self) -> list[DeadLetter]:
+        """Messages given up since the last call. Each stays pending until `buried` says that it is safe elsewhere."""
+        letters, self._letters = self._letters, []
+        return letters
+
+    def buried(self, offset: int, ticket: int) -> bool:
+        """The dead letter is safe: the message is settled. False: stale."""
+        entry = self._current(offset, ticket, State.BURYING)
+        if entry is None:
+            return False
+        self.counts.dead_lettered += 1
+        self.counts.expired += entry.reason == EXPIRED
+        self.counts.undecodable += entry.reason == UNDECODABLE
+        self._settle(entry)
+        return True
+
+    # --- progress
+
+    def progress(self) -> Progress:
+        """The watermark and the ranges settled above it, at most `done_ranges_max`, the lowest; O(pending)."""
+        offset = self.watermark
+        done: list[Range] = []
+        for settled in self._settled_from(offset):
+            if len(done) == self.config.spout_done_ranges_max:
+                break
+            done.append(settled)
+        return Progress(offset, tuple(done))
+
+    def commit(self) -> Progress | None:
+        """What to store now; None when that is stored already."""
+        progress = self.progress()
+        return None if progress == self._stored else progress
+
+    def stored(self, progress: Progress) -> None:
+        """`progress` is safe in the offset store."""
+        self._stored = progress
+
+    def next_deadline_ms(self) -> int | None:
+        """When `next` or `wanted` will have what they have not now, if nobody brings anything before."""
+        times = [t for t in (self._retries.next_due_ms(), self._fetch_at_ms) if t is not None]
+        return min(times, default=None)
+
+    def check(self) -> None:
+        """AssertionError naming the first invariant that does not hold; O(pending), for tests and simulation."""
+        check_entries(self._live, self._order, self._waiting, self._retries.current(), self._pending_bytes)
+        check_progress(self.progress(), self._live, self._position, self.counts)
+        assert len(self._order) <= self.config.spout_max_uncommitted, f"{len(self._order)} offsets uncommitted"
+
+    # --- inside
+
+    def _room(self) -> int:
+        # What is settled above the watermark is remembered too, so the span counts, not the number in flight.
+        self._drop_settled_heads()
+        return self.config.spout_max_uncommitted - len(self._order)
+
+    def _drop_settled_heads(self) -> None:
+        order, live = self._order, self._live
+        while order and order[0] not in live:
+            order.popleft()
+
+    def _move_to(self, offset: int) -> None:
+        end = self._done.end_at(offset)
+        self._position = offset if end is None else end
+
+    def _admit(self, record: FetchedRecord) -> None:
+        entry = Entry(record)
+        self._live[entry.offset] = entry
+        self._order.append(entry.offset)
+        self._waiting.append(entry)
+        self._pending_bytes += entry.size
+        self.counts.fetched += 1
+
+    def _truncate(self, log_end: int) -> None:
+        gone = [offset for offset in self._live if offset >= log_end]
+        for offset in gone:
+            self._pending_bytes -= self._live.pop(offset).size
+        self.counts.truncated += len(gone)
+        self._order = deque(offset for offset in self._order if offset < log_end)
+        self._waiting = deque(entry for entry in self._waiting if entry.offset < log_end)
+        self._letters = [letter for letter in self._letters if letter.record.offset < log_end]
+        self._done.cut(log_end)
+        self._position = log_end
+
+    def _pop_waiting(self) -> Entry | None:
+        self._retries_in_row = 0
+        return self._waiting.popleft() if self._waiting else None
+
+    def _pop_retry(self, now_ms: int) -> Entry | None:
+        offset = self._retries.pop_due(now_ms)
+        if offset is None:
+            return None
+        self._retries_in_row += 1
+        self.counts.retried += 1
+        return self._live[offset]
+
+    def _emit(self, entry: Entry) -> Message:
+        entry.state = State.IN_FLIGHT
+        entry.ticket = next(self._tickets)
+        entry.attempts += 1
+        entry.left = 1
+        self.counts.emitted += 1
+        return Message(entry.record, entry.ticket, entry.attempts)
+
+    def _current(self, offset: int, ticket: int, state: State) -> Entry | None:
+        entry = self._live.get(offset)
+        if entry is None or entry.state is not state or entry.ticket != ticket:
+            self.counts.stale += 1
+            return None
+        return entry
+
+    def _in_flight(self, offset: int, ticket: int) -> Entry | None:
+        return self._current(offset, ticket, State.IN_FLIGHT)
+
+    def _is_retrying(self, offset: int, ticket: int) -> bool:
+        entry = self._live.get(offset)
+        return entry is not None and entry.state is State.RETRYING and entry.ticket == ticket
+
+    def _retry(self, entry: Entry, now_ms: int) -> None:
+        entry.state = State.RETRYING
+        due_ms = now_ms + self._policy.delay_ms(entry.attempts, entry.offset)
+        self._retries.add(due_ms, entry.offset, entry.ticket)
+
+    def _give_up(self, entry: Entry, reason: str, now_ms: int) -> None:
+        if not self.config.spout_dead_letters:
+            self._retry(entry, now_ms)
+            return
+        entry.state = State.BURYING
+        entry.reason = reason
+        self._letters.append(
+            DeadLetter(self.topic, self.partition, entry.record, entry.ticket, reason, entry.attempts, entry.error)
+        )
+
+    def _settle(self, entry: Entry) -> None:
+        del self._live[entry.offset]
+        self._pending_bytes -= entry.size
+
+    def _settled_from(self, start: int) -> Iterator[Range]:
+        """The gaps between live messages up to the position, then what was done above it in an earlier life."""
+        for offset in self._live:
+            if offset > start:
+                yield start, offset
+            start = offset + 1
+        if self._position > start:
+            yield start, self._position
+        yield from self._done

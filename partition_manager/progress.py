@@ -1,0 +1,54 @@
+"""What of a partition is settled: a watermark, and ranges above it."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+Range = tuple[int, int]  # half-open
+
+
+class Progress(NamedTuple):
+    """Everything below `offset` is settled, and the half-open ranges `done` above it, ascending and apart."""
+
+    offset: int
+    done: tuple[Range, ...] = ()
+
+    def check(self) -> "Progress":
+        """This progress, or ValueError naming what is wrong with it."""
+        if self.offset < 0:
+            raise ValueError(f"an offset is 0 or more, got {self.offset}")
+        for start, end in self.done:
+            if not self.offset < start < end:
+                wanted = f"a done range lies above the offset {self.offset} and is not empty"
+                raise ValueError(f"{wanted}, got [{start}, {end})")
+        for before, after in pairwise(self.done):
+            if after[0] <= before[1]:
+                raise ValueError(f"done ranges ascend and stand apart, got {list(before)} before {list(after)}")
+        return self
+
+
+class DoneRanges:
+    """Ranges settled in an earlier life, at or above the reading position; O(1) amortised as that ascends."""
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self._ranges = deque(ranges)
+
+    def __iter__(self) -> Iterator[Range]:
+        return iter(self._ranges)
+
+    def end_at(self, offset: int) -> int | None:
+        """Where the range that holds `offset` ends, or None. Ranges wholly below `offset` are forgotten."""
+        ranges = self._ranges
+        while ranges and ranges[0][1] <= offset:
+            ranges.popleft()
+        return ranges[0][1] if ranges and ranges[0][0] <= offset else None
+
+    def count_in(self, start: int, end: int) -> int:
+        """How many offsets of [start, end) are done."""
+        return sum(max(0, min(end, last) - max(start, first)) for first, last in self._ranges)
+
+    def cut(self, end: int) -> None:
+        """Forget everything from `end` on: those offsets will hold other messages."""
+        if self._ranges and self._ranges[-1][1] > end:
+            self._ranges = deque((first, min(last, end)) for first, last in self._ranges if first < end)

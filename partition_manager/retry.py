@@ -1,0 +1,72 @@
+"""When a failed message is tried again: exponential backoff, and the schedule of what is due.
+
+Storm's KafkaSpoutRetryExponentialBackoff orders its schedule by (time, identity hash), where a collision loses a
+message, and looks through all of it to remove one. Here a heap holds (due, offset, ticket), and what has been overtaken
+is passed over when it comes up: O(log n) a failure, nothing to remove.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+_SPREAD = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: neighbouring offsets land far apart (Knuth, 6.4)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """delay(n) = min(max_ms, initial_ms * multiplier**(n - 1)), the n-th failure of a message being n.
+
+    `jitter` spreads delays by up to that share downwards, so that all that failed in one outage do not come back in one
+    moment. It is taken from the offset: the same offset, the same delay, and no dice in a core.
+    """
+
+    initial_ms: int = 100
+    multiplier: float = 2.0
+    max_ms: int = 10_000
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.initial_ms < 0 or self.max_ms < self.initial_ms:
+            raise ValueError(f"retry delays need 0 <= initial_ms <= max_ms, got {self.initial_ms} and {self.max_ms}")
+        if self.multiplier < 1:
+            raise ValueError(f"the retry multiplier must be at least 1, got {self.multiplier}")
+        if not 0 <= self.jitter < 1:
+            raise ValueError(f"retry jitter is a share, 0 <= jitter < 1, got {self.jitter}")
+
+    def delay_ms(self, failures: int, offset: int = 0) -> int:
+        """Milliseconds from the `failures`-th failure of the message at `offset` to its next attempt."""
+        try:
+            delay = min(self.max_ms, self.initial_ms * self.multiplier ** (failures - 1))
+        except OverflowError:
+            delay = self.max_ms
+        if self.jitter:
+            delay -= delay * self.jitter * ((offset * _SPREAD) % 2**64) / 2**64
+        return int(delay)
+
+
+class RetrySchedule:
+    """Failed offsets by the time they are due. A pair (offset, ticket) is current while `is_current` says so."""
+
+    def __init__(self, is_current: Callable[[int, int], bool]) -> None:
+        self._heap: list[tuple[int, int, int]] = []
+        self._is_current = is_current
+
+    def add(self, due_ms: int, offset: int, ticket: int) -> None:
+        heappush(self._heap, (due_ms, offset, ticket))
+
+    def pop_due(self, now_ms: int) -> int | None:
+        """The offset longest due (of equals, the least), or None."""
+        due = self.next_due_ms()
+        if due is None or due > now_ms:
+            return None
+        return heappop(self._heap)[1]
+
+    def next_due_ms(self) -> int | None:
+        heap = self._heap
+        while heap and not self._is_current(heap[0][1], heap[0][2]):
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def current(self) -> set[int]:
+        """Every offset scheduled; for checks, O(n)."""
+        return {offset for _, offset, ticket in self._heap if self._is_current(offset, ticket)}
