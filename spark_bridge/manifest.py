@@ -1,0 +1,117 @@
+"""The manifest of a replay: what exactly is read, fixed before any task starts (spark.md section 6).
+
+    {"flakelog_manifest": 1,
+     "cluster_id": "...", "topic_ids": {"flights": "..."},
+     "selector": {"by": "id", "start": ..., "end": ...},
+     "ranges": [{"topic": "flights", "partition": 0, "start": 17, "end": 42}, ...],
+     "code_version": "...", "sha256": "..."}
+
+One range is one task and one file. `sha256` is that of the canonical JSON of all other fields (keys sorted, no white
+space, UTF-8): a manifest that was edited does not load. No time is in it, so the same selection has the same hash.
+Cluster and topic ids keep it from being run against another log of the same name; a cluster that tells no id
+(Kafka before 2.8 has no topic ids) leaves null, which is not checked.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_bridge.offset_range import OffsetRange
+
+FORMAT = 1
+_FIELDS = {"flakelog_manifest", "cluster_id", "topic_ids", "selector", "ranges", "code_version", "sha256"}
+
+
+class ManifestError(ValueError):
+    """Not a manifest, an edited one, or one of another log; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Immutable; `ranges` are sorted, non-empty and do not overlap."""
+
+    cluster_id: str | None
+    topic_ids: Mapping[str, str | None]
+    selector: Mapping[str, Any]
+    ranges: tuple[OffsetRange, ...]
+    code_version: str
+
+    def __post_init__(self) -> None:
+        if list(self.ranges) != sorted(self.ranges):
+            raise ManifestError("the ranges of a manifest are sorted by topic, partition and offset")
+        for one, other in zip(self.ranges, self.ranges[1:], strict=False):
+            if one.name == other.name and other.start < one.end:
+                raise ManifestError(f"{one} and {other} overlap")
+        unknown = {one.topic for one in self.ranges} - set(self.topic_ids)
+        if unknown:
+            raise ManifestError(f"ranges of topics that have no entry in topic_ids: {sorted(unknown)}")
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(_canonical(self._body())).hexdigest()
+
+    @property
+    def offsets(self) -> int:
+        """Offsets in all ranges; as many records, unless transactions or compaction took some."""
+        return sum(one.offsets for one in self.ranges)
+
+    def to_json(self) -> str:
+        """Readable, one line at the end, the same for equal manifests."""
+        return json.dumps(self._body() | {"sha256": self.sha256}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "flakelog_manifest": FORMAT,
+            "cluster_id": self.cluster_id,
+            "topic_ids": dict(self.topic_ids),
+            "selector": dict(self.selector),
+            "ranges": [one.to_dict() for one in self.ranges],
+            "code_version": self.code_version,
+        }
+
+    def check_log(self, cluster_id: str | None, topic_ids: Mapping[str, str | None]) -> None:
+        """ManifestError unless the log at hand is the one the manifest was made of."""
+        _same("cluster", self.cluster_id, cluster_id)
+        for topic, topic_id in self.topic_ids.items():
+            if topic not in topic_ids:
+                raise ManifestError(f"topic {topic!r} of the manifest is gone")
+            _same(f"topic {topic!r} (deleted and made again?)", topic_id, topic_ids[topic])
+
+
+def load(text: str | bytes) -> Manifest:
+    """The manifest, its hash verified. Raises ManifestError."""
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise ManifestError(f"a manifest is JSON: {error}") from None
+    if not isinstance(fields, dict) or fields.get("flakelog_manifest") != FORMAT:
+        raise ManifestError(f'a manifest is a JSON object with "flakelog_manifest": {FORMAT}')
+    if set(fields) != _FIELDS:
+        raise ManifestError(f"fields missing or unknown in the manifest: {sorted(set(fields) ^ _FIELDS)}")
+    try:
+        manifest = Manifest(
+            fields["cluster_id"],
+            dict(fields["topic_ids"]),
+            dict(fields["selector"]),
+            tuple(OffsetRange.from_dict(one) for one in fields["ranges"]),
+            str(fields["code_version"]),
+        )
+    except (TypeError, ValueError) as error:
+        raise ManifestError(f"the manifest does not hold together: {error}") from None
+    if manifest.sha256 != fields["sha256"]:
+        raise ManifestError(
+            f"the manifest was changed after it was written: it says sha256 {fields['sha256']}, "
+            f"its content has {manifest.sha256}"
+        )
+    return manifest
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _same(what: str, ours: str | None, theirs: str | None) -> None:
+    if ours is not None and theirs is not None and ours != theirs:
+        raise ManifestError(f"the manifest is of another {what}: id {ours}, this one has {theirs}")

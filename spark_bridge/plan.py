@@ -1,0 +1,51 @@
+"""Splitting ranges into tasks, with the Kafka connector's two options (minPartitions, maxRecordsPerPartition).
+
+The split depends on the ranges and the options only, never on the cluster that runs it, so a rerun makes the same
+tasks and, with them, the same files.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from spark_bridge.offset_range import OffsetRange
+
+TASKS_MAX = 100_000
+"""Spark's driver keeps state for each task; past this many it is the plan that is wrong."""
+
+
+def plan(
+    ranges: Iterable[OffsetRange], *, min_partitions: int = 0, max_records_per_partition: int = 0
+) -> tuple[OffsetRange, ...]:
+    """Non-empty ranges in order, cut so that there are about `min_partitions` and none has more offsets than asked.
+
+    0 leaves an option off. As in the connector, `min_partitions` is a wish: a range gets tasks by its share of all
+    offsets, rounded, at least one. Raises ValueError past TASKS_MAX, or for a negative option.
+    """
+    if min_partitions < 0 or max_records_per_partition < 0:
+        raise ValueError("minPartitions and maxRecordsPerPartition are 0 (off) or more")
+    ordered = sorted(one for one in ranges if one.offsets)
+    _refuse_overlap(ordered)
+    total = sum(one.offsets for one in ordered)
+    counts = [_tasks_of(one, total, min_partitions, max_records_per_partition) for one in ordered]
+    if sum(counts) > TASKS_MAX:
+        raise ValueError(f"{sum(counts)} tasks asked for, at most {TASKS_MAX} are planned; ask for larger ones")
+    return tuple(part for one, count in zip(ordered, counts, strict=True) for part in cut(one, count))
+
+
+def _tasks_of(one: OffsetRange, total: int, min_partitions: int, max_records: int) -> int:
+    by_share = (one.offsets * min_partitions + total // 2) // total
+    by_size = -(-one.offsets // max_records) if max_records else 1
+    return min(one.offsets, max(1, by_share, by_size))
+
+
+def cut(one: OffsetRange, count: int) -> Iterable[OffsetRange]:
+    """`count` adjacent ranges that differ by one offset in length at most."""
+    for part in range(count):
+        start = one.start + part * one.offsets // count
+        end = one.start + (part + 1) * one.offsets // count
+        yield OffsetRange(one.topic, one.partition, start, end)
+
+
+def _refuse_overlap(ordered: Sequence[OffsetRange]) -> None:
+    for one, other in zip(ordered, ordered[1:], strict=False):
+        if one.name == other.name and other.start < one.end:
+            raise ValueError(f"{one} and {other} overlap: their records would be read twice")
