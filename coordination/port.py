@@ -102,12 +102,12 @@ class NotEmpty(CoordinationError):
     """A node with children is not removed."""
 
 
-class SessionLost(CoordinationError):
-    """The session has ended and its ephemeral nodes are gone; the operation was not carried out in it."""
-
-
 class ConnectionLost(CoordinationError):
     """No answer came: whether the operation was, or will be, carried out is unknown."""
+
+
+class SessionLost(ConnectionLost):
+    """No answer came, and the session has ended: its ephemeral nodes are gone or about to go."""
 
 
 class CoordinatorUnavailable(CoordinationError):

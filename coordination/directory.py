@@ -1,0 +1,301 @@
+"""SHELL (files, flock, a clock for its deadline): a coordinator for one machine, in a directory.
+
+    <directory>/.lock             held, exclusively, during each operation: operations are one after another
+    <directory>/sessions/<id>     held, exclusively, as long as the session's process lives (the kernel lets go of it
+                                  at kill -9 and at power loss, so an ephemeral node never outlives its session)
+    <directory>/nodes/a/b/.node   the node /a/b: one line "<version> <owner>", then its data
+
+A node is written to a new file, synced, renamed over the old one, and its directory synced, before the answer: what was
+acknowledged is there after a power cut. Ephemeral nodes need none of that, and nothing is synced for them.
+Locks of files are not reliable on network file systems, so one is refused where it can be recognised.
+"""
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import WeakSet
+
+from coordination.port import (
+    ANY_VERSION,
+    PERSISTENT,
+    BadVersion,
+    Changed,
+    Children,
+    ConnectionLost,
+    CoordinatorUnavailable,
+    Create,
+    Delete,
+    Event,
+    Get,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    SessionEstablished,
+    SessionLost,
+    Set,
+    check_data,
+    check_path,
+    parent,
+)
+
+LOCK_TIMEOUT_MS = 5_000  # an operation takes a few ms; a process stopped inside one must not stop all others with it
+LOCK_RETRY_S = 0.002
+NODE_FILE = ".node"
+NETWORK_FILE_SYSTEMS = frozenset(
+    "nfs nfs4 cifs smb3 smbfs afs ceph fuse.ceph lustre glusterfs fuse.glusterfs fuse.sshfs beegfs gpfs ocfs2".split()
+)
+
+
+class DirectoryCoordinator:
+    """One session in a directory, which is made where missing. CoordinatorUnavailable when it cannot be used."""
+
+    def __init__(self, directory: str | os.PathLike[str], *, lock_timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
+        self._root = Path(directory).absolute()
+        self._lock_timeout_ms = lock_timeout_ms
+        self._watches: dict[tuple[str, str], object] = {}
+        self._events: list[Event] = []
+        self._session_fd = -1
+        refuse_network_file_system(self._root)
+        try:
+            (self._root / "nodes").mkdir(parents=True, exist_ok=True)
+            (self._root / "sessions").mkdir(exist_ok=True)
+            with self._exclusive():
+                self._begin_session()
+        except (OSError, ConnectionLost) as error:
+            raise CoordinatorUnavailable(f"directory {self._root} cannot keep worker numbers: {error}") from error
+        _sessions.add(self)
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def scope(self) -> str:
+        return f"directory {self._root}"
+
+    def execute(self, operation: Operation) -> Result:
+        check_path(operation.path)
+        if self._session_fd < 0:
+            raise SessionLost(f"this session in {self._root} is closed, or was its parent's before a fork")
+        try:
+            with self._exclusive():
+                return self._apply(operation)
+        except OSError as error:
+            raise ConnectionLost(f"{type(operation).__name__} {operation.path} in {self._root}: {error}") from error
+
+    def take_events(self) -> list[Event]:
+        """Watches are looked at when asked here: nothing tells a process of a change in a file of another's."""
+        events, self._events = self._events, []
+        if self._watches and self._session_fd >= 0:
+            with self._exclusive():
+                for (kind, path), seen in list(self._watches.items()):
+                    if self._state_of(kind, path) != seen:
+                        del self._watches[kind, path]
+                        events.append(Changed(path))
+        return events
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes are removed by whoever meets them next."""
+        if self._session_fd >= 0:
+            os.close(self._session_fd)
+            self._session_fd = -1
+
+    def _begin_session(self) -> None:
+        self._session_id = secrets.randbelow(1 << 62) + 1  # never one again: a dead one's nodes must stay dead
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        self._session_fd = os.open(self._session_file(self._session_id), flags, 0o600)
+        fcntl.flock(self._session_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._events.append(SessionEstablished(self._session_id))
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the directory's lock. ConnectionLost when another process does not let go of it."""
+        fd = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            deadline = time.monotonic() + self._lock_timeout_ms / 1000
+            while not _try_lock(fd, fcntl.LOCK_EX):
+                if time.monotonic() > deadline:
+                    raise ConnectionLost(f"another process has held {self._root}/.lock for {self._lock_timeout_ms} ms")
+                time.sleep(LOCK_RETRY_S)
+            yield
+        finally:
+            os.close(fd)
+
+    def _apply(self, operation: Operation) -> Result:
+        match operation:
+            case Create():
+                self._create(operation)
+            case Set(path, data, version):
+                node = self._changeable(path, version)
+                self._write(path, Node(check_data(data), node.version + 1, node.owner))
+                return node.version + 1
+            case Delete(path, version):
+                self._changeable(path, version)
+                if self._children(path):
+                    raise NotEmpty(path)
+                self._remove(path)
+            case Get(path, watch):
+                self._watch("data", path, watch)
+                return self._node(path)
+            case Children(path, watch):
+                self._node(path)
+                self._watch("children", path, watch)
+                return self._children(path)
+        return None
+
+    def _create(self, create: Create) -> None:
+        if self._read(create.path) is not None:
+            raise NodeExists(create.path)
+        above = self._read(parent(create.path))
+        if above is None:
+            self._create(Create(parent(create.path)))
+        elif above.owner != PERSISTENT:
+            raise NoNode(f"{parent(create.path)} is ephemeral and can have no children")
+        self._write(create.path, Node(check_data(create.data), 0, self._session_id if create.ephemeral else PERSISTENT))
+
+    def _node(self, path: str) -> Node:
+        node = self._read(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    def _changeable(self, path: str, version: int) -> Node:
+        node = self._node(path)
+        if version not in (node.version, ANY_VERSION):
+            raise BadVersion(f"{path} is at version {node.version}, not {version}")
+        return node
+
+    def _children(self, path: str) -> tuple[str, ...]:
+        names = sorted(entry.name for entry in os.scandir(self._folder(path)) if entry.is_dir())
+        return tuple(name for name in names if self._read(f"{path.rstrip('/')}/{name}") is not None)
+
+    def _read(self, path: str) -> Node | None:
+        """The node, unless it is missing or was ephemeral to a session that has ended."""
+        try:
+            header, _, data = (self._folder(path) / NODE_FILE).read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return Node(b"", 0, PERSISTENT) if path == "/" else None
+        version, owner = map(int, header.split())
+        if owner == PERSISTENT or self._is_alive(owner):
+            return Node(data, version, owner)
+        self._remove(path)
+        return None
+
+    def _write(self, path: str, node: Node) -> None:
+        folder = self._folder(path)
+        made = not folder.exists()
+        folder.mkdir(exist_ok=True)
+        durable = node.owner == PERSISTENT
+        fd = os.open(folder / ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(b"%d %d\n" % (node.version, node.owner) + node.data)
+            file.flush()
+            if durable:
+                os.fsync(fd)
+        os.rename(folder / ".new", folder / NODE_FILE)
+        if durable:
+            _sync_directory(folder)
+        if durable and made:
+            _sync_directory(folder.parent)
+
+    def _remove(self, path: str) -> None:
+        folder = self._folder(path)
+        (folder / NODE_FILE).unlink(missing_ok=True)
+        (folder / ".new").unlink(missing_ok=True)
+        _sync_directory(folder)
+        folder.rmdir()
+
+    def _is_alive(self, session_id: int) -> bool:
+        """Whether a session's process still holds its lock."""
+        if session_id == self._session_id:
+            return self._session_fd >= 0
+        try:
+            fd = os.open(self._session_file(session_id), os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            if not _try_lock(fd, fcntl.LOCK_SH):
+                return True
+            self._session_file(session_id).unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(fd)
+
+    def _watch(self, kind: str, path: str, watch: bool) -> None:
+        if watch:
+            self._watches[kind, path] = self._state_of(kind, path)
+
+    def _state_of(self, kind: str, path: str) -> object:
+        """What a watch compares. A node deleted and made again has the same version but another file."""
+        if self._read(path) is None:
+            return None
+        if kind == "children":
+            return self._children(path)
+        stat = (self._folder(path) / NODE_FILE).stat() if path != "/" else None
+        return stat and (stat.st_ino, stat.st_mtime_ns)
+
+    def _folder(self, path: str) -> Path:
+        return self._root / "nodes" / path[1:]
+
+    def _session_file(self, session_id: int) -> Path:
+        return self._root / "sessions" / str(session_id)
+
+
+def refuse_network_file_system(path: Path) -> None:
+    """CoordinatorUnavailable when /proc/mounts says that `path` is on a network file system."""
+    try:
+        mounts = Path("/proc/mounts").read_text()
+    except OSError:
+        return  # not Linux: nothing to recognise it by
+    kind = file_system_of(path.resolve(), mounts)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise CoordinatorUnavailable(
+            f"{path} is on a network file system ({kind}), whose locks cannot be relied on; "
+            f"use a local directory, or ZooKeeper for more than one machine"
+        )
+
+
+def file_system_of(path: Path, mounts: str) -> str:
+    """The type of the file system that holds `path`, by the text of /proc/mounts; '' when nothing matches."""
+    best, kind = -1, ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        at = Path(fields[1].encode().decode("unicode_escape")) if len(fields) > 2 else None
+        if at and path.is_relative_to(at) and len(at.parts) >= best:
+            best, kind = len(at.parts), fields[2]
+    return kind
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sync_directory(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# A forked child shares its parent's locks: were they left open, the parent's session would live as long as the child.
+_sessions: "WeakSet[DirectoryCoordinator]" = WeakSet()
+
+
+def _end_sessions_in_child() -> None:
+    for session in _sessions:
+        session.close()
+
+
+os.register_at_fork(after_in_child=_end_sessions_in_child)

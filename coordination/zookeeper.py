@@ -1,0 +1,201 @@
+"""SHELL (sockets and threads, by kazoo): a coordinator on a ZooKeeper ensemble. The only place that imports kazoo.
+
+`execute` blocks its thread for at most `request_timeout_ms`. `begin` does not: it answers by a callback, in kazoo's
+thread (coordination.deferred makes a Deferred of it). kazoo must never be called synchronously from a state listener
+(python-zk/kazoo#356, #405), so listeners here only write events down.
+"""
+
+import os
+import warnings
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    KazooException,
+    NoAuthError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.interfaces import IAsyncResult
+from kazoo.protocol.states import KazooState, WatchedEvent
+
+from coordination.port import (
+    BadVersion,
+    Changed,
+    Children,
+    ConnectionLost,
+    CoordinationError,
+    CoordinatorUnavailable,
+    Create,
+    Delete,
+    Event,
+    Get,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    SessionEnded,
+    SessionEstablished,
+    SessionLost,
+    SessionSuspended,
+    Set,
+    check_data,
+    check_path,
+)
+
+SESSION_TIMEOUT_MS = 10_000  # a server takes 2 to 20 of its ticks (2 s each, as shipped)
+CONNECT_TIMEOUT_MS = 15_000
+REQUEST_TIMEOUT_MS = 10_000  # a request waits this long for a connection to come back; then its outcome is unknown
+
+_ERRORS: dict[type[KazooException], type[CoordinationError]] = {
+    NodeExistsError: NodeExists,
+    NoNodeError: NoNode,
+    NoChildrenForEphemeralsError: NoNode,
+    BadVersionError: BadVersion,
+    NotEmptyError: NotEmpty,
+    SessionExpiredError: SessionLost,
+    NoAuthError: CoordinatorUnavailable,
+    AuthFailedError: CoordinatorUnavailable,
+}
+
+Done = Callable[[Result | CoordinationError], None]
+
+
+class ZooKeeperCoordinator:
+    """One session with an ensemble: hosts as 'a:2181,b:2181/chroot'. CoordinatorUnavailable when none answers.
+
+    `on_event`, if set, is called in a thread of kazoo's whenever take_events has something new.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        self._hosts = hosts
+        self._request_timeout_ms = request_timeout_ms
+        self._pid = os.getpid()
+        self._lock = Lock()
+        self._events: dict[Event, None] = {}  # an ordered set: one entry for each event, however often it came
+        self.on_event: Callable[[], None] | None = None
+        # kazoo tries to connect for ever once it has been connected; a pause of more than a second helps nobody
+        self._client = KazooClient(
+            hosts, timeout=session_timeout_ms / 1000, connection_retry={"max_tries": -1, "max_delay": 1}
+        )
+        self._client.add_listener(self._state_changed)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="No chroot path exists")  # it is made below
+                self._client.start(timeout=connect_timeout_ms / 1000)
+        except (KazooTimeoutError, KazooException) as error:
+            self._client.close()
+            raise CoordinatorUnavailable(f"no ZooKeeper answered at {hosts} in {connect_timeout_ms} ms") from error
+        if self._client.chroot:
+            self._client.ensure_path("/")
+
+    @property
+    def session_id(self) -> int:
+        client_id = self._client.client_id
+        return int(client_id[0]) if client_id else 0
+
+    @property
+    def scope(self) -> str:
+        return f"zookeeper {self._hosts}"
+
+    def execute(self, operation: Operation) -> Result:
+        try:
+            pending = self._ask(operation)
+            return _result(operation, pending.get(timeout=self._request_timeout_ms / 1000))
+        except (KazooException, KazooTimeoutError) as error:
+            raise _translated(operation, error) from error
+
+    def begin(self, operation: Operation, done: Done) -> None:
+        """Ask, and have the answer or the error handed to `done`, in a thread of kazoo's. No deadline of its own."""
+        self._ask(operation).rawlink(lambda pending: done(_outcome(operation, pending)))
+
+    def take_events(self) -> list[Event]:
+        with self._lock:
+            events = list(self._events)
+            self._events.clear()
+        return events
+
+    def close(self) -> None:
+        if os.getpid() == self._pid:  # a forked child has none of kazoo's threads; the session is its parent's
+            self._client.remove_listener(self._state_changed)
+            self._client.stop()
+            self._client.close()
+
+    def _ask(self, operation: Operation) -> IAsyncResult:
+        check_path(operation.path)
+        if os.getpid() != self._pid:
+            raise SessionLost("this session with ZooKeeper was made by the parent process; connect anew after a fork")
+        client = self._client
+        match operation:
+            case Create(path, data, ephemeral):
+                return client.create_async(path, check_data(data), ephemeral=ephemeral, makepath=True)
+            case Set(path, data, version):
+                return client.set_async(path, check_data(data), version)
+            case Delete(path, version):
+                return client.delete_async(path, version)
+            case Children(path, watch):
+                return client.get_children_async(path, watch=self._watched if watch else None)
+            case Get(path, watch):
+                if watch:  # `exists` leaves a watch on a missing node too; the answers come in order
+                    client.exists_async(path, watch=self._watched)
+                return client.get_async(path)
+
+    def _watched(self, event: WatchedEvent) -> None:
+        if event.path is not None:
+            self._happened(Changed(event.path))
+
+    def _state_changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self._happened(SessionEstablished(self.session_id))
+        else:
+            self._happened(SessionEnded() if state == KazooState.LOST else SessionSuspended())
+
+    def _happened(self, event: Event) -> None:
+        with self._lock:
+            self._events.pop(event, None)  # the last one counts: it goes to the end
+            self._events[event] = None
+        if self.on_event:
+            self.on_event()
+
+
+def _outcome(operation: Operation, pending: IAsyncResult) -> Result | CoordinationError:
+    try:
+        return _result(operation, pending.get(block=False))
+    except (KazooException, KazooTimeoutError) as error:
+        return _translated(operation, error)
+
+
+def _result(operation: Operation, answer: Any) -> Result:
+    """kazoo's answer as the port's."""
+    match operation, answer:
+        case Get(), (data, stat):
+            return Node(data, stat.version, stat.ephemeralOwner)
+        case Children(), list(names):
+            return tuple(sorted(names))
+        case Set(), stat:
+            version: int = stat.version
+            return version
+    return None
+
+
+def _translated(operation: Operation, error: Exception) -> CoordinationError:
+    """kazoo's error as the port's. Whatever is not known to be an answer leaves the outcome unknown."""
+    kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(error, theirs)), ConnectionLost)
+    return kind(f"{type(operation).__name__} {operation.path}: {error or type(error).__name__}")
