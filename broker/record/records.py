@@ -124,7 +124,7 @@ def _read_record(data: bytes, position: int) -> tuple[Record, int]:
     offset_delta, position = read_varint(data, position)
     key, position = _read_bytes(data, position, end)
     value, position = _read_bytes(data, position, end)
-    headers, position = _read_headers(data, position, end)
+    headers, position = read_headers(data, position, end)
     if position != end:
         raise CorruptBatch(f"a record ends at byte {position}, its length says {end}")
     return Record(offset_delta, timestamp_delta, key, value, headers), end
@@ -139,7 +139,8 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
     return data[position : position + size], position + size
 
 
-def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+def read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+    """The headers of one record, whose bytes go to `end`: their count is at `position`."""
     count, position = read_varint(data, position)
     if not 0 <= count <= end - position:
         raise CorruptBatch(f"a record says {count} headers, {end - position} bytes are left for them")

@@ -1,0 +1,69 @@
+"""The rows of a read: the Kafka connector's columns by its names and types, plus `id`.
+
+    key          binary     null where the record has none
+    value        binary     null for a tombstone
+    topic        string
+    partition    int
+    offset       long
+    timestamp    timestamp  ms precision, UTC
+    timestampType int       0 the producer's time, 1 the log's append time
+    headers      array<struct<key: string, value: binary>>, with includeHeaders; null where there are none
+    id           long       the message's Snowflake id; null where the broker keeps none (Apache Kafka)
+
+All are nullable, as the connector's are. Spark does not prune the columns of a Python data source (SPARK-51713), so
+`columns` lets a user name the few that are wanted.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+HEADERS = "headers"
+ID = "id"
+
+ARROW: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    HEADERS: pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
+    ID: pa.int64(),
+}
+
+_SQL = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    HEADERS: "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    ID: "BIGINT",
+}
+
+DEFAULT = tuple(name for name in ARROW if name != HEADERS)
+
+
+def choose(names: Sequence[str] | None = None, *, include_headers: bool = False) -> tuple[str, ...]:
+    """The columns of a read, in the table's order; ValueError names an unknown one and the known ones."""
+    if names is None:
+        return tuple(ARROW) if include_headers else DEFAULT
+    known = {name.lower(): name for name in ARROW}  # Spark compares column names so
+    unknown = [name for name in names if name.lower() not in known]
+    if unknown or not names:
+        raise ValueError(f"columns {', '.join(unknown) or 'none'} asked for; there are {', '.join(ARROW)}")
+    wanted = {known[name.lower()] for name in names} | ({HEADERS} if include_headers else set())
+    return tuple(name for name in ARROW if name in wanted)
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([pa.field(name, ARROW[name]) for name in columns])
+
+
+def sql_schema(columns: Sequence[str]) -> str:
+    """The same as Spark's DDL."""
+    return ", ".join(f"`{name}` {_SQL[name]}" for name in columns)

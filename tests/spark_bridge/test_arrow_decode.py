@@ -1,0 +1,162 @@
+"""Batches to Arrow, held to the record by record decoder (broker.record.records), which is held to other people's."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.record.batch import HEADER, CorruptBatch, read_header
+from broker.record.compression import Codec, TooLarge
+from broker.record.records import Record, decode_records, encode_batch
+from broker.wire.id_entries import IdEntry
+from spark_bridge.arrow_decode import MissingId, PlacedBatch, decode
+from spark_bridge.offset_range import OffsetRange
+from spark_bridge.row import ARROW, DEFAULT, arrow_schema
+
+T0 = 1_700_000_000_000
+ALL = OffsetRange("flights", 3, 0, 1 << 40)
+
+headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=20)), max_size=2).map(tuple)
+field = st.none() | st.binary(max_size=100) | st.just(bytes(300))
+record = st.tuples(st.integers(1, 3), st.integers(-(10**6), 10**12), field, field, headers)
+batch = st.tuples(st.lists(record, min_size=1, max_size=12), st.sampled_from(Codec), st.integers(0, 5))
+
+
+def build(described):
+    """Batches one after the other, with gaps inside and between them."""
+    batches = []
+    base = 0
+    for rows, codec, gap in described:
+        base += gap
+        offset = -1
+        records = []
+        for step, t, key, value, headers in rows:
+            offset += step
+            records.append(Record(offset, t, key, value, headers))
+        batches.append(encode_batch(records, base_timestamp_ms=T0, base_offset=base, codec=codec))
+        base += offset + 1
+    return batches
+
+
+def placed(batches):
+    """All in one buffer, as a fetch brings them."""
+    data = b"".join(batches)
+    at = 0
+    out = []
+    for one in batches:
+        out.append(PlacedBatch(data, at, read_header(data, at)))
+        at += len(one)
+    return out
+
+
+def row_of(stored):
+    return {
+        "key": stored.key,
+        "value": stored.value,
+        "topic": "flights",
+        "partition": 3,
+        "offset": stored.offset,
+        "timestamp": stored.timestamp_ms,
+        "timestampType": 0,
+        "headers": [{"key": name, "value": value} for name, value in stored.headers] or None,
+        "id": 1000 + stored.offset,
+    }
+
+
+def rows_of(table):
+    """Rows as dictionaries, the timestamp in ms."""
+    index = table.schema.get_field_index("timestamp")
+    in_ms = table.set_column(index, "timestamp", table.column(index).cast(pa.int64()))
+    rows = in_ms.to_pylist()
+    for row in rows:
+        row["timestamp"] //= 1000
+    return rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(described=st.lists(batch, max_size=6), start=st.integers(0, 40), length=st.integers(0, 80))
+def test_rows_are_those_of_the_record_by_record_decoder(described, start, length):
+    within = OffsetRange("flights", 3, start, start + length)
+    batches = build(described)
+    table = decode(placed(batches), within, tuple(ARROW), [IdEntry(0, 10**6, 1000)])
+    table.validate(full=True)
+    assert table.schema == arrow_schema(tuple(ARROW))
+    assert rows_of(table) == [row_of(r) for one in batches for r in decode_records(one) if r.offset in within]
+
+
+def test_a_batch_of_log_append_time_has_that_time_in_every_row():
+    """Attributes bit 3; timestampType 1 as the connector says it."""
+    one = encode_batch([Record(0, 1, b"a", b"1"), Record(1, 2, b"b", b"2")], base_timestamp_ms=T0)
+    header = read_header(one)
+    HEADER.pack_into(one, 0, *header._replace(attributes=header.attributes | 0x08, max_timestamp=T0 + 999))
+    table = decode(placed([one]), ALL, ("timestamp", "timestampType"), None)
+    assert [(row["timestamp"], row["timestampType"]) for row in rows_of(table)] == [(T0 + 999, 1)] * 2
+
+
+def test_only_the_columns_asked_for_are_made():
+    """SPARK-51713: Spark prunes none, so a read names them."""
+    (one,) = build([([(1, 0, b"k", b"v", ())], Codec.NONE, 0)])
+    table = decode(placed([one]), ALL, ("offset", "value"), None)
+    assert table.to_pydict() == {"offset": [0], "value": [b"v"]}
+
+
+def test_ids_come_from_their_runs():
+    """DESIGN section 4: a run is consecutive; the entries may be a superset of what is read."""
+    (one,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
+    ids = [IdEntry(0, 4, 100), IdEntry(4, 2, 500), IdEntry(6, 3, 900), IdEntry(9, 100, 5000)]
+    table = decode(placed([one]), ALL, ("offset", "id"), ids)
+    assert table.to_pydict() == {"offset": [4, 5, 6, 7, 8, 9], "id": [500, 501, 900, 901, 902, 5000]}
+
+
+@pytest.mark.parametrize(
+    "ids", [[], [IdEntry(5, 9, 100)], [IdEntry(0, 5, 100)], [IdEntry(0, 5, 100), IdEntry(6, 9, 200)]]
+)
+def test_a_record_without_an_id_is_an_error_not_a_null(ids):
+    """DESIGN section 9: fail rather than return less."""
+    (one,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
+    with pytest.raises(MissingId, match="no id for offset [45] of flights-3"):
+        decode(placed([one]), ALL, DEFAULT, ids)
+
+
+def test_ids_are_null_where_the_broker_keeps_none():
+    (one,) = build([([(1, 0, b"k", b"v", ())] * 2, Codec.NONE, 0)])
+    assert decode(placed([one]), ALL, ("id",), None).to_pydict() == {"id": [None, None]}
+
+
+def test_nothing_to_decode_is_an_empty_table_of_the_same_schema():
+    table = decode([], ALL, tuple(ARROW), [])
+    assert (table.num_rows, table.schema) == (0, arrow_schema(tuple(ARROW)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(described=batch, position=st.integers(0, 10**6), byte=st.integers(1, 255))
+def test_damage_that_a_crc_did_not_catch_is_an_error_or_rows(described, position, byte):
+    """A producer may send anything under a good CRC; nothing but CorruptBatch comes out, and no row is made up."""
+    (one,) = build([described])
+    one[position % len(one)] ^= byte
+    try:
+        seen = decode([PlacedBatch(one, 0, read_header(one))], ALL, tuple(ARROW), None)
+    except CorruptBatch:
+        return
+    seen.validate(full=True)
+    assert seen.num_rows == len([r for r in decode_records(one, check=False) if r.offset in ALL])
+
+
+@pytest.mark.parametrize("count", [-1, 1, 3, 1 << 30])
+def test_a_count_that_does_not_fit_the_records_is_an_error(count):
+    (one,) = build([([(1, 0, b"k", b"v", ())] * 2, Codec.NONE, 0)])
+    HEADER.pack_into(one, 0, *read_header(one)._replace(record_count=count))
+    with pytest.raises(CorruptBatch):
+        decode(placed([one]), ALL, DEFAULT, None)
+
+
+def test_records_that_unpack_past_the_bound_are_refused():
+    one = encode_batch([Record(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
+    with pytest.raises(TooLarge):
+        decode(placed([one]), ALL, DEFAULT, None, max_bytes=65536)
+
+
+def test_a_timestamp_that_no_column_can_hold_is_an_error():
+    one = encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=1 << 62)
+    with pytest.raises(CorruptBatch, match="timestamp"):
+        decode(placed([one]), ALL, DEFAULT, None)
