@@ -1,0 +1,103 @@
+"""The ids of a segment's offsets: `<base offset>.idindex`, entries of `broker.wire.id_entries`.
+
+It is data, not an index that could be rebuilt: it is written before the log entry, and nothing is ever stamped again.
+An append that failed after it leaves entries past the log's end; the next append cuts them off.
+"""
+
+from collections.abc import Sequence
+
+from broker.log.storage import File, StorageError
+from broker.wire.frame import FileRegion
+from broker.wire.id_entries import ENTRY_BYTES, IdEntry, pack_entry, read_entry, seed_of
+
+
+class IdIndex:
+    """One segment's id index; `base_offset` is the segment's."""
+
+    def __init__(self, file: File, base_offset: int) -> None:
+        self.file = file
+        self.base_offset = base_offset
+        self._seed = seed_of(base_offset)
+
+    def __len__(self) -> int:
+        return self.file.size // ENTRY_BYTES
+
+    def append(self, offset: int, runs: Sequence[tuple[int, int]]) -> None:
+        """The ids of the offsets from `offset` on: runs of (first id, how many)."""
+        relative = offset - self.base_offset
+        if len(runs) == 1:
+            first_id, length = runs[0]
+            self.file.append(pack_entry(self._seed, relative, length, first_id))
+            return
+        entries = bytearray()
+        for first_id, length in runs:
+            entries += pack_entry(self._seed, relative, length, first_id)
+            relative += length
+        self.file.append(entries)
+
+    def entry(self, number: int) -> IdEntry | None:
+        """The entry, or None where its check does not hold."""
+        data = self.file.read(number * ENTRY_BYTES, ENTRY_BYTES)
+        return read_entry(data, 0, self.base_offset, self._seed)
+
+    def _sound(self, number: int) -> IdEntry:
+        entry = self.entry(number)
+        if entry is None:
+            raise StorageError(self.file.path, f"the entry at byte {number * ENTRY_BYTES} is damaged: its check fails")
+        return entry
+
+    def _number_of(self, offset: int) -> int:
+        """The last entry that begins at or before `offset`; 0 where none does."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self._sound(middle).offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, 0)
+
+    def region(self, first_offset: int, end_offset: int) -> FileRegion:
+        """The entries that hold the ids of first_offset .. end_offset - 1."""
+        start = self._number_of(first_offset)
+        end = self._number_of(end_offset - 1) + 1 if len(self) else 0
+        return FileRegion(self.file, start * ENTRY_BYTES, max(end - start, 0) * ENTRY_BYTES)
+
+    def runs(self, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
+        """The ids of first_offset .. end_offset - 1 as runs (first id, how many)."""
+        found = []
+        for number in range(self._number_of(first_offset), len(self)):
+            entry = self._sound(number)
+            if entry.offset >= end_offset:
+                break
+            skip = max(first_offset - entry.offset, 0)
+            length = min(entry.offset + entry.length, end_offset) - entry.offset - skip
+            if length > 0:
+                found.append((entry.first_id + skip, length))
+        return tuple(found)
+
+    def offset_of_id(self, id: int) -> int | None:
+        """The first offset whose id is not below `id`; None where all are."""
+        low, high = 0, len(self)
+        while low < high:  # the first entry whose last id is not below
+            middle = (low + high) // 2
+            entry = self._sound(middle)
+            if entry.first_id + entry.length - 1 < id:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(self):
+            return None
+        entry = self._sound(low)
+        return entry.offset + max(id - entry.first_id, 0)
+
+    def last_id(self) -> int | None:
+        if not len(self):
+            return None
+        entry = self._sound(len(self) - 1)
+        return entry.first_id + entry.length - 1
+
+    def keep(self, size: int) -> None:
+        """Cut the file at `size` bytes."""
+        if self.file.size != size:
+            self.file.truncate(size)

@@ -1,0 +1,72 @@
+"""Whether a producer's batch may be appended, judged by its header alone; its records are not opened.
+
+The rules are Kafka's for Produce v3 up (https://kafka.apache.org/documentation/#recordbatch): one batch, magic 2, a CRC
+that holds, offsets 0 .. n-1, no control batch. Opening every record would find more, and cost what the log is fast by.
+"""
+
+from broker.config import BrokerConfig, TopicConfig
+from broker.record.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    CorruptBatch,
+    verify,
+)
+from broker.wire.errors import ApiError, ErrorCode
+
+_ZSTD = 4
+_CODECS = 5
+_RECORD_BYTES_MIN = 7  # length, attributes, time, offset, key, value and headers, a byte each
+
+
+def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool = True) -> BatchHeader:
+    """The header of a good batch; ApiError with Kafka's code for any other. `zstd`: this Produce version has it."""
+    if batch is None or len(batch) == 0:
+        raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request needs one record batch, not none")
+    if len(batch) < HEADER_BYTES:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes are fewer than a batch header has")
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    if header.magic != MAGIC:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"magic {header.magic}; Produce takes record batches of magic 2 only")
+    size = header.batch_length + LENGTH_END
+    if size > topic.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {size} bytes, max.message.bytes of the topic is {topic.max_message_bytes}",
+        )
+    try:
+        verify(batch, header)
+    except CorruptBatch as error:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    if size != len(batch):
+        raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request takes exactly one record batch")
+    _judge_fields(header, broker, zstd)
+    return header
+
+
+def _judge_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> None:
+    number = header.record_count
+    if number < 1 or number != header.last_offset_delta + 1:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"{number} records with a last offset delta of {header.last_offset_delta}; they must be one apart",
+        )
+    codec = header.attributes & 0x07
+    if codec:
+        if codec >= _CODECS or (codec == _ZSTD and not zstd):
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression {codec} is not known to this version")
+    elif number * _RECORD_BYTES_MIN > header.batch_length + LENGTH_END - HEADER_BYTES:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{header.batch_length} bytes cannot hold {number} records")
+    if number > broker.max_batch_records:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {number} records, flakelog.max.batch.records is {broker.max_batch_records}",
+        )
+    if header.is_control:
+        raise ApiError(ErrorCode.INVALID_RECORD, "control batches are written by the broker, not by clients")
+    if header.producer_id != NO_PRODUCER_ID and header.base_sequence == NO_SEQUENCE:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"producer {header.producer_id} sent a batch without a sequence")

@@ -1,0 +1,31 @@
+"""Which leader epoch began at which offset (KIP-101), in Kafka's `leader-epoch-checkpoint` text format.
+
+    0                 version of the file
+    2                 number of entries
+    0 0               epoch, start offset
+    4 1250
+"""
+
+FILE = "leader-epoch-checkpoint"
+_VERSION = 0
+
+
+def encode(epochs: list[tuple[int, int]]) -> bytes:
+    lines = [str(_VERSION), str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs)]
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def decode(data: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset), ascending; ValueError where the file is not one."""
+    lines = data.decode().splitlines()
+    if len(lines) < 2 or lines[0] != str(_VERSION) or int(lines[1]) != len(lines) - 2:
+        raise ValueError(f"{FILE}: not a version {_VERSION} file with as many entries as it says")
+    pairs = [line.split() for line in lines[2:]]
+    return [(int(epoch), int(start)) for epoch, start in pairs]
+
+
+def start(epochs: list[tuple[int, int]], epoch: int, offset: int) -> list[tuple[int, int]]:
+    """The epochs after `epoch` began at `offset`; an epoch that began nowhere before it is dropped."""
+    if epochs and epochs[-1][0] >= epoch:
+        return epochs
+    return [entry for entry in epochs if entry[1] < offset] + [(epoch, offset)]

@@ -1,0 +1,142 @@
+"""SHELL (files): the storage port over a directory of the machine."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from broker.log.storage import Buffer, StorageError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_TEMPORARY = ".tmp"
+
+# Syncs the data and the size; the times of a file need no sync. macOS has fsync only.
+_datasync = getattr(os, "fdatasync", os.fsync)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Turn an OSError into a StorageError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(path, error.strerror or str(error), error.errno in _FULL) from error
+
+
+class OsFile:
+    """One descriptor. It closes with the last reference, so a reader of a deleted segment keeps its bytes."""
+
+    __slots__ = ("path", "size", "_fd")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        self.size = os.fstat(fd).st_size
+
+    def append(self, data: Buffer) -> None:
+        size = len(data)
+        try:
+            written = os.write(self._fd, data)
+            while written < size:  # one write takes 2 GiB at most
+                written += os.write(self._fd, memoryview(data)[written:])
+        except OSError as error:
+            with _named(self.path):
+                os.ftruncate(self._fd, self.size)
+            raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
+        self.size += size
+
+    def read(self, position: int, length: int) -> bytes:
+        with _named(self.path):
+            return os.pread(self._fd, length, position)
+
+    def truncate(self, size: int) -> None:
+        with _named(self.path):
+            os.ftruncate(self._fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        with _named(self.path):
+            _datasync(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+
+class OsStorage:
+    """A data directory."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self.root, path)
+
+    def open(self, path: str, create: bool = False) -> OsFile:
+        full = self._path(path)
+        with _named(full):
+            flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+            return OsFile(full, os.open(full, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._path(path))
+
+    def list(self, directory: str) -> list[str]:
+        full = self._path(directory)
+        with _named(full):
+            try:
+                return sorted(os.listdir(full))
+            except FileNotFoundError:
+                return []
+
+    def make_directory(self, path: str) -> None:
+        full = self._path(path)
+        with _named(full):
+            missing = []
+            while not os.path.isdir(full):
+                missing.append(full)
+                full = os.path.dirname(full)
+            for each in reversed(missing):
+                os.mkdir(each)
+                _sync_names(os.path.dirname(each))
+
+    def rename(self, source: str, target: str) -> None:
+        with _named(self._path(source)):
+            os.rename(self._path(source), self._path(target))
+
+    def remove(self, path: str) -> None:
+        full = self._path(path)
+        with _named(full):
+            if os.path.isdir(full):
+                shutil.rmtree(full)
+            elif os.path.exists(full):
+                os.unlink(full)
+
+    def replace(self, path: str, data: bytes) -> None:
+        full = self._path(path)
+        with _named(full):
+            fd = os.open(full + _TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.write(fd, memoryview(data)[written:])
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.replace(full + _TEMPORARY, full)
+            _sync_names(os.path.dirname(full))
+
+    def sync_directory(self, path: str) -> None:
+        with _named(self._path(path)):
+            _sync_names(self._path(path))
+
+
+def _sync_names(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,288 @@
+"""One partition's log: batches and their ids in, regions of files out.
+
+    append    judge (broker.log.judge) -> duplicate? -> ids -> place -> roll? -> idindex, log, indexes
+    read      bisect over the segments -> offset index -> region
+
+Offsets rise by one a record, ids strictly with them; both numbers are taken here and nowhere else. A failed write
+leaves the log as it was. A failed sync takes the log offline for good (`offline` says why): what the disk then holds
+nobody knows.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from broker.config import BrokerConfig, TopicConfig
+from broker.log import leader_epochs
+from broker.log.checkpoint import LogPosition
+from broker.log.producer_state import ProducerState
+from broker.log.segment import Segment
+from broker.log.storage import Storage, StorageError
+from broker.now import Now
+from broker.record.batch import BatchHeader, place
+from broker.record.records import decode_records
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.fetch import IdRegion
+from broker.wire.frame import FileRegion
+from idgen.worker import Run
+
+EMPTY: FileRegion | bytes = b""
+
+
+class IdSource(Protocol):
+    """What stamps: an IdWorker, or whatever stands for one."""
+
+    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]: ...
+
+
+class Appended(NamedTuple):
+    """Where a batch stands: its offsets, both inclusive, and its ids as runs (first id, how many)."""
+
+    base_offset: int
+    last_offset: int
+    runs: Sequence[tuple[int, int]]
+    duplicate: bool = False
+
+
+class ReadResult(NamedTuple):
+    records: FileRegion | bytes
+    ids: IdRegion | None = None
+
+
+class PartitionLog:
+    """Offsets log_start_offset .. log_end_offset - 1. Made by `recovery.open_log`, which finds where it ends."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        storage: Storage,
+        config: TopicConfig,
+        broker: BrokerConfig,
+        segments: Sequence[Segment],
+        flushed: LogPosition,
+        producers: ProducerState,
+        epochs: list[tuple[int, int]],
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}-{partition}"
+        self.config = config
+        self.producers = producers
+        self.epochs = epochs
+        self.offline: str | None = None
+        self.flushed = flushed
+        self.log_start_offset = flushed.log_start_offset
+        self.last_id = flushed.last_id
+        self.leader_epoch = epochs[-1][0] if epochs else 0
+        self.unflushed_since_ms: int | None = None
+        self._storage = storage
+        self._broker = broker
+        self._segments = tuple(segments)
+        self._bases = [segment.base_offset for segment in segments]
+        self.log_end_offset = self._segments[-1].next_offset
+
+    # --- positions -----------------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Consumers see offsets below it. With one copy of the log that is its end."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """read_committed consumers see offsets below it: no transaction is open, so it is the high watermark."""
+        return self.high_watermark
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """A snapshot: a roll or a deletion makes a new tuple, and whoever reads this one is not disturbed."""
+        return self._segments
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def unflushed(self) -> int:
+        """Messages appended since the last sync that was acknowledged."""
+        return self.log_end_offset - self.flushed.offset
+
+    def _check_online(self) -> None:
+        if self.offline is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline}")
+
+    # --- append --------------------------------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now) -> Appended:
+        """Append a batch that `judge` has passed; its base offset and leader epoch are written into `batch`.
+
+        ApiError for a wrong sequence or a disk that failed, an error of `idgen.errors` where no id is to be had; in
+        each case the log is as it was.
+        """
+        self._check_online()
+        known = self.producers.check(header) if header.producer_id >= 0 else None
+        if known is not None:
+            first_runs = self.ids_of(known.base_offset, known.last_offset + 1)
+            return Appended(known.base_offset, known.last_offset, first_runs, duplicate=True)
+        base_offset = self.log_end_offset
+        runs = ids.next_ids(header.record_count, now.wall_ms, self.last_id)
+        place(batch, base_offset, self.leader_epoch)
+        try:
+            segment = self._segment_for(len(batch), base_offset + header.last_offset_delta, now)
+            segment.append(batch, header, base_offset, runs, self.config.index_interval_bytes)
+        except StorageError as error:
+            if self._segments[-1].broken:
+                self.offline = f"{error}, and the write could not be undone"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        first_id, length = runs[-1]
+        self.last_id = first_id + length - 1
+        self.log_end_offset = segment.next_offset
+        if header.producer_id >= 0:
+            self.producers.appended(header, base_offset)
+        if self.unflushed_since_ms is None:
+            self.unflushed_since_ms = now.ms
+        return Appended(base_offset, base_offset + header.last_offset_delta, runs)
+
+    def _segment_for(self, size: int, last_offset: int, now: Now) -> Segment:
+        active = self._segments[-1]
+        born = active.first_timestamp_ms
+        aged = 0 <= born < now.wall_ms - self.config.segment_ms
+        if active.has_room(size, last_offset, self.config.segment_bytes) and not aged:
+            return active
+        return self.roll()
+
+    def roll(self) -> Segment:
+        """Close the active segment and begin a new one at the log's end."""
+        active = self._segments[-1]
+        if active.base_offset == self.log_end_offset:
+            return active
+        active.seal()
+        segment = Segment(self._storage, self.name, self.log_end_offset, create=True)
+        self._segments += (segment,)
+        self._bases = [each.base_offset for each in self._segments]
+        return segment
+
+    # --- read ----------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool = False) -> ReadResult:
+        """Whole batches from the one that holds `offset` on, at most `max_bytes` of one segment; the last may be cut.
+
+        `at_least_one`: a first batch larger than that is returned whole (KIP-74). ApiError OFFSET_OUT_OF_RANGE.
+        """
+        self._check_online()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.name}; it holds {self.log_start_offset} to {self.log_end_offset}",
+            )
+        if offset >= self.high_watermark:
+            return ReadResult(EMPTY)
+        try:
+            return self._read(offset, max_bytes, at_least_one, with_ids)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
+        index = bisect_right(self._bases, offset) - 1
+        found = None
+        while found is None and index < len(self._segments):  # compaction may leave a segment's end empty
+            segment = self._segments[index]
+            found = segment.find(offset)
+            index += 1
+        if found is None:
+            return ReadResult(EMPTY)
+        position, header = found
+        length = min(max_bytes, segment.size - position)
+        if length < header.size:
+            if not at_least_one:
+                return ReadResult(EMPTY)
+            length = header.size
+        ids = None
+        if with_ids:
+            whole = position + length == segment.size
+            end = segment.next_offset if whole else self._end_of(segment, position, length)
+            ids = IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end))
+        return ReadResult(segment.region(position, length), ids)
+
+    @staticmethod
+    def _end_of(segment: Segment, position: int, length: int) -> int:
+        """The offset after the last batch that begins in a stretch of the segment."""
+        near = segment.offsets.rank(position + length - 1, field=1)
+        start = max(position, int(segment.offsets[near - 1][1])) if near else position
+        end = segment.base_offset
+        for at, header in segment.batches(start):
+            if at >= position + length:
+                break
+            end = header.last_offset + 1
+        return end
+
+    # --- lookups -------------------------------------------------------------------------------------------------
+
+    def ids_of(self, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
+        """The ids of first_offset .. end_offset - 1 as runs (first id, how many); of what has been deleted, none."""
+        found: tuple[tuple[int, int], ...] = ()
+        for segment in self._segments[max(bisect_right(self._bases, first_offset) - 1, 0) :]:
+            if segment.base_offset >= end_offset:
+                break
+            found += segment.ids.runs(first_offset, end_offset)
+        return found
+
+    def offset_of_id(self, id: int) -> int:
+        """The first offset whose id is not below `id`; the log's end where there is none."""
+        low, high = 0, len(self._segments)
+        while low < high:
+            middle = (low + high) // 2
+            last = self._segments[middle].ids.last_id()
+            if last is None or last < id:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(self._segments):
+            return self.log_end_offset
+        return max(self._segments[low].ids.offset_of_id(id) or 0, self.log_start_offset)
+
+    def offset_of_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are (KIP-33)."""
+        for segment in self._segments:
+            if segment.max_timestamp_ms < timestamp_ms:
+                continue
+            start = segment.times.offset_before(timestamp_ms)
+            position = segment.offsets.position_before(start)
+            for at, header in segment.batches(position):
+                if header.max_timestamp < timestamp_ms or header.last_offset < self.log_start_offset:
+                    continue
+                for record in decode_records(segment.log.read(at, header.size)):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start_offset:
+                        return record.offset, record.timestamp_ms
+        return None
+
+    # --- the disk ------------------------------------------------------------------------------------------------
+
+    def position(self) -> LogPosition:
+        """Where the log ends now; what `flushed` becomes when all of it is synced."""
+        active = self._segments[-1]
+        newest = max(self._segments, key=lambda segment: segment.max_timestamp_ms)
+        return LogPosition(
+            self.log_end_offset,
+            self.log_start_offset,
+            self.last_id,
+            active.base_offset,
+            active.log.size,
+            active.ids.file.size,
+            newest.max_timestamp_ms,
+            newest.max_timestamp_offset,
+            len(self.producers),
+        )
+
+    def unflushed_segments(self) -> tuple[Segment, ...]:
+        """The segments that may hold what is not on the disk yet."""
+        return tuple(segment for segment in self._segments if segment.base_offset >= self.flushed.segment)
+
+    def start_leader_epoch(self, epoch: int) -> None:
+        """This broker leads the partition as of `epoch`; batches are stamped with it and its start is written down."""
+        started = leader_epochs.start(self.epochs, epoch, self.log_end_offset)
+        if started is not self.epochs:
+            self._storage.replace(f"{self.name}/{leader_epochs.FILE}", leader_epochs.encode(started))
+            self.epochs = started
+        self.leader_epoch = self.epochs[-1][0]

@@ -1,0 +1,133 @@
+"""One segment: a stretch of the log and what lies beside it, named by its first offset.
+
+    00000000000000000000.log         record batches, one after the other
+    00000000000000000000.index       where offsets are       (broker.log.index)
+    00000000000000000000.timeindex   where times are         (broker.log.index)
+    00000000000000000000.idindex     which ids offsets have  (broker.log.id_index)
+
+A segment is read by whoever holds it: dropping it from the log's list does not take it from a reader.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from broker.log.id_index import IdIndex
+from broker.log.index import OffsetIndex, TimeIndex
+from broker.log.storage import Buffer, File, Storage, StorageError
+from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
+from broker.wire.frame import FileRegion
+
+LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"
+SUFFIXES = (LOG, INDEX, TIME_INDEX, ID_INDEX)
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+_SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Twenty digits, so names sort as numbers do."""
+    return f"{offset:020d}{suffix}"
+
+
+class Segment:
+    """Offsets from `base_offset` to `next_offset`. Only the newest segment of a log is appended to."""
+
+    def __init__(self, storage: Storage, directory: str, base_offset: int, create: bool = False) -> None:
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.directory = directory
+        self.first_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+        self.max_timestamp_offset = base_offset
+        self.broken = False
+        self._since_index = 0
+
+        def open_file(suffix: str, make: bool) -> File:
+            return storage.open(f"{directory}/{file_name(base_offset, suffix)}", make)
+
+        self.log = open_file(LOG, create)
+        # Without its ids a log is not readable; the two indexes are rebuilt where they are missing.
+        self.ids = IdIndex(open_file(ID_INDEX, create), base_offset)
+        self.offsets = OffsetIndex(open_file(INDEX, True))
+        self.times = TimeIndex(open_file(TIME_INDEX, True))
+
+    @property
+    def size(self) -> int:
+        return self.log.size
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """In the order they are synced: ids first, as they are written first."""
+        return (self.ids.file, self.log, self.offsets.file, self.times.file)
+
+    def append(
+        self, batch: Buffer, header: BatchHeader, base_offset: int, runs: Sequence[tuple[int, int]], interval_bytes: int
+    ) -> None:
+        """Ids, then log, then indexes. On StorageError the segment is as it was, or `broken` if it cannot be."""
+        position = self.log.size
+        ids_size = self.ids.file.size
+        try:
+            self.ids.append(base_offset, runs)
+            self.log.append(batch)
+            self.passed(position, header, base_offset + header.last_offset_delta, interval_bytes)
+        except StorageError:
+            self._undo(position, ids_size)
+            raise
+
+    def _undo(self, position: int, ids_size: int) -> None:
+        self.broken = True
+        self.offsets.drop_from(position)
+        self.ids.keep(ids_size)
+        if self.log.size != position:
+            self.log.truncate(position)
+        self.broken = False
+
+    def passed(self, position: int, header: BatchHeader, last_offset: int, interval_bytes: int) -> None:
+        """Note a batch that stands at `position`: at an append, and again when recovery walks over it."""
+        newest, newest_offset = self.max_timestamp_ms, self.max_timestamp_offset
+        if header.max_timestamp > newest:
+            newest, newest_offset = header.max_timestamp, last_offset
+        if self._since_index > interval_bytes:
+            self.offsets.append(last_offset - self.base_offset, position)
+            self.times.maybe_append(newest, newest_offset - self.base_offset)
+            self._since_index = 0
+        self._since_index += header.batch_length + LENGTH_END
+        self.max_timestamp_ms, self.max_timestamp_offset = newest, newest_offset
+        if self.first_timestamp_ms < 0:
+            self.first_timestamp_ms = header.max_timestamp
+        self.next_offset = last_offset + 1
+
+    def seal(self) -> None:
+        """The last time index entry, as Kafka writes it when a segment is rolled."""
+        if self.max_timestamp_ms >= 0:
+            self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+
+    def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
+        """Whether a batch of `size` bytes ending at `last_offset` belongs here."""
+        fits = self.log.size + size <= segment_bytes or not self.log.size
+        return fits and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+
+    def batches(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of the batches from `position` on; stops at what is not a whole batch."""
+        end = self.log.size if end is None else end
+        chunk, start = b"", 0
+        while end - position >= HEADER_BYTES:
+            if position + HEADER_BYTES > start + len(chunk) or position < start:
+                chunk, start = self.log.read(position, min(_SCAN_BYTES, end - position)), position
+                if len(chunk) < HEADER_BYTES:
+                    return
+            header = BatchHeader._make(HEADER.unpack_from(chunk, position - start))
+            if header.batch_length < HEADER_BYTES - LENGTH_END or position + header.size > end:
+                return
+            yield position, header
+            position += header.size
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """(position, header) of the first batch that ends at or after `offset`."""
+        start = self.offsets.position_before(offset - self.base_offset)
+        for position, header in self.batches(start):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def region(self, position: int, length: int) -> FileRegion:
+        return FileRegion(self.log, position, length)

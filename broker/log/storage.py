@@ -1,0 +1,75 @@
+"""The files port: what a log asks of a disk. `os_storage` is a directory of the machine, `memory_storage` one that can
+lose power.
+
+Paths are relative to the data directory, with "/". Everything a log writes is appended; the rare whole files
+(checkpoint, metadata) are replaced in one step. What is not synced may be gone after a power cut, in any order.
+"""
+
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class StorageError(Exception):
+    """A file operation that failed: `path`, why, and whether the disk was full."""
+
+    def __init__(self, path: str, reason: str, full: bool = False) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.full = full
+
+
+class File(Protocol):
+    """An open file. It closes when nothing refers to it any more: a reader may hold a deleted segment's file."""
+
+    path: str
+    size: int
+
+    def append(self, data: Buffer) -> None:
+        """Write all of `data` at the end, or raise StorageError and leave the file as it was."""
+        ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """At most `length` bytes; fewer only at the end of the file."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return when the file's data is on the disk. Called from a thread; a failure is never retried."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor for sendfile; -1 where there is none."""
+        ...
+
+
+class Storage(Protocol):
+    def open(self, path: str, create: bool = False) -> File:
+        """Open for reading and appending; StorageError where it is not there and `create` is not set."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, directory: str) -> list[str]:
+        """Names in a directory, sorted; none where there is no such directory."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make it and its parents, and see that they survive a power cut. One that is there is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory with all that is in it. One that is not there is fine."""
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Put a whole file in place of an older one: after a power cut it is the one or the other, never a part."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in the directory are on the disk."""
+        ...

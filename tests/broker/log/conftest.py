@@ -1,0 +1,49 @@
+"""A log in memory, an id worker at a literal time, and batches to put in."""
+
+import pytest
+
+from broker.config import BrokerConfig, TopicConfig
+from broker.log.judge import judge
+from broker.log.memory_storage import MemoryStorage
+from broker.log.recovery import open_log
+from broker.now import Now
+from broker.record.records import Record, encode_batch
+from idgen.layout import Layout
+from idgen.worker import IdWorker
+
+START_MS = 1_700_000_000_000
+NOW = Now(ms=1_000, wall_ms=START_MS)
+BROKER = BrokerConfig()
+
+
+def new_worker(start_ms=START_MS, number=1):
+    return IdWorker(Layout(), number, start_ms=start_ms, limit_ms=start_ms + 86_400_000)
+
+
+def batch_of(*values, timestamp_ms=START_MS, **fields):
+    records = [Record(i, 0, None, value) for i, value in enumerate(values)]
+    return bytearray(encode_batch(records, base_timestamp_ms=timestamp_ms, **fields))
+
+
+def append(log, *values, worker, now=NOW, **fields):
+    batch = memoryview(batch_of(*values, **fields))
+    return log.append(batch, judge(batch, log.config, BROKER), worker, now)
+
+
+def reopen(storage, known=None, config=TopicConfig()):
+    return open_log(storage, "flights", 0, config, BROKER, known)
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+@pytest.fixture
+def worker():
+    return new_worker()
+
+
+@pytest.fixture
+def log(storage):
+    return reopen(storage)[0]

@@ -1,0 +1,113 @@
+"""One partition's log: offsets rise by one a record, ids strictly with them, and what is read is what was sent."""
+
+import pytest
+
+from broker.record.batch import walk
+from broker.record.records import decode_records
+from broker.wire.errors import ApiError, ErrorCode
+
+from .conftest import NOW, START_MS, append, batch_of, new_worker, reopen
+
+
+def read(log, offset, max_bytes=1 << 20, **options):
+    result = log.read(offset, max_bytes, True, **options)
+    return result.records and result.records.file.read(result.records.position, result.records.length)
+
+
+def test_offsets_are_dense_and_ids_rise_with_them(log, worker):
+    first = append(log, b"a", b"b", worker=worker)
+    second = append(log, b"c", worker=worker)
+    assert (first.base_offset, first.last_offset, second.base_offset) == (0, 1, 2)
+    assert log.ids_of(0, 3) == (*map(tuple, first.runs), *map(tuple, second.runs))
+    assert first.runs[0][0] + 1 < second.runs[0][0] + 1 <= log.last_id + 1
+
+
+def test_a_batch_stays_as_it_was_sent_but_for_its_place(log, worker):
+    sent = batch_of(b"a", b"b")
+    append(log, b"a", b"b", worker=worker)
+    assert read(log, 0)[12:16] == b"\0\0\0\0", "the leader epoch"
+    assert read(log, 0)[16:] == bytes(sent)[16:]
+
+
+def test_a_read_begins_at_the_batch_that_holds_the_offset(log, worker):
+    for n in range(200):
+        append(log, b"x" * 100, b"y" * 100, worker=worker)
+    for offset in (0, 1, 133, 398, 399):
+        (_, header), *_ = walk(read(log, offset))
+        assert header.base_offset <= offset <= header.last_offset
+
+
+def test_a_first_batch_larger_than_the_limit_is_returned_whole(log, worker):
+    """KIP-74."""
+    append(log, b"x" * 5000, worker=worker)
+    append(log, b"y", worker=worker)
+    assert len(list(walk(read(log, 0, max_bytes=100)))) == 1
+    assert not log.read(0, 100, at_least_one=False).records
+
+
+def test_offsets_outside_the_log_are_out_of_range_and_its_end_is_empty(log, worker):
+    append(log, b"a", worker=worker)
+    assert not log.read(1, 100, True).records
+    for offset in (-1, 2):
+        with pytest.raises(ApiError, match="it holds 0 to 1") as caught:
+            log.read(offset, 100, True)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_roll_keeps_reads_and_ids_together(storage, worker):
+    from broker.config import TopicConfig
+
+    log, _ = reopen(storage, config=TopicConfig(segment_bytes=2048))
+    for _ in range(100):
+        append(log, b"x" * 200, worker=worker)
+    assert len(log.segments) > 5
+    values = [r.value for o in range(100) for r in decode_records(read(log, o, 1)) if r.offset == o]
+    assert values == [b"x" * 200] * 100
+    ids = [first + i for first, length in log.ids_of(0, 100) for i in range(length)]
+    assert len(ids) == 100 and ids == sorted(set(ids))
+    assert [log.offset_of_id(id) for id in ids] == list(range(100))
+    assert log.offset_of_id(ids[-1] + 1) == 100
+    result = log.read(30, 500, True, with_ids=True)
+    assert result.ids.base_offset <= 30
+
+
+def test_a_time_finds_the_first_record_not_older(log, worker):
+    """KIP-33: by the largest timestamps of batches, then inside the batch."""
+    for n in range(50):
+        append(log, b"x" * 300, worker=worker, timestamp_ms=START_MS + n * 10)
+    assert log.offset_of_time(START_MS + 245) == (25, START_MS + 250)
+    assert log.offset_of_time(START_MS) == (0, START_MS)
+    assert log.offset_of_time(START_MS + 491) is None
+
+
+def test_a_full_disk_refuses_the_batch_and_leaves_the_log_as_it_was(storage, log, worker):
+    append(log, b"a", worker=worker)
+    storage.free_bytes = 60
+    with pytest.raises(ApiError) as caught:
+        append(log, b"b" * 100, worker=worker)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.log_end_offset, log.offline) == (1, None)
+    storage.free_bytes = None
+    assert append(log, b"b", worker=worker).base_offset == 1
+    reopened, report = reopen(storage)
+    assert (reopened.log_end_offset, report.bytes_cut) == (2, 0)
+
+
+def test_a_repeated_batch_is_answered_with_its_first_offsets_and_ids(log, worker):
+    """KIP-98: the producer did not see the answer and sent again."""
+    sent = {"producer_id": 7, "producer_epoch": 0}
+    first = append(log, b"a", b"b", worker=worker, base_sequence=0, **sent)
+    append(log, b"c", worker=worker, base_sequence=2, **sent)
+    again = append(log, b"a", b"b", worker=worker, base_sequence=0, **sent)
+    assert again.duplicate and again.base_offset == 0 and list(again.runs) == [tuple(r) for r in first.runs]
+    assert log.log_end_offset == 3
+    with pytest.raises(ApiError) as caught:
+        append(log, b"z", worker=worker, base_sequence=9, **sent)
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_ids_rise_though_another_worker_with_a_slower_clock_stamps(log, worker):
+    before = append(log, b"a", worker=worker).runs[-1]
+    slow = new_worker(START_MS - 400, number=0)
+    after = append(log, b"b", worker=slow, now=NOW._replace(wall_ms=START_MS - 400)).runs[0]
+    assert after[0] > before[0]
