@@ -9,9 +9,9 @@ The sets of storm-kafka 0.9.3's PartitionManager, with its faults cured (the tes
                                            |          +-- none left --> BURYING -- buried --> settled
                                            +-----------------------------------------------------+
 
-First fetches ascend, so a deque of fetched offsets finds the watermark, the least offset not settled, by dropping settled
-heads: O(1) a message over its life, where a sorted set pays O(log n) for each change. A message is kept in memory until
-it is settled, so a retry needs no second fetch and survives retention and compaction of its log.
+First fetches ascend, so a deque of fetched offsets finds the watermark, the least offset not settled, by dropping
+settled heads: O(1) a message over its life, where a sorted set pays O(log n) for each change. A message is kept in
+memory until it is settled, so a retry needs no second fetch and survives retention and compaction of its log.
 
 What is emitted carries a ticket, a number never used twice, also not by another manager of the same task: an ack or a
 fail counts only with the ticket of the message's latest emission. (An attempt's number would come again after a
@@ -68,7 +68,6 @@ class PartitionManager:
         self._letters: list[DeadLetter] = []
         self._pending_bytes = 0
         self._fetching = False
-        self._fetch_at_ms: int | None = None
 
     # --- what is known
 
@@ -110,21 +109,19 @@ class PartitionManager:
 
     # --- reading
 
-    def wanted(self, now_ms: int) -> FetchWanted | None:
+    def wanted(self) -> FetchWanted | None:
         """What to read next, or None: enough is waiting, a limit is reached, or an answer is outstanding.
 
-        Whoever is told a wish owes its answer: fetched, fetch_failed or out_of_range. Before it there is no second one.
+        Whoever is told a wish owes its answer, fetched or out_of_range, and asks again until there is one. Before that
+        there is no second wish.
         """
         if self._fetching or len(self._waiting) > self.config.spout_fetch_max_records // 2:
-            return None
-        if self._fetch_at_ms is not None and now_ms < self._fetch_at_ms:
             return None
         records = min(self.config.spout_fetch_max_records, self._room())
         size = min(self.config.spout_fetch_max_bytes, self.config.spout_max_pending_bytes - self._pending_bytes)
         if records <= 0 or size <= 0:
             return None
         self._fetching = True
-        self._fetch_at_ms = None
         return FetchWanted(self._position, records, size)
 
     def fetched(self, records: Sequence[FetchedRecord], next_offset: int, high_watermark: int) -> None:
@@ -149,16 +146,11 @@ class PartitionManager:
             self._position = offset + 1
         self._move_to(max(self._position, next_offset))
 
-    def fetch_failed(self, retry_at_ms: int) -> None:
-        """No answer came; nothing is wanted before `retry_at_ms`."""
-        self._fetching = False
-        self._fetch_at_ms = retry_at_ms
-
     def out_of_range(self, log_start: int, log_end: int) -> None:
         """The log has no such offset: go on where it begins (or, if configured so, at its end), or where it ends now.
 
         Below the start, retention was faster: the messages between are counted as lost. Past the end, the log was
-        truncated: what was read from there is forgotten, its acks are stale, its offsets come again with other messages.
+        truncated: what was read from there is forgotten, its acks are stale, its offsets will hold other messages.
         """
         self._fetching = False
         self.high_watermark = log_end
@@ -271,9 +263,8 @@ class PartitionManager:
         self._stored = progress
 
     def next_deadline_ms(self) -> int | None:
-        """When `next` or `wanted` will have what they have not now, if nobody brings anything before."""
-        times = [t for t in (self._retries.next_due_ms(), self._fetch_at_ms) if t is not None]
-        return min(times, default=None)
+        """When the next retry is due."""
+        return self._retries.next_due_ms()
 
     def check(self) -> None:
         """AssertionError naming the first invariant that does not hold; O(pending), for tests and simulation."""

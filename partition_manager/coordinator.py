@@ -1,0 +1,211 @@
+"""A task's partitions: managers in step with the assignment, taking turns, committed together.
+
+The world is asked by values: `take_asks` hands out requests, `answered` takes the answers, in any order and at any
+time; what failed is asked again by itself. Nothing here waits, so the same core runs in the embedded engine, in Apache
+Storm's worker and in a simulation.
+"""
+
+from collections import deque
+from itertools import count
+from typing import NamedTuple
+
+from partition_manager.asks import Ask, Asks
+from partition_manager.assignment import partitions_of
+from partition_manager.entry import Counts, Message
+from partition_manager.manager import PartitionManager
+from partition_manager.offset_document import OffsetDocument
+from partition_manager.opening import Source
+from partition_manager.ports import Answer, Failed, ListPartitions, Partitions, Request
+from partition_manager.progress import Progress
+from partition_manager.task_partition import PartitionStatus, TaskPartition
+
+NOTES_MAX = 100  # lines for people kept until taken; the latest matter
+
+
+class MessageId(NamedTuple):
+    """What a spout emits as the id of a tuple: one emission of one message, never used again."""
+
+    partition: int
+    offset: int
+    ticket: int
+
+
+class PartitionCoordinator:
+    """Task `task` of `tasks` over one topic. `owner` names this life of the task and is never used for another."""
+
+    def __init__(self, source: Source, task: int, tasks: int, owner: str) -> None:
+        partitions_of(task, tasks, ())  # ValueError now rather than at the first answer
+        self._source = source
+        self._task, self._tasks, self._owner = task, tasks, owner
+        self._asks = Asks(source.config.error_policy(), self._on_failure)
+        self._partitions: dict[int, TaskPartition] = {}
+        self._turn: deque[TaskPartition] = deque()  # all of them, the next to emit first
+        self._tickets = count(1)
+        self._gone = Counts()  # of partitions let go
+        self._notes: deque[str] = deque(maxlen=NOTES_MAX)
+        self._started = self._refreshing = False
+        self._commit_at_ms = self._refresh_at_ms = 0
+
+    # --- the life of the task
+
+    def start(self, now_ms: int) -> None:
+        """Begin: the partitions are looked up, opened, and read."""
+        self._started = True
+        self._commit_at_ms = now_ms + self._source.config.spout_commit_interval_ms
+        self._refresh(now_ms)
+
+    def stop(self, now_ms: int) -> None:
+        """Emit no more; store what is settled. `idle` tells when that is done. Messages in flight will come again."""
+        self._started = False
+        self._asks.forget(self)
+        for partition in list(self._turn):
+            self._release(partition, now_ms)
+
+    @property
+    def idle(self) -> bool:
+        """Whether every partition is let go, after `stop`."""
+        return not self._started and not self._partitions
+
+    # --- the world's side
+
+    def take_asks(self, now_ms: int) -> list[Ask]:
+        """Requests to be carried to the fetcher, the offset store and the dead letters."""
+        if self._started:
+            self._tick(now_ms)
+        for partition in self._turn:
+            partition.fetch(now_ms)
+        return self._asks.take(now_ms)
+
+    def answered(self, number: int, answer: Answer, now_ms: int) -> None:
+        """The answer to a request, by the number it was handed out with."""
+        self._asks.answered(number, answer, now_ms)
+        self._sweep()
+
+    def next_deadline_ms(self) -> int | None:
+        """When there will be something to emit or to ask, if no answer comes before; None when nothing is planned."""
+        times = [self._asks.next_deadline_ms(), *(p.next_deadline_ms() for p in self._turn)]
+        if self._started:
+            times += [self._commit_at_ms, self._refresh_at_ms]
+        return min((t for t in times if t is not None), default=None)
+
+    # --- the spout's side
+
+    def next(self, now_ms: int) -> tuple[MessageId, Message] | None:
+        """The next message to emit, the partitions taking turns; None when none has any."""
+        for _ in range(len(self._turn)):
+            partition = self._turn[0]
+            self._turn.rotate(-1)
+            message = partition.next(now_ms)
+            if message is not None:
+                return MessageId(partition.number, message.record.offset, message.ticket), message
+        return None
+
+    def fan_out(self, id: MessageId, tuples: int) -> bool:
+        """How many tuples the message became; said before the first of them is emitted. False: stale."""
+        manager = self._manager(id.partition)
+        return manager is not None and manager.fan_out(id.offset, id.ticket, tuples)
+
+    def ack(self, id: MessageId) -> bool:
+        """One of its tuples is processed. False: stale, also when the partition is no longer ours."""
+        manager = self._manager(id.partition)
+        return manager is not None and manager.ack(id.offset, id.ticket)
+
+    def fail(self, id: MessageId, now_ms: int, error: str = "") -> bool:
+        """One of its tuples failed: it comes again, or is given up. False: stale."""
+        manager = self._manager(id.partition)
+        if manager is None or not manager.fail(id.offset, id.ticket, now_ms, error):
+            return False
+        self._partitions[id.partition].bury(now_ms)
+        return True
+
+    def reject(self, id: MessageId, now_ms: int, error: str) -> bool:
+        """It cannot be decoded: it is given up at once. False: stale."""
+        manager = self._manager(id.partition)
+        if manager is None or not manager.reject(id.offset, id.ticket, now_ms, error):
+            return False
+        self._partitions[id.partition].bury(now_ms)
+        return True
+
+    def commit(self, now_ms: int) -> None:
+        """Store the progress of every partition where it has changed, now rather than at the next interval."""
+        self._commit_at_ms = now_ms + self._source.config.spout_commit_interval_ms
+        for partition in self._turn:
+            partition.save(now_ms)
+
+    def status(self) -> list[PartitionStatus]:
+        """Every partition of this task, by number."""
+        return [partition.status() for _, partition in sorted(self._partitions.items())]
+
+    @property
+    def counts(self) -> Counts:
+        """What became of messages in all of this task's partitions since it was made."""
+        return sum((partition.counts for partition in self._turn), self._gone)
+
+    def take_notes(self) -> list[str]:
+        """Lines for a log: where reading began, what failed, who was fenced."""
+        notes = list(self._notes)
+        self._notes.clear()
+        return notes
+
+    # --- inside
+
+    def _manager(self, number: int) -> PartitionManager | None:
+        partition = self._partitions.get(number)
+        return partition.manager if partition else None
+
+    def _tick(self, now_ms: int) -> None:
+        if now_ms >= self._commit_at_ms:
+            self.commit(now_ms)
+        if now_ms >= self._refresh_at_ms:
+            self._refresh(now_ms)
+
+    def _refresh(self, now_ms: int) -> None:
+        self._refresh_at_ms = now_ms + self._source.config.spout_refresh_interval_ms
+        if not self._refreshing:
+            self._refreshing = True
+            self._asks.ask(self, ListPartitions(self._source.topic), self._assigned, now_ms)
+
+    def _assigned(self, answer: Answer, now_ms: int) -> None:
+        self._refreshing = False
+        if not isinstance(answer, Partitions):
+            return
+        mine = partitions_of(self._task, self._tasks, answer.numbers)
+        for number in set(self._partitions) - set(mine):
+            self._release(self._partitions[number], now_ms)
+        for number in mine:
+            if number not in self._partitions:
+                self._open(number, answer, now_ms)
+
+    def _open(self, number: int, answer: Partitions, now_ms: int) -> None:
+        source, owner = self._source, f"{self._owner}.{next(self._tickets)}"
+        document = OffsetDocument(
+            source.topology_id,
+            source.topology_name,
+            source.topic,
+            number,
+            Progress(0),
+            answer.host,
+            answer.port,
+            owner,
+        )
+        partition = TaskPartition(source, document, self._tickets, self._asks, self._notes.append)
+        self._partitions[number] = partition
+        self._turn.append(partition)
+        partition.open(now_ms)
+
+    def _release(self, partition: TaskPartition, now_ms: int) -> None:
+        partition.release(now_ms)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        for partition in [p for p in self._turn if p.gone]:
+            self._gone += partition.counts
+            self._turn.remove(partition)
+            del self._partitions[partition.number]
+
+    def _on_failure(self, owner: object, request: Request, answer: Failed, failures: int) -> None:
+        if isinstance(owner, TaskPartition):
+            owner.error = answer.error
+        if failures == 1:  # an outage is told once; each partition's status shows that it lasts
+            name, partition = type(request).__name__, getattr(owner, "number", "")
+            self._notes.append(f"{self._source.topic}-{partition} {name} failed: {answer.error}; it is asked again")

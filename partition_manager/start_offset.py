@@ -1,0 +1,94 @@
+"""Where reading begins: at stored progress, or at a position asked for, always inside what the log still has."""
+
+from typing import NamedTuple
+
+from partition_manager.config import LATEST, PartitionConfig
+from partition_manager.ports import Bounds, FindId, FindTime
+from partition_manager.progress import DoneRanges, Progress, Range
+
+
+class Earliest(NamedTuple):
+    """The oldest message the log has."""
+
+
+class Latest(NamedTuple):
+    """What is appended from now on."""
+
+
+class AtTime(NamedTuple):
+    """The first message with this timestamp or a later one."""
+
+    timestamp_ms: int
+
+
+class AtId(NamedTuple):
+    """The first message with this Snowflake id or a greater one."""
+
+    id: int
+
+
+class AtOffset(NamedTuple):
+    """This offset in every partition; the nearest there is when the log does not have it."""
+
+    offset: int
+
+
+StartAt = Earliest | Latest | AtTime | AtId | AtOffset
+
+
+class Start(NamedTuple):
+    """Where to begin, how many messages not yet settled that skips, and why, in words for a log."""
+
+    progress: Progress
+    lost: int
+    why: str
+
+
+def question(at: StartAt, topic: str, partition: int) -> FindTime | FindId | None:
+    """What has to be asked of the broker, besides the log's bounds, to know this position."""
+    if isinstance(at, AtTime):
+        return FindTime(topic, partition, at.timestamp_ms)
+    if isinstance(at, AtId):
+        return FindId(topic, partition, at.id)
+    return None
+
+
+def choose_start(
+    stored: Progress | None, at: StartAt, bounds: Bounds, found: int | None, config: PartitionConfig
+) -> Start:
+    """Where to begin. `found` answers `question`, None when the log holds nothing so late.
+
+    Stored progress goes first: also when it is offset 0 (0.9.3 took that for none). Where the log no longer has its
+    offset the manager's rules for out of range hold, and what cannot be read any more is counted.
+    """
+    if stored is None:
+        return Start(Progress(_position(at, bounds, found)), 0, "nothing stored")
+    start, end = bounds
+    if stored.offset > end:
+        return Start(Progress(end), 0, f"stored offset {stored.offset} is past the log's end {end}: it was truncated")
+    if stored.offset < start:
+        to = end if config.spout_out_of_range == LATEST else start
+        return _skip(stored, to, end, f"stored offset {stored.offset} is below the log's start {start}")
+    limit = config.spout_max_start_lag
+    if limit is not None and end - stored.offset > limit:
+        to = max(stored.offset, _position(at, bounds, found))
+        return _skip(stored, to, end, f"stored offset {stored.offset} is {end - stored.offset} behind, over {limit}")
+    return _skip(stored, stored.offset, end, "stored")
+
+
+def _position(at: StartAt, bounds: Bounds, found: int | None) -> int:
+    if isinstance(at, Earliest):
+        return bounds.log_start
+    if isinstance(at, Latest):
+        return bounds.log_end
+    offset = at.offset if isinstance(at, AtOffset) else found
+    return bounds.log_end if offset is None else min(max(offset, bounds.log_start), bounds.log_end)
+
+
+def _skip(stored: Progress, to: int, log_end: int, why: str) -> Start:
+    ranges = DoneRanges(stored.done)
+    ranges.cut(log_end)
+    lost = to - stored.offset - ranges.count_in(stored.offset, to)
+    offset = ranges.end_at(to) or to
+    done: tuple[Range, ...] = tuple(r for r in ranges if r[0] > offset)
+    return Start(Progress(offset, done), lost, why)

@@ -1,0 +1,210 @@
+"""One partition in a task's hands, from the claim to the last commit.
+
+    OPENING -- claimed --> RUNNING -- released --> CLOSING -- last commit stored --> gone
+       |                      |
+       +-- unusable document  +-- another owner wrote
+           --> BROKEN             --> FENCED
+
+FENCED and BROKEN stay until the partition is released: going on would process what another owner processes, or
+overwrite what nobody understands.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from partition_manager.asks import Asks
+from partition_manager.entry import Counts, Message
+from partition_manager.manager import PartitionManager
+from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
+from partition_manager.opening import Opened, Source, open_partition
+from partition_manager.ports import Answer, Bury, DeadLetter, Fenced, Fetch, Fetched, OutOfRange, Saved, SaveOffset
+from partition_manager.progress import Progress
+
+
+class Phase(Enum):
+    """Where a partition stands with this task."""
+
+    OPENING = "opening"
+    RUNNING = "running"
+    CLOSING = "closing"
+    FENCED = "fenced"
+    BROKEN = "broken"
+
+
+class PartitionStatus(NamedTuple):
+    """One partition for people and metrics; offsets are None until it is opened."""
+
+    partition: int
+    phase: Phase
+    watermark: int | None
+    position: int | None
+    high_watermark: int | None
+    pending: int
+    counts: Counts
+    error: str
+
+
+class TaskPartition:
+    """One assigned partition. `document` says whose it is; `gone` is true once it may be forgotten."""
+
+    def __init__(
+        self, source: Source, document: OffsetDocument, tickets: Iterator[int], asks: Asks, note: Callable[[str], None]
+    ) -> None:
+        self.number = document.partition
+        self.phase = Phase.OPENING
+        self.gone = False
+        self.error = ""
+        self.manager: PartitionManager | None = None
+        self._source = source
+        self._document = document
+        self._version = -1  # the stored document's, as far as is known
+        self._tickets = tickets
+        self._asks = asks
+        self._note_line = note
+        self._opening = open_partition(source, document)
+        self._saving = False
+        self._counts = Counts()
+
+    @property
+    def counts(self) -> Counts:
+        """What became of its messages so far."""
+        return self.manager.counts if self.manager else self._counts
+
+    def next(self, now_ms: int) -> Message | None:
+        """The next message to emit, while RUNNING."""
+        return self.manager.next(now_ms) if self.manager and self.phase is Phase.RUNNING else None
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next retry is due, while RUNNING."""
+        return self.manager.next_deadline_ms() if self.manager and self.phase is Phase.RUNNING else None
+
+    def status(self) -> PartitionStatus:
+        """Where it stands now."""
+        m = self.manager
+        if m is None:
+            return PartitionStatus(self.number, self.phase, None, None, None, 0, self.counts, self.error)
+        return PartitionStatus(
+            self.number, self.phase, m.watermark, m.emitted, m.high_watermark, m.pending, m.counts, self.error
+        )
+
+    # --- opening
+
+    def open(self, now_ms: int, answer: Answer | None = None) -> None:
+        """Take the next step towards RUNNING, `answer` being what the last one waited for."""
+        if self.phase is not Phase.OPENING:
+            return
+        try:
+            request = self._opening.send(answer)
+        except StopIteration as stop:
+            self._opened(stop.value)
+        except BadOffsetDocument as error:
+            self._shut(Phase.BROKEN, str(error))
+        else:
+            self._asks.ask(self, request, lambda answer, at_ms: self.open(at_ms, answer), now_ms)
+
+    def _opened(self, opened: Opened) -> None:
+        start = opened.start
+        self._document, self._version = opened.document, opened.version
+        self.phase = Phase.RUNNING
+        self.error = ""
+        self.manager = PartitionManager(
+            self._source.topic,
+            self.number,
+            start.progress,
+            self._source.config,
+            tickets=self._tickets,
+            stored=start.progress,
+        )
+        self.manager.counts.lost = start.lost
+        lost = f", {start.lost} messages lost" if start.lost else ""
+        self._note(f"begins at offset {start.progress.offset}: {start.why}{lost}")
+
+    # --- reading
+
+    def fetch(self, now_ms: int) -> None:
+        """Ask for what the manager would like to read."""
+        wanted = self.manager.wanted() if self.manager and self.phase is Phase.RUNNING else None
+        if wanted is not None:
+            request = Fetch(self._source.topic, self.number, wanted)
+            self._asks.ask(self, request, lambda answer, at_ms: self._fetched(answer), now_ms)
+
+    def _fetched(self, answer: Answer) -> None:
+        manager = self.manager
+        if manager is None:
+            return
+        self.error = ""
+        if isinstance(answer, Fetched):
+            manager.fetched(answer.records, answer.next_offset, answer.high_watermark)
+        elif isinstance(answer, OutOfRange):
+            before, lost = manager.emitted, manager.counts.lost
+            manager.out_of_range(answer.log_start, answer.log_end)
+            lost = manager.counts.lost - lost
+            self._note(f"offset {before} out of range: goes on at {manager.emitted}, {lost} messages lost")
+
+    # --- dead letters
+
+    def bury(self, now_ms: int) -> None:
+        """Hand out what the manager has given up."""
+        for letter in self.manager.take_dead_letters() if self.manager else ():
+            self._bury(letter, now_ms)
+
+    def _bury(self, letter: DeadLetter, now_ms: int) -> None:
+        self._asks.ask(self, Bury(letter), lambda answer, at_ms: self._buried(letter), now_ms)
+
+    def _buried(self, letter: DeadLetter) -> None:
+        if self.manager:
+            self.manager.buried(letter.record.offset, letter.ticket)
+
+    # --- committing
+
+    def save(self, now_ms: int) -> None:
+        """Store the progress, if it has changed. One write at a time: its version names the one before."""
+        progress = self.manager.commit() if self.manager and not self._saving else None
+        if progress is None:
+            return
+        self._saving = True
+        document = self._document.at(progress).encode()
+        request = SaveOffset(self._source.topic, self.number, document, self._version)
+        self._asks.ask(self, request, lambda answer, at_ms: self._saved(progress, answer, at_ms), now_ms)
+
+    def _saved(self, progress: Progress, answer: Answer, now_ms: int) -> None:
+        self._saving = False
+        if isinstance(answer, Saved) and self.manager:
+            self._version = answer.version
+            self.manager.stored(progress)
+        elif isinstance(answer, Fenced):
+            self._shut(Phase.FENCED, answer.error, closing=self.phase is Phase.CLOSING)
+        if self.phase is Phase.CLOSING:
+            self._close(now_ms)
+
+    # --- letting go
+
+    def release(self, now_ms: int) -> None:
+        """Emit no more, store what is settled; `gone` when that is done. What is in flight will come again."""
+        running = self.phase is Phase.RUNNING
+        self.phase = Phase.CLOSING
+        if running or self._saving:
+            self._close(now_ms)
+        else:
+            self._go()
+
+    def _close(self, now_ms: int) -> None:
+        self.save(now_ms)  # again, if more was settled while the last write was on its way
+        if not self._saving:
+            self._go()
+
+    def _go(self) -> None:
+        self.gone = True
+        self._asks.forget(self)
+
+    def _note(self, text: str) -> None:
+        self._note_line(f"{self._source.topic}-{self.number} {text}")
+
+    def _shut(self, phase: Phase, error: str, *, closing: bool = False) -> None:
+        self._counts = self.counts
+        self.manager = None
+        self.phase = Phase.CLOSING if closing else phase
+        self.error = error
+        self._asks.forget(self)
+        self._note(f"{phase.value}: {error}")
