@@ -9,7 +9,7 @@ It gives what `decode_records` gives (a test compares them) and refuses with Cor
 bytes of headers are looked at only where the column is asked for.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,9 +29,13 @@ from spark_bridge.row import ARROW, arrow_schema
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
+GROUP_BYTES = 16 << 20
+"""About so many bytes of records become one Arrow batch: past some ten thousand rows Spark gains nothing more."""
+
 _LENGTH_VARINT_BYTES_MAX = 5
 _DELTA_VARINT_BYTES_MAX = 10
 _PADDING = bytes(16)  # a varint read at the very end may look so far; the check after it says it went too far
+_BYTES_AT_ONCE_MAX = (1 << 31) - 1 - len(_PADDING)  # offsets into a binary array have 32 bits
 _MS_MAX = (1 << 63) // 1000 - 1  # as microseconds it must fit 64 bits
 
 
@@ -41,6 +45,11 @@ class PlacedBatch(NamedTuple):
     data: Buffer
     position: int
     header: BatchHeader
+
+
+class _Unpacked(NamedTuple):
+    header: BatchHeader
+    records: Buffer
 
 
 class MissingId(ValueError):
@@ -68,39 +77,54 @@ class _Fields:
 
 
 def decode(
-    batches: Sequence[PlacedBatch],
+    batches: Iterable[PlacedBatch],
     within: OffsetRange,
     columns: Sequence[str],
     ids: Sequence[IdEntry] | None,
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
-) -> pa.RecordBatch:
+    group_bytes: int = GROUP_BYTES,
+) -> Iterator[pa.RecordBatch]:
     """The records of `batches` (no control batches) whose offsets are in `within`, as `columns` of spark_bridge.row.
 
-    `ids` None: the broker keeps none, the column is null. Raises CorruptBatch; MissingId where `ids` leaves one out.
+    `ids` None: the broker keeps none, the column is null. Each Arrow batch holds about `group_bytes` of records at
+    most, each record batch `max_bytes`. Raises CorruptBatch; MissingId where `ids` leaves one out.
     """
-    fields = _fields(batches, max_bytes)
-    inside = (fields.offset >= within.start) & (fields.offset < within.end)
-    if not inside.all():
-        fields = fields.only(inside)
-    arrays = [_COLUMNS[name](fields, within, ids) for name in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+    for group in _unpacked(batches, max_bytes, group_bytes):
+        fields = _fields(group)
+        inside = (fields.offset >= within.start) & (fields.offset < within.end)
+        if not inside.all():
+            fields = fields.only(inside)
+        arrays = [_COLUMNS[name](fields, within, ids) for name in columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def _unpacked(batches: Iterable[PlacedBatch], max_bytes: int, group_bytes: int) -> Iterator[list[_Unpacked]]:
+    """Batches with their records unpacked, as many together as are worth one turn of numpy."""
+    group: list[_Unpacked] = []
+    size = 0
+    for batch in batches:
+        records = records_data(batch.data, batch.header, batch.position, max_bytes)
+        if group and size + len(records) > group_bytes:
+            yield group
+            group, size = [], 0
+        group.append(_Unpacked(batch.header, records))
+        size += len(records)
+    if group:
+        yield group
 
 
 # --- where everything is -----------------------------------------------------------------------------------------
 
 
-def _fields(batches: Sequence[PlacedBatch], max_bytes: int) -> _Fields:
-    parts: list[Buffer] = []
+def _fields(batches: Sequence[_Unpacked]) -> _Fields:
     starts: list[int] = []
     size = 0
-    for batch in batches:
-        part = records_data(batch.data, batch.header, batch.position, max_bytes)
-        _walk(part, batch.header.record_count, size, starts)
-        parts.append(part)
-        size += len(part)
-    plain = b"".join((*parts, _PADDING))
-    if len(plain) > np.iinfo(np.int32).max:
-        raise CorruptBatch(f"{size} bytes of records at once; 2 GiB is Arrow's limit, decode fewer batches at a time")
+    for header, records in batches:
+        _walk(records, header.record_count, size, starts)
+        size += len(records)
+    if size > _BYTES_AT_ONCE_MAX:
+        raise CorruptBatch(f"{size} bytes of records in one batch; Arrow holds {_BYTES_AT_ONCE_MAX}")
+    plain = b"".join((*(batch.records for batch in batches), _PADDING))
     headers = [batch.header for batch in batches]
     counts = [header.record_count for header in headers]
     at = np.frombuffer(plain, np.uint8)

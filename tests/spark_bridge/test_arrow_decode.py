@@ -49,6 +49,11 @@ def placed(batches):
     return out
 
 
+def table_of(batches, within, columns, ids, **limits):
+    """All of it, put together again by Arrow."""
+    return pa.Table.from_batches(decode(batches, within, columns, ids, **limits), arrow_schema(columns))
+
+
 def row_of(stored):
     return {
         "key": stored.key,
@@ -74,11 +79,11 @@ def rows_of(table):
 
 
 @settings(max_examples=60, deadline=None)
-@given(described=st.lists(batch, max_size=6), start=st.integers(0, 40), length=st.integers(0, 80))
-def test_rows_are_those_of_the_record_by_record_decoder(described, start, length):
+@given(st.lists(batch, max_size=6), st.integers(0, 40), st.integers(0, 80), st.integers(1, 2000))
+def test_rows_are_those_of_the_record_by_record_decoder(described, start, length, group):
     within = OffsetRange("flights", 3, start, start + length)
     batches = build(described)
-    table = decode(placed(batches), within, tuple(ARROW), [IdEntry(0, 10**6, 1000)])
+    table = table_of(placed(batches), within, tuple(ARROW), [IdEntry(0, 10**6, 1000)], group_bytes=group)
     table.validate(full=True)
     assert table.schema == arrow_schema(tuple(ARROW))
     assert rows_of(table) == [row_of(r) for one in batches for r in decode_records(one) if r.offset in within]
@@ -89,14 +94,14 @@ def test_a_batch_of_log_append_time_has_that_time_in_every_row():
     one = encode_batch([Record(0, 1, b"a", b"1"), Record(1, 2, b"b", b"2")], base_timestamp_ms=T0)
     header = read_header(one)
     HEADER.pack_into(one, 0, *header._replace(attributes=header.attributes | 0x08, max_timestamp=T0 + 999))
-    table = decode(placed([one]), ALL, ("timestamp", "timestampType"), None)
+    table = table_of(placed([one]), ALL, ("timestamp", "timestampType"), None)
     assert [(row["timestamp"], row["timestampType"]) for row in rows_of(table)] == [(T0 + 999, 1)] * 2
 
 
 def test_only_the_columns_asked_for_are_made():
     """SPARK-51713: Spark prunes none, so a read names them."""
     (one,) = build([([(1, 0, b"k", b"v", ())], Codec.NONE, 0)])
-    table = decode(placed([one]), ALL, ("offset", "value"), None)
+    table = table_of(placed([one]), ALL, ("offset", "value"), None)
     assert table.to_pydict() == {"offset": [0], "value": [b"v"]}
 
 
@@ -104,7 +109,7 @@ def test_ids_come_from_their_runs():
     """DESIGN section 4: a run is consecutive; the entries may be a superset of what is read."""
     (one,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
     ids = [IdEntry(0, 4, 100), IdEntry(4, 2, 500), IdEntry(6, 3, 900), IdEntry(9, 100, 5000)]
-    table = decode(placed([one]), ALL, ("offset", "id"), ids)
+    table = table_of(placed([one]), ALL, ("offset", "id"), ids)
     assert table.to_pydict() == {"offset": [4, 5, 6, 7, 8, 9], "id": [500, 501, 900, 901, 902, 5000]}
 
 
@@ -115,17 +120,24 @@ def test_a_record_without_an_id_is_an_error_not_a_null(ids):
     """DESIGN section 9: fail rather than return less."""
     (one,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
     with pytest.raises(MissingId, match="no id for offset [45] of flights-3"):
-        decode(placed([one]), ALL, DEFAULT, ids)
+        table_of(placed([one]), ALL, DEFAULT, ids)
 
 
 def test_ids_are_null_where_the_broker_keeps_none():
     (one,) = build([([(1, 0, b"k", b"v", ())] * 2, Codec.NONE, 0)])
-    assert decode(placed([one]), ALL, ("id",), None).to_pydict() == {"id": [None, None]}
+    assert table_of(placed([one]), ALL, ("id",), None).to_pydict() == {"id": [None, None]}
 
 
 def test_nothing_to_decode_is_an_empty_table_of_the_same_schema():
-    table = decode([], ALL, tuple(ARROW), [])
+    table = table_of([], ALL, tuple(ARROW), [])
     assert (table.num_rows, table.schema) == (0, arrow_schema(tuple(ARROW)))
+
+
+def test_an_arrow_batch_holds_no_more_than_a_group_of_record_batches():
+    """However well a fetch was compressed, a task's memory is bounded (DESIGN rule 4)."""
+    batches = placed(build([([(1, 0, None, bytes(1000), ())], Codec.ZSTD, 0)] * 10))
+    sizes = [each.num_rows for each in decode(batches, ALL, ("value",), None, group_bytes=3500)]
+    assert sizes == [3, 3, 3, 1]
 
 
 @settings(max_examples=150, deadline=None)
@@ -135,7 +147,7 @@ def test_damage_that_a_crc_did_not_catch_is_an_error_or_rows(described, position
     (one,) = build([described])
     one[position % len(one)] ^= byte
     try:
-        seen = decode([PlacedBatch(one, 0, read_header(one))], ALL, tuple(ARROW), None)
+        seen = table_of([PlacedBatch(one, 0, read_header(one))], ALL, tuple(ARROW), None)
     except CorruptBatch:
         return
     seen.validate(full=True)
@@ -147,16 +159,16 @@ def test_a_count_that_does_not_fit_the_records_is_an_error(count):
     (one,) = build([([(1, 0, b"k", b"v", ())] * 2, Codec.NONE, 0)])
     HEADER.pack_into(one, 0, *read_header(one)._replace(record_count=count))
     with pytest.raises(CorruptBatch):
-        decode(placed([one]), ALL, DEFAULT, None)
+        table_of(placed([one]), ALL, DEFAULT, None)
 
 
 def test_records_that_unpack_past_the_bound_are_refused():
     one = encode_batch([Record(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
     with pytest.raises(TooLarge):
-        decode(placed([one]), ALL, DEFAULT, None, max_bytes=65536)
+        table_of(placed([one]), ALL, DEFAULT, None, max_bytes=65536)
 
 
 def test_a_timestamp_that_no_column_can_hold_is_an_error():
     one = encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=1 << 62)
     with pytest.raises(CorruptBatch, match="timestamp"):
-        decode(placed([one]), ALL, DEFAULT, None)
+        table_of(placed([one]), ALL, DEFAULT, None)
