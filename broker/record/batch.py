@@ -39,6 +39,7 @@ NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 
 _LENGTH = struct.Struct(">8xi")
+_RECORD_COUNT = struct.Struct(">i")
 
 
 class BatchHeader(NamedTuple):
@@ -94,6 +95,11 @@ def read_header(data: bytes | bytearray | memoryview, position: int = 0) -> Batc
     if len(data) - position < HEADER_BYTES:
         raise CorruptBatch(f"a batch header has {HEADER_BYTES} bytes, {max(0, len(data) - position)} are left")
     return BatchHeader._make(HEADER.unpack_from(data, position))
+
+
+def record_count_of(data: bytes | bytearray | memoryview) -> int:
+    """How many records the first batch says it has; 0 where there is no header. Nothing is checked."""
+    return int(_RECORD_COUNT.unpack_from(data, HEADER_BYTES - 4)[0]) if len(data) >= HEADER_BYTES else 0
 
 
 def verify(data: bytes | bytearray | memoryview, header: BatchHeader, position: int = 0) -> None:

@@ -1,0 +1,78 @@
+"""The APIs served: one row each. ApiVersions answers from it, and the engine finds codec and handler in it.
+
+To add one: a handler in `broker/handlers/`, a row here, a test. A handler's module is imported when its API is first
+asked for, so a broker that serves no groups loads none of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire import fetch, produce
+from broker.wire.frame import Part
+
+Handler = Callable[[Call, Now], Any]
+
+
+@dataclass(frozen=True)
+class Api:
+    """`oldest` to `newest` are served; `flexible` is the first flexible version (KIP-482)."""
+
+    key: int
+    name: str
+    oldest: int
+    newest: int
+    flexible: int
+    module: str
+    advertise_from: int | None = None
+
+    @property
+    def advertised_oldest(self) -> int:
+        """ApiVersions' lowest version. Produce says 0, for older librdkafka turns compression off without it."""
+        return self.oldest if self.advertise_from is None else self.advertise_from
+
+    @cached_property
+    def handle(self) -> Handler:
+        handler: Handler = import_module(f"broker.handlers.{self.module}").handle
+        return handler
+
+    def decode(self, version: int, data: memoryview, position: int) -> tuple[Any, Any, Any]:
+        """(request, as it was sent, unknown tags); WireError."""
+        if self.key == produce.API_KEY:
+            return produce.decode_request(version, data, position), None, None
+        if self.key == fetch.API_KEY:
+            return fetch.decode_request(version, data, position), None, None
+        from broker.wire import cold
+
+        message = cold.decode(self.key, version, "request", data, position, self.newest)
+        return message.newest, message.original, message.tags
+
+    def encode(self, version: int, response: Any) -> list[Part]:
+        """The body of the answer."""
+        if self.key == produce.API_KEY:
+            return [produce.encode_response(version, response)]
+        if self.key == fetch.API_KEY:
+            return fetch.encode_response(version, response)
+        from broker.wire import cold
+
+        return [cold.encode(self.key, version, "response", response)]
+
+
+API_VERSIONS = 18
+SASL_KEYS = (17, 36)
+
+_ROWS = (
+    Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0),
+    Api(1, "Fetch", 4, 18, 12, "fetch"),
+    Api(2, "ListOffsets", 1, 11, 6, "list_offsets"),
+    Api(3, "Metadata", 0, 13, 9, "metadata"),
+    Api(18, "ApiVersions", 0, 4, 3, "api_versions"),
+    Api(19, "CreateTopics", 2, 7, 5, "create_topics"),
+    Api(22, "InitProducerId", 0, 5, 2, "init_producer_id"),
+)
+
+APIS: dict[int, Api] = {row.key: row for row in _ROWS}

@@ -1,0 +1,95 @@
+"""One connection as the engine sees it: bytes become requests, replies leave in the order of their requests.
+
+A request that waits holds a slot; replies behind it wait with it, though they may be ready. `readable` is false, and
+the shell stops reading, while too many requests wait, while too many bytes are unread by the peer, or while a request
+must be tried again later (`hold`).
+"""
+
+from collections import deque
+
+from broker.purgatory import AnyDelayed
+from broker.wire.frame import Part, size_of
+from broker.wire.frame_decoder import FrameDecoder
+
+
+class Slot:
+    """The place of one reply. `delayed` is what it waits for, until `parts` are there."""
+
+    __slots__ = ("parts", "delayed")
+
+    def __init__(self) -> None:
+        self.parts: list[Part] | None = None
+        self.delayed: AnyDelayed | None = None
+
+
+class Connection:
+    """`peer` is "host:port". `out` is what `Engine.take_replies` will hand to the shell."""
+
+    __slots__ = (
+        "peer",
+        "decoder",
+        "slots",
+        "out",
+        "queued_bytes",
+        "held",
+        "close_reason",
+        "active_ms",
+        "_max_inflight",
+        "_max_queued_bytes",
+    )
+
+    def __init__(self, peer: str, max_frame_bytes: int, max_inflight: int, max_queued_bytes: int) -> None:
+        self.peer = peer
+        self.decoder = FrameDecoder(max_frame_bytes)
+        self.slots: deque[Slot] = deque()
+        self.out: list[Part] = []
+        self.queued_bytes = 0
+        self.held: memoryview | None = None
+        self.close_reason: str | None = None
+        self.active_ms = 0
+        self._max_inflight = max_inflight
+        self._max_queued_bytes = max_queued_bytes
+
+    @property
+    def readable(self) -> bool:
+        """Whether another request may be taken from this peer now."""
+        return (
+            self.held is None
+            and len(self.slots) < self._max_inflight
+            and self.queued_bytes < self._max_queued_bytes
+            and self.close_reason is None
+        )
+
+    def hold(self, frame: memoryview) -> None:
+        """Keep a request that is to be tried again, before any that follow it."""
+        self.held = memoryview(bytearray(frame))
+
+    def release(self) -> memoryview | None:
+        frame, self.held = self.held, None
+        return frame
+
+    def put(self, parts: list[Part]) -> None:
+        """A reply for now, or behind the slots that wait."""
+        if self.slots:
+            slot = Slot()
+            slot.parts = parts
+            self.slots.append(slot)
+            return
+        self._emit(parts)
+
+    def wait(self) -> Slot:
+        slot = Slot()
+        self.slots.append(slot)
+        return slot
+
+    def fill(self, slot: Slot, parts: list[Part]) -> None:
+        """The reply of a slot is there; it leaves with all that are ready behind it."""
+        slot.parts = parts
+        slot.delayed = None
+        slots = self.slots
+        while slots and slots[0].parts is not None:
+            self._emit(slots.popleft().parts or [])
+
+    def _emit(self, parts: list[Part]) -> None:
+        self.out += parts
+        self.queued_bytes += size_of(parts)

@@ -1,0 +1,111 @@
+"""What a handler is given: the request, who sent it, and the services it works on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from broker.config import BrokerConfig, TopicConfig
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionLog
+from broker.metadata import Metadata, Topic
+from broker.now import Now
+from broker.purgatory import Purgatory
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.primitives import Buffer
+from idgen.errors import SequenceExhausted
+from idgen.worker import IdWorker, Run
+
+LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised
+
+
+class Backpressure(Exception):
+    """Nothing was done; try the same request again at `retry_wall_ms`. Reading from its connection waits for it."""
+
+    def __init__(self, retry_wall_ms: int) -> None:
+        super().__init__(f"again at {retry_wall_ms}")
+        self.retry_wall_ms = retry_wall_ms
+
+
+class Stamp:
+    """The ids of this process: the worker it holds now, or why it holds none."""
+
+    def __init__(self) -> None:
+        self.worker: IdWorker | None = None
+        self.why_none = "no worker number is claimed yet"
+
+    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]:
+        return self._held().next_ids(n, now_ms, floor)
+
+    def ensure(self, n: int, now: Now) -> None:
+        """Backpressure unless `n` ids can be had now."""
+        try:
+            ready = self._held().ready_at_ms(n, now.wall_ms)
+        except SequenceExhausted as error:
+            raise Backpressure(error.retry_at_ms) from None
+        if ready > now.wall_ms:
+            raise Backpressure(ready)
+
+    def _held(self) -> IdWorker:
+        if self.worker is None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"no ids: {self.why_none}")
+        return self.worker
+
+
+@dataclass
+class Services:
+    """All that handlers work on: one of these in each engine."""
+
+    config: BrokerConfig
+    metadata: Metadata
+    logs: LogManager
+    purgatory: Purgatory
+    report: Callable[[str], None]
+    """A line for the operator."""
+    stamp: Stamp = field(default_factory=Stamp)
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        return self.config.topic_defaults.with_properties(topic.properties)
+
+    def log_of(self, topic: str | UUID, partition: int) -> PartitionLog:
+        """The log of a partition this node leads; ApiError says why there is none."""
+        known = self.metadata.topic(topic)
+        if known is None:
+            if isinstance(topic, UUID):
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+        if not 0 <= partition < len(known.partitions):
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {known.name} has partitions 0 to {len(known.partitions) - 1}, not {partition}",
+            )
+        if not self.metadata.is_leader(known, partition):
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {known.name}-{partition}")
+        return self.logs.get(known.name, partition)
+
+    def create_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
+        """Commit a topic, then make its logs; InvalidSetting or ApiError before anything is done."""
+        config = self.config.topic_defaults.with_properties(properties)
+        topic = self.metadata.create_topic(name, partitions, properties)
+        for partition in range(partitions):
+            self.logs.open(name, partition, config)
+        return topic
+
+    def appended(self, log: PartitionLog, now: Now) -> None:
+        """What follows from an append: a sync that falls due, and fetches that waited for it."""
+        self.logs.appended(log)
+        self.purgatory.touch(log, now)
+
+
+class Call(NamedTuple):
+    """One request. `request` is what its row of the API table decoded; see there."""
+
+    services: Services
+    version: int
+    client_id: str | None
+    peer: str
+    request: Any
+    original: Any = None
+    """Cold APIs: the message as it was sent; `request` is lifted to the newest version."""
+    tags: Mapping[int, Buffer] = {}
+    """Cold APIs: top-level tagged fields that Kafka does not know."""

@@ -1,0 +1,79 @@
+"""Metadata, v0 to v13.
+
+Behaviour: nodes, the controller, and the topics asked for, or all of them. A topic that is not there is made when both
+the client and `auto.create.topics.enable` allow it, with `num.partitions` partitions, and answered at once.
+Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
+auto-creation; from v10 topics can be asked for by id; v13 has a top-level error.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.metadata import INTERNAL_TOPICS, Topic
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+from idgen.config import InvalidSetting
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    metadata = call.services.metadata
+    return {
+        "throttle_time": 0,
+        "brokers": [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in metadata.nodes],
+        "cluster_id": metadata.cluster_id,
+        "controller_id": metadata.node.id,
+        "topics": list(_topics(call)),
+        "error_code": ErrorCode.NONE,
+    }
+
+
+def _topics(call: Call) -> Iterable[dict[str, Any]]:
+    metadata = call.services.metadata
+    asked = call.request.topics
+    if asked is None or (call.version == 0 and not asked):
+        yield from (_describe(topic) for topic in metadata.topics())
+        return
+    create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
+    for each in asked:
+        if each.name is None:
+            topic = metadata.topic(each.topic_id) if each.topic_id else None
+            unknown = {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": each.topic_id}
+            yield unknown if topic is None else _describe(topic)
+        else:
+            yield _by_name(call, str(each.name), create)
+
+
+def _by_name(call: Call, name: str, create: bool) -> dict[str, Any]:
+    topic = call.services.metadata.topic(name)
+    try:
+        if topic is None and create and name not in INTERNAL_TOPICS:
+            topic = call.services.create_topic(name, call.services.config.num_partitions, {})
+    except ApiError as error:
+        return {"error_code": error.code, "name": name}
+    except InvalidSetting:
+        return {"error_code": ErrorCode.INVALID_CONFIG, "name": name}
+    if topic is None:
+        return {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": name}
+    return _describe(topic)
+
+
+def _describe(topic: Topic) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.NONE,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            {
+                "error_code": ErrorCode.NONE,
+                "partition_index": index,
+                "leader_id": state.leader,
+                "leader_epoch": state.leader_epoch,
+                "replica_nodes": state.replicas,
+                "isr_nodes": state.replicas,
+                "offline_replicas": (),
+            }
+            for index, state in enumerate(topic.partitions)
+        ],
+    }

@@ -1,0 +1,213 @@
+"""What the cluster knows: its id, nodes, topics and their partitions, and which producer ids are taken.
+
+The store commits first; what follows from a change (directories, logs) comes after, so a crash in between leaves a
+topic whose logs are made at the next start, never a log of no topic. Only this module knows that there is one node.
+"""
+
+import json
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from broker.log.storage import Storage
+from broker.wire.errors import ApiError, ErrorCode
+
+FILE = "metadata.json"
+_VERSION = 1
+PRODUCER_ID_BLOCK = 1000  # as Kafka's: a restart skips at most so many ids
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, "__transaction_state"})
+
+
+class MetadataStore(Protocol):
+    """Keeps one document. `save` returns when it would survive a power cut."""
+
+    def load(self) -> bytes | None: ...
+
+    def save(self, data: bytes) -> None: ...
+
+
+class FileMetadataStore:
+    """One file of the data directory, replaced whole."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def load(self) -> bytes | None:
+        if not self._storage.exists(FILE):
+            return None
+        file = self._storage.open(FILE)
+        return file.read(0, file.size)
+
+    def save(self, data: bytes) -> None:
+        self._storage.replace(FILE, data)
+
+
+class Node(NamedTuple):
+    """A broker as clients reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionState(NamedTuple):
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: UUID
+    partitions: tuple[PartitionState, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """The topic's own settings, as given."""
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class MetadataDamaged(ValueError):
+    """The metadata file is there but cannot be read; it is never taken for an empty one."""
+
+
+class Metadata:
+    """Topics by name and by id. Every change is committed to the store before it is seen."""
+
+    def __init__(self, store: MetadataStore, node: Node, new_uuid: Callable[[], UUID]) -> None:
+        self._store = store
+        self._new_uuid = new_uuid
+        self.nodes: tuple[Node, ...] = (node,)
+        self.node = node
+        self.cluster_id = ""
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        self._next_producer_id = 0
+        self._producer_ids_end = 0
+
+    # --- the store -----------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the store, or begin a cluster. MetadataDamaged."""
+        data = self._store.load()
+        if data is None:
+            self.cluster_id = _base64(self._new_uuid())
+            self._save()
+            return
+        try:
+            document = json.loads(data)
+            if document["version"] != _VERSION:
+                raise MetadataDamaged(f"{FILE} has version {document['version']}; this program reads {_VERSION}")
+            self.cluster_id = document["cluster_id"]
+            self._next_producer_id = self._producer_ids_end = document["producer_ids_end"]
+            for name, each in document["topics"].items():
+                partitions = tuple(PartitionState(p[0], p[1], tuple(p[2])) for p in each["partitions"])
+                self._put(Topic(name, UUID(each["id"]), partitions, each["properties"]))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            if isinstance(error, MetadataDamaged):
+                raise
+            raise MetadataDamaged(f"{FILE} is not a metadata document: {error!r}") from None
+
+    def _save(self) -> None:
+        topics = {
+            topic.name: {
+                "id": str(topic.id),
+                "partitions": [[p.leader, p.leader_epoch, list(p.replicas)] for p in topic.partitions],
+                "properties": dict(topic.properties),
+            }
+            for topic in self._topics.values()
+        }
+        document = {
+            "version": _VERSION,
+            "cluster_id": self.cluster_id,
+            "producer_ids_end": self._producer_ids_end,
+            "topics": topics,
+        }
+        self._store.save(json.dumps(document, indent=1, sort_keys=True).encode())
+
+    def _put(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._by_id[topic.id] = topic
+
+    def _drop(self, topic: Topic) -> None:
+        self._topics.pop(topic.name, None)
+        self._by_id.pop(topic.id, None)
+
+    # --- topics --------------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[Topic]:
+        return list(self._topics.values())
+
+    def topic(self, name: str | UUID) -> Topic | None:
+        return self._topics.get(name) if isinstance(name, str) else self._by_id.get(name)
+
+    def create_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
+        """Make a topic led by this node; ApiError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION."""
+        self.check_new(name)
+        state = PartitionState(self.node.id, 0, (self.node.id,))
+        topic = Topic(name, self._new_uuid(), (state,) * partitions, dict(properties))
+        self._put(topic)
+        try:
+            self._save()
+        except Exception:
+            self._drop(topic)
+            raise
+        return topic
+
+    def check_new(self, name: str) -> None:
+        check_name(name)
+        if name in self._topics:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+        # Kafka keeps metrics by name with "." as "_", so two topics that differ only there collide.
+        twin = next((t for t in self._topics if t.replace(".", "_") == name.replace(".", "_")), None)
+        if twin is not None:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} collides with {twin}: '.' and '_' are one")
+
+    def delete_topic(self, topic: Topic) -> None:
+        self._drop(topic)
+        try:
+            self._save()
+        except Exception:
+            self._put(topic)
+            raise
+
+    def is_leader(self, topic: Topic, partition: int) -> bool:
+        return topic.partitions[partition].leader == self.node.id
+
+    # --- producer ids --------------------------------------------------------------------------------------------
+
+    def next_producer_id(self) -> int:
+        """A producer id nobody had; a block is committed before its first is given away (KIP-98)."""
+        if self._next_producer_id == self._producer_ids_end:
+            self._producer_ids_end += PRODUCER_ID_BLOCK
+            try:
+                self._save()
+            except Exception:
+                self._producer_ids_end -= PRODUCER_ID_BLOCK
+                raise
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+
+def check_name(name: str) -> None:
+    """ApiError INVALID_TOPIC_EXCEPTION unless Kafka would take the name."""
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name!r} is no topic name: 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'",
+        )
+
+
+def _base64(value: UUID) -> str:
+    """A UUID as Kafka writes one: 22 characters."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")

@@ -1,0 +1,105 @@
+"""Bytes in, frames out (four bytes of length, then so many bytes).
+
+A frame that lies whole in what was received is a view into it, valid until the next `feed`. One that does not is
+gathered in a buffer of its own; `wanted` is the rest of that buffer, and bytes received straight into it need no copy.
+"""
+
+from broker.wire.errors import WireError
+from broker.wire.frame import LENGTH_BYTES
+
+_NOTHING = memoryview(bytearray())
+
+# First bytes of what is often sent to a plain Kafka port by mistake.
+_STRANGERS = {
+    b"\x16\x03": "a TLS handshake; this listener is plain (security.protocol=PLAINTEXT)",
+    b"GE": "an HTTP request; HTTP is served on flakelog.http.listener",
+    b"PO": "an HTTP request; HTTP is served on flakelog.http.listener",
+    b"HE": "an HTTP request; HTTP is served on flakelog.http.listener",
+    b"PU": "an HTTP request; HTTP is served on flakelog.http.listener",
+    b"OP": "an HTTP request; HTTP is served on flakelog.http.listener",
+    b"PR": "an HTTP/2 request or a PROXY header; this listener takes neither",
+    b"SS": "an SSH greeting",
+}
+
+
+class FrameDecoder:
+    """`feed`, then `next_frame` until it gives None, then `end`; or `pause` in between."""
+
+    __slots__ = ("_max_frame_bytes", "_view", "_at", "_head", "_partial", "_filled")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._view = _NOTHING
+        self._at = 0
+        self._head = b""
+        self._partial: bytearray | None = None
+        self._filled = 0
+
+    @property
+    def in_frame(self) -> bool:
+        """Part of a frame has come and its rest has not."""
+        return self._partial is not None or bool(self._head)
+
+    def wanted(self) -> memoryview | None:
+        """Where the next bytes may be received to, when a frame has begun."""
+        return None if self._partial is None else memoryview(self._partial)[self._filled :]
+
+    def feed(self, data: memoryview) -> None:
+        """Writable bytes of the stream; what was fed before must have been read, or put aside by `pause`."""
+        partial = self._partial
+        if partial is not None:
+            if data.obj is partial:
+                self._filled += len(data)
+                return
+            taken = min(len(data), len(partial) - self._filled)
+            partial[self._filled : self._filled + taken] = data[:taken]
+            self._filled += taken
+            data = data[taken:]
+        elif self._head:
+            data = memoryview(bytearray(self._head) + data)
+            self._head = b""
+        if self._at < len(self._view):
+            data = memoryview(bytearray(self._view[self._at :]) + data)
+        self._view, self._at = data, 0
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame without its length; None until more is fed. WireError for an impossible length."""
+        partial = self._partial
+        if partial is not None:
+            if self._filled < len(partial):
+                return None
+            self._partial = None
+            return memoryview(partial)
+        view, at = self._view, self._at
+        left = len(view) - at
+        if left < LENGTH_BYTES:
+            return None
+        size = view[at] << 24 | view[at + 1] << 16 | view[at + 2] << 8 | view[at + 3]
+        if size > self._max_frame_bytes:
+            raise WireError(self._complaint(bytes(view[at : at + 2]), size))
+        if left - LENGTH_BYTES < size:
+            return None
+        self._at = at = at + LENGTH_BYTES + size
+        return view[at - size : at]
+
+    def pause(self) -> None:
+        """Put aside what has not been read: the bytes fed are valid no longer, and reading goes on later."""
+        self._view, self._at = memoryview(bytearray(self._view[self._at :])), 0
+
+    def end(self) -> None:
+        """All whole frames were read: keep the beginning of the next one."""
+        view, at = self._view, self._at
+        left = len(view) - at
+        if left >= LENGTH_BYTES:
+            self._partial = partial = bytearray(int.from_bytes(view[at : at + LENGTH_BYTES], "big"))
+            self._filled = left - LENGTH_BYTES
+            partial[: self._filled] = view[at + LENGTH_BYTES :]
+        elif left:
+            self._head = bytes(view[at:])
+        self._view, self._at = _NOTHING, 0
+
+    def _complaint(self, first: bytes, size: int) -> str:
+        stranger = _STRANGERS.get(first)
+        if stranger:
+            return f"its first bytes are {stranger}"
+        return f"a frame of {size} bytes is announced, socket.request.max.bytes is {self._max_frame_bytes}"
