@@ -1,18 +1,18 @@
 """SHELL (Twisted): operations carried out without blocking the reactor, on any coordinator."""
 
 from collections.abc import Callable
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 from twisted.internet.threads import deferToThread
 
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, Operation, Result
+from coordination.reactor import Reactor
 
 Execute = Callable[[Operation], "Deferred[Result]"]
 
 
-def executor(coordinator: Coordinator, reactor: IReactorFromThreads) -> Execute:
+def executor(coordinator: Coordinator, reactor: Reactor) -> Execute:
     """A function that carries out an operation and answers by a Deferred, in the reactor's thread.
 
     ZooKeeper's answers come as callbacks; a directory's take a thread of the reactor's pool.
@@ -29,7 +29,7 @@ def executor(coordinator: Coordinator, reactor: IReactorFromThreads) -> Execute:
             ensemble.begin(operation, lambda outcome: reactor.callFromThread(_fire, answer, outcome))
         except CoordinationError as error:
             return fail(error)
-        return answer.addTimeout(REQUEST_TIMEOUT_MS / 1000, cast(IReactorTime, reactor), _timed_out)
+        return answer.addTimeout(REQUEST_TIMEOUT_MS / 1000, cast(Any, reactor), _timed_out)
 
     return execute
 

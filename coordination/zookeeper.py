@@ -68,7 +68,7 @@ _ERRORS: dict[type[KazooException], type[CoordinationError]] = {
     AuthFailedError: CoordinatorUnavailable,
 }
 
-Done = Callable[[Result | CoordinationError], None]
+Done = Callable[[Result | CoordinationError], object]
 
 
 class ZooKeeperCoordinator:

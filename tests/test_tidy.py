@@ -19,6 +19,7 @@ SHELLS = {
     "coordination/zookeeper.py",
     "idgen/clock.py",
     "idgen/fork.py",
+    "idgen/http.py",
     "idgen/server.py",
     "idgen/client.py",
     "broker/server.py",

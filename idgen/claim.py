@@ -1,0 +1,259 @@
+"""A worker number held over time: claimed, kept, fenced when it is someone else's, claimed again, given back.
+
+Its states and what moves it between them are in idgen/claim_state.py.
+A sans-I/O core: `tick` says that time has passed, `take_operation` hands out what the coordinator shall do, one at a
+time, `answered` or `failed` bring the result, `happened` the session's events. The worker is never waited for.
+"""
+
+from collections.abc import Callable
+
+from coordination.port import (
+    ConnectionLost,
+    CoordinationError,
+    Event,
+    Operation,
+    Result,
+    SessionEnded,
+    SessionEstablished,
+    SessionSuspended,
+)
+from idgen.claim_state import TRANSITIONS, State, Turn
+from idgen.config import IdgenConfig
+from idgen.errors import IdError, NoWorkerNumber
+from idgen.registry import Held, NumberBusy, Registry, Steps, TakenOver
+from idgen.worker import IdWorker
+
+RAISE_INTERVAL_MS = 10_000  # a third of the lead: two raises may fail before ids stop
+RETRY_MS = 1_000
+EXHAUSTED_RETRY_MS = 10_000  # a thousand processes that all retry each second would be a load of their own
+CLOSED_REASON = "it was closed; claim a number anew"
+
+
+class WorkerClaim:
+    """One claim. `token` is unique in all the world (a uuid); `number` is a configured one, else the lowest is taken.
+
+    `worker` issues the ids; it is another object after each claim, so it is asked for each time. `problem` says, for
+    people, what is waited for. `failure` is the error that ended the claim for good, in state CLOSED.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        token: str,
+        number: int | None = None,
+        datacenter: int | None = None,
+        raise_interval_ms: int = RAISE_INTERVAL_MS,
+        retry_ms: int = RETRY_MS,
+    ) -> None:
+        self.registry = registry
+        self.state = State.CLAIMING
+        self.worker: IdWorker | None = None
+        self.problem: str | None = "it is still being claimed"
+        self.failure: Exception | None = None
+        self._token = token
+        self._number = number
+        self._numbers = registry.layout.numbers_of(datacenter)
+        self._raise_interval_ms = raise_interval_ms
+        self._retry_ms = retry_ms
+        self._claims = 0
+        self._held: Held | None = None
+        self._steps: Steps[None] | None = None
+        self._operation: Operation | None = None
+        self._due_ms = 0
+        self._now_ms = 0
+        self._closing = False
+
+    @property
+    def number(self) -> int | None:
+        """The worker number held, if any."""
+        return self._held.number if self._held else None
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` is due; None while an operation is being carried out, and in the end."""
+        return None if self._steps or self.state is State.CLOSED else self._due_ms
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: begin what is due."""
+        self._now_ms = now_ms
+        if self._steps is None and self.state is not State.CLOSED and (self._closing or now_ms >= self._due_ms):
+            self._begin()
+
+    def take_operation(self) -> Operation | None:
+        """The operation to carry out, once; its outcome comes by `answered` or `failed`."""
+        operation, self._operation = self._operation, None
+        return operation
+
+    def answered(self, result: Result, now_ms: int) -> None:
+        """The operation taken was carried out."""
+        self._now_ms = now_ms
+        steps = self._steps
+        if steps is not None:
+            self._move(lambda: steps.send(result))
+
+    def failed(self, error: CoordinationError, now_ms: int) -> None:
+        """The operation taken was not carried out, or nobody knows."""
+        self._now_ms = now_ms
+        steps = self._steps
+        if steps is not None:
+            self._move(lambda: steps.throw(error))
+
+    def happened(self, event: Event, now_ms: int) -> None:
+        """Something happened to the session. Ids go on: the mark is the fence, not the session."""
+        match event:
+            case SessionSuspended() | SessionEnded() if self.state is State.HELD:
+                self._turn(Turn.CUT_OFF)
+                self.problem = "the registry does not answer"
+                self._due_ms = now_ms + self._retry_ms
+            case SessionEstablished() if self.state is State.SUSPENDED:
+                self._due_ms = now_ms
+
+    def close(self, now_ms: int) -> None:
+        """Issue no more ids and give the number back, as soon as the registry answers; CLOSED is the end of it."""
+        self._closing = True
+        if self.worker is not None:
+            self.worker.fence(CLOSED_REASON)
+        self.tick(now_ms)
+
+    def abandon(self, reason: str) -> None:
+        """End at once, and leave number and mark to whoever holds them (a forked child leaves its parent's)."""
+        if self.worker is not None:
+            self.worker.fence(reason)
+        self.problem = reason
+        self._held = self._steps = self._operation = None
+        self.state = State.CLOSED
+
+    def usable_worker(self) -> IdWorker:
+        """The worker; NoWorkerNumber says what is waited for when there is none yet."""
+        if self.worker is None:
+            raise NoWorkerNumber(f"no worker number: {self.problem}")
+        return self.worker
+
+    def _begin(self) -> None:
+        if self._closing:
+            steps = self._releasing()
+        else:
+            steps = {
+                State.CLAIMING: self._claiming,
+                State.FENCED: self._claiming,
+                State.HELD: self._raising,
+                State.SUSPENDED: self._confirming,
+            }[self.state]()
+        self._steps = steps
+        self._move(lambda: next(steps))
+
+    def _claiming(self) -> Steps[None]:
+        registry, token = self.registry, f"{self._token}-{self._claims}"
+        yield from registry.open()
+        if self._number is not None:
+            held = yield from registry.claim_number(self._number, token, self._now_ms)
+        else:
+            held = yield from registry.claim(self._candidates(), token, self._now_ms)
+        self._claims += 1  # a token never makes two workers
+        self._held = held
+        self.worker = IdWorker(
+            registry.layout,
+            held.number,
+            start_ms=held.mark.start_ms,
+            limit_ms=held.mark.high_water_ms,
+            max_ahead_ms=registry.max_ahead_ms,
+        )
+        if self._closing:
+            self.worker.fence(CLOSED_REASON)
+        self._settled(Turn.CLAIMED)
+        yield from registry.register(held.number)
+
+    def _raising(self) -> Steps[None]:
+        assert self._held is not None
+        self._acknowledged((yield from self.registry.raise_mark(self._held, self._now_ms)))
+        if self.state is State.HELD:
+            self._settled(Turn.CONFIRMED)
+
+    def _confirming(self) -> Steps[None]:
+        assert self._held is not None
+        self._acknowledged((yield from self.registry.confirm(self._held)))
+        self._acknowledged((yield from self.registry.raise_mark(self._mine(), self._now_ms)))
+        yield from self.registry.register(self._mine().number)
+        self._settled(Turn.CONFIRMED)
+
+    def _releasing(self) -> Steps[None]:
+        if self._held is not None and self.worker is not None:
+            yield from self.registry.release(self._held, self.worker.last_ms)
+        self._turn(Turn.CLOSED)
+
+    def _move(self, step: Callable[[], Operation]) -> None:
+        """Go on with the procedure: the next operation, its end, or what stopped it."""
+        try:
+            self._operation = step()
+            return
+        except StopIteration:
+            self._steps = None
+        except (IdError, CoordinationError) as error:
+            self._steps = None
+            self._stopped(error)
+        if self._closing and self.state is not State.CLOSED:
+            self._begin()
+
+    def _stopped(self, error: IdError | CoordinationError) -> None:
+        """What an error in a procedure means."""
+        self.problem = str(error)
+        self._due_ms = self._now_ms + self._retry_ms
+        if self._closing and self._held is not None:
+            self._turn(Turn.CLOSED)  # not given back: the number rests until its mark has passed
+        elif isinstance(error, TakenOver):
+            self._fenced(str(error))
+        elif isinstance(error, NumberBusy) and error.retry_at_ms is not None:
+            self._due_ms = min(error.retry_at_ms, self._now_ms + EXHAUSTED_RETRY_MS)
+        elif isinstance(error, NoWorkerNumber):
+            self._due_ms = self._now_ms + (self._retry_ms if self._number is not None else EXHAUSTED_RETRY_MS)
+        elif isinstance(error, ConnectionLost) or self._held is not None:
+            self._turn(Turn.CUT_OFF)
+        else:  # another layout, no access: nothing a retry would cure
+            self.failure = error
+            self._turn(Turn.CLOSED)
+
+    def _fenced(self, reason: str) -> None:
+        if self.worker is not None:
+            self.worker.fence(f"{reason}; another number is being claimed")
+        self._held = None
+        self._due_ms = self._now_ms
+        self._turn(Turn.TAKEN)
+
+    def _settled(self, turn: Turn) -> None:
+        self.problem = None
+        self._due_ms = self._now_ms + self._raise_interval_ms
+        self._turn(turn)
+
+    def _acknowledged(self, held: Held) -> None:
+        """The registry has this mark at this version: ids may be issued up to it."""
+        self._held = held
+        if self.worker is not None and held.mark.high_water_ms > self.worker.limit_ms:
+            self.worker.raise_limit(held.mark.high_water_ms)
+
+    def _mine(self) -> Held:
+        assert self._held is not None
+        return self._held
+
+    def _candidates(self) -> list[int]:
+        """The number we had first, then the others from the lowest on."""
+        last = self.worker.worker_number if self.worker else None
+        return [n for n in (last,) if n is not None] + [n for n in self._numbers if n != last]
+
+    def _turn(self, turn: Turn) -> None:
+        self.state = TRANSITIONS[self.state, turn]
+
+
+def worker_claim(config: IdgenConfig, *, address: str, token: str, number: int | None = None) -> WorkerClaim:
+    """A claim as the settings say. `number` is left to the caller: a process with two claims has one configured."""
+    registry = Registry(
+        config.ids_registry_path, config.layout, address, config.ids_lead_ms, config.ids_max_ahead_ms
+    )
+    return WorkerClaim(
+        registry,
+        token=token,
+        number=number,
+        datacenter=config.ids_datacenter,
+        raise_interval_ms=config.ids_raise_interval_ms,
+        retry_ms=config.ids_retry_ms,
+    )

@@ -1,0 +1,293 @@
+"""SHELL (sockets, a thread, clocks): ids for programs.
+
+`Snowflake` makes them in this process, with a worker number of its own. `IdClient` asks an id service for them.
+"""
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from coordination.port import CoordinationError, Coordinator
+from idgen import fork
+from idgen.claim import worker_claim
+from idgen.claim_state import State
+from idgen.clock import IdClock
+from idgen.config import IdgenConfig
+from idgen.errors import IdError, NoWorkerNumber, SequenceExhausted
+from idgen.layout import IdParts
+from idgen.service import flat
+from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
+from idgen.worker import Run
+
+PORT = 7609
+CLAIM_TIMEOUT_MS = 60_000  # a configured number rests for 30 s after a crash
+REQUEST_TIMEOUT_MS = 5_000
+WAKE_MS_MAX = 1_000  # the keeper looks at the session's events, and at a clock that was stepped, this often
+REPLY_BYTES_MAX = 16 << 20  # get_ids of the largest batch a server can be set to, twice over
+
+
+class Snowflake:
+    """Ids in this process, from a worker number claimed in a directory or in ZooKeeper. Thread-safe.
+
+        with Snowflake(directory="/var/lib/myapp/ids") as snowflake:
+            id = snowflake.next_id()
+
+    Ids are unique among all that use the same directory (one machine) or the same ZooKeeper. In a forked child it
+    raises Fenced: make one in each process. Making one raises CoordinatorUnavailable, LayoutMismatch, or, after
+    `timeout_ms`, NoWorkerNumber.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        zookeeper: str | None = None,
+        worker: int | None = None,
+        config: IdgenConfig | None = None,
+        timeout_ms: int = CLAIM_TIMEOUT_MS,
+    ) -> None:
+        self.config = config or IdgenConfig(ids_worker=worker)
+        if worker is not None and self.config.ids_worker != worker:
+            raise ValueError(f"worker={worker} beside a config with flakelog.ids.worker={self.config.ids_worker}")
+        self._coordinator = connect(directory, zookeeper)
+        self._clock = IdClock()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        address = f"{socket.gethostname()}:{os.getpid()}"
+        token = uuid.uuid4().hex
+        self._claim = worker_claim(self.config, address=address, token=token, number=self.config.ids_worker)
+        fork.guard(self)
+        self._keeper = threading.Thread(target=self._keep, name="snowflake-keeper", daemon=True)
+        try:
+            self._keep_until_held(timeout_ms)
+        except BaseException:
+            self._claim.abandon("its Snowflake could not be made")
+            self._coordinator.close()
+            raise
+        self._keeper.start()
+
+    @property
+    def worker_number(self) -> int | None:
+        """The worker number held now."""
+        return self._claim.number
+
+    @property
+    def scope(self) -> str:
+        """Where these ids are unique: 'directory ...' or 'zookeeper ...'."""
+        return self._coordinator.scope
+
+    def next_id(self) -> int:
+        """One id, larger than any before it. Waits when ids run 500 ms ahead of the clock. IdError."""
+        while True:
+            try:
+                with self._lock:
+                    return self._claim.usable_worker().next_id(self._clock.now_ms())
+            except SequenceExhausted as error:
+                self._wait_until(error.retry_at_ms)
+
+    def next_runs(self, count: int) -> list[Run]:
+        """`count` rising ids as runs of consecutive ones; as `next_id`. ValueError past a whole run-ahead."""
+        while True:
+            try:
+                with self._lock:
+                    return self._claim.usable_worker().next_ids(count, self._clock.now_ms())
+            except SequenceExhausted as error:
+                self._wait_until(error.retry_at_ms)
+
+    def next_ids(self, count: int) -> list[int]:
+        """`count` rising ids."""
+        return flat(self.next_runs(count))
+
+    def decode(self, id: int) -> IdParts:
+        """Time, datacenter, worker and sequence of an id."""
+        return self.config.layout.unpack(id)
+
+    def close(self) -> None:
+        """Give the worker number back. Harmless when repeated."""
+        with self._lock:
+            self._claim.close(self._clock.now_ms())
+        if self._keeper.is_alive():
+            self._wake.set()
+            self._keeper.join()
+        self._coordinator.close()
+
+    def abandon(self, reason: str) -> None:
+        """In a forked child: no thread of the parent's is here, and its lock may be held for ever."""
+        self._lock = threading.Lock()
+        self._claim.abandon(reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield self.next_id()
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Snowflake cannot be pickled or copied: the copy would repeat its ids; make another one")
+
+    def _wait_until(self, at_ms: int) -> None:
+        with self._lock:
+            wait_ms = at_ms - self._clock.now_ms()
+        time.sleep(max(wait_ms, 1) / 1000)
+
+    def _keep_until_held(self, timeout_ms: int) -> None:
+        deadline = time.monotonic() + timeout_ms / 1000
+        while self._claim.number is None:
+            self._keep_once()
+            if self._claim.failure is not None:
+                raise self._claim.failure
+            if time.monotonic() > deadline:
+                raise NoWorkerNumber(f"no worker number after {timeout_ms} ms: {self._claim.problem}")
+            if self._claim.number is None:
+                time.sleep(self._rest_s())
+
+    def _keep(self) -> None:
+        """The keeper's thread: carry out the claim's operations until it is closed."""
+        while self._claim.state is not State.CLOSED:
+            self._wake.wait(self._rest_s())
+            self._wake.clear()
+            self._keep_once()
+
+    def _keep_once(self) -> None:
+        """Do what is due: the claim is changed under the lock, the coordinator is asked without it."""
+        with self._lock:
+            now_ms = self._clock.now_ms()
+            for event in self._coordinator.take_events():
+                self._claim.happened(event, now_ms)
+            self._claim.tick(now_ms)
+            operation = self._claim.take_operation()
+        while operation is not None:
+            try:
+                result = self._coordinator.execute(operation)
+            except CoordinationError as error:
+                with self._lock:
+                    self._claim.failed(error, self._clock.now_ms())
+                    operation = self._claim.take_operation()
+            else:
+                with self._lock:
+                    self._claim.answered(result, self._clock.now_ms())
+                    operation = self._claim.take_operation()
+
+    def _rest_s(self) -> float:
+        with self._lock:
+            deadline_ms = self._claim.next_deadline_ms
+            wait_ms = WAKE_MS_MAX if deadline_ms is None else deadline_ms - self._clock.now_ms()
+        return min(max(wait_ms, 0), WAKE_MS_MAX) / 1000
+
+
+def connect(directory: str | os.PathLike[str] | None, zookeeper: str | None) -> Coordinator:
+    """A session in a directory or with ZooKeeper, whichever is named. ValueError, CoordinatorUnavailable."""
+    if (directory is None) == (zookeeper is None):
+        raise ValueError('name where worker numbers are kept: directory="..." or zookeeper="host:port", one of both')
+    if zookeeper is not None:
+        from coordination.zookeeper import ZooKeeperCoordinator
+
+        return ZooKeeperCoordinator(zookeeper)
+    from coordination.directory import DirectoryCoordinator
+
+    assert directory is not None
+    return DirectoryCoordinator(directory)
+
+
+class IdServiceError(IdError):
+    """The service answered with an error; the message is its own, and begins with the error's name."""
+
+
+class IdClient:
+    """A blocking client of an id service (Thrift). One connection, made when first needed and again after an error.
+
+    Thread-safe: calls are one after another. Raises IdServiceError, or ConnectionError naming the address.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = PORT,
+        *,
+        user_agent: str = "flakelog",
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        self._address = (host, port)
+        self._user_agent = user_agent
+        self._timeout_s = timeout_ms / 1000
+        self._socket: socket.socket | None = None
+        self._frames = FrameDecoder(REPLY_BYTES_MAX)
+        self._seqid = 0
+        self._lock = threading.Lock()
+
+    def get_id(self) -> int:
+        """One id."""
+        return self._integer("get_id", self._user_agent)
+
+    def get_ids(self, count: int) -> list[int]:
+        """`count` rising ids."""
+        value = self._ask("get_ids", self._user_agent, count)
+        if not isinstance(value, list):
+            raise IdServiceError(f"get_ids was answered by {value!r}")
+        return value
+
+    def get_worker_id(self) -> int:
+        """The worker field of the service's ids (5 bits)."""
+        return self._integer("get_worker_id")
+
+    def get_datacenter_id(self) -> int:
+        """The datacenter field of the service's ids."""
+        return self._integer("get_datacenter_id")
+
+    def get_timestamp(self) -> int:
+        """The service's clock, Unix ms."""
+        return self._integer("get_timestamp")
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _integer(self, method: str, user_agent: str | None = None) -> int:
+        value = self._ask(method, user_agent)
+        if not isinstance(value, int):
+            raise IdServiceError(f"{method} was answered by {value!r}")
+        return value
+
+    def _ask(self, method: str, user_agent: str | None, count: int | None = None) -> int | list[int] | None:
+        with self._lock:
+            self._seqid = self._seqid % 0x7FFFFFFF + 1
+            try:
+                frame = self._exchange(encode_call(Call(method, self._seqid, user_agent, count)))
+            except OSError as error:
+                self.close()
+                host, port = self._address
+                raise ConnectionError(f"id service at {host}:{port}: {error}; `flakelog idgen` starts one") from error
+            reply = decode_reply(frame)
+            if reply.seqid != self._seqid:
+                self.close()
+                raise ConnectionError(f"answer {reply.seqid} where {self._seqid} is due")
+        if reply.error is not None:
+            raise IdServiceError(reply.error)
+        return reply.value
+
+    def _exchange(self, request: bytes) -> bytes:
+        if self._socket is None:
+            self._socket = socket.create_connection(self._address, timeout=self._timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._frames = FrameDecoder(REPLY_BYTES_MAX)
+        self._socket.sendall(request)
+        while data := self._socket.recv(1 << 16):
+            for frame in self._frames.frames(data):
+                return bytes(frame)
+        raise ConnectionError("it closed the connection")

@@ -1,0 +1,231 @@
+"""Worker numbers and their high-water marks, as procedures over a coordinator.
+
+    /snowflake-servers/<number>          ephemeral, "host:port" (Twitter's): who lives, for people and for politeness
+    /snowflake-servers-marks             persistent, the layout all numbers are used with
+    /snowflake-servers-marks/<number>    persistent, a Mark: the high-water mark H and whose claim wrote it
+
+Uniqueness rests on the marks alone. The holder of number n issues ids of millisecond t only while t < H, and H has been
+acknowledged; whoever claims n replaces the mark by a versioned set, and starts at t >= the old H. So whatever the old
+holder does, and whatever any clock says, their ids differ. A holder that is replaced learns of it by its next set.
+
+A set whose answer got lost is recognised by its token: a mark with our token is ours, at the version read with it.
+"""
+
+import json
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+from coordination.port import BadVersion, Children, Create, Delete, Get, Node, NodeExists, NoNode, Operation, Set, child
+from idgen.errors import IdError, LayoutMismatch, NoWorkerNumber, WorkerIdsExhausted
+from idgen.layout import Layout
+from idgen.worker import MAX_AHEAD_MS
+
+LEAD_MS = 30_000  # ids go on so long without the registry; a crashed holder's number rests so long
+
+T = TypeVar("T")
+Steps = Generator[Operation, Any, T]  # hands out operations, is sent their results, returns T
+
+
+class TakenOver(IdError):
+    """Another claim has written the mark: the number is no longer ours."""
+
+
+class CorruptMark(IdError):
+    """A mark that cannot be read; its number is never given out until someone has looked at it."""
+
+
+class NumberBusy(NoWorkerNumber):
+    """The number is held or rests; `retry_at_ms` is when its mark passes, if that is known."""
+
+    def __init__(self, message: str, retry_at_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_at_ms = retry_at_ms
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is kept of a worker number. Times in Unix ms; `start_ms` is where the holder of `token` began."""
+
+    high_water_ms: int
+    start_ms: int
+    token: str
+    address: str
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self.__dict__).encode()
+
+    @classmethod
+    def from_bytes(cls, path: str, data: bytes) -> "Mark":
+        """CorruptMark unless it is what `to_bytes` writes."""
+        try:
+            mark = cls(**json.loads(data))
+            good = isinstance(mark.high_water_ms, int) and isinstance(mark.start_ms, int)
+        except (ValueError, TypeError):
+            good = False
+        if not good:
+            raise CorruptMark(f"{path} holds no high-water mark: {data[:100]!r}; delete it when its holder is gone")
+        return mark
+
+
+class Held(NamedTuple):
+    """A number that is ours: its mark as acknowledged, at this version."""
+
+    number: int
+    mark: Mark
+    version: int
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Where the numbers are (`path`), what they are used with, and who we are (`address`, shown to others)."""
+
+    path: str = "/snowflake-servers"
+    layout: Layout = field(default_factory=Layout)
+    address: str = "in-process"
+    lead_ms: int = LEAD_MS
+    max_ahead_ms: int = MAX_AHEAD_MS
+
+    @property
+    def marks_path(self) -> str:
+        return f"{self.path}-marks"
+
+    def open(self) -> Steps[None]:
+        """Record the layout, or compare ours with the recorded one. LayoutMismatch."""
+        ours = json.dumps({"layout": self.layout.to_dict()}).encode()
+        try:
+            yield Create(self.marks_path, ours)
+        except NodeExists:
+            node: Node = yield Get(self.marks_path)
+            recorded = _layout_of(self.marks_path, node.data)
+            if recorded != self.layout:
+                raise LayoutMismatch(
+                    f"{self.marks_path} is used with {recorded}, this process is set to {self.layout}; ids of both "
+                    f"could be equal. Set the recorded layout (flakelog.ids.*), or use another registry"
+                ) from None
+
+    def claim(self, numbers: Iterable[int], token: str, now_ms: int) -> Steps[Held]:
+        """The first of `numbers` that nobody holds and whose mark has passed. WorkerIdsExhausted."""
+        live = yield from self._live()
+        tried = 0
+        for number in numbers:
+            tried += 1
+            if str(number) in live:
+                continue
+            try:
+                return (yield from self._take(number, token, now_ms))
+            except (NumberBusy, CorruptMark):
+                continue
+        raise WorkerIdsExhausted(f"all {tried} worker numbers of {self.path} are held or rest after a crash")
+
+    def claim_number(self, number: int, token: str, now_ms: int) -> Steps[Held]:
+        """One number and no other. NumberBusy says who holds it, or until when it rests."""
+        living = yield from self._peek(child(self.path, str(number)))
+        if living is not None:
+            mark = yield from self._peek(self._mark_path(number))
+            if mark is None or Mark.from_bytes(self._mark_path(number), mark.data).token != token:
+                raise NumberBusy(f"worker number {number} is held by {living.data.decode(errors='replace')}")
+        return (yield from self._take(number, token, now_ms))
+
+    def raise_mark(self, held: Held, now_ms: int) -> Steps[Held]:
+        """Move the mark to a whole lead ahead; never down. TakenOver."""
+        return (yield from self._write(held, max(held.mark.high_water_ms, now_ms + self.lead_ms)))
+
+    def confirm(self, held: Held) -> Steps[Held]:
+        """The mark as it is now, after answers may have got lost. TakenOver when it is not ours any more."""
+        path = self._mark_path(held.number)
+        try:
+            node: Node = yield Get(path)
+        except NoNode:
+            raise TakenOver(f"{path} was deleted") from None
+        mark = Mark.from_bytes(path, node.data)
+        if mark.token != held.mark.token:
+            raise TakenOver(f"worker number {held.number} was claimed by {mark.address}")
+        return Held(held.number, mark, node.version)
+
+    def register(self, number: int) -> Steps[None]:
+        """Show that we live. A node that is there already is ours, or one of a dead session; it goes by itself."""
+        try:
+            yield Create(child(self.path, str(number)), self.address.encode(), ephemeral=True)
+        except NodeExists:
+            pass
+
+    def release(self, held: Held, last_ms: int) -> Steps[None]:
+        """Lower the mark to just above the last millisecond used, so that the number need not rest. TakenOver."""
+        try:
+            yield Delete(child(self.path, str(held.number)))
+        except NoNode:
+            pass
+        yield from self._write(held, last_ms + 1)
+
+    def _write(self, held: Held, high_water_ms: int) -> Steps[Held]:
+        """Set H at the version we know; if that is not the node's, find out whether the newer one is ours too."""
+        while True:
+            mark = replace(held.mark, high_water_ms=high_water_ms)
+            try:
+                version: int = yield Set(self._mark_path(held.number), mark.to_bytes(), held.version)
+            except (BadVersion, NoNode):
+                held = yield from self.confirm(held)
+            else:
+                return Held(held.number, mark, version)
+
+    def _take(self, number: int, token: str, now_ms: int) -> Steps[Held]:
+        """Claim a number nobody seems to live on. NumberBusy while its mark has not passed, or when beaten to it."""
+        path = self._mark_path(number)
+        node = yield from self._peek(path)
+        if node is None:
+            mark = self._new_mark(self._first_ms(now_ms, 0), token)
+            write: Operation = Create(path, mark.to_bytes())
+        else:
+            old = Mark.from_bytes(path, node.data)
+            if old.token == token:  # written by this very claim, the answer got lost
+                return Held(number, old, node.version)
+            self._check_passed(number, old, now_ms)
+            mark = self._new_mark(self._first_ms(now_ms, old.high_water_ms), token)
+            write = Set(path, mark.to_bytes(), node.version)
+        try:
+            version = yield write
+        except (BadVersion, NodeExists, NoNode):
+            raise NumberBusy(f"worker number {number} was claimed by someone else just now") from None
+        return Held(number, mark, version or 0)
+
+    def _first_ms(self, now_ms: int, old_high_water_ms: int) -> int:
+        """Where a new holder starts. The fence: nothing below the old mark is ever issued again."""
+        return max(now_ms, old_high_water_ms, self.layout.epoch_ms)
+
+    def _check_passed(self, number: int, mark: Mark, now_ms: int) -> None:
+        """A mark within the run-ahead counts as passed: it is a clean close's, and ids start above it anyway."""
+        passes_at_ms = mark.high_water_ms - self.max_ahead_ms
+        if passes_at_ms > now_ms:
+            raise NumberBusy(
+                f"worker number {number} rests for {passes_at_ms - now_ms} ms more: "
+                f"{mark.address} held it and did not give it back",
+                passes_at_ms,
+            )
+
+    def _new_mark(self, start_ms: int, token: str) -> Mark:
+        return Mark(start_ms + self.lead_ms, start_ms, token, self.address)
+
+    def _live(self) -> Steps[tuple[str, ...]]:
+        try:
+            live: tuple[str, ...] = yield Children(self.path)
+        except NoNode:
+            live = ()
+        return live
+
+    def _peek(self, path: str) -> Steps[Node | None]:
+        try:
+            node: Node = yield Get(path)
+        except NoNode:
+            return None
+        return node
+
+    def _mark_path(self, number: int) -> str:
+        return child(self.marks_path, str(number))
+
+
+def _layout_of(path: str, data: bytes) -> Layout:
+    try:
+        return Layout.from_dict(json.loads(data)["layout"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise LayoutMismatch(f"{path} holds no layout ({error}): {data[:100]!r}") from None

@@ -1,0 +1,269 @@
+"""Twitter's Thrift interface, as bytes: framed transport, binary protocol (idgen/flakelog.thrift).
+
+    frame    i32 length | message
+    message  i32 0x80010000 + type | i32 n, n bytes name | i32 seqid | struct          (strict, what is written today)
+             i32 n, n bytes name | i8 type | i32 seqid | struct                        (old, read but never written)
+    struct   { i8 field type | i16 field id | value }*  i8 0
+
+Types of a message: 1 call, 2 reply, 3 exception. A reply's struct has field 0, the value; an exception's is
+TApplicationException: 1 message, 2 type. Source: Apache Thrift, doc/specs/thrift-binary-protocol.md and thrift-rpc.md.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+VERSION_1 = 0x80010000
+VERSION_MASK = 0xFFFF0000
+CALL, REPLY, EXCEPTION = 1, 2, 3
+STOP, BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 0, 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15
+FIXED_BYTES = {BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}
+MAX_FRAME_BYTES = 4_096  # a request has below 200; answers of get_ids are longer and have their own bound
+MAX_NESTING = 8  # our structs nest nothing; unknown fields are skipped so deep
+KNOWN_TAILS_MAX = 256  # get_id calls whose arguments are remembered, so that they are parsed once
+
+_GET_ID_HEAD = struct.pack(">Ii6s", VERSION_1 | CALL, 6, b"get_id")
+_I32 = struct.Struct(">i")
+_GET_ID_REPLY = struct.Struct(">iIi6sibhqb")
+_GET_ID_REPLY_BYTES = _GET_ID_REPLY.size - 4
+
+
+class ThriftError(Exception):
+    """The peer's bytes are not framed binary Thrift; its connection is closed."""
+
+
+class ExceptionType(IntEnum):
+    """TApplicationException's types, as far as they are used."""
+
+    UNKNOWN_METHOD = 1
+    MISSING_RESULT = 5
+    INTERNAL_ERROR = 6
+    PROTOCOL_ERROR = 7
+
+
+class Call(NamedTuple):
+    """A request: get_worker_id(), get_id(1: user_agent), get_ids(1: user_agent, 2: count)..."""
+
+    method: str
+    seqid: int
+    user_agent: str | None = None
+    count: int | None = None  # type: ignore[assignment]  # hides tuple.count, as the argument's name does
+
+
+class Reply(NamedTuple):
+    """An answer: `value` is an i64 or a list of them, or `error` says why there is none."""
+
+    seqid: int
+    value: int | list[int] | None
+    error: str | None = None
+
+
+class FrameDecoder:
+    """Bytes in, whole messages out, however they are cut. At most `max_frame_bytes` are kept of an unfinished frame."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max = max_frame_bytes
+        self._rest = b""
+
+    def frames(self, data: bytes) -> Iterator[bytes]:
+        """Each frame's message. ThriftError as soon as a length cannot be one."""
+        data, position = self._rest + data, 0
+        end = len(data)
+        while end - position >= 4:
+            length = _I32.unpack_from(data, position)[0]
+            if not 0 < length <= self._max:
+                raise ThriftError(self._why(length))
+            if end - position < 4 + length:
+                break
+            yield data[position + 4 : position + 4 + length]
+            position += 4 + length
+        self._rest = data[position:]
+
+    def _why(self, length: int) -> str:
+        if length & VERSION_MASK == VERSION_1 - (1 << 32) & VERSION_MASK:
+            return "an unframed Thrift message; this service uses TFramedTransport"
+        start = _I32.pack(length)
+        if start in (b"GET ", b"POST", b"PUT ", b"HEAD"):
+            return "an HTTP request; ids over HTTP are at flakelog.http.listener"
+        if start[:2] == b"\x16\x03":
+            return "a TLS handshake; this port speaks plain framed Thrift"
+        return f"a frame of {length} bytes ({start!r}); frames have 1 to {self._max}"
+
+
+class CallDecoder:
+    """A server's half: frames to calls."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._frames = FrameDecoder(max_frame_bytes)
+        self._known_tails: dict[bytes, str | None] = {}
+
+    def calls(self, data: bytes) -> Iterator[Call]:
+        """The calls that `data` completes, in order. ThriftError, after those before the fault."""
+        for frame in self._frames.frames(data):
+            yield self._call(frame)
+
+    def _call(self, frame: bytes) -> Call:
+        if not frame.startswith(_GET_ID_HEAD) or len(frame) < 18:
+            return decode_call(frame)
+        tail = frame[18:]  # the arguments: the same bytes in each call of one client
+        if tail in self._known_tails:
+            return Call("get_id", _I32.unpack_from(frame, 14)[0], self._known_tails[tail])
+        call = decode_call(frame)
+        if len(self._known_tails) < KNOWN_TAILS_MAX:
+            self._known_tails[tail] = call.user_agent
+        return call
+
+
+def decode_call(frame: bytes) -> Call:
+    """One call. ThriftError unless the frame holds exactly one."""
+    reader = _Reader(frame)
+    kind, method, seqid = reader.message_head()
+    if kind != CALL:
+        raise ThriftError(f"a message of type {kind} where a call (1) is due")
+    user_agent, count = None, None
+    for field, field_type in reader.fields():
+        if (field, field_type) == (1, STRING):
+            user_agent = reader.text()
+        elif (field, field_type) == (2, I32):
+            count = reader.integer(4)
+        else:
+            reader.skip(field_type)
+    reader.finish()
+    return Call(method, seqid, user_agent, count)
+
+
+def encode_call(call: Call) -> bytes:
+    """A call with its frame length."""
+    body = bytearray(_message_head(CALL, call.method, call.seqid))
+    if call.user_agent is not None:
+        text = call.user_agent.encode()
+        body += struct.pack(">bhi", STRING, 1, len(text)) + text
+    if call.count is not None:
+        body += struct.pack(">bhi", I32, 2, call.count)
+    body.append(STOP)
+    return _I32.pack(len(body)) + body
+
+
+def encode_id(seqid: int, id: int) -> bytes:
+    """The answer to get_id; as `encode_i64`, faster."""
+    return _GET_ID_REPLY.pack(
+        _GET_ID_REPLY_BYTES, VERSION_1 | REPLY, 6, b"get_id", seqid, I64, 0, id, STOP  # fmt: skip
+    )
+
+
+def encode_i64(method: str, seqid: int, value: int) -> bytes:
+    """The answer to a method that returns an i64."""
+    body = _message_head(REPLY, method, seqid) + struct.pack(">bhqb", I64, 0, value, STOP)
+    return _I32.pack(len(body)) + body
+
+
+def encode_i64_list(method: str, seqid: int, values: list[int]) -> bytes:
+    """The answer to a method that returns a list<i64>."""
+    head = _message_head(REPLY, method, seqid) + struct.pack(">bhbi", LIST, 0, I64, len(values))
+    body = head + struct.pack(f">{len(values)}qb", *values, STOP)
+    return _I32.pack(len(body)) + body
+
+
+def encode_exception(method: str, seqid: int, kind: ExceptionType, message: str) -> bytes:
+    """A TApplicationException: what a Thrift client raises for an error no method declares."""
+    text = message.encode()
+    fields = struct.pack(">bhi", STRING, 1, len(text)) + text + struct.pack(">bhib", I32, 2, kind, STOP)
+    body = _message_head(EXCEPTION, method, seqid) + fields
+    return _I32.pack(len(body)) + body
+
+
+def decode_reply(frame: bytes) -> Reply:
+    """An answer to one of our calls. ThriftError when it is none."""
+    reader = _Reader(frame)
+    kind, _, seqid = reader.message_head()
+    value: int | list[int] | None = None
+    error = None
+    for field, field_type in reader.fields():
+        if kind == REPLY and (field, field_type) == (0, I64):
+            value = reader.integer(8)
+        elif kind == REPLY and (field, field_type) == (0, LIST):
+            value = reader.i64_list()
+        elif kind == EXCEPTION and (field, field_type) == (1, STRING):
+            error = reader.text()
+        else:
+            reader.skip(field_type)
+    if value is None and error is None:
+        error = "the answer holds no result"
+    return Reply(seqid, value, error)
+
+
+def _message_head(kind: int, method: str, seqid: int) -> bytes:
+    name = method.encode()
+    return struct.pack(">Ii", VERSION_1 | kind, len(name)) + name + _I32.pack(seqid)
+
+
+class _Reader:
+    """Reads one frame from its start; ThriftError when it ends too soon."""
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = frame
+        self._at = 0
+
+    def take(self, n: int) -> bytes:
+        if not 0 <= n <= len(self._frame) - self._at:
+            raise ThriftError(f"{n} bytes are due at {self._at}, the frame has {len(self._frame)}")
+        self._at += n
+        return self._frame[self._at - n : self._at]
+
+    def integer(self, width: int) -> int:
+        return int.from_bytes(self.take(width), "big", signed=True)
+
+    def text(self) -> str:
+        try:
+            return self.take(self.integer(4)).decode()
+        except UnicodeDecodeError:
+            raise ThriftError("a string that is not UTF-8") from None
+
+    def message_head(self) -> tuple[int, str, int]:
+        """(type, method, seqid)"""
+        first = self.integer(4)
+        if first >= 0:  # the old form begins with the length of the name
+            self._at -= 4
+            method = self.text()
+            kind = self.integer(1)
+        elif first & VERSION_MASK == VERSION_1:
+            kind = first & 0xFF
+            method = self.text()
+        else:
+            raise ThriftError(f"protocol version {first & VERSION_MASK:#x}; {VERSION_1:#x} (binary) is spoken here")
+        return kind, method, self.integer(4)
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """(field id, type) of each field; its value is to be read before the next."""
+        while field_type := self.integer(1):
+            yield self.integer(2), field_type
+
+    def skip(self, field_type: int, nesting: int = 0) -> None:
+        """Pass over a value nobody here knows."""
+        if nesting > MAX_NESTING:
+            raise ThriftError(f"values nested more than {MAX_NESTING} deep")
+        if field_type in FIXED_BYTES:
+            self.take(FIXED_BYTES[field_type])
+        elif field_type == STRING:
+            self.take(self.integer(4))
+        elif field_type == STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner, nesting + 1)
+        elif field_type in (MAP, SET, LIST):
+            kinds = [self.integer(1) for _ in range(2 if field_type == MAP else 1)]
+            for _ in range(self.integer(4)):
+                for kind in kinds:
+                    self.skip(kind, nesting + 1)
+        else:
+            raise ThriftError(f"a value of type {field_type}, which there is not")
+
+    def i64_list(self) -> list[int]:
+        kind, count = self.integer(1), self.integer(4)
+        if kind != I64:
+            raise ThriftError(f"a list of type {kind} where i64 ({I64}) is due")
+        return list(struct.unpack(f">{count}q", self.take(8 * count)))
+
+    def finish(self) -> None:
+        if self._at != len(self._frame):
+            raise ThriftError(f"{len(self._frame) - self._at} bytes after the end of the message")
