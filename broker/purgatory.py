@@ -18,8 +18,8 @@ from broker.timing_wheel import Timer, TimingWheel
 
 Response = TypeVar("Response")
 
-# Each waiting request costs about a kilobyte, its response callback and connection aside.
-MAX_DELAYED = 100_000
+# Default of flakelog.max.delayed.operations: each costs about a kilobyte beside its request.
+MAX_DELAYED = 1_000_000
 
 
 class Delayed(Generic[Response]):

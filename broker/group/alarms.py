@@ -1,0 +1,53 @@
+"""The timers of all groups on one wheel: sessions, rebalances, members that were given an id."""
+
+from collections.abc import Callable
+
+from broker.now import Now
+from broker.timing_wheel import Timer, TimingWheel
+
+
+class Alarm:
+    """One moment at which something is done, unless it is set anew or cleared before."""
+
+    __slots__ = ("_clock", "_action", "_timer", "deadline_ms")
+
+    def __init__(self, clock: "AlarmClock", action: Callable[[Now], None]) -> None:
+        self._clock = clock
+        self._action = action
+        self._timer: Timer[Alarm] | None = None
+        self.deadline_ms: int | None = None
+
+    def set(self, deadline_ms: int) -> None:
+        """Ring at `deadline_ms` of the monotonic clock, and not when it would have before."""
+        self.clear()
+        self.deadline_ms = deadline_ms
+        self._timer = self._clock.wheel.add(deadline_ms, self)
+
+    def clear(self) -> None:
+        self.deadline_ms = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def ring(self, now: Now) -> None:
+        """Act if it is still time to: another alarm of the same moment may have set this one anew or cleared it."""
+        if self.deadline_ms is not None and self.deadline_ms <= now.ms:
+            self.clear()
+            self._action(now)
+
+
+class AlarmClock:
+    """All alarms of one coordinator. Times in ms of the engine's monotonic clock."""
+
+    def __init__(self, start_ms: int = 0) -> None:
+        self.wheel: TimingWheel[Alarm] = TimingWheel(start_ms=start_ms)
+
+    def alarm(self, action: Callable[[Now], None]) -> Alarm:
+        return Alarm(self, action)
+
+    def tick(self, now: Now) -> None:
+        for alarm in self.wheel.advance(now.ms):
+            alarm.ring(now)
+
+    def next_deadline_ms(self) -> int | None:
+        return self.wheel.next_deadline_ms()

@@ -1,0 +1,112 @@
+"""OffsetCommit, OffsetFetch, and the end of offsets nobody uses."""
+
+from collections.abc import Iterable
+
+from broker.group.config import GroupConfig
+from broker.group.group import Group
+from broker.group.groups import Groups
+from broker.group.lifetime import expired_offsets, is_abandoned
+from broker.group.offset_records import is_too_long, offset_key, offset_value
+from broker.group.offsets import NO_COMMITTED_OFFSET, NO_EXPIRY, NO_METADATA, CommittedOffset
+from broker.group.outbox import Outbox
+from broker.group.rebalance import Rebalance
+from broker.group.results import (
+    NO_RETENTION,
+    CommitRequest,
+    FetchedOffset,
+    OffsetToCommit,
+)
+from broker.group.states import GroupState
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+
+class Commits:
+    """The offsets of all groups of one coordinator."""
+
+    def __init__(self, config: GroupConfig, groups: Groups, rebalance: Rebalance, outbox: Outbox) -> None:
+        self._config = config
+        self._groups = groups
+        self._rebalance = rebalance
+        self._outbox = outbox
+
+    def commit(self, request: CommitRequest, now: Now) -> list[ErrorCode]:
+        """One error code for each offset, in their order. That a partition exists is for the caller to know."""
+        group = self._group(request, now)
+        error = group if isinstance(group, ErrorCode) else _may_commit(group, request)
+        if error or isinstance(group, ErrorCode):
+            return [error] * len(request.offsets)
+        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self._rebalance.keep_alive(group, group.members[request.member_id], now)
+        return [self._commit(group, offset, request.retention_ms, now) for offset in request.offsets]
+
+    def _group(self, request: CommitRequest, now: Now) -> Group | ErrorCode:
+        """The group, made for a commit without group management if there is none; or why not."""
+        if is_too_long(request.group_id):
+            return ErrorCode.INVALID_GROUP_ID
+        group = self._groups.find(request.group_id)
+        if group is None and request.generation >= 0:
+            return request.unknown_group
+        return group or self._groups.find_or_make(request.group_id, now) or ErrorCode.POLICY_VIOLATION
+
+    def _commit(self, group: Group, asked: OffsetToCommit, retention_ms: int, now: Now) -> ErrorCode:
+        metadata = asked.metadata or NO_METADATA
+        if len(metadata) > self._config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else now.wall_ms + retention_ms
+        committed = CommittedOffset(asked.offset, asked.leader_epoch, metadata, now.wall_ms, expire_ms)
+        group.offsets.put(asked.topic, asked.partition, committed)
+        key = offset_key(group.group_id, asked.topic, asked.partition)
+        self._outbox.append(group.group_id, key, offset_value(committed))
+        return ErrorCode.NONE
+
+    def fetch(self, group_id: str, partitions: Iterable[tuple[str, int]] | None) -> list[FetchedOffset]:
+        """The offsets of these (topic, partition), in their order; of all that have one, when None.
+
+        A group nobody knows has none: it is no error, for every new consumer asks before it commits.
+        """
+        group = self._groups.find(group_id)
+        if partitions is None:
+            return [] if group is None else [FetchedOffset(*found) for found in group.offsets]
+        return [FetchedOffset(topic, partition, _committed(group, topic, partition)) for topic, partition in partitions]
+
+    def expire(self, now: Now) -> None:
+        """Forget the offsets, and then the groups, that nobody has used for `offsets.retention.minutes`."""
+        for group in self._groups:
+            for topic, partition in expired_offsets(group, now.wall_ms, self._config.offsets_retention_ms):
+                self._remove(group, topic, partition)
+            if is_abandoned(group):
+                self._groups.remove(group, now)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: its offsets mean nothing for another of the same name."""
+        for group in self._groups:
+            for partition in [p for t, p, _ in group.offsets if t == topic]:
+                self._remove(group, topic, partition)
+
+    def remove_all(self, group: Group) -> None:
+        for topic, partition, _ in list(group.offsets):
+            self._remove(group, topic, partition)
+
+    def _remove(self, group: Group, topic: str, partition: int) -> None:
+        group.offsets.remove(topic, partition)
+        self._outbox.append(group.group_id, offset_key(group.group_id, topic, partition), None)
+
+
+def _may_commit(group: Group, request: CommitRequest) -> ErrorCode:
+    """May this commit be taken? Kafka's order of checks decides which of several errors a client sees."""
+    if request.generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE  # no group management, or an administrator's reset
+    error = group.check_member(request.member_id, request.instance_id)
+    if error:
+        return error
+    if request.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _committed(group: Group | None, topic: str, partition: int) -> CommittedOffset:
+    found = None if group is None else group.offsets.get(topic, partition)
+    return NO_COMMITTED_OFFSET if found is None else found

@@ -1,0 +1,52 @@
+"""The groups there are, by id, and how many there may be."""
+
+from collections.abc import Iterator
+
+from broker.group.config import GroupConfig
+from broker.group.group import Group
+from broker.group.offset_records import group_key
+from broker.group.outbox import Outbox
+from broker.group.states import Event
+from broker.now import Now
+
+
+class Groups:
+    """A dict of groups with a limit (`flakelog.groups.max`)."""
+
+    def __init__(self, config: GroupConfig, outbox: Outbox) -> None:
+        self._most = config.groups_max
+        self._outbox = outbox
+        self._groups: dict[str, Group] = {}
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(list(self._groups.values()))
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def find(self, group_id: str) -> Group | None:
+        return self._groups.get(group_id)
+
+    def find_or_make(self, group_id: str, now: Now) -> Group | None:
+        """The group of an id, made empty if there was none; None when there are too many for one more."""
+        group = self._groups.get(group_id)
+        if group is None and len(self._groups) < self._most:
+            group = self._groups[group_id] = Group(group_id, now.wall_ms)
+        return group
+
+    def put(self, group: Group) -> None:
+        """Take in a group read from its records: what is stored is never refused."""
+        self._groups[group.group_id] = group
+
+    def drop(self, group_id: str) -> None:
+        self._groups.pop(group_id, None)
+
+    def remove(self, group: Group, now: Now) -> None:
+        """A group without members is deleted or has expired: it is Dead, and a tombstone says so."""
+        for alarm in group.pending.values():
+            alarm.clear()
+        group.pending.clear()
+        group.happened(Event.REMOVED, now.wall_ms)
+        if group.is_stored:
+            self._outbox.append(group.group_id, group_key(group.group_id), None)
+        self.drop(group.group_id)

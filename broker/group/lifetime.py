@@ -1,0 +1,55 @@
+"""How a group comes back from its records, and what of it has expired (KIP-211)."""
+
+from broker.group.group import Group
+from broker.group.offset_records import NO_TIME, StoredGroup
+from broker.group.offsets import GroupOffsets, is_expired
+from broker.group.states import GroupState
+from broker.group.subscription import CONSUMER_PROTOCOL_TYPE
+
+
+def restored(group_id: str, stored: StoredGroup, offsets: GroupOffsets) -> Group:
+    """A group as its record has it: stable with its members and their shares, or empty. No session runs yet."""
+    group = Group(group_id, None if stored.state_since_ms == NO_TIME else stored.state_since_ms)
+    group.offsets = offsets
+    group.is_stored = True
+    for member in stored.members:
+        group.add(member, stored.protocol_type)
+    group.protocol_type = stored.protocol_type or None
+    group.protocol_name = stored.protocol_name
+    group.generation = stored.generation
+    if group.members:
+        group.leader_id = stored.leader_id if stored.leader_id in group.members else group.leader_id
+        group.state = GroupState.STABLE
+    group.learn_topics()
+    return group
+
+
+def expired_offsets(group: Group, now_wall_ms: int, retention_ms: int) -> list[tuple[str, int]]:
+    """The (topic, partition) of offsets nobody has used for `retention_ms`.
+
+    Nothing expires while a group rebalances, nor in one with members where the topics they read are not known.
+    """
+    if group.protocol_type is None:
+        unused_since_ms = None
+    elif group.state is GroupState.EMPTY:
+        unused_since_ms = group.state_since_ms
+    elif group.state is GroupState.STABLE and group.topics is not None:
+        unused_since_ms = None
+    else:
+        return []
+    return [
+        (topic, partition)
+        for topic, partition, committed in group.offsets
+        if not _reads(group, topic) and is_expired(committed, unused_since_ms, now_wall_ms, retention_ms)
+    ]
+
+
+def _reads(group: Group, topic: str) -> bool:
+    if group.topics is None:
+        return group.protocol_type == CONSUMER_PROTOCOL_TYPE
+    return topic in group.topics
+
+
+def is_abandoned(group: Group) -> bool:
+    """Without members, without offsets, and nobody on the way: not worth remembering."""
+    return group.state is GroupState.EMPTY and not group.pending and not len(group.offsets)
