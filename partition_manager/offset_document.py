@@ -1,6 +1,6 @@
 """The JSON a partition's progress is kept as: storm-kafka 0.9.3's document, and what it lacked.
 
-    {"topology":{"id","name"},"offset","partition","broker":{"host","port"},"topic",  as 0.9.3 knows it
+    {"topology":{"id","name"},"offset","partition","broker":{"host","port"},"topic",  as 0.9.3 has it
      "v":1,"done":[[a,b],...],"owner":"..."}                                      half-open ranges; who wrote it
 
 `owner` is new with every opening of a partition: it tells an owner its own write, whose answer was lost, from another's.
