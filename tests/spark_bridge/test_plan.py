@@ -1,0 +1,58 @@
+"""Ranges to tasks, as the Kafka connector's minPartitions and maxRecordsPerPartition do (spark.md section 5)."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_bridge.offset_range import OffsetRange
+from spark_bridge.plan import TASKS_MAX, plan
+
+
+def test_without_options_each_range_is_a_task():
+    ranges = [OffsetRange("t", 1, 0, 5), OffsetRange("t", 0, 3, 9)]
+    assert plan(ranges) == (OffsetRange("t", 0, 3, 9), OffsetRange("t", 1, 0, 5))
+
+
+def test_an_empty_range_is_no_task():
+    assert plan([OffsetRange("t", 0, 7, 7)]) == ()
+
+
+def test_min_partitions_are_shared_out_by_size():
+    """Connector documentation: tasks in proportion to the number of offsets."""
+    tasks = plan([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], min_partitions=10)
+    assert [one.partition for one in tasks] == [0] * 9 + [1]
+    assert {one.offsets for one in tasks} == {100}
+
+
+def test_no_task_has_more_offsets_than_the_maximum():
+    tasks = plan([OffsetRange("t", 0, 10, 35)], max_records_per_partition=10)
+    assert [(one.start, one.end) for one in tasks] == [(10, 18), (18, 26), (26, 35)]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), max_size=6), st.integers(0, 40), st.integers(0, 300)
+)
+def test_tasks_cover_every_offset_once_and_none_is_empty(spans, least, most):
+    ranges = [OffsetRange("t", p, start, start + size) for p, (start, size) in enumerate(spans)]
+    tasks = plan(ranges, min_partitions=least, max_records_per_partition=most)
+    assert all(one.offsets for one in tasks)
+    assert not most or all(one.offsets <= most for one in tasks)
+    for one in ranges:
+        covered = [offset for task in tasks if task.name == one.name for offset in range(task.start, task.end)]
+        assert covered == list(range(one.start, one.end))
+
+
+def test_ranges_that_overlap_are_refused():
+    with pytest.raises(ValueError, match=r"t-0\[0, 5\) and t-0\[4, 9\) overlap"):
+        plan([OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 4, 9)])
+
+
+def test_more_tasks_than_a_driver_can_keep_are_refused():
+    with pytest.raises(ValueError, match=f"at most {TASKS_MAX}"):
+        plan([OffsetRange("t", 0, 0, TASKS_MAX + 1)], max_records_per_partition=1)
+
+
+def test_a_negative_option_is_refused():
+    with pytest.raises(ValueError, match="minPartitions"):
+        plan([], min_partitions=-1)

@@ -1,0 +1,112 @@
+"""Reading a range to its end by position (spark.md section 6, step 2): all of it, or an error."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.record.batch import CorruptBatch
+from broker.record.records import Record, encode_batch
+from spark_bridge.offset_range import OffsetRange
+from spark_bridge.range_cursor import DataLoss, RangeCursor
+
+
+def batch(base, count, *, control=False, deltas=None):
+    records = [Record(delta, 0, b"k", b"v") for delta in deltas or range(count)]
+    return encode_batch(records, base_timestamp_ms=0, base_offset=base, control=control)
+
+
+def cursor(start, end, **options):
+    return RangeCursor(OffsetRange("t", 0, start, end), **options)
+
+
+def bases(batches):
+    return [each.header.base_offset for each in batches]
+
+
+def test_batches_move_the_position_to_the_end_of_the_range():
+    reader = cursor(0, 10)
+    assert bases(reader.accept(batch(0, 4) + batch(4, 4))) == [0, 4]
+    assert (reader.position, reader.done) == (8, False)
+    assert bases(reader.accept(batch(8, 4) + batch(12, 4))) == [8]
+    assert (reader.position, reader.done) == (10, True)
+
+
+def test_a_range_may_begin_and_end_inside_batches():
+    reader = cursor(2, 5)
+    assert bases(reader.accept(batch(0, 4) + batch(4, 4))) == [0, 4]
+    assert reader.done
+
+
+def test_a_broker_may_begin_earlier_than_asked():
+    reader = cursor(5, 8)
+    assert bases(reader.accept(batch(0, 4) + batch(4, 4))) == [4]
+
+
+def test_an_empty_range_is_done_at_once():
+    assert cursor(3, 3).done
+
+
+def test_control_batches_take_offsets_and_give_no_rows():
+    """KIP-98: commit and abort markers. Counting rows would never reach the end; the position does."""
+    reader = cursor(0, 4)
+    assert bases(reader.accept(batch(0, 2) + batch(2, 1, control=True) + batch(3, 1))) == [0, 3]
+    assert reader.done
+
+
+@settings(deadline=None)
+@given(cut=st.integers(0, 400))
+def test_a_last_batch_that_is_cut_short_is_fetched_again(cut):
+    """Kafka cuts a fetch at its size, in the middle of a batch."""
+    data = batch(0, 2) + batch(2, 2) + batch(4, 2)
+    first = len(batch(0, 2))
+    reader = cursor(0, 6)
+    keep = max(first, len(data) - cut)
+    whole = keep // first
+    assert bases(reader.accept(data[:keep])) == [0, 2, 4][:whole]
+    assert reader.position == 2 * whole
+
+
+@pytest.mark.parametrize("size", [1, 60, 61, 70])
+def test_a_first_batch_that_is_cut_short_is_an_error(size):
+    """KIP-74: the first batch comes whole, whatever the limit; else the reader would ask for it for ever."""
+    with pytest.raises(CorruptBatch, match=r"t-0 at offset 0: \d+ bytes came, no whole batch"):
+        cursor(0, 4).accept(batch(0, 4)[:size])
+
+
+def test_nothing_fetched_is_no_progress_and_no_error():
+    reader = cursor(0, 4)
+    assert reader.accept(b"") == []
+    assert reader.position == 0
+
+
+def test_a_wrong_crc_is_an_error_that_names_partition_and_offset():
+    data = batch(0, 4) + batch(4, 4)
+    data[-3] ^= 1
+    reader = cursor(0, 8)
+    with pytest.raises(CorruptBatch, match="t-0 at offset 4: CRC"):
+        reader.accept(data)
+
+
+def test_damage_past_the_range_is_not_looked_at():
+    data = batch(0, 4) + batch(4, 4)
+    data[-3] ^= 1
+    reader = cursor(0, 4)
+    assert bases(reader.accept(data)) == [0]
+
+
+def test_offsets_missing_between_batches_are_data_lost():
+    reader = cursor(0, 8)
+    with pytest.raises(DataLoss, match=r"t-0 has no offsets 4 to 5 of t-0\[0, 8\)"):
+        reader.accept(batch(0, 4) + batch(6, 2))
+
+
+def test_offsets_missing_inside_a_batch_are_data_lost():
+    with pytest.raises(DataLoss, match="the batch of offsets 0 to 3 has 3 records"):
+        cursor(0, 4).accept(batch(0, 3, deltas=[0, 2, 3]))
+
+
+def test_a_compacted_log_may_leave_offsets_out():
+    """Compaction keeps offsets; the reader is told, since nothing in the log says it."""
+    reader = cursor(0, 20, compacted=True)
+    assert bases(reader.accept(batch(3, 2, deltas=[0, 5]) + batch(12, 1) + batch(30, 1))) == [3, 12]
+    assert reader.done

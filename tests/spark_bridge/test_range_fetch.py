@@ -1,0 +1,264 @@
+"""A task's conversation with a cluster: the whole range, or an exception (DESIGN section 9)."""
+
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from broker.record.batch import CorruptBatch
+from broker.record.records import Record, encode_batch
+from broker.wire import cold, fetch
+from broker.wire.errors import ErrorCode
+from broker.wire.fetch import FetchedPartition, FetchResponse, IdRegion
+from broker.wire.frame import read_request_header
+from broker.wire.id_entries import pack_entry, seed_of
+from broker.wire.primitives import I32, skip_tags
+from spark_bridge.arrow_decode import MissingId
+from spark_bridge.offset_range import OffsetRange
+from spark_bridge.range_cursor import DataLoss
+from spark_bridge.range_fetch import Address, RangeFetch, ReadFailed, ReadSettings
+
+BOOTSTRAP = Address("bootstrap", 9092)
+LEADER = Address("leader", 9093)
+TOPIC_ID = UUID(int=77)
+BATCH = 10
+SETTINGS = ReadSettings(attempts=3)
+
+
+class Cluster:
+    """The Network port over a log in memory: batches of ten records, ids from 1000 on. It answers with the server's
+    own codecs; `faults` are taken one for each Fetch: an exception is raised, an error code answered."""
+
+    def __init__(self, end, start=0, faults=(), ids=True, per_fetch=2):
+        self.start, self.end, self.ids, self.per_fetch = start, end, ids, per_fetch
+        self.faults = list(faults)
+        self.send_faults = []
+        self.topic_id = TOPIC_ID
+        self.topic_error = ErrorCode.NONE
+        self.leader = 1
+        self.down = set()
+        self.connected, self.open, self.paused, self.fetched = [], 0, [], []
+
+    def connect(self, address):
+        self.connected.append(address)
+        if address in self.down:
+            raise ConnectionError(f"{address} refused")
+        self.open += 1
+        return InMemory(self)
+
+    def pause(self, ms):
+        self.paused.append(ms)
+
+    def answer(self, frame):
+        header = read_request_header(memoryview(frame))
+        position = skip_tags(frame, header.body)
+        body = (self.metadata if header.api_key == 3 else self.fetch)(header.version, memoryview(frame), position)
+        return memoryview(I32.pack(header.correlation_id) + b"\0" + body)
+
+    def metadata(self, version, frame, position):
+        asked = cold.decode(3, version, "request", frame, position, version).newest
+        assert not asked.allow_auto_topic_creation
+        partitions = [{"partition_index": p, "leader_id": self.leader} for p in (0, 1)]
+        topics = [
+            {"name": each.name, "topic_id": self.topic_id, "partitions": partitions, "error_code": self.topic_error}
+            for each in asked.topics
+        ]
+        brokers = [{"node_id": n, "host": a.host, "port": a.port} for n, a in enumerate((BOOTSTRAP, LEADER))]
+        return cold.encode(3, version, "response", {"brokers": brokers, "topics": topics})
+
+    def fetch(self, version, frame, position):
+        request = fetch.decode_request(version, frame, position)
+        (asked,) = request.partitions
+        self.fetched.append(asked.fetch_offset)
+        fault = self.faults.pop(0) if self.faults else None
+        if isinstance(fault, Exception):
+            raise fault
+        answer = FetchedPartition(asked.topic, asked.partition, 0, self.end, self.end, self.start)
+        if fault is not None:
+            answer.error_code = fault
+        elif not self.start <= asked.fetch_offset <= self.end:
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        else:
+            self.fill(answer, asked.fetch_offset)
+            if not (self.ids and request.wants_ids):
+                answer.ids = None
+        return b"".join(fetch.encode_response(version, FetchResponse([answer])))
+
+    def fill(self, answer, offset):
+        first = offset - offset % BATCH
+        bases = range(first, min(first + BATCH * self.per_fetch, self.end), BATCH)
+        answer.records = b"".join(self.batch(base) for base in bases)
+        answer.ids = IdRegion(0, b"".join(pack_entry(seed_of(0), base, BATCH, 1000 + base) for base in bases))
+
+    def batch(self, base):
+        return encode_batch(
+            [Record(n, n, None, b"%d" % (base + n)) for n in range(BATCH)], base_timestamp_ms=0, base_offset=base
+        )
+
+
+class InMemory:
+    """The Connection port: answers in the order of the requests."""
+
+    def __init__(self, cluster):
+        self.cluster, self.sent = cluster, []
+
+    def send(self, frame):
+        if self.cluster.send_faults and (fault := self.cluster.send_faults.pop(0)):
+            raise fault
+        self.sent.append(frame)
+
+    def receive(self):
+        return self.cluster.answer(self.sent.pop(0))
+
+    def close(self):
+        self.cluster.open -= 1
+
+
+def read(cluster, start, end, settings=SETTINGS, partition=0, **more):
+    within = OffsetRange("t", partition, start, end)
+    reader = RangeFetch(within, ("offset", "id", "value"), [BOOTSTRAP, LEADER], cluster, settings, **more)
+    rows = []
+    try:
+        for batch in reader.batches():
+            rows += pa.Table.from_batches([batch]).to_pylist()
+    finally:
+        assert cluster.open == 0, "a connection was left open"
+    return rows
+
+
+def rows(start, end):
+    return [{"offset": n, "id": 1000 + n, "value": b"%d" % n} for n in range(start, end)]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 100), (3, 97), (10, 20), (15, 16), (0, 1), (99, 100)])
+def test_all_of_the_range_is_read_and_nothing_beside_it(start, end):
+    assert read(Cluster(100), start, end) == rows(start, end)
+
+
+def test_an_empty_range_asks_nothing():
+    cluster = Cluster(100)
+    assert read(cluster, 5, 5) == []
+    assert cluster.connected == []
+
+
+def test_it_reads_from_the_leader():
+    """DESIGN section 14: a partition's leader is looked up and never assumed."""
+    cluster = Cluster(100)
+    read(cluster, 0, 100)
+    assert cluster.connected == [BOOTSTRAP, LEADER]
+
+
+def test_a_server_that_is_down_is_passed_over():
+    cluster = Cluster(100)
+    cluster.down.add(BOOTSTRAP)
+    assert read(cluster, 0, 30) == rows(0, 30)
+
+
+@pytest.mark.parametrize(
+    "fault", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ConnectionResetError(), TimeoutError()]
+)
+def test_after_a_fault_in_passing_the_leader_is_looked_up_again_and_no_row_is_lost_or_repeated(fault):
+    cluster = Cluster(100, faults=[None, fault, fault, None, fault])
+    assert read(cluster, 0, 100) == rows(0, 100)
+    assert cluster.paused == [100, 200, 100]  # progress starts the pauses anew
+    assert cluster.connected == [BOOTSTRAP, LEADER] * 4
+
+
+def test_rows_that_came_are_given_out_though_the_next_request_cannot_be_sent():
+    """The next request goes out before the rows before it are decoded; its failure must not take them along."""
+    cluster = Cluster(100)
+    cluster.send_faults = [None, None, BrokenPipeError()]  # metadata, fetch, the fetch ahead
+    assert read(cluster, 0, 100) == rows(0, 100)
+
+
+def test_without_progress_it_gives_up_and_says_why():
+    cluster = Cluster(100, faults=[None] + [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 9)
+    with pytest.raises(ReadFailed, match=r"t-0\[0, 100\) could not be read past offset 20 in 3 .* NOT_LEADER"):
+        read(cluster, 0, 100)
+    assert len(cluster.paused) == 2
+
+
+def test_when_no_server_answers_each_is_named():
+    cluster = Cluster(100)
+    cluster.down |= {BOOTSTRAP, LEADER}
+    with pytest.raises(ReadFailed, match="bootstrap:9092: .* refused; leader:9093: .* refused"):
+        read(cluster, 0, 100)
+
+
+def test_pauses_grow_to_their_maximum():
+    cluster = Cluster(100, faults=[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 99)
+    with pytest.raises(ReadFailed):
+        read(cluster, 0, 100, ReadSettings())
+    assert cluster.paused == [100, 200, 400, 800, 1600, 3200, 5000]
+
+
+def test_a_range_the_log_has_dropped_is_data_lost():
+    """OFFSET_OUT_OF_RANGE: retention passed; the connector's failOnDataLoss."""
+    with pytest.raises(DataLoss, match=r"t-0 does not have offset 5 .* starts at 20 and ends at 100"):
+        read(Cluster(100, start=20), 5, 100)
+
+
+def test_a_log_that_was_truncated_is_an_error_not_a_shorter_read():
+    with pytest.raises(ReadFailed, match="no records at offset 50; its log ends at 50"):
+        read(Cluster(50), 0, 60)
+    with pytest.raises(DataLoss, match="out of range"):
+        read(Cluster(50), 55, 60)
+
+
+def test_a_topic_made_again_under_the_same_name_is_not_read():
+    """The manifest names the topic's id."""
+    assert read(Cluster(10), 0, 10, topic_id=str(TOPIC_ID)) == rows(0, 10)
+    with pytest.raises(DataLoss, match="deleted and made again"):
+        read(Cluster(10), 0, 10, topic_id=str(UUID(int=78)))
+
+
+def test_a_partition_that_is_not_there_is_data_lost():
+    with pytest.raises(DataLoss, match="topic 't' has no partition 7"):
+        read(Cluster(10), 0, 10, partition=7)
+
+
+def test_a_partition_without_a_leader_is_waited_for():
+    cluster = Cluster(10)
+    cluster.leader = -1
+    with pytest.raises(ReadFailed, match="the leader, node -1, is not among the brokers"):
+        read(cluster, 0, 10)
+
+
+def test_an_answer_that_no_retry_changes_is_raised_at_once():
+    cluster = Cluster(10)
+    cluster.topic_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(ReadFailed, match="TOPIC_AUTHORIZATION_FAILED"):
+        read(cluster, 0, 10)
+    assert cluster.paused == []
+
+
+def test_a_broker_that_keeps_no_ids_leaves_them_null():
+    """The same Spark job runs against Apache Kafka (DESIGN, first paragraph)."""
+    assert {row["id"] for row in read(Cluster(20, ids=False), 0, 20)} == {None}
+
+
+def test_ids_that_were_asked_for_by_id_must_come():
+    with pytest.raises(MissingId, match="gave no ids"):
+        read(Cluster(20, ids=False), 0, 20, ReadSettings(require_ids=True))
+
+
+def test_damage_is_an_error_and_is_not_asked_for_again():
+    class Damaged(Cluster):
+        def batch(self, base):
+            data = super().batch(base)
+            data[-1] ^= 1
+            return data
+
+    cluster = Damaged(20)
+    with pytest.raises(CorruptBatch, match="t-0 at offset 0: CRC"):
+        read(cluster, 0, 20)
+    assert cluster.paused == []
+
+
+def test_an_answer_to_another_request_breaks_the_connection():
+    class Confused(Cluster):
+        def answer(self, frame):
+            return memoryview(b"\0\0\0\x63" + bytes(super().answer(frame)[4:]))
+
+    with pytest.raises(ReadFailed, match="answered another request"):
+        read(Confused(20), 0, 20)

@@ -1,0 +1,146 @@
+"""Selections by offset, time and id, resolved once to ranges (DESIGN section 9, spark.md sections 5 and 6)."""
+
+import json
+
+import pytest
+
+from spark_bridge.offset_range import OffsetRange
+from spark_bridge.selector import (
+    EARLIEST,
+    LATEST,
+    IdSelector,
+    OffsetSelector,
+    SelectionError,
+    TimeSelector,
+    resolve,
+    to_dict,
+)
+
+
+class Log:
+    """LogOffsets over lists: {partition: (log start, [(time, id) of each record])}. The last `hidden` of each
+    partition's records are above the high watermark."""
+
+    def __init__(self, partitions, hidden=0):
+        self.partitions = partitions
+        self.hidden = hidden
+
+    def earliest(self, topic):
+        return {p: start for p, (start, _) in self.partitions.items()}
+
+    def latest(self, topic):
+        return {p: start + len(records) - self.hidden for p, (start, records) in self.partitions.items()}
+
+    def first_at_time(self, topic, time_ms):
+        return self._first(lambda time, id: time >= time_ms)
+
+    def first_at_id(self, topic, id):
+        return self._first(lambda time, own: own >= id)
+
+    def _first(self, good):
+        return {
+            p: next((start + n for n, record in enumerate(records) if good(*record)), None)
+            for p, (start, records) in self.partitions.items()
+        }
+
+
+LOG = Log(
+    {
+        0: (10, [(100, 1000), (300, 1010), (200, 1020), (400, 1030)]),
+        1: (0, [(150, 1005), (250, 1025)]),
+        2: (7, []),
+    }
+)
+
+
+def ranges(selector):
+    return [(one.partition, one.start, one.end) for one in resolve(selector, ["t"], LOG)]
+
+
+def test_everything_is_from_earliest_to_latest():
+    assert ranges(OffsetSelector(EARLIEST, LATEST)) == [(0, 10, 14), (1, 0, 2), (2, 7, 7)]
+
+
+def test_offsets_are_given_for_each_partition_with_the_connectors_marks():
+    """-2 is earliest, -1 latest (Structured Streaming + Kafka Integration Guide)."""
+    selector = OffsetSelector({"t": {0: 11, 1: -2, 2: -2}}, {"t": {0: 13, 1: 1, 2: -1}})
+    assert ranges(selector) == [(0, 11, 13), (1, 0, 1), (2, 7, 7)]
+
+
+@pytest.mark.parametrize(
+    ("selector", "says"),
+    [
+        (OffsetSelector({"t": {0: 11}}), r"t has partitions \[0, 1, 2\], offsets are given for \[0\]"),
+        (OffsetSelector({"t": {0: 9, 1: 0, 2: 7}}), "t-0 has offsets 10 to 14; asked for 9 to 14"),
+        (OffsetSelector(EARLIEST, {"t": {0: 15, 1: 0, 2: 7}}), "t-0 has offsets 10 to 14; asked for 10 to 15"),
+        (OffsetSelector({"t": {0: 12, 1: 0, 2: 7}}, {"t": {0: 11, 1: 0, 2: 7}}), "the end 11 lies before the start 12"),
+    ],
+)
+def test_offsets_that_the_log_does_not_have_are_refused(selector, says):
+    """Fail rather than return less: nothing is moved to what there is."""
+    with pytest.raises(SelectionError, match=says):
+        ranges(selector)
+
+
+def test_a_time_begins_at_the_first_record_not_before_it():
+    """As the connector: a record in between may be of another time, since producers set them."""
+    assert ranges(TimeSelector(200, 400, strict=False)) == [(0, 11, 13), (1, 1, 2), (2, 7, 7)]
+
+
+def test_a_time_after_all_records_of_a_partition_is_an_error_or_nothing():
+    """startingOffsetsByTimestampStrategy error | latest."""
+    with pytest.raises(SelectionError, match="t-1 has no record with a timestamp of 260 ms or later"):
+        ranges(TimeSelector(260))
+    assert ranges(TimeSelector(260, strict=False)) == [(0, 11, 14), (1, 2, 2), (2, 7, 7)]
+
+
+def test_ids_are_exact():
+    """DESIGN section 4: an id range is exactly an offset range in each partition."""
+    assert ranges(IdSelector(1005, 1025)) == [(0, 11, 13), (1, 0, 1), (2, 7, 7)]
+
+
+def test_an_open_side_of_ids_is_the_logs_own():
+    assert ranges(IdSelector(1011, None)) == [(0, 12, 14), (1, 1, 2), (2, 7, 7)]
+    assert ranges(IdSelector(None, 1011)) == [(0, 10, 12), (1, 0, 1), (2, 7, 7)]
+
+
+def test_adjacent_id_ranges_share_no_record_and_leave_none_out():
+    for cut in range(990, 1040):
+        before, after = ranges(IdSelector(None, cut)), ranges(IdSelector(cut, None))
+        together = [(p, start, end) for (p, start, _), (_, _, end) in zip(before, after, strict=True)]
+        assert together == ranges(IdSelector())
+        assert [end for _, _, end in before] == [start for _, start, _ in after]
+
+
+def test_the_end_does_not_run_past_what_is_visible():
+    """Kafka may find a time beyond the high watermark taken a moment before."""
+    log = Log({0: (0, [(1, 1), (2, 2), (3, 3)])}, hidden=2)
+    assert resolve(TimeSelector(2, 3), ["t"], log) == (OffsetRange("t", 0, 1, 1),)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: IdSelector(5, 4),
+        lambda: TimeSelector(5, 4),
+        lambda: IdSelector(-1),
+        lambda: OffsetSelector(LATEST),
+        lambda: OffsetSelector(EARLIEST, EARLIEST),
+        lambda: OffsetSelector("newest"),
+    ],
+)
+def test_a_selection_that_can_never_hold_anything_is_refused_at_once(make):
+    with pytest.raises(SelectionError):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("selector", "fields"),
+    [
+        (IdSelector(1, None), {"by": "id", "start": 1, "end": None}),
+        (TimeSelector(1, 2), {"by": "time", "start_ms": 1, "end_ms": 2, "strict": True}),
+        (OffsetSelector({"t": {0: 3}}), {"by": "offset", "start": {"t": {"0": 3}}, "end": "latest"}),
+    ],
+)
+def test_what_was_asked_is_kept_as_json(selector, fields):
+    assert json.loads(json.dumps(to_dict(selector))) == fields
