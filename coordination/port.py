@@ -165,7 +165,7 @@ class Coordinator(Protocol):
 def check_path(path: str) -> str:
     """The path, if it is a good one: '/', or '/a/b' with names all coordinators can keep. ValueError."""
     names = path.split("/")
-    good = path == "/" or (names[0] == "" and all(_is_name(name) for name in names[1:]))
+    good = path == "/" or (path.startswith("/") and all(_is_name(name) for name in names[1:]))
     if not good:
         raise ValueError(f"{path!r} is no node's path: '/name/name', no name empty, '.', '..' or with a leading '.'")
     return path

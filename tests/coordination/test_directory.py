@@ -1,0 +1,141 @@
+"""coordination.directory: the port's promises on files, and what only files can do wrong."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordination.directory import DirectoryCoordinator, file_system_of
+from coordination.memory import Ensemble, MemoryCoordinator
+from coordination.port import (
+    Children,
+    ConnectionLost,
+    CoordinationError,
+    CoordinatorUnavailable,
+    Create,
+    Delete,
+    Get,
+    Node,
+    NoNode,
+    Set,
+)
+from tests.coordination.promises import CoordinatorPromises
+
+
+class World:
+    def __init__(self, directory):
+        self.directory = directory
+        self.open = []
+
+    def connect(self):
+        self.open.append(DirectoryCoordinator(self.directory))
+        return self.open[-1]
+
+    def kill(self, coordinator):
+        coordinator.close()  # closes the session's file and no more, as the kernel does at kill -9
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path / "nodes")
+    yield world
+    for coordinator in world.open:
+        coordinator.close()
+
+
+class TestDirectory(CoordinatorPromises):
+    pass
+
+
+PATHS = st.sampled_from(["/a", "/a/b", "/a/c", "/a/b/d", "/e"])
+DATA = st.binary(max_size=3)
+VERSIONS = st.integers(-1, 2)
+OPERATIONS = st.one_of(
+    st.builds(Create, PATHS, DATA, st.booleans()),
+    st.builds(Set, PATHS, DATA, VERSIONS),
+    st.builds(Delete, PATHS, VERSIONS),
+    st.builds(Get, PATHS),
+    st.builds(Children, PATHS),
+)
+
+
+def outcome(coordinator, operation):
+    try:
+        result = coordinator.execute(operation)
+    except CoordinationError as error:
+        return type(error)
+    return result._replace(owner=bool(result.owner)) if isinstance(result, Node) else result
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(OPERATIONS, max_size=15))
+def test_it_answers_as_memory_does(tmp_path_factory, operations):
+    files = DirectoryCoordinator(tmp_path_factory.mktemp("nodes"))
+    memory = MemoryCoordinator(Ensemble())
+    for operation in operations:
+        assert outcome(files, operation) == outcome(memory, operation), operation
+    files.close()
+
+
+def test_nodes_outlive_the_process_and_ephemeral_ones_do_not(world):
+    """Reopened: the state a kill -9 leaves, as nothing is written at close."""
+    one = world.connect()
+    one.execute(Create("/a", b"kept"))
+    one.execute(Set("/a", b"kept too", 0))
+    one.execute(Create("/e", ephemeral=True))
+    world.kill(one)
+    again = world.connect()
+    assert again.execute(Get("/a")) == Node(b"kept too", 1, 0)
+    with pytest.raises(NoNode):
+        again.execute(Get("/e"))
+
+
+def test_a_node_half_made_before_a_power_cut_is_no_node(world):
+    one = world.connect()
+    one.execute(Create("/a"))
+    half = world.directory / "nodes" / "a" / "b"
+    half.mkdir()
+    (half / ".new").write_bytes(b"0 0\nhal")
+    with pytest.raises(NoNode):
+        one.execute(Get("/a/b"))
+    assert one.execute(Children("/a")) == ()
+    one.execute(Create("/a/b", b"whole"))
+    assert one.execute(Get("/a/b")).data == b"whole"
+
+
+def test_a_process_stopped_inside_an_operation_stops_others_for_a_bounded_time(world):
+    one = DirectoryCoordinator(world.directory, lock_timeout_ms=20)
+    with open(world.directory / ".lock", "w") as stuck:
+        fcntl.flock(stuck, fcntl.LOCK_EX)
+        with pytest.raises(ConnectionLost, match="another process has held"):
+            one.execute(Get("/"))
+    one.execute(Get("/"))
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CoordinatorUnavailable, match="file/below"):
+        DirectoryCoordinator(tmp_path / "file" / "below")
+
+
+def test_the_file_system_is_that_of_the_innermost_mount():
+    """proc(5), /proc/self/mounts: octal escapes stand for blanks; a later mount hides an earlier one."""
+    mounts = "/dev/a / ext4 rw 0 0\nsrv:/x /mnt/nfs\\040share nfs4 rw 0 0\n/dev/b /data ext4 rw 0 0\nh:/ /data nfs rw 0 0\n"
+    assert file_system_of(Path("/home"), mounts) == "ext4"
+    assert file_system_of(Path("/mnt/nfs share/ids"), mounts) == "nfs4"
+    assert file_system_of(Path("/mnt/nfs shared"), mounts) == "ext4"
+    assert file_system_of(Path("/data/ids"), mounts) == "nfs"
+
+
+def test_no_descriptor_is_left_open(world):
+    one = world.connect()
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    for n in range(20):
+        one.execute(Create(f"/n{n}", ephemeral=bool(n % 2)))
+    other = world.connect()
+    assert len(other.execute(Children("/"))) == 20
+    other.close()
+    assert (len(os.listdir("/proc/self/fd")) if before else 0) == before

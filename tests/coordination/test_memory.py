@@ -1,0 +1,72 @@
+"""coordination.memory: the port's promises, and the faults it can play."""
+
+import pytest
+
+from coordination.memory import Ensemble, MemoryCoordinator
+from coordination.port import (
+    ConnectionLost,
+    Create,
+    Get,
+    NoNode,
+    SessionEnded,
+    SessionEstablished,
+    SessionSuspended,
+    Set,
+)
+from tests.coordination.promises import CoordinatorPromises
+
+
+class World:
+    def __init__(self):
+        self.ensemble = Ensemble()
+
+    def connect(self):
+        return MemoryCoordinator(self.ensemble)
+
+    def kill(self, coordinator):
+        coordinator.expire()
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+class TestMemory(CoordinatorPromises):
+    pass
+
+
+def test_a_lost_answer_leaves_the_operation_applied(world):
+    one = world.connect()
+    one.execute(Create("/a", b"x"))
+    one.lose_answers = 1
+    with pytest.raises(ConnectionLost):
+        one.execute(Set("/a", b"y", 0))
+    assert one.execute(Get("/a")).data == b"y"
+
+
+def test_a_lost_request_leaves_nothing(world):
+    one = world.connect()
+    one.lose_requests = 1
+    with pytest.raises(ConnectionLost):
+        one.execute(Create("/a"))
+    with pytest.raises(NoNode):
+        one.execute(Get("/a"))
+
+
+def test_a_session_that_expires_while_cut_off_is_told_only_when_it_is_back(world):
+    """As kazoo does: LOST comes after the connection has healed (idgen.md, section 6)."""
+    one, other = world.connect(), world.connect()
+    one.execute(Create("/e", ephemeral=True))
+    before = one.session_id
+    one.take_events()
+    one.cut()
+    one.expire()
+    assert one.take_events() == [SessionSuspended()]
+    with pytest.raises(ConnectionLost):
+        one.execute(Get("/e"))
+    with pytest.raises(NoNode):
+        other.execute(Get("/e"))
+    one.heal()
+    assert one.take_events() == [SessionEnded(), SessionEstablished(one.session_id)]
+    assert one.session_id != before
