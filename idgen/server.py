@@ -148,6 +148,12 @@ class ThriftProtocol(Protocol):
         self._go_on()
 
     def stopProducing(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Send what is answered, then close. With a producer registered, Twisted would ask for more instead."""
+        self._calls = None
+        self.transport.unregisterProducer()
         self.transport.loseConnection()
 
     def _go_on(self) -> None:
@@ -157,7 +163,8 @@ class ThriftProtocol(Protocol):
                 self._answer(self._calls)
             except ThriftError as error:
                 self.owner.log.warn("ids: {peer} closed: {why}", peer=self.transport.getPeer(), why=str(error))
-                self.transport.loseConnection()
+                self.close()
+                return
         reading = self._calls is None and not self._backlog
         if reading != self._reading:
             self._reading = reading
@@ -220,7 +227,7 @@ class ThriftFactory(Factory):
     def close_connections(self) -> None:
         """Close what is open; a stopping server calls this after it has stopped listening."""
         for connection in list(self.connections):
-            connection.transport.loseConnection()
+            connection.close()
 
 
 def _again(call: Call, rest: Iterator[Call]) -> Iterator[Call]:

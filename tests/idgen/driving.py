@@ -1,0 +1,36 @@
+"""A claim and its coordinator, driven step by step: what a shell does, with the time handed in."""
+
+from coordination.port import CoordinationError
+from idgen.claim import WorkerClaim
+from idgen.registry import Registry
+
+NOW = 1_700_000_000_000
+
+
+def claim(token="t", registry=None, **more):
+    return WorkerClaim(registry or Registry(address=f"host-{token}:1"), token=token, **more)
+
+
+def step(claim, coordinator, now_ms):
+    """Carry out the operation that is due, if any; whether there was one."""
+    for event in coordinator.take_events():
+        claim.happened(event, now_ms)
+    claim.tick(now_ms)
+    operation = claim.take_operation()
+    if operation is None:
+        return False
+    try:
+        result = coordinator.execute(operation)
+    except CoordinationError as error:
+        claim.failed(error, now_ms)
+    else:
+        claim.answered(result, now_ms)
+    return True
+
+
+def settle(claim, coordinator, now_ms):
+    """Carry out all that is due at this time."""
+    for _ in range(5_000):
+        if not step(claim, coordinator, now_ms):
+            return claim
+    raise AssertionError("it asks for ever")

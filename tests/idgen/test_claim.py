@@ -1,0 +1,322 @@
+"""idgen.claim and idgen.registry: worker numbers over time (DESIGN section 4, idgen.md sections 1 and 6)."""
+
+import json
+
+import pytest
+
+from coordination.memory import Ensemble, MemoryCoordinator
+from coordination.port import Children, Create, Delete, Get, NoNode, Set
+from idgen.claim_state import TRANSITIONS, State, Turn
+from idgen.errors import Fenced, LayoutMismatch, LeadExhausted, NoWorkerNumber, WorkerIdsExhausted
+from idgen.layout import Layout
+from idgen.registry import CorruptMark, Registry
+from tests.idgen.driving import NOW, claim, settle, step
+
+TWO_NUMBERS = Layout(time_bits=50, datacenter_bits=0, worker_bits=1, sequence_bits=12)
+
+
+@pytest.fixture
+def ensemble():
+    return Ensemble()
+
+
+@pytest.fixture
+def one(ensemble):
+    return MemoryCoordinator(ensemble)
+
+
+@pytest.fixture
+def other(ensemble):
+    return MemoryCoordinator(ensemble)
+
+
+def mark(coordinator, number):
+    return json.loads(coordinator.execute(Get(f"/snowflake-servers-marks/{number}")).data)
+
+
+def held(coordinator, token="t", now_ms=NOW, **more):
+    made = settle(claim(token, **more), coordinator, now_ms)
+    assert made.state is State.HELD, made.problem
+    return made
+
+
+def test_the_lowest_free_number_is_claimed_and_shown_as_twitters_servers_do(one, other):
+    """snowflake-2010: EPHEMERAL /snowflake-servers/<id> = host:port."""
+    assert held(one, "a").number == 0
+    assert held(other, "b").number == 1
+    assert one.execute(Children("/snowflake-servers")) == ("0", "1")
+    shown = one.execute(Get("/snowflake-servers/1"))
+    assert (shown.data, shown.owner) == (b"host-b:1", other.session_id)
+
+
+def test_a_new_claim_has_a_whole_lead(one):
+    c = held(one)
+    assert mark(one, 0)["high_water_ms"] == c.worker.limit_ms == NOW + 30_000
+    c.worker.next_id(NOW + 29_999)
+    with pytest.raises(LeadExhausted):
+        c.worker.next_id(NOW + 30_000)
+
+
+def test_the_mark_is_raised_every_10_s_and_the_limit_follows_the_answer(one):
+    c = held(one)
+    assert c.next_deadline_ms == NOW + 10_000
+    c.tick(NOW + 10_000)
+    operation = c.take_operation()
+    assert isinstance(operation, Set) and c.worker.limit_ms == NOW + 30_000
+    c.answered(one.execute(operation), NOW + 10_050)
+    assert c.worker.limit_ms == mark(one, 0)["high_water_ms"] == NOW + 40_000
+    assert c.next_deadline_ms == NOW + 20_050
+
+
+def test_a_clean_close_lowers_the_mark_and_the_number_is_taken_again_at_once(one, other):
+    c = held(one)
+    last = c.worker.next_id(NOW + 100)
+    c.close(NOW + 200)
+    settle(c, one, NOW + 200)
+    assert c.state is State.CLOSED
+    assert mark(one, 0)["high_water_ms"] == NOW + 101
+    with pytest.raises(NoNode):
+        one.execute(Get("/snowflake-servers/0"))
+    with pytest.raises(Fenced, match="closed"):
+        c.worker.next_id(NOW + 300)
+    successor = held(other, "b", NOW + 200)
+    assert successor.number == 0
+    assert successor.worker.next_id(NOW + 200) > last
+
+
+def test_a_successor_starts_above_ids_that_ran_ahead_of_the_clock(one, other):
+    c = held(one)
+    ids = c.worker.next_ids(100 * 4096, NOW)
+    c.close(NOW)
+    settle(c, one, NOW)
+    successor = held(other, "b", NOW)
+    assert successor.number == 0
+    assert successor.worker.next_id(NOW) > ids[-1].first + ids[-1].count - 1
+
+
+def test_after_a_crash_another_number_is_taken_at_once_and_the_first_one_rests(one, other, ensemble):
+    """shardingsphere #190: do not reuse a just-freed id; here, not while its mark is ahead."""
+    held(one, "a")
+    one.expire()
+    assert held(other, "b").number == 1
+    third = MemoryCoordinator(ensemble)
+    assert held(third, "c", NOW + 30_000).number == 0
+
+
+def test_a_configured_number_is_waited_for_and_says_so(one, other):
+    c = held(one, "a", number=5)
+    assert c.number == 5
+    waiting = settle(claim("b", number=5), other, NOW)
+    assert waiting.state is State.CLAIMING
+    assert waiting.problem == "worker number 5 is held by host-a:1"
+    one.expire()
+    settle(waiting, other, NOW + 1_000)
+    assert "worker number 5 rests for 28500 ms more: host-a:1 held it" in waiting.problem
+    with pytest.raises(NoWorkerNumber, match="rests for 28500 ms"):
+        waiting.usable_worker()
+    now = NOW + 1_000
+    while waiting.state is State.CLAIMING:
+        assert now < NOW + 29_500
+        now = waiting.next_deadline_ms
+        settle(waiting, other, now)
+    assert (waiting.number, now) == (5, NOW + 29_500)
+    assert waiting.worker.layout.unpack(waiting.worker.next_id(now)).time_ms >= NOW + 30_000
+
+
+def test_a_datacenter_limits_claims_to_its_32_numbers(one):
+    assert held(one, "a", datacenter=3).number == 96
+
+
+def test_when_every_number_is_held_there_is_one_clear_error_and_a_slow_retry(one, other, ensemble):
+    registry = Registry(layout=TWO_NUMBERS)
+    held(one, "a", registry=registry)
+    c = held(other, "b", registry=registry)
+    third = MemoryCoordinator(ensemble)
+    waiting = settle(claim("c", registry=registry), third, NOW)
+    assert waiting.state is State.CLAIMING
+    assert waiting.problem == "all 2 worker numbers of /snowflake-servers are held or rest after a crash"
+    assert waiting.next_deadline_ms == NOW + 10_000
+    with pytest.raises(NoWorkerNumber):
+        waiting.usable_worker()
+    c.close(NOW)
+    settle(c, other, NOW)
+    assert settle(waiting, third, NOW + 10_000).number == 1
+
+
+def test_the_exhausted_error_is_typed():
+    assert issubclass(WorkerIdsExhausted, NoWorkerNumber)
+
+
+def test_ids_go_on_without_the_registry_for_the_lead_and_go_on_again_after(one):
+    """flakelog.ids.lead.ms: how long ids go on without ZooKeeper."""
+    c = held(one)
+    one.cut()
+    settle(c, one, NOW + 1)
+    assert c.state is State.SUSPENDED
+    for after_ms in range(0, 30_000, 500):
+        settle(c, one, NOW + after_ms)
+        c.worker.next_id(NOW + after_ms)
+    settle(c, one, NOW + 60_000)
+    with pytest.raises(LeadExhausted):
+        c.worker.next_id(NOW + 60_000)
+    one.heal()
+    settle(c, one, NOW + 60_001)
+    assert (c.state, c.number, c.worker.limit_ms) == (State.HELD, 0, NOW + 90_001)
+    c.worker.next_id(NOW + 60_001)
+
+
+def test_a_session_that_expired_is_replaced_and_the_number_kept(one):
+    """Twitter's service reconnected without its node and went on (idgen.md section 1); ours is shown again."""
+    c = held(one)
+    one.cut()
+    one.expire()
+    settle(c, one, NOW + 1)
+    one.heal()
+    settle(c, one, NOW + 2)
+    assert (c.state, c.number) == (State.HELD, 0)
+    assert one.execute(Get("/snowflake-servers/0")).owner == one.session_id
+
+
+def test_a_zombie_is_fenced_by_its_next_set_and_claims_anew(one, other):
+    """SIGSTOP longer than the lead: another process has the number (idgen.md, theorem 2)."""
+    zombie = held(one, "a")
+    last = zombie.worker.next_id(NOW + 29_999)
+    one.expire()
+    one.take_events()  # the paused process has not looked
+    successor = held(other, "b", NOW + 30_000, number=0)
+    with pytest.raises(LeadExhausted):
+        zombie.worker.next_id(NOW + 40_000)
+    old_worker = zombie.worker
+    settle(zombie, one, NOW + 40_000)
+    with pytest.raises(Fenced, match="number 0 was claimed by host-b:1; another number is being claimed"):
+        old_worker.next_id(NOW + 40_000)
+    assert (zombie.state, zombie.number) == (State.HELD, 1)
+    assert successor.worker.next_id(NOW + 40_000) > last
+
+
+@pytest.mark.parametrize("fault", ["lose_answers", "lose_requests"])
+@pytest.mark.parametrize("at", range(8))
+def test_whichever_answer_of_a_claim_gets_lost_one_number_is_held_in_the_end(one, other, fault, at):
+    """ConnectionLost: the outcome is unknown (ZooKeeper FAQ, "How should I handle the CONNECTION_LOSS error?")."""
+    c = claim("a")
+    steps = 0
+    now = NOW
+    while c.state is not State.HELD or c.next_deadline_ms is None or steps <= at:
+        setattr(one, fault, int(steps == at))
+        if not step(c, one, now):
+            now = c.next_deadline_ms
+        steps += 1
+        assert steps < 100
+    setattr(one, fault, 0)
+    assert c.number == 0
+    assert mark(one, 0)["high_water_ms"] == c.worker.limit_ms
+    assert held(other, "b", now).number == 1
+
+
+@pytest.mark.parametrize("fault", ["lose_answers", "lose_requests"])
+def test_a_raise_whose_answer_got_lost_counts_only_when_it_is_known(one, fault):
+    c = held(one)
+    setattr(one, fault, 1)
+    settle(c, one, NOW + 10_000)
+    assert (c.state, c.worker.limit_ms) == (State.SUSPENDED, NOW + 30_000)
+    settle(c, one, NOW + 11_000)
+    assert (c.state, c.worker.limit_ms) == (State.HELD, NOW + 41_000)
+    assert mark(one, 0)["high_water_ms"] == NOW + 41_000
+
+
+def test_a_late_set_of_our_own_is_recognised_by_its_token(one, other):
+    """A set given up on may be applied later; the version then is not the one we know, and the mark is still ours."""
+    c = held(one)
+    node = other.execute(Get("/snowflake-servers-marks/0"))
+    other.execute(Set("/snowflake-servers-marks/0", node.data, node.version))
+    settle(c, one, NOW + 10_000)
+    assert (c.state, c.worker.limit_ms) == (State.HELD, NOW + 40_000)
+
+
+def test_two_that_claim_at_once_get_two_numbers(one, other):
+    a, b = claim("a"), claim("b")
+    while step(a, one, NOW) | step(b, other, NOW):
+        pass
+    assert {a.number, b.number} == {0, 1}
+
+
+def test_another_layout_than_the_recorded_one_does_not_start(one, other):
+    held(one)
+    wrong = settle(claim("b", registry=Registry(layout=Layout(42, 5, 4, 12))), other, NOW)
+    assert wrong.state is State.CLOSED
+    assert isinstance(wrong.failure, LayoutMismatch)
+    assert "Set the recorded layout" in str(wrong.failure)
+    assert wrong.next_deadline_ms is None
+
+
+def test_a_mark_that_cannot_be_read_is_never_given_out(one):
+    one.execute(Create("/snowflake-servers-marks/0", b"{}"))
+    one.execute(Create("/snowflake-servers-marks/1", b"12"))
+    one.execute(Set("/snowflake-servers-marks", json.dumps({"layout": Layout().to_dict()}).encode(), 0))
+    assert held(one).number == 2
+    refused = settle(claim("b", number=1), one, NOW)
+    assert isinstance(refused.failure, CorruptMark)
+
+
+def test_a_deleted_mark_fences_its_holder(one, other):
+    c = held(one)
+    other.execute(Delete("/snowflake-servers-marks/0"))
+    old_worker = c.worker
+    settle(c, one, NOW + 10_000)
+    with pytest.raises(Fenced, match="marks/0 was deleted"):
+        old_worker.next_id(NOW + 10_000)
+
+
+def test_a_claim_closed_before_it_held_anything_is_closed_at_once(one):
+    c = claim()
+    c.close(NOW)
+    assert c.state is State.CLOSED and c.take_operation() is None
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_a_claim_closed_in_the_middle_gives_back_what_it_got_and_issues_nothing(one, other, after):
+    c = claim("a")
+    for _ in range(after):
+        step(c, one, NOW)
+    c.tick(NOW)
+    operation = c.take_operation()
+    c.close(NOW)
+    if operation is not None:
+        try:
+            c.answered(one.execute(operation), NOW)
+        except NoNode as error:
+            c.failed(error, NOW)
+    if c.worker is not None:
+        with pytest.raises(Fenced):
+            c.worker.next_id(NOW)
+    settle(c, one, NOW)
+    assert c.state is State.CLOSED
+    assert held(other, "b", NOW).number == 0
+
+
+def test_a_close_that_cannot_reach_the_registry_ends_and_the_number_rests(one, other):
+    c = held(one)
+    one.cut()
+    c.close(NOW + 1)
+    settle(c, one, NOW + 1)
+    assert c.state is State.CLOSED
+    assert mark(other, 0)["high_water_ms"] == NOW + 30_000
+
+
+def test_an_abandoned_claim_touches_nothing_of_its_holders(one):
+    """A forked child: idgen.fork."""
+    c = held(one)
+    c.tick(NOW + 10_000)
+    c.abandon("forked; make one of its own")
+    assert (c.state, c.take_operation(), c.next_deadline_ms) == (State.CLOSED, None, None)
+    with pytest.raises(Fenced, match="make one of its own"):
+        c.worker.next_id(NOW)
+    c.answered(1, NOW)
+    c.close(NOW)
+    assert c.take_operation() is None
+
+
+def test_every_state_can_be_closed_and_nothing_leaves_closed():
+    assert {state for state, turn in TRANSITIONS if turn is Turn.CLOSED} == set(State) - {State.CLOSED}
+    assert all(state is not State.CLOSED for state, _ in TRANSITIONS)
+    assert set(TRANSITIONS.values()) == set(State)

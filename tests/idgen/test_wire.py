@@ -1,0 +1,183 @@
+"""idgen.wire against Apache Thrift's own binary protocol as the oracle, and against bytes nobody should send."""
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.Thrift import TApplicationException, TMessageType, TType
+from thrift.transport.TTransport import TMemoryBuffer
+
+import idgen
+from idgen.wire import (
+    Call,
+    CallDecoder,
+    ExceptionType,
+    FrameDecoder,
+    Reply,
+    ThriftError,
+    decode_reply,
+    encode_call,
+    encode_exception,
+    encode_i64,
+    encode_i64_list,
+    encode_id,
+)
+
+SEQIDS = st.integers(-(2**31), 2**31 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def thrift_call(method, seqid, user_agent=None, count=None, strict=True, unknown=False):
+    """A frame as a stock client writes it."""
+    buffer = TMemoryBuffer()
+    out = TBinaryProtocol(buffer, strictWrite=strict)
+    out.writeMessageBegin(method, TMessageType.CALL, seqid)
+    if unknown:
+        out.writeFieldBegin("map", TType.MAP, 9)
+        out.writeMapBegin(TType.STRING, TType.LIST, 1)
+        out.writeString("k")
+        out.writeListBegin(TType.I16, 2)
+        out.writeI16(1)
+        out.writeI16(2)
+    if user_agent is not None:
+        out.writeFieldBegin("useragent", TType.STRING, 1)
+        out.writeString(user_agent)
+    if count is not None:
+        out.writeFieldBegin("count", TType.I32, 2)
+        out.writeI32(count)
+    out.writeFieldStop()
+    out.writeMessageEnd()
+    return struct.pack(">i", len(buffer.getvalue())) + buffer.getvalue()
+
+
+def thrift_reader(frame):
+    assert struct.unpack(">i", frame[:4])[0] == len(frame) - 4
+    return TBinaryProtocol(TMemoryBuffer(frame[4:]), strictRead=True)
+
+
+def calls(data):
+    return list(CallDecoder().calls(data))
+
+
+@given(SEQIDS, st.text(max_size=50), st.booleans(), st.booleans())
+def test_a_stock_clients_get_id_is_understood(seqid, user_agent, strict, unknown):
+    frame = thrift_call("get_id", seqid, user_agent, strict=strict, unknown=unknown)
+    assert calls(frame * 2) == [Call("get_id", seqid, user_agent)] * 2
+
+
+@given(SEQIDS, st.sampled_from(["get_worker_id", "get_timestamp", "get_ids", "no_such"]), st.integers(0, 2**31 - 1))
+def test_our_calls_are_a_stock_clients_bytes(seqid, method, count):
+    assert encode_call(Call(method, seqid, "agent", count)) == thrift_call(method, seqid, "agent", count)
+    assert encode_call(Call(method, seqid)) == thrift_call(method, seqid)
+
+
+@given(SEQIDS, I64)
+def test_a_stock_client_reads_an_i64_answer(seqid, value):
+    for frame in (encode_i64("get_id", seqid, value), encode_id(seqid, value)):
+        read = thrift_reader(frame)
+        assert read.readMessageBegin() == ("get_id", TMessageType.REPLY, seqid)
+        assert read.readFieldBegin()[1:] == (TType.I64, 0)
+        assert read.readI64() == value
+        assert read.readFieldBegin()[1] == TType.STOP
+        assert decode_reply(frame[4:]) == Reply(seqid, value)
+
+
+@given(SEQIDS, st.lists(I64, max_size=20))
+def test_a_stock_client_reads_a_list(seqid, values):
+    frame = encode_i64_list("get_ids", seqid, values)
+    read = thrift_reader(frame)
+    read.readMessageBegin()
+    assert read.readFieldBegin()[1:] == (TType.LIST, 0)
+    assert read.readListBegin() == (TType.I64, len(values))
+    assert [read.readI64() for _ in values] == values
+    assert decode_reply(frame[4:]) == Reply(seqid, values)
+
+
+def test_a_stock_client_reads_an_exception():
+    frame = encode_exception("get_id", 5, ExceptionType.INTERNAL_ERROR, "Fenced: …")
+    read = thrift_reader(frame)
+    assert read.readMessageBegin() == ("get_id", TMessageType.EXCEPTION, 5)
+    error = TApplicationException()
+    error.read(read)
+    assert (error.type, error.message) == (TApplicationException.INTERNAL_ERROR, "Fenced: …")
+    assert decode_reply(frame[4:]) == Reply(5, None, "Fenced: …")
+
+
+@given(st.data())
+def test_calls_come_out_whole_however_the_bytes_are_cut(data):
+    sent = [Call("get_id", n, f"agent{n % 3}") for n in range(7)]
+    stream = b"".join(map(encode_call, sent))
+    decoder, got = CallDecoder(), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        got += decoder.calls(stream[:size])
+        stream = stream[size:]
+    assert got == sent
+
+
+def test_byte_by_byte():
+    """style.md (d): feed every decoder byte by byte."""
+    decoder = CallDecoder()
+    frame = encode_call(Call("get_ids", 1, "agent", 10))
+    got = [call for byte in frame * 2 for call in decoder.calls(bytes([byte]))]
+    assert got == [Call("get_ids", 1, "agent", 10)] * 2
+
+
+def test_calls_before_a_fault_are_answered_first():
+    stream = CallDecoder().calls(encode_call(Call("get_id", 1, "agent")) + struct.pack(">i", -1))
+    assert next(stream).seqid == 1
+    with pytest.raises(ThriftError):
+        next(stream)
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (thrift_call("get_id", 1, "a")[4:], "an unframed Thrift message; this service uses TFramedTransport"),
+        (b"POST /ids HTTP/1.1\r\n", "an HTTP request; ids over HTTP are at flakelog.http.listener"),
+        (b"\x16\x03\x01\x02\x00", "a TLS handshake"),
+        (struct.pack(">i", 4097), "a frame of 4097 bytes .* frames have 1 to 4096"),
+        (struct.pack(">i", 0), "a frame of 0 bytes"),
+        (struct.pack(">iI", 4, 0x80020001), "protocol version"),
+        (struct.pack(">iI", 8, 0x80010001) + struct.pack(">i", 99), "99 bytes are due"),
+        (encode_i64("get_id", 1, 5), "a message of type 2 where a call"),
+        (b"\x00\x00\x00\x14" + thrift_call("get_id", 1)[4:] + b"!", "1 bytes after the end"),
+    ],
+)
+def test_bytes_that_are_not_framed_thrift_are_named(data, said):
+    with pytest.raises(ThriftError, match=said):
+        calls(data)
+
+
+def test_values_nested_without_end_are_refused():
+    nested = b"\x0c\x00\x05" + b"\x0c\x00\x01" * 500
+    frame = thrift_call("get_id", 1)[4:-1] + nested
+    with pytest.raises(ThriftError, match="nested more than"):
+        calls(struct.pack(">i", len(frame)) + frame)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_a_thrift_error_or_waits_for_more(data):
+    for framed in (data, struct.pack(">i", len(data)) + data):
+        try:
+            calls(framed)
+        except ThriftError:
+            pass
+
+
+def test_a_reply_decoder_takes_answers_of_any_allowed_size():
+    frame = encode_i64_list("get_ids", 1, list(range(100_000)))
+    frames = FrameDecoder(1 << 20)
+    got = [f for at in range(0, len(frame), 65_536) for f in frames.frames(frame[at : at + 65_536])]
+    assert decode_reply(got[0]).value == list(range(100_000))
+
+
+def test_the_idl_file_names_the_methods_that_are_served():
+    idl = (Path(idgen.__file__).parent / "flakelog.thrift").read_text()
+    service = idl[idl.index("service Snowflake") :]
+    methods = re.findall(r"^  (?:i64|list<i64>) (\w+)\(", service, re.M)
+    assert set(methods) == {"get_id", "get_ids", "get_worker_id", "get_datacenter_id", "get_timestamp"}
