@@ -1,4 +1,4 @@
-"""The settings of one partition's progress, each with its limit's reason."""
+"""The settings of a spout over a log, each with its limit's reason."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ LATEST = "latest"
 
 
 @dataclass(frozen=True)
-class PartitionConfig:
+class SpoutConfig:
     """How one partition is read, retried and committed; every limit is for each partition by itself. InvalidSetting."""
 
     spout_max_uncommitted: int = setting(
@@ -40,6 +40,13 @@ class PartitionConfig:
         check=at_least(1),
         unit="bytes",
     )
+    spout_fetch_max_wait_ms: int = setting(
+        "flakelog.spout.fetch.max.wait.ms",
+        200,
+        "how long the broker may hold a fetch that finds nothing new, as Kafka's fetch.max.wait.ms",
+        check=at_least(0),
+        unit="ms",
+    )
     spout_retry_initial_ms: int = setting(
         "flakelog.spout.retry.initial.ms", 100, "delay before the second attempt", check=at_least(0), unit="ms"
     )
@@ -67,10 +74,10 @@ class PartitionConfig:
         "attempts before a message goes to the dead letters, 0 tries for ever; five take 1.5 s with the default delays",
         check=at_least(0),
     )
-    spout_dead_letters: bool = setting(
-        "flakelog.spout.dead.letters",
-        True,
-        "whether there is a place for messages given up; without one they are tried for ever, nothing is dropped",
+    spout_dead_letter_topic: str = setting(
+        "flakelog.spout.dead.letter.topic",
+        "{topic}.dead-letters",
+        "where messages given up go, {topic} being the spout's; empty: nowhere, they are tried for ever",
     )
     spout_max_offset_behind: int | None = setting(
         "flakelog.spout.max.offset.behind",

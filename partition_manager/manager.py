@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from partition_manager.config import LATEST, PartitionConfig
+from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.dead_letter import ATTEMPTS, EXPIRED, UNDECODABLE
 from partition_manager.entry import Counts, Entry, Message, State
 from partition_manager.invariants import check_entries, check_progress
@@ -41,7 +41,7 @@ class PartitionManager:
         topic: str,
         partition: int,
         start: Progress,
-        config: PartitionConfig,
+        config: SpoutConfig,
         *,
         tickets: Iterator[int] | None = None,
         stored: Progress | None = None,
@@ -347,7 +347,7 @@ class PartitionManager:
         self._retries.add(due_ms, entry.offset, entry.ticket)
 
     def _give_up(self, entry: Entry, reason: str, now_ms: int) -> None:
-        if not self.config.spout_dead_letters:
+        if not self.config.spout_dead_letter_topic:
             self._retry(entry, now_ms)
             return
         entry.state = State.BURYING

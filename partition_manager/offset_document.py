@@ -1,9 +1,9 @@
 """The JSON a partition's progress is kept as: storm-kafka 0.9.3's document, and what it lacked.
 
-    {"topology":{"id","name"},"offset","partition","broker":{"host","port"},"topic",  as 0.9.3 has it
-     "v":1,"done":[[a,b],...],"owner":"..."}                                      half-open ranges; who wrote it
+    {"topology":{"id","name"},"offset","partition","broker":{"host","port"},"topic",     (as 0.9.3 has it)
+     "v":1,"done":[[a,b],...],"owner":"..."}   half-open ranges, and who wrote it
 
-`owner` is new with every opening of a partition: it tells an owner its own write, whose answer was lost, from another's.
+`owner` is new with every opening of a partition. It tells an owner its own write, whose answer got lost, from others.
 """
 
 import json

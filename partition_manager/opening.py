@@ -9,7 +9,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from partition_manager.config import PartitionConfig
+from partition_manager.config import SpoutConfig
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import Bounds, Fenced, FindBounds, Loaded, LoadOffset, Request, SaveOffset
 from partition_manager.progress import Progress
@@ -24,7 +24,7 @@ class Source:
     topology_id: str
     topology_name: str
     start: StartAt
-    config: PartitionConfig
+    config: SpoutConfig
 
 
 class Opened(NamedTuple):

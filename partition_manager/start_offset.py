@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from partition_manager.config import LATEST, PartitionConfig
+from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.ports import Bounds, FindId, FindTime
 from partition_manager.progress import DoneRanges, Progress, Range
 
@@ -54,7 +54,7 @@ def question(at: StartAt, topic: str, partition: int) -> FindTime | FindId | Non
 
 
 def choose_start(
-    stored: Progress | None, at: StartAt, bounds: Bounds, found: int | None, config: PartitionConfig
+    stored: Progress | None, at: StartAt, bounds: Bounds, found: int | None, config: SpoutConfig
 ) -> Start:
     """Where to begin. `found` answers `question`, None when the log holds nothing so late.
 

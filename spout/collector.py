@@ -1,0 +1,142 @@
+"""Where a task's tuples go: into the inboxes of their receivers, each with an edge in the trees it belongs to."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, NoReturn
+
+from spout.acker import Acker
+from spout.api import DEFAULT_STREAM, Tuple
+from spout.task import Outlet, Task
+
+
+class Exchange:
+    """What all collectors of an engine share: the acker, the time of the step, edges and roots."""
+
+    def __init__(self, acker: Acker, random_bits: Callable[[], int], on_error: Callable[[Task, str], None]) -> None:
+        """`random_bits` gives 64 independent random bits a call: edges rest on their being random."""
+        self.acker = acker
+        self.now_ms = 0
+        self.edge = random_bits
+        self.roots = count(1)
+        self.on_error = on_error
+
+    def outlet(self, task: Task, stream: str) -> Outlet:
+        """ValueError when the component has not declared the stream."""
+        outlet = task.outlets.get(stream)
+        if outlet is None:
+            known = ", ".join(sorted(task.outlets)) or "none"
+            raise ValueError(f"{task.component} emits to stream {stream!r} and declares: {known}")
+        return outlet
+
+
+class SpoutCollector:
+    """A spout task's. Tuples with an id are tracked until their tree is complete."""
+
+    def __init__(self, task: Task, exchange: Exchange) -> None:
+        self._task = task
+        self._exchange = exchange
+
+    def emit(
+        self,
+        values: Sequence[Any],
+        *,
+        id: Any = None,
+        anchors: Sequence[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
+        task: int | None = None,
+    ) -> list[int]:
+        """The tasks that got the tuple. ValueError for a stream or values that were not declared."""
+        if anchors:
+            raise ValueError(f"{self._task.component} is a spout: its tuples are anchored to nothing")
+        exchange, me = self._exchange, self._task
+        outlet = exchange.outlet(me, stream)
+        targets = outlet.targets(values, task)
+        root = next(exchange.roots)
+        if id is not None:
+            exchange.acker.track(root, me.number, id, exchange.now_ms)
+            me.pending += 1
+        for target in targets:
+            edges = ((root, exchange.edge()),) if id is not None else ()
+            for _, edge in edges:
+                exchange.acker.add(root, edge)
+            target.inbox.append(Tuple(values, outlet.fields, me.component, stream, me.number, edges))
+        if id is not None and not targets:
+            exchange.acker.ack(root, 0, exchange.now_ms)  # nobody receives it: it is processed (Storm: the same)
+        me.counts.emitted += 1
+        return [target.number for target in targets]
+
+    def report_error(self, error: str) -> None:
+        """Say something that people should see; the spout goes on."""
+        self._exchange.on_error(self._task, error)
+
+    def ack(self, tup: Tuple) -> NoReturn:
+        raise TypeError(f"{self._task.component} is a spout: it is told of acks, it makes none")
+
+    def fail(self, tup: Tuple, error: str = "") -> NoReturn:
+        raise TypeError(f"{self._task.component} is a spout: it is told of fails, it makes none")
+
+
+class BoltCollector:
+    """A bolt task's. `current` is what a tuple is anchored to unless its emitter says otherwise."""
+
+    def __init__(self, task: Task, exchange: Exchange) -> None:
+        self._task = task
+        self._exchange = exchange
+        self.current: Sequence[Tuple] = ()
+
+    def emit(
+        self,
+        values: Sequence[Any],
+        *,
+        id: Any = None,
+        anchors: Sequence[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
+        task: int | None = None,
+    ) -> list[int]:
+        """The tasks that got the tuple. ValueError for a stream or values not declared, or an anchor settled before."""
+        if id is not None:
+            raise ValueError(f"{self._task.component} is a bolt: its tuples are anchored, they have no id")
+        exchange, me = self._exchange, self._task
+        outlet = exchange.outlet(me, stream)
+        targets = outlet.targets(values, task)
+        roots = self._roots(self.current if anchors is None else anchors)
+        for target in targets:
+            edges = tuple([(root, exchange.edge()) for root in roots])
+            for root, edge in edges:
+                exchange.acker.add(root, edge)
+            target.inbox.append(Tuple(values, outlet.fields, me.component, stream, me.number, edges))
+        me.counts.emitted += 1
+        return [target.number for target in targets]
+
+    def _roots(self, anchors: Sequence[Tuple]) -> list[int]:
+        if len(anchors) == 1 and anchors[0].anchors is not None:
+            return [root for root, _ in anchors[0].anchors]
+        roots: dict[int, None] = {}
+        for tup in anchors:
+            if tup.anchors is None:
+                raise ValueError(f"{self._task.component} anchors a tuple to {tup!r}, which it acked or failed before")
+            for root, _ in tup.anchors:
+                roots[root] = None
+        return list(roots)
+
+    def ack(self, tup: Tuple) -> None:
+        """Done with this tuple. A second ack or fail of it is ignored."""
+        if tup.anchors is None:
+            return
+        for root, edge in tup.anchors:
+            self._exchange.acker.ack(root, edge, self._exchange.now_ms)
+        tup.anchors = None
+        self._task.counts.acked += 1
+
+    def fail(self, tup: Tuple, error: str = "") -> None:
+        """Its message shall come again. A second ack or fail of it is ignored."""
+        if tup.anchors is None:
+            return
+        for root, _ in tup.anchors:
+            self._exchange.acker.fail(root, f"{self._task.component}: {error}", self._exchange.now_ms)
+        tup.anchors = None
+        self._task.counts.failed += 1
+
+    def report_error(self, error: str) -> None:
+        """Say something that people should see; the bolt goes on."""
+        self._exchange.on_error(self._task, error)

@@ -1,0 +1,117 @@
+"""A running task: its component, what waits for it, and where its tuples go."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spout.api import Bolt, Fields, Spout, Stream, Tuple
+from spout.grouping import ByFields, Direct, Grouping, Shuffle, ToAll, stable_hash
+
+
+@dataclass
+class TaskCounts:
+    """What one task has done. `acked` and `failed` are of a spout's tuples, or of a bolt's inputs."""
+
+    emitted: int = 0
+    executed: int = 0
+    acked: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    errors: int = 0
+
+
+class Task:
+    """`inbox` is empty for ever at a spout. `receivers` are all tasks that can get a tuple from this one."""
+
+    def __init__(self, number: int, component: str, index: int, instance: Spout | Bolt) -> None:
+        self.number = number
+        self.component = component
+        self.index = index
+        self.instance = instance
+        self.inbox: deque[Tuple] = deque()
+        self.outlets: dict[str, Outlet] = {}
+        self.receivers: list[Task] = []
+        self.counts = TaskCounts()
+        self.pending = 0  # a spout's tuples whose trees are not complete
+        self.tick_at_ms: int | None = None
+
+    @property
+    def name(self) -> str:
+        """For people: component[index]."""
+        return f"{self.component}[{self.index}]"
+
+    def connect(self, subscribers: dict[str, list[tuple[Grouping, list["Task"]]]], streams: dict[str, Stream]) -> None:
+        """Say who receives each stream."""
+        for name, stream in streams.items():
+            self.outlets[name] = Outlet(name, stream, subscribers.get(name, []))
+        reached = {t.number: t for routes in subscribers.values() for _, tasks in routes for t in tasks}
+        self.receivers = [reached[number] for number in sorted(reached)]
+
+    def is_held_up(self, limit: int) -> bool:
+        """Whether a task that may get tuples from this one has a full inbox."""
+        for receiver in self.receivers:
+            if len(receiver.inbox) >= limit:
+                return True
+        return False
+
+
+class Outlet:
+    """One stream of one task."""
+
+    def __init__(self, name: str, stream: Stream, routes: list[tuple[Grouping, list[Task]]]) -> None:
+        self.name = name
+        self.fields = Fields(stream.fields)
+        self.direct = stream.direct
+        self._choosers = [_chooser(grouping, tasks, self.fields) for grouping, tasks in routes]
+        self._directly = {t.number: t for grouping, tasks in routes if isinstance(grouping, Direct) for t in tasks}
+
+    def targets(self, values: Sequence[Any], task: int | None) -> list[Task]:
+        """Who gets these values. ValueError when they do not fit the fields, or a direct task is missing or wrong."""
+        if len(values) != len(self.fields.names):
+            names = ", ".join(self.fields.names)
+            raise ValueError(f"stream {self.name!r} has the fields ({names}), got {len(values)} values")
+        if self.direct or task is not None:
+            return self._direct(task)
+        if len(self._choosers) == 1:
+            return self._choosers[0](values)
+        return [target for choose in self._choosers for target in choose(values)]
+
+    def _direct(self, task: int | None) -> list[Task]:
+        if not self.direct:
+            raise ValueError(f"stream {self.name!r} is not declared direct: emit without a task")
+        if task is None:
+            raise ValueError(f"stream {self.name!r} is direct: emit with a task")
+        if task not in self._directly:
+            raise ValueError(f"task {task} receives nothing of {self.name!r}; these do: {sorted(self._directly)}")
+        return [self._directly[task]]
+
+
+def _chooser(grouping: Grouping, tasks: list[Task], fields: Fields) -> Callable[[Sequence[Any]], list[Task]]:
+    one_each = [[task] for task in tasks]
+    if isinstance(grouping, Shuffle):
+        return _in_turn(one_each)
+    if isinstance(grouping, ByFields):
+        return _by_hash(one_each, [fields.index[field] for field in grouping.fields])
+    if isinstance(grouping, ToAll):
+        return lambda values: tasks
+    if isinstance(grouping, Direct):
+        return lambda values: []
+    return lambda values: one_each[0]
+
+
+def _in_turn(one_each: list[list[Task]]) -> Callable[[Sequence[Any]], list[Task]]:
+    turn = deque(one_each)
+
+    def choose(values: Sequence[Any]) -> list[Task]:
+        turn.rotate(-1)
+        return turn[-1]
+
+    return choose
+
+
+def _by_hash(one_each: list[list[Task]], positions: list[int]) -> Callable[[Sequence[Any]], list[Task]]:
+    def choose(values: Sequence[Any]) -> list[Task]:
+        return one_each[stable_hash([values[p] for p in positions]) % len(one_each)]
+
+    return choose

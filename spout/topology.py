@@ -1,0 +1,188 @@
+"""What is connected to what: components, streams, groupings; checked as a whole before anything runs.
+
+    topology = Topology("flight-delays")
+    topology.spout("flights", LogSpout("flights", servers="127.0.0.1:9092", store="progress"))
+    topology.bolt("parse", ParseFlight(), parallelism=2).shuffle("flights")
+    topology.bolt("delays", DelayByCarrier(), parallelism=2).fields("parse", "carrier")
+"""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
+from typing import Generic, NamedTuple, TypeVar
+
+from spout.api import DEFAULT_STREAM, Bolt, Component, OutputDeclarer, Spout, Stream
+from spout.grouping import ByFields, Direct, Grouping, Shuffle, ToAll, ToFirst
+
+C = TypeVar("C", bound=Component)
+
+
+class TopologyError(ValueError):
+    """A topology that cannot run as it is; the message names the component and what would be right."""
+
+
+class Subscription(NamedTuple):
+    """A bolt's interest in a stream of another component."""
+
+    component: str
+    stream: str
+    grouping: Grouping
+
+
+@dataclass(frozen=True)
+class Node(Generic[C]):
+    """One component: how to make a task's own copy of it, and how many tasks there are."""
+
+    name: str
+    make: Callable[[], C]
+    parallelism: int
+    streams: Mapping[str, Stream]
+    inputs: tuple[Subscription, ...] = ()
+
+
+class Plan(NamedTuple):
+    """A checked topology. `bolts` are in an order in which each comes after all it receives from."""
+
+    name: str
+    id: str
+    spouts: tuple[Node[Spout], ...]
+    bolts: tuple[Node[Bolt], ...]
+
+    @property
+    def nodes(self) -> tuple[Node[Spout] | Node[Bolt], ...]:
+        return (*self.spouts, *self.bolts)
+
+
+class BoltInputs:
+    """What a bolt receives; each call adds one input and answers with itself, so they can be chained."""
+
+    def __init__(self) -> None:
+        self.subscriptions: list[Subscription] = []
+
+    def shuffle(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
+        """Its tasks take turns."""
+        return self._add(component, stream, Shuffle())
+
+    def fields(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> "BoltInputs":
+        """Equal values of `fields` always come to the same task."""
+        return self._add(component, stream, ByFields(fields))
+
+    def all(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
+        """Every task gets every tuple."""
+        return self._add(component, stream, ToAll())
+
+    def global_(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
+        """One task, the first, gets everything."""
+        return self._add(component, stream, ToFirst())
+
+    def direct(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
+        """The emitter names the task; its stream is declared direct."""
+        return self._add(component, stream, Direct())
+
+    def _add(self, component: str, stream: str, grouping: Grouping) -> "BoltInputs":
+        self.subscriptions.append(Subscription(component, stream, grouping))
+        return self
+
+
+class Topology:
+    """A builder. `id` is the name its progress is kept under; by default the topology's own."""
+
+    def __init__(self, name: str, *, id: str | None = None) -> None:
+        self.name = name
+        self.id = name if id is None else id
+        self._spouts: dict[str, Node[Spout]] = {}
+        self._bolts: dict[str, tuple[Node[Bolt], BoltInputs]] = {}
+
+    def spout(self, name: str, spout: Spout | Callable[[], Spout], *, parallelism: int = 1) -> None:
+        """Add a source: a spout, of which each task gets a copy, or what makes one. TopologyError."""
+        self._spouts[name] = self._node(name, spout, Spout, parallelism)
+
+    def bolt(self, name: str, bolt: Bolt | Callable[[], Bolt], *, parallelism: int = 1) -> BoltInputs:
+        """Add a step: a bolt, of which each task gets a copy, or what makes one; then say its inputs. TopologyError."""
+        inputs = BoltInputs()
+        self._bolts[name] = (self._node(name, bolt, Bolt, parallelism), inputs)
+        return inputs
+
+    def plan(self) -> Plan:
+        """The checked whole. TopologyError naming the first thing that is wrong."""
+        nodes: dict[str, Node[Spout] | Node[Bolt]] = {**self._spouts}
+        bolts = {}
+        for name, (node, inputs) in self._bolts.items():
+            bolts[name] = Node(name, node.make, node.parallelism, node.streams, tuple(inputs.subscriptions))
+        nodes |= bolts
+        if not self._spouts:
+            raise TopologyError(f"topology {self.name!r} has no spout: nothing would ever happen")
+        for bolt in bolts.values():
+            _check_inputs(bolt, nodes)
+        order = _in_order(bolts)
+        return Plan(self.name, self.id, tuple(self._spouts.values()), tuple(bolts[name] for name in order))
+
+    def _node(self, name: str, component: C | Callable[[], C], kind: type[C], parallelism: int) -> Node[C]:
+        if not name or name.startswith("__"):
+            raise TopologyError(f"{name!r} is no name for a component: names beginning with __ are Storm's own")
+        if name in self._spouts or name in self._bolts:
+            raise TopologyError(f"there are two components {name!r}")
+        if parallelism < 1:
+            raise TopologyError(f"{name!r} needs a parallelism of at least 1, got {parallelism}")
+        make = _factory(name, component, kind)
+        declarer = OutputDeclarer()
+        make().declare_output_fields(declarer)
+        return Node(name, make, parallelism, declarer.streams)
+
+
+def _factory(name: str, component: C | Callable[[], C], kind: type[C]) -> Callable[[], C]:
+    if isinstance(component, kind):
+        return lambda: deepcopy(component)
+    if not callable(component):
+        raise TopologyError(f"{name!r} is a {type(component).__name__}, not a {kind.__name__} or what makes one")
+    make: Callable[[], C] = component
+    made = make()
+    if not isinstance(made, kind):
+        raise TopologyError(f"{name!r} makes a {type(made).__name__}, not a {kind.__name__}")
+    return make
+
+
+def _check_inputs(bolt: Node[Bolt], nodes: Mapping[str, Node[Spout] | Node[Bolt]]) -> None:
+    if not bolt.inputs:
+        first = next(iter(nodes))
+        raise TopologyError(f"bolt {bolt.name!r} receives from nobody: give it an input, as .shuffle({first!r})")
+    for component, stream, grouping in bolt.inputs:
+        source = nodes.get(component)
+        if source is None:
+            known = _unknown("component", component, nodes)
+            raise TopologyError(f"bolt {bolt.name!r} receives from {component!r}: {known}")
+        declared = source.streams.get(stream)
+        if declared is None:
+            known = _unknown("stream", stream, source.streams)
+            raise TopologyError(f"bolt {bolt.name!r} receives stream {stream!r} of {component!r}: {known}")
+        _check_grouping(bolt.name, component, stream, declared, grouping)
+
+
+def _check_grouping(bolt: str, component: str, stream: str, declared: Stream, grouping: Grouping) -> None:
+    where = f"bolt {bolt!r} receives stream {stream!r} of {component!r}"
+    if declared.direct != isinstance(grouping, Direct):
+        kind = "is direct: receive it with .direct()" if declared.direct else "is not declared direct"
+        raise TopologyError(f"{where}, which {kind}")
+    if isinstance(grouping, ByFields):
+        if not grouping.fields:
+            raise TopologyError(f"{where} by fields, and names none")
+        for field in grouping.fields:
+            if field not in declared.fields:
+                raise TopologyError(f"{where} by field {field!r}: {_unknown('field', field, declared.fields)}")
+
+
+def _unknown(kind: str, name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    hint = f", did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known) or 'none'}"
+    return f"no such {kind}{hint}"
+
+
+def _in_order(bolts: Mapping[str, Node[Bolt]]) -> tuple[str, ...]:
+    """Bolts after what they receive from. A cycle would let full queues wait for each other for ever."""
+    graph = {name: [s.component for s in bolt.inputs if s.component in bolts] for name, bolt in bolts.items()}
+    try:
+        return tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise TopologyError(f"bolts form a cycle: {' -> '.join(reversed(error.args[1]))}") from None
