@@ -12,8 +12,9 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from spark_bridge.network import Address, Connection
 from spark_bridge.offset_range import OffsetRange
-from spark_bridge.range_fetch import Address, Connection, RangeFetch, ReadSettings
+from spark_bridge.range_fetch import RangeFetch, ReadSettings
 
 CONNECT_SECONDS_MAX = 10.0  # Kafka's socket.connection.setup.timeout.ms
 ANSWER_SECONDS_MAX = 30.0  # Kafka's request.timeout.ms

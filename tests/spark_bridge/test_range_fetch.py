@@ -14,15 +14,17 @@ from broker.wire.frame import read_request_header
 from broker.wire.id_entries import pack_entry, seed_of
 from broker.wire.primitives import I32, skip_tags
 from spark_bridge.arrow_decode import MissingId
+from spark_bridge.cluster import Patience
+from spark_bridge.network import Address
 from spark_bridge.offset_range import OffsetRange
 from spark_bridge.range_cursor import DataLoss
-from spark_bridge.range_fetch import Address, RangeFetch, ReadFailed, ReadSettings
+from spark_bridge.range_fetch import RangeFetch, ReadFailed, ReadSettings
 
 BOOTSTRAP = Address("bootstrap", 9092)
 LEADER = Address("leader", 9093)
 TOPIC_ID = UUID(int=77)
 BATCH = 10
-SETTINGS = ReadSettings(attempts=3)
+SETTINGS = ReadSettings(patience=Patience(attempts=3))
 
 
 class Cluster:
@@ -220,7 +222,7 @@ def test_a_partition_that_is_not_there_is_data_lost():
 def test_a_partition_without_a_leader_is_waited_for():
     cluster = Cluster(10)
     cluster.leader = -1
-    with pytest.raises(ReadFailed, match="the leader, node -1, is not among the brokers"):
+    with pytest.raises(ReadFailed, match="t-0 has no leader"):
         read(cluster, 0, 10)
 
 

@@ -1,0 +1,209 @@
+"""What a read asks of a cluster before it fetches: its topics and their leaders (Metadata v10, the first that names
+topics' ids), and offsets by time or id (ListOffsets v6, the first in which Flakelog can be asked for ids; Kafka has
+both from 2.8 on).
+
+Flakelog reads ListOffsets' timestamps as ids when the request says so (broker.wire.tags); Apache Kafka would pass over
+that and find nothing, so `keeps_ids` is asked first.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from broker.wire import fetch, tags
+from broker.wire.errors import ErrorCode, WireError
+from broker.wire.fetch import FetchPartition, FetchRequest
+from spark_bridge.network import Address, Conversation, Network, TryAgain, check
+
+METADATA, METADATA_VERSION = 3, 10
+LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 6
+FETCH_VERSION = 12  # Kafka from 2.7 on; the first that may ask for ids
+LATEST_TIME, EARLIEST_TIME = -1, -2
+NOT_FOUND = -1
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`leaders` has every partition; None where it has no leader now. `id` is None where the cluster tells none."""
+
+    name: str
+    id: str | None
+    leaders: Mapping[int, Address | None]
+    internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    cluster_id: str | None
+    topics: Mapping[str, Topic]
+
+    @property
+    def topic_ids(self) -> dict[str, str | None]:
+        return {name: topic.id for name, topic in self.topics.items()}
+
+
+class NoSuchTopic(TryAgain):
+    """The cluster has no such topic. In the middle of a read a broker may not have heard of it yet; before one, it is
+    a name that was mistyped."""
+
+
+class Unreachable(Exception):
+    """No answer within the attempts; the message says what was asked and why it failed last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one waits for a cluster: about 12 s, in which a new leader is elected."""
+
+    attempts: int = 8
+    pause_ms: int = 100  # Kafka's retry.backoff.ms; doubled by each attempt
+    pause_ms_max: int = 5_000
+
+    def pause_after(self, failures: int) -> int:
+        """Milliseconds to wait after so many failures in a row, the first being 1."""
+        return min(self.pause_ms << (failures - 1), self.pause_ms_max)
+
+
+class Cluster:
+    """Questions to the brokers behind `servers`. Each raises NoSuchTopic, Unreachable after `patience`, or
+    network.Refused for an answer that stays."""
+
+    def __init__(self, servers: Sequence[Address], network: Network, patience: Patience = Patience()) -> None:
+        self._servers = servers
+        self._network = network
+        self._patience = patience
+
+    def describe(self, topics: Iterable[str] | None = None) -> Description:
+        """These topics, or all."""
+        names = None if topics is None else sorted(set(topics))
+        return self._patiently(lambda: describe(names, self._servers, self._network))
+
+    def earliest(self, topic: str) -> dict[int, int]:
+        return self._certain(topic, EARLIEST_TIME)
+
+    def latest(self, topic: str) -> dict[int, int]:
+        return self._certain(topic, LATEST_TIME)
+
+    def first_at_time(self, topic: str, time_ms: int) -> dict[int, int | None]:
+        return self._patiently(lambda: self._list_offsets(topic, time_ms, as_id=False))
+
+    def first_at_id(self, topic: str, id: int) -> dict[int, int | None]:
+        return self._patiently(lambda: self._list_offsets(topic, id, as_id=True))
+
+    def keeps_ids(self, topic: str) -> bool:
+        """Whether the topic's messages have ids: asked of one record, so of an empty topic it is not known: True."""
+        first, last = self.earliest(topic), self.latest(topic)
+        filled = [partition for partition in sorted(first) if first[partition] < last[partition]]
+        return not filled or self._patiently(lambda: self._gives_ids(topic, filled[0], first[filled[0]]))
+
+    # --- one attempt at each -----------------------------------------------------------------------------------
+
+    def _certain(self, topic: str, time: int) -> dict[int, int]:
+        found = self._patiently(lambda: self._list_offsets(topic, time, as_id=False))
+        missing = sorted(partition for partition, offset in found.items() if offset is None)
+        if missing:
+            raise Unreachable(f"{topic}: the broker gave no offset for partitions {missing}")
+        return {partition: offset for partition, offset in found.items() if offset is not None}
+
+    def _list_offsets(self, topic: str, time: int, *, as_id: bool) -> dict[int, int | None]:
+        found: dict[int, int | None] = {}
+        for leader, partitions in self._by_leader(topic).items():
+            found |= self._list_at(leader, topic, partitions, time, as_id)
+        return dict(sorted(found.items()))
+
+    def _by_leader(self, topic: str) -> dict[Address, list[int]]:
+        grouped: dict[Address, list[int]] = {}
+        for partition, leader in describe([topic], self._servers, self._network).topics[topic].leaders.items():
+            if leader is None:
+                raise TryAgain(f"{topic}-{partition} has no leader")
+            grouped.setdefault(leader, []).append(partition)
+        return grouped
+
+    def _list_at(
+        self, leader: Address, topic: str, partitions: list[int], time: int, as_id: bool
+    ) -> dict[int, int | None]:
+        from broker.wire import cold
+
+        asked = [{"partition_index": each, "current_leader_epoch": -1, "timestamp": time} for each in partitions]
+        fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": asked}]}
+        private = {tags.IDS: tags.REQUEST} if as_id else None
+        body = cold.encode(LIST_OFFSETS, LIST_OFFSETS_VERSION, "request", fields, private)
+        frame, position = _ask(self._network, leader, LIST_OFFSETS, LIST_OFFSETS_VERSION, body)
+        answer = cold.decode(LIST_OFFSETS, LIST_OFFSETS_VERSION, "response", frame, position, LIST_OFFSETS_VERSION)
+        found: dict[int, int | None] = {}
+        for each in (one for topics in answer.newest.topics for one in topics.partitions):
+            check(int(each.error_code), f"offsets of {topic}-{each.partition_index}")
+            found[each.partition_index] = None if each.offset == NOT_FOUND else int(each.offset)
+        if set(found) != set(partitions):
+            raise WireError(f"{leader} answered for partitions {sorted(found)} of {topic}, asked were {partitions}")
+        return found
+
+    def _gives_ids(self, topic: str, partition: int, offset: int) -> bool:
+        leader = describe([topic], self._servers, self._network).topics[topic].leaders[partition]
+        if leader is None:
+            raise TryAgain(f"{topic}-{partition} has no leader")
+        request = FetchRequest(0, 1, 1, [FetchPartition(topic, partition, offset, 1)], wants_ids=True)
+        frame, position = _ask(
+            self._network, leader, fetch.API_KEY, FETCH_VERSION, fetch.encode_request(FETCH_VERSION, request)
+        )
+        for answer in fetch.decode_response(FETCH_VERSION, frame, position).partitions:
+            check(answer.error_code, f"a record of {topic}-{partition} at {offset}")
+            return answer.ids is not None
+        raise WireError(f"{leader} answered nothing for {topic}-{partition}")
+
+    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
+        failures = 0
+        while True:
+            try:
+                return ask()
+            except NoSuchTopic:
+                raise
+            except (TryAgain, OSError, WireError) as error:
+                failures += 1
+                if failures >= self._patience.attempts:
+                    raise Unreachable(f"gave up after {failures} attempts: {error}") from error
+            self._network.pause(self._patience.pause_after(failures))
+
+
+def describe(topics: Sequence[str] | None, servers: Sequence[Address], network: Network) -> Description:
+    """Metadata by the first server that answers, once. Raises TryAgain, NoSuchTopic, network.Refused."""
+    from broker.wire import cold  # the schema of all of Kafka; a task needs it only here
+
+    asked = {
+        "topics": None if topics is None else [{"name": each} for each in topics],
+        "allow_auto_topic_creation": False,
+    }
+    body = cold.encode(METADATA, METADATA_VERSION, "request", asked)
+    errors = []
+    for server in servers:
+        try:
+            frame, position = _ask(network, server, METADATA, METADATA_VERSION, body)
+            answer = cold.decode(METADATA, METADATA_VERSION, "response", frame, position, METADATA_VERSION).newest
+            return _described(answer)
+        except (OSError, WireError) as error:
+            errors.append(f"{server}: {error}")
+    raise TryAgain(f"no server answered ({'; '.join(errors)})")
+
+
+def _described(answer: Any) -> Description:
+    nodes = {int(each.node_id): Address(str(each.host), int(each.port)) for each in answer.brokers}
+    topics = {}
+    for topic in answer.topics:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise NoSuchTopic(f"there is no topic {topic.name!r}")
+        check(int(topic.error_code), f"topic {topic.name!r}")
+        leaders = {int(each.partition_index): nodes.get(int(each.leader_id)) for each in topic.partitions}
+        topic_id = str(topic.topic_id) if topic.topic_id and topic.topic_id.int else None
+        name = str(topic.name)
+        topics[name] = Topic(name, topic_id, dict(sorted(leaders.items())), bool(topic.is_internal))
+    return Description(answer.cluster_id, topics)
+
+
+def _ask(network: Network, server: Address, api_key: int, version: int, body: bytes) -> tuple[memoryview, int]:
+    conversation = Conversation(network.connect(server))
+    try:
+        return conversation.ask(api_key, version, body)
+    finally:
+        conversation.close()

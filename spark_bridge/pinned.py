@@ -1,0 +1,111 @@
+"""A read made certain: options and a cluster in, a manifest out. After this nothing moves any more."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from spark_bridge.cluster import Description
+from spark_bridge.manifest import Manifest
+from spark_bridge.network import Address
+from spark_bridge.offset_range import OffsetRange
+from spark_bridge.options import OptionError, ReadOptions, Topics
+from spark_bridge.plan import plan
+from spark_bridge.range_fetch import ReadSettings
+from spark_bridge.selector import IdSelector, LogOffsets, resolve, to_dict
+
+
+class Log(LogOffsets, Protocol):
+    """What pinning asks of a cluster; spark_bridge.cluster.Cluster answers it."""
+
+    def describe(self, topics: Iterable[str] | None = None) -> Description: ...
+
+    def keeps_ids(self, topic: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedRead:
+    """All that tasks need, and nothing that could change under them."""
+
+    manifest: Manifest
+    servers: tuple[Address, ...]
+    columns: tuple[str, ...]
+    settings: ReadSettings
+
+    def topic_id(self, one: OffsetRange) -> str | None:
+        return self.manifest.topic_ids[one.topic]
+
+
+def pin(options: ReadOptions, log: Log, manifest: Manifest | None, code_version: str) -> PinnedRead:
+    """The read that `options` ask for; `manifest` is the one they name, loaded. Raises OptionError, SelectionError,
+    ManifestError, or what the log raises."""
+    if manifest is None:
+        manifest = select(options, log, code_version)
+    else:
+        described = log.describe(manifest.topic_ids)
+        manifest.check_log(described.cluster_id, described.topic_ids)
+    has_ids = all(log.keeps_ids(topic) for topic in sorted({one.topic for one in manifest.ranges}))
+    return PinnedRead(manifest, options.servers, options.columns, replace(options.settings, require_ids=has_ids))
+
+
+def select(options: ReadOptions, log: Log, code_version: str) -> Manifest:
+    """The manifest of what `options` select now."""
+    described = _described(options.topics, log)
+    if isinstance(options.selector, IdSelector):
+        _require_ids(described.topics, log)
+    ranges = resolve(options.selector, described.topics, _Assigned(log, options.topics.partitions))
+    tasks = plan(
+        ranges,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    return Manifest(described.cluster_id, described.topic_ids, to_dict(options.selector), tasks, code_version)
+
+
+def _described(topics: Topics, log: Log) -> Description:
+    if topics.pattern is None:
+        described = log.describe(topics.names or topics.partitions)
+    else:
+        try:
+            pattern = re.compile(topics.pattern)
+        except re.error as error:
+            raise OptionError(f"subscribePattern {topics.pattern!r} is no regular expression: {error}") from None
+        everything = log.describe(None)
+        matching = {
+            name: topic for name, topic in everything.topics.items() if pattern.fullmatch(name) and not topic.internal
+        }
+        described = replace(everything, topics=matching)
+    for name, partitions in topics.partitions.items():
+        missing = set(partitions) - set(described.topics[name].leaders)
+        if missing:
+            raise OptionError(f"assign: topic {name!r} has no partitions {sorted(missing)}")
+    return described
+
+
+def _require_ids(topics: Iterable[str], log: Log) -> None:
+    for topic in sorted(topics):
+        if not log.keeps_ids(topic):
+            raise OptionError(f"the broker keeps no ids for topic {topic!r}; startingId and endingId need Flakelog's")
+
+
+class _Assigned:
+    """A log of which only the assigned partitions are seen."""
+
+    def __init__(self, log: LogOffsets, partitions: Mapping[str, tuple[int, ...]]) -> None:
+        self._log = log
+        self._partitions = partitions
+
+    def earliest(self, topic: str) -> dict[int, int]:
+        return {p: offset for p, offset in self._log.earliest(topic).items() if self._sees(topic, p)}
+
+    def latest(self, topic: str) -> dict[int, int]:
+        return {p: offset for p, offset in self._log.latest(topic).items() if self._sees(topic, p)}
+
+    def first_at_time(self, topic: str, time_ms: int) -> dict[int, int | None]:
+        return {p: offset for p, offset in self._log.first_at_time(topic, time_ms).items() if self._sees(topic, p)}
+
+    def first_at_id(self, topic: str, id: int) -> dict[int, int | None]:
+        return {p: offset for p, offset in self._log.first_at_id(topic, id).items() if self._sees(topic, p)}
+
+    def _sees(self, topic: str, partition: int) -> bool:
+        return topic not in self._partitions or partition in self._partitions[topic]

