@@ -16,8 +16,6 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
-    from broker.api_table import APIS
-
     error = ErrorCode.NONE
     if call.version >= 3:
         name, version = call.request.client_software_name, call.request.client_software_version
@@ -26,8 +24,8 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     return {
         "error_code": error,
         "api_keys": [
-            {"api_key": api.key, "min_version": api.advertised_oldest, "max_version": api.newest}
-            for api in APIS.values()
+            {"api_key": key, "min_version": oldest, "max_version": newest}
+            for key, oldest, newest in call.services.advertised
         ],
         "throttle_time": 0,
     }

@@ -1,6 +1,6 @@
 """What a handler is given: the request, who sent it, and the services it works on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -63,6 +63,8 @@ class Services:
     report: Callable[[str], None]
     """A line for the operator."""
     stamp: Stamp = field(default_factory=Stamp)
+    advertised: Sequence[tuple[int, int, int]] = ()
+    """What ApiVersions answers: (API key, lowest version, highest version)."""
 
     def config_of(self, topic: Topic) -> TopicConfig:
         return self.config.topic_defaults.with_properties(topic.properties)
@@ -93,7 +95,7 @@ class Services:
 
     def appended(self, log: PartitionLog, now: Now) -> None:
         """What follows from an append: a sync that falls due, and fetches that waited for it."""
-        self.logs.appended(log)
+        self.logs.appended(log, now.ms)
         self.purgatory.touch(log, now)
 
 

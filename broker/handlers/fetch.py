@@ -98,5 +98,5 @@ def _check_epoch(each: FetchPartition, log: PartitionLog) -> None:
     if epoch < 0 or epoch == log.leader_epoch:
         return
     if epoch < log.leader_epoch:
-        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {epoch} of {log.name} is over; it is {log.leader_epoch}")
-    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {epoch} of {log.name} has not begun; it is {log.leader_epoch}")
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{log.name}: epoch {epoch} is over, {log.leader_epoch} is on")
+    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{log.name}: epoch {epoch} is to come, {log.leader_epoch} is on")

@@ -53,6 +53,7 @@ def schema(api_key: int, version: int, kind: Kind) -> type[Any]:
 def decode(api_key: int, version: int, kind: Kind, data: Buffer, position: int, newest: int) -> Message:
     """A message from its body; WireError names what is wrong with it."""
     cls = schema(api_key, version, kind)
+    data = memoryview(data).toreadonly()  # kio's readers take no other
     tags: Mapping[int, Buffer] = {}
     try:
         try:

@@ -40,6 +40,11 @@ class FrameDecoder:
         """Part of a frame has come and its rest has not."""
         return self._partial is not None or bool(self._head)
 
+    @property
+    def has_more(self) -> bool:
+        """Bytes were put aside by `pause` and wait to be read."""
+        return self._at < len(self._view)
+
     def wanted(self) -> memoryview | None:
         """Where the next bytes may be received to, when a frame has begun."""
         return None if self._partial is None else memoryview(self._partial)[self._filled :]
@@ -81,6 +86,11 @@ class FrameDecoder:
             return None
         self._at = at = at + LENGTH_BYTES + size
         return view[at - size : at]
+
+    def put_back(self, frame: memoryview) -> None:
+        """Give back a frame that was read, to be read again first; what follows it was put aside by `pause`."""
+        size = len(frame).to_bytes(LENGTH_BYTES, "big")
+        self._view, self._at = memoryview(bytearray(size) + frame + self._view[self._at :]), 0
 
     def pause(self) -> None:
         """Put aside what has not been read: the bytes fed are valid no longer, and reading goes on later."""

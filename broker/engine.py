@@ -1,0 +1,254 @@
+"""The broker without its sockets: bytes in, replies out, time as an argument.
+
+    receive -> connection.decoder -> api_table -> handler -> response | Delayed -> connection -> take_replies
+
+The shell feeds `receive` with what a peer sent, sends what `take_replies` gives and says how much went out (`drained`),
+runs what `take_syncs` gives in a thread, and calls `tick` when `next_deadline` has come. Nothing in here waits.
+
+Of errors only two kinds come out: a peer that breaks the protocol has its connection closed (`take_closes` says why),
+and everything else is an answer. A fault of our own closes the one connection it happened on, with its traceback.
+"""
+
+import struct
+from collections import OrderedDict
+from traceback import format_exc
+from typing import Any
+
+from broker.api_table import API_VERSIONS, APIS, SASL_KEYS, Api
+from broker.connection import Connection, Slot
+from broker.handlers.call import Backpressure, Call, Services
+from broker.log.log_manager import Sync
+from broker.now import Now
+from broker.purgatory import Delayed
+from broker.wire.errors import ApiError, ErrorCode, WireError
+from broker.wire.frame import FileRegion, Part, read_request_header, size_of
+from broker.wire.primitives import skip_tags
+
+_LENGTH_AND_ID = struct.Struct(">ii")
+
+
+class Engine:
+    """All connections of one broker over its services."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.config = services.config
+        services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
+        self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
+        self._ready: list[Connection] = []
+        self._closes: list[Connection] = []
+        self._now = Now(0, 0)
+
+    # --- connections ---------------------------------------------------------------------------------------------
+
+    def opened(self, peer: str, now: Now) -> Connection:
+        """A peer ("host:port") connected. Past `max.connections` it is closed at once."""
+        config = self.config
+        conn = Connection(
+            peer, config.socket_request_max_bytes, config.max_inflight_requests, config.max_queued_bytes
+        )
+        conn.active_ms = now.ms
+        self._connections[conn] = None
+        if len(self._connections) > config.max_connections:
+            self._close(conn, f"max.connections is {config.max_connections}")
+        return conn
+
+    def receive(self, conn: Connection, data: memoryview, now: Now) -> None:
+        """Bytes from a peer: writable, valid during this call only."""
+        self._now = now
+        if conn.close_reason is not None:
+            return
+        conn.active_ms = now.ms
+        self._connections.move_to_end(conn)
+        conn.decoder.feed(data)
+        self._read(conn)
+
+    def drained(self, conn: Connection, sent_bytes: int, now: Now) -> None:
+        """So many bytes of the replies went out; requests that waited for room are read."""
+        self._now = now
+        full = not conn.readable
+        conn.queued_bytes -= sent_bytes
+        conn.active_ms = now.ms
+        self._connections.move_to_end(conn)
+        if full and conn.readable:
+            self._read(conn)
+
+    def closed(self, conn: Connection) -> None:
+        """The connection is gone; nobody waits for its answers."""
+        self._connections.pop(conn, None)
+        conn.close_reason = conn.close_reason or "the peer closed it"
+        for slot in conn.slots:
+            if slot.delayed is not None:
+                self.services.purgatory.cancel(slot.delayed)
+        conn.slots.clear()
+        conn.out.clear()
+
+    def take_replies(self) -> list[tuple[Connection, list[Part]]]:
+        """What is to be sent, for each connection in the order of its requests."""
+        if not self._ready:
+            return []
+        ready, self._ready = self._ready, []
+        replies = []
+        for conn in ready:
+            if conn.out:
+                replies.append((conn, conn.out))
+                conn.out = []
+        return replies
+
+    def take_closes(self) -> list[Connection]:
+        """Connections to be closed after their replies are sent; `close_reason` says why."""
+        closes, self._closes = self._closes, []
+        return closes
+
+    def _close(self, conn: Connection, reason: str) -> None:
+        if conn.close_reason is None:
+            conn.close_reason = reason
+            self._closes.append(conn)
+
+    # --- time and disk -------------------------------------------------------------------------------------------
+
+    def next_deadline(self, now: Now) -> int:
+        """When `tick` is wanted, on the monotonic clock (ms)."""
+        deadline = self.services.logs.next_deadline_ms(now.ms)
+        delayed = self.services.purgatory.next_deadline_ms()
+        if delayed is not None and delayed < deadline:
+            deadline = delayed
+        if self._connections:
+            oldest = next(iter(self._connections))
+            deadline = min(deadline, oldest.active_ms + self.config.connections_max_idle_ms)
+        return deadline
+
+    def tick(self, now: Now) -> None:
+        """Answer what has waited long enough, close who has been silent too long, ask for syncs that are due."""
+        self._now = now
+        self.services.purgatory.advance(now)
+        self.services.logs.tick(now)
+        idle_ms = self.config.connections_max_idle_ms
+        for conn in list(self._connections):
+            if conn.active_ms + idle_ms > now.ms:
+                break
+            half = " in the middle of a frame" if conn.decoder.in_frame else ""
+            self._close(conn, f"silent for {idle_ms} ms{half} (connections.max.idle.ms)")
+            self._connections.move_to_end(conn)
+            conn.active_ms = now.ms
+
+    def take_syncs(self) -> list[Sync]:
+        """To be run in a thread each; then `synced` or `sync_failed`."""
+        return self.services.logs.take_syncs()
+
+    def synced(self, sync: Sync, now: Now) -> None:
+        self._now = now
+        self.services.logs.synced(sync)
+
+    def sync_failed(self, sync: Sync, error: Exception, now: Now) -> None:
+        self._now = now
+        self.services.logs.sync_failed(sync, error)
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    def _read(self, conn: Connection) -> None:
+        """Handle the requests that are there, as far as the connection may be read."""
+        decoder = conn.decoder
+        try:
+            while conn.readable:
+                frame = decoder.next_frame()
+                if frame is None:
+                    decoder.end()
+                    return
+                self._request(conn, frame)
+            decoder.pause()
+        except WireError as error:
+            self._close(conn, str(error))
+        except ApiError as error:
+            self._close(conn, str(error))
+        except Exception:
+            self.services.report(f"a fault of the broker's own, on the connection of {conn.peer}:\n{format_exc()}")
+            self._close(conn, "a fault of the broker's own; see the log")
+
+    def _request(self, conn: Connection, frame: memoryview) -> None:
+        header = read_request_header(frame)
+        key, version, correlation_id = header.api_key, header.version, header.correlation_id
+        api = APIS.get(key)
+        if api is None:
+            raise WireError(_unknown(key, version))
+        if not api.oldest <= version <= api.newest:
+            if key == API_VERSIONS:
+                self._unsupported(conn, api, correlation_id)
+                return
+            raise WireError(f"{api.name} v{version} is not served; v{api.oldest} to v{api.newest} are")
+        position = header.body
+        flexible = version >= api.flexible
+        if flexible:
+            try:
+                position = skip_tags(frame, position)
+            except IndexError:
+                raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
+        request, original, tags = api.decode(version, frame, position)
+        call = Call(self.services, version, header.client_id, conn.peer, request, original, tags)
+        try:
+            response = api.handle(call, self._now)
+        except Backpressure as wait:
+            self._try_again(conn, frame, wait)
+            return
+        if response.__class__ is Delayed:
+            self._wait(conn, api, version, correlation_id, response)
+        elif response is not None:
+            self._reply(conn, api, version, correlation_id, response, None)
+
+    def _reply(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
+    ) -> None:
+        body = api.encode(version, response)
+        if version >= api.flexible and api.key != API_VERSIONS:
+            head = _LENGTH_AND_ID.pack(5 + size_of(body), correlation_id) + b"\0"
+        else:
+            head = _LENGTH_AND_ID.pack(4 + size_of(body), correlation_id)
+        first = body[0]
+        parts = [head, *body] if isinstance(first, FileRegion) else [head + first, *body[1:]]
+        if slot is None:
+            conn.put(parts)
+        else:
+            conn.fill(slot, parts)
+        self._ready.append(conn)
+
+    def _wait(self, conn: Connection, api: Api, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:
+        slot = conn.wait()
+        slot.delayed = delayed
+
+        def done(response: Any) -> None:
+            slot.delayed = None
+            try:
+                self._reply(conn, api, version, correlation_id, response, slot)
+            except Exception:
+                self.services.report(f"a fault of the broker's own, answering {conn.peer}:\n{format_exc()}")
+                self._close(conn, "a fault of the broker's own; see the log")
+            if conn.close_reason is None and conn.decoder.has_more:
+                self._read(conn)
+
+        self.services.purgatory.watch(delayed, done, self._now)
+
+    def _try_again(self, conn: Connection, frame: memoryview, wait: Backpressure) -> None:
+        """Nothing was done for this request: keep it, read nothing more from this peer, and come back to it."""
+        conn.hold(frame)
+
+        def again(_: bool) -> None:
+            held = conn.release()
+            if held is not None and conn.close_reason is None:
+                conn.decoder.put_back(held)
+                self._read(conn)
+
+        deadline_ms = self._now.ms + max(wait.retry_wall_ms - self._now.wall_ms, 1)
+        self.services.purgatory.watch(
+            Delayed((), deadline_ms, lambda now: None, lambda now: True), again, self._now
+        )
+
+    def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
+        """KIP-511: a version of ApiVersions that is not known here is answered in v0, with the table."""
+        keys = [{"api_key": k, "min_version": low, "max_version": high} for k, low, high in self.services.advertised]
+        self._reply(conn, api, 0, correlation_id, {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}, None)
+
+
+def _unknown(key: int, version: int) -> str:
+    if key in SASL_KEYS:
+        return "it asks for SASL; this listener is plain (security.protocol=PLAINTEXT)"
+    return f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol"

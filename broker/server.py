@@ -1,0 +1,181 @@
+"""SHELL (Twisted): the engine on a port. It owns one timer, the threads that sync, and nothing of the logic.
+
+    doRead -> received -> engine.receive -> take_replies -> send
+                                         -> take_syncs   -> thread -> synced
+                                         -> next_deadline -> one callLater -> tick
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.protocol import Factory
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+
+from broker.connection import Connection
+from broker.engine import Engine
+from broker.log.log_manager import Sync
+from broker.now import Now
+from broker.transport import KafkaPort, KafkaTransport, NullProtocol
+from idgen.clock import IdClock
+
+SYNC_THREADS = 2
+BACKLOG = 1024
+CLOSE_WAIT_SECONDS = 5
+
+Log = Callable[[str], None]
+
+
+class BrokerServer:
+    """An engine that listens. Two kinds of peers' errors are logged by their address: `log` takes the lines."""
+
+    def __init__(self, engine: Engine, reactor: Any, clock: IdClock, log: Log) -> None:
+        self._engine = engine
+        self._reactor = reactor
+        self._clock = clock
+        self._log = log
+        self._transports: dict[Connection, KafkaTransport] = {}
+        self._paused: set[KafkaTransport] = set()
+        self._port: KafkaPort | None = None
+        self._timer: Any = None
+        self._timer_ms = 0
+        self._flushing = False
+        self._syncs: set[Deferred[Any]] = set()
+        self._pool = ThreadPool(0, SYNC_THREADS, "sync")
+
+    def now(self) -> Now:
+        return Now(time.monotonic_ns() // 1_000_000, self._clock.now_ms())
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def bind(self, host: str, port: int) -> tuple[str, int]:
+        """Listen, and say where; CannotListenError where the address is in use. Connections are taken after `serve`."""
+        factory = Factory.forProtocol(NullProtocol)
+        factory.noisy = False
+        self._port = KafkaPort(port, factory, BACKLOG, host, self._reactor, self)
+        self._port.startListening()
+        self._port.stopReading()
+        address = self._port.getHost()
+        return address.host, address.port
+
+    def serve(self) -> None:
+        self._pool.start()
+        assert self._port is not None, "bind comes first"
+        self._port.startReading()
+        self._flush()
+
+    def stop(self) -> "Deferred[None]":
+        """Take no more connections, close those there are, let running syncs end. Logs are closed by who made them."""
+
+        def close(_: Any) -> "Deferred[Any]":
+            for transport in list(self._transports.values()):
+                transport.abortConnection()
+            if self._timer is not None and self._timer.active():
+                self._timer.cancel()
+            self._timer = None
+            return DeferredList(list(self._syncs), consumeErrors=True)
+
+        def end(_: Any) -> None:
+            self._pool.stop()
+
+        stopped = maybeDeferred(self._port.stopListening) if self._port else maybeDeferred(lambda: None)
+        return stopped.addBoth(close).addBoth(end)
+
+    # --- what transports tell ------------------------------------------------------------------------------------
+
+    def connected(self, transport: KafkaTransport, peer: str) -> Connection:
+        conn = self._engine.opened(peer, self.now())
+        self._transports[conn] = transport
+        if conn.close_reason is not None:
+            self._reactor.callLater(0, self._flush)
+        return conn
+
+    def received(self, conn: Connection, data: memoryview) -> None:
+        self._engine.receive(conn, data, self.now())
+        if not conn.readable:
+            self._paused.add(self._transports[conn])
+        self._flush()
+
+    def drained(self, conn: Connection, sent_bytes: int) -> None:
+        self._engine.drained(conn, sent_bytes, self.now())
+        self._flush()
+
+    def disconnected(self, conn: Connection) -> None:
+        transport = self._transports.pop(conn, None)
+        if transport is not None:
+            self._paused.discard(transport)
+        self._engine.closed(conn)
+
+    # --- what the engine wants -----------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Send, close, sync and set the timer, until the engine wants nothing more. Not entered twice."""
+        if self._flushing:
+            return
+        self._flushing = True
+        engine = self._engine
+        transports = self._transports
+        try:
+            while True:
+                replies = engine.take_replies()
+                for conn, parts in replies:
+                    transport = transports.get(conn)
+                    if transport is not None:
+                        transport.send(parts)
+                        if not conn.readable:
+                            self._paused.add(transport)
+                if not replies:
+                    break
+            for conn in engine.take_closes():
+                self._close(conn)
+            for sync in engine.take_syncs():
+                self._sync(sync)
+        finally:
+            self._flushing = False
+        for transport in list(self._paused):
+            if not transport.pause_unless_readable():
+                self._paused.discard(transport)
+        self._arm()
+
+    def _close(self, conn: Connection) -> None:
+        transport = self._transports.get(conn)
+        if transport is not None:
+            self._log(f"connection of {conn.peer} closed: {conn.close_reason}")
+            transport.close()
+
+    def _sync(self, sync: Sync) -> None:
+        """Run a sync in a thread; its outcome comes back to the engine, in the reactor's thread."""
+        done = deferToThreadPool(self._reactor, self._pool, sync.run)
+        self._syncs.add(done)
+
+        def synced(_: Any) -> None:
+            self._engine.synced(sync, self.now())
+
+        def failed(failure: Failure) -> None:
+            self._engine.sync_failed(sync, Exception(failure.getErrorMessage()), self.now())
+
+        def finished(_: Any) -> None:
+            self._syncs.discard(done)
+            self._flush()
+
+        done.addCallbacks(synced, failed)
+        done.addCallback(finished)
+
+    def _arm(self) -> None:
+        """One timer for everything that waits for time."""
+        now = self.now()
+        deadline_ms = self._engine.next_deadline(now)
+        if self._timer is not None and self._timer.active():
+            if self._timer_ms <= deadline_ms:
+                return  # it fires early at worst, and is set anew then
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._reactor.callLater(max(deadline_ms - now.ms, 0) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._engine.tick(self.now())
+        self._flush()

@@ -1,0 +1,203 @@
+"""SHELL (sockets): Twisted's TCP server connection with the reads and writes a broker needs.
+
+Reading: `recv_into` one buffer shared by all connections, or straight into the rest of a large frame. Writing: at once,
+as far as the socket takes it; what is left waits in one queue of bytes and file regions, in order, and regions leave by
+`sendfile`. Each connection gets a byte budget a turn, so a fast reader of old data does not keep the others waiting.
+
+Private names of Twisted relied on: `Connection.doRead`, `doWrite`, `_postLoseConnection`, `Port.transport`
+(tests/broker/test_transport.py holds them to be there).
+"""
+
+import os
+import socket
+from collections import deque
+from typing import Any, Protocol
+
+from twisted.internet import main, tcp
+from twisted.internet.protocol import Protocol as TwistedProtocol
+
+from broker.connection import Connection
+from broker.wire.frame import FileRegion, Part
+
+RECEIVE_BYTES = 256 * 1024
+TURN_BYTES = 4 << 20  # most bytes one connection sends before the others have their turn
+PREAD_BYTES = 128 * 1024  # below it one copy and one send are cheaper than a sendfile
+
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_scratch = memoryview(bytearray(RECEIVE_BYTES))
+
+
+class Broker(Protocol):
+    """What the transport asks of its server."""
+
+    def connected(self, transport: "KafkaTransport", peer: str) -> Connection: ...
+
+    def received(self, conn: Connection, data: memoryview) -> None: ...
+
+    def drained(self, conn: Connection, sent_bytes: int) -> None: ...
+
+    def disconnected(self, conn: Connection) -> None: ...
+
+
+class ShortFile(Exception):
+    """A region ended before its length: the file was cut under it. What was promised cannot be sent."""
+
+
+class KafkaTransport(tcp.Server):
+    """One accepted connection."""
+
+    def __init__(
+        self, sock: socket.socket, protocol: Any, client: Any, server: Any, session: int, reactor: Any
+    ) -> None:
+        super().__init__(sock, protocol, client, server, session, reactor)
+        self.setTcpNoDelay(True)
+        self._queue: deque[Part | memoryview] = deque()
+        self._paused = False
+        self._broker: Broker = server.broker
+        self.conn = self._broker.connected(self, f"{client[0]}:{client[1]}")
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def doRead(self) -> Exception | None:  # type: ignore[override]
+        buffer = self.conn.decoder.wanted()
+        if buffer is None:
+            buffer = _scratch
+        try:
+            size = self.socket.recv_into(buffer)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return main.CONNECTION_LOST
+        if size == 0:
+            return main.CONNECTION_DONE
+        self._broker.received(self.conn, buffer[:size])
+        return None
+
+    def pause_unless_readable(self) -> bool:
+        """Stop or start reading as the connection says; True while it is paused."""
+        readable = self.conn.readable
+        if readable == self._paused and not self.disconnecting:
+            self._paused = not readable
+            (self.startReading if readable else self.stopReading)()
+        return self._paused
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def send(self, parts: list[Part]) -> None:
+        """Send in order; what the socket does not take now follows by itself."""
+        if self._queue:
+            self._queue.extend(parts)
+            return
+        if len(parts) == 1 and not isinstance(parts[0], FileRegion):
+            data = parts[0]
+            try:
+                sent = self.socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # reading will find the connection gone
+            if sent == len(data):
+                self._broker.drained(self.conn, sent)
+                return
+            self._queue.append(memoryview(data)[sent:])
+            if sent:
+                self._broker.drained(self.conn, sent)
+            self.startWriting()
+            return
+        self._queue.extend(parts)
+        self._write()
+
+    def doWrite(self) -> Exception | None:  # type: ignore[override]
+        return self._write()
+
+    def _write(self) -> Exception | None:
+        try:
+            sent = self._drain()
+        except ShortFile as error:
+            self.conn.close_reason = str(error)
+            self.abortConnection()
+            return None
+        except OSError:
+            return main.CONNECTION_LOST
+        if sent:
+            self._broker.drained(self.conn, sent)
+        if self._queue:
+            self.startWriting()
+            return None
+        self.stopWriting()
+        if self.disconnecting:
+            done: Exception | None = self._postLoseConnection()
+            return done
+        return None
+
+    def _drain(self) -> int:
+        """Send from the queue until it is empty, the socket is full, or the turn is over; how many bytes went."""
+        queue = self._queue
+        total = 0
+        while queue and total < TURN_BYTES:
+            part = queue[0]
+            try:
+                if isinstance(part, FileRegion):
+                    sent = self._send_region(part, TURN_BYTES - total)
+                else:
+                    sent = self._send_bytes(part)
+            except BlockingIOError:
+                break
+            total += sent
+        return total
+
+    def _send_bytes(self, data: bytes | bytearray | memoryview) -> int:
+        queue = self._queue
+        more = _MSG_MORE if len(queue) > 1 else 0
+        sent = self.socket.send(data, more)
+        if sent == len(data):
+            queue.popleft()
+        else:
+            queue[0] = memoryview(data)[sent:]
+        return sent
+
+    def _send_region(self, region: FileRegion, budget: int) -> int:
+        fd = region.file.fileno()
+        if region.length == 0:
+            self._queue.popleft()
+            return 0
+        if fd < 0 or region.length <= PREAD_BYTES:
+            data = region.file.read(region.position, region.length)
+            if len(data) < region.length:
+                raise ShortFile(f"{len(data)} bytes of a region of {region.length} are left of its file")
+            self._queue[0] = data
+            return self._send_bytes(data)
+        sent = os.sendfile(self.fileno(), fd, region.position, min(region.length, budget))
+        if sent == 0:
+            raise ShortFile(f"a region of {region.length} bytes is past the end of its file")
+        if sent == region.length:
+            self._queue.popleft()
+        else:
+            self._queue[0] = FileRegion(region.file, region.position + sent, region.length - sent)
+        return sent
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        self.stopReading()
+        self.loseConnection()
+
+    def connectionLost(self, reason: Any) -> None:
+        self._queue.clear()
+        self._broker.disconnected(self.conn)
+        super().connectionLost(reason)
+
+
+class KafkaPort(tcp.Port):
+    """A listening port whose connections are KafkaTransports of one broker."""
+
+    transport = KafkaTransport  # type: ignore[assignment]  # Twisted types it as Server itself
+
+    def __init__(self, port: int, factory: Any, backlog: int, interface: str, reactor: Any, broker: Broker) -> None:
+        super().__init__(port, factory, backlog, interface, reactor)
+        self.broker = broker
+
+
+class NullProtocol(TwistedProtocol):
+    """Twisted wants a protocol for each connection; ours is the engine's."""
