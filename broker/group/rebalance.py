@@ -213,9 +213,11 @@ class Rebalance:
 
     def _sync_alarm_rang(self, group: Group, now: Now) -> None:
         """Members that joined and did not sync in the rebalance timeout are taken for dead (KAFKA-13754)."""
-        for member_id in list(group.unsynced):
-            self.remove(group, group.members[member_id])
-        self.members_gone(group, now)
+        late = [group.members[member_id] for member_id in group.unsynced]
+        for member in late:
+            self.remove(group, member)
+        if late:  # one that was late may have been replaced since
+            self.members_gone(group, now)
 
     # Storage
 

@@ -1,0 +1,148 @@
+"""One coordinator, its clock in the test's hand, and the log it writes."""
+
+import pytest
+
+from broker.group.config import GroupConfig
+from broker.group.coordinator import GroupCoordinator
+from broker.group.results import (
+    CommitRequest,
+    GroupProtocol,
+    JoinRequest,
+    MemberIdentity,
+    OffsetToCommit,
+    SyncRequest,
+)
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+WALL_MS = 1_700_000_000_000
+
+
+def protocols(*names, metadata=b"topics"):
+    return tuple(GroupProtocol(name, metadata) for name in names)
+
+
+class House:
+    """Each verb does what the handlers do after it: append the records, then hand on who was answered."""
+
+    def __init__(self, **settings):
+        self.config = GroupConfig(**settings)
+        self.coordinator = GroupCoordinator(self.config, now_ms=0)
+        self.now_ms = 0
+        self.log = []
+        self.answered = []
+        self._members = 0
+
+    @property
+    def now(self):
+        return Now(self.now_ms, WALL_MS + self.now_ms)
+
+    def settle(self):
+        self.log += [(append.key, append.value) for append in self.coordinator.take_appends()]
+        self.answered += [pending.key for pending in self.coordinator.take_answered()]
+
+    def at(self, now_ms):
+        """Move on to a moment as the engine does: from deadline to deadline."""
+        while (due_ms := self.coordinator.next_deadline_ms()) is not None and due_ms <= now_ms:
+            self._wake(due_ms)
+        self.now_ms = now_ms
+
+    def joined(self, *waiting):
+        """Move on until all of these joins are answered; their results."""
+        while any(pending.result is None for pending in waiting):
+            self._wake(self.coordinator.next_deadline_ms())
+        return [pending.result for pending in waiting]
+
+    def _wake(self, due_ms):
+        self.now_ms = max(self.now_ms, due_ms)
+        self.coordinator.tick(self.now)
+        self.settle()
+
+    def join(
+        self, member_id="", *, group="g", client="c", instance=None, names=("range",), metadata=b"topics",
+        session_ms=10_000, rebalance_ms=60_000, id_required=False, may_skip=False, kind="consumer",
+    ):  # fmt: skip
+        self._members += 1
+        request = JoinRequest(
+            group_id=group,
+            member_id=member_id,
+            instance_id=instance,
+            client_id=client,
+            client_host="/10.0.0.7",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            protocol_type=kind,
+            protocols=protocols(*names, metadata=metadata),
+            member_id_suffix=str(self._members),
+            member_id_required=id_required,
+            may_skip_assignment=may_skip,
+        )
+        pending = self.coordinator.join(request, self.now)
+        self.settle()
+        return pending
+
+    def sync(self, joined, assignments=(), *, group="g", generation=None, member_id=None, **more):
+        request = SyncRequest(
+            group_id=group,
+            member_id=joined.member_id if member_id is None else member_id,
+            generation=joined.generation if generation is None else generation,
+            assignments=tuple(dict(assignments).items()),
+            **more,
+        )
+        pending = self.coordinator.sync(request, self.now)
+        self.settle()
+        return pending
+
+    def heartbeat(self, member_id, generation, *, group="g", instance=None):
+        error = self.coordinator.heartbeat(group, member_id, instance, generation, self.now)
+        self.settle()
+        return error
+
+    def leave(self, *members, group="g"):
+        identities = [m if isinstance(m, MemberIdentity) else MemberIdentity(m) for m in members]
+        result = self.coordinator.leave(group, identities, self.now)
+        self.settle()
+        return result
+
+    def commit(self, *offsets, group="g", **more):
+        """Each offset as (topic, partition, offset[, leader epoch[, metadata]])."""
+        request = CommitRequest(group_id=group, offsets=tuple(OffsetToCommit(*o) for o in offsets), **more)
+        errors = self.coordinator.commit(request, self.now)
+        self.settle()
+        return errors
+
+    def state(self, group="g"):
+        return self.coordinator.describe(group).state
+
+    def stable(self, *clients, **join):
+        """A group of these clients, stable; their join results. The first leads."""
+        joined = self.joined(*[self.join(client=client, **join) for client in clients])
+        assert [j.error for j in joined] == [ErrorCode.NONE] * len(joined)
+        shares = {j.member_id: b"share of " + j.member_id.encode() for j in joined}
+        for follower in joined[1:]:
+            self.sync(follower)
+        self.sync(joined[0], shares)
+        assert self.state() == "Stable"
+        return joined
+
+    def restarted(self):
+        """What a new process makes of the log, compacted or not."""
+        other = House.__new__(House)
+        other.__init__()
+        other.config, other.now_ms = self.config, 0
+        other.coordinator = GroupCoordinator(self.config, now_ms=0)
+        for key, value in self.log:
+            other.coordinator.load(key, value)
+        other.coordinator.loaded(other.now)
+        other.settle()
+        return other
+
+
+@pytest.fixture
+def house():
+    return House()
+
+
+@pytest.fixture(scope="session")
+def make_house():
+    return House

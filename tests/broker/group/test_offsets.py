@@ -1,0 +1,148 @@
+"""OffsetCommit, OffsetFetch, and expiry (https://kafka.apache.org/protocol; KIP-211)."""
+
+import pytest
+
+from broker.group.offsets import NO_COMMITTED_OFFSET, CommittedOffset
+from broker.wire.errors import ErrorCode
+
+WALL_MS = 1_700_000_000_000  # the house's wall clock at its moment 0
+
+
+def offsets(house, group="g"):
+    return {(f.topic, f.partition): f.committed for f in house.coordinator.fetch(group, None)}
+
+
+def test_a_consumer_that_assigns_itself_its_partitions_may_commit(house):
+    """Generation -1 and no member id: it makes a group that only keeps offsets."""
+    assert house.commit(("t", 0, 42, 3, "note"), ("t", 1, 7)) == [ErrorCode.NONE] * 2
+    assert house.coordinator.fetch("g", [("t", 1), ("t", 0), ("t", 2)]) == [
+        ("t", 1, CommittedOffset(7, -1, "", WALL_MS)),
+        ("t", 0, CommittedOffset(42, 3, "note", WALL_MS)),
+        ("t", 2, NO_COMMITTED_OFFSET),
+    ]
+
+
+def test_all_offsets_of_a_group_can_be_asked_for(house):
+    house.commit(("t", 0, 1), ("u", 5, 2))
+    assert {key: committed.offset for key, committed in offsets(house).items()} == {("t", 0): 1, ("u", 5): 2}
+
+
+def test_a_group_nobody_has_used_has_no_offsets_and_that_is_no_error(house):
+    assert house.coordinator.fetch("none", [("t", 0)]) == [("t", 0, NO_COMMITTED_OFFSET)]
+    assert house.coordinator.fetch("none", None) == []
+
+
+def test_a_member_commits_in_its_generation(house):
+    (member,) = house.stable("a")
+    assert house.commit(("t", 0, 5), member_id=member.member_id, generation=1) == [ErrorCode.NONE]
+
+
+@pytest.mark.parametrize(
+    ("who", "error"),
+    [
+        ({}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "ghost", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "c-1", "generation": 9}, ErrorCode.ILLEGAL_GENERATION),
+        ({"member_id": "c-1", "generation": 1, "instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"group": "g" * 20_000}, ErrorCode.INVALID_GROUP_ID),
+    ],
+)
+def test_nobody_else_commits_while_a_group_has_members(house, who, error):
+    (member,) = house.stable("c")
+    assert member.member_id == "c-1"
+    assert house.commit(("t", 0, 5), **who) == [error]
+    assert offsets(house) == {}
+
+
+@pytest.mark.parametrize("error", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND])
+def test_a_member_of_a_group_that_is_gone_is_told_as_its_version_understands(house, error):
+    """GROUP_ID_NOT_FOUND since v9 (KIP-848)."""
+    assert house.commit(("t", 0, 5), member_id="m", generation=3, unknown_group=error) == [error]
+    assert len(house.coordinator) == 0
+
+
+def test_a_member_commits_while_others_join_but_not_before_it_has_synced(house):
+    leader, follower = house.stable("a", "b")
+    who = {"member_id": follower.member_id, "generation": 1}
+    house.join(client="c")
+    assert house.commit(("t", 0, 5), **who) == [ErrorCode.NONE]
+    house.join(leader.member_id)
+    house.join(follower.member_id)
+    assert house.state() == "CompletingRebalance"
+    assert house.commit(("t", 0, 6), **who | {"generation": 2}) == [ErrorCode.REBALANCE_IN_PROGRESS]
+
+
+def test_a_commit_is_a_sign_of_life(house):
+    (member,) = house.stable("a", session_ms=10_000)
+    house.at(house.now_ms + 9_000)
+    house.commit(("t", 0, 5), member_id=member.member_id, generation=1)
+    house.at(house.now_ms + 9_000)
+    assert house.state() == "Stable"
+
+
+def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(house):
+    """offset.metadata.max.bytes counts characters, as Kafka does."""
+    errors = house.commit(("t", 0, 5, -1, "ä" * 4_096), ("t", 1, 5, -1, "x" * 4_097))
+    assert errors == [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert list(offsets(house)) == [("t", 0)]
+
+
+def test_offsets_of_a_group_without_members_expire_after_the_retention(make_house):
+    """offsets.retention.minutes, counted from when the group became empty."""
+    house = make_house(offsets_retention_minutes=60)
+    (member,) = house.stable("a", session_ms=1_800_000)
+    house.commit(("t", 0, 5), member_id=member.member_id, generation=1)
+    house.at(1_000_000)
+    house.leave(member.member_id)
+    house.at(1_000_000 + 3_600_000 - 1)
+    assert len(offsets(house)) == 1
+    house.at(1_000_000 + 3_600_000 + 600_000)
+    assert offsets(house) == {} and house.state() == "Dead"
+    assert len(house.restarted().coordinator) == 0
+
+
+def test_offsets_of_a_simple_consumer_expire_after_their_last_commit(make_house):
+    house = make_house(offsets_retention_minutes=60)
+    house.commit(("t", 0, 5), ("t", 1, 5))
+    house.at(3_000_000)
+    house.commit(("t", 1, 6))
+    house.at(3_600_000)
+    assert list(offsets(house)) == [("t", 1)]
+
+
+def test_a_group_with_members_keeps_the_offsets_of_what_it_reads_and_no_other(make_house):
+    """KIP-211 and KAFKA-8730: a topic dropped from the subscription does not stay for ever."""
+    house = make_house(offsets_retention_minutes=60)
+    subscription = b"\0\3" + b"\0\0\0\1" + b"\0\4read" + b"more of a later version"
+    (member,) = house.stable("a", session_ms=1_800_000, metadata=subscription)
+    house.commit(("read", 0, 5), ("dropped", 0, 5), member_id=member.member_id, generation=1)
+    for ms in range(0, 5_000_000, 1_000_000):
+        house.at(house.now_ms + 1_000_000)
+        house.heartbeat(member.member_id, 1)
+    assert list(offsets(house)) == [("read", 0)]
+
+
+def test_nothing_expires_where_the_subscription_cannot_be_read(make_house):
+    house = make_house(offsets_retention_minutes=60)
+    (member,) = house.stable("a", session_ms=1_800_000, metadata=b"\0")
+    house.commit(("t", 0, 5), member_id=member.member_id, generation=1)
+    for _ in range(5):
+        house.at(house.now_ms + 1_000_000)
+        house.heartbeat(member.member_id, 1)
+    assert list(offsets(house)) == [("t", 0)]
+
+
+def test_an_old_clients_own_retention_goes_before(house):
+    """OffsetCommit v2-4: retention_time_ms."""
+    house.commit(("t", 0, 5), retention_ms=1_000_000)
+    assert offsets(house)["t", 0].expire_ms == WALL_MS + 1_000_000
+    assert offsets(house.restarted())["t", 0].expire_ms == WALL_MS + 1_000_000
+    house.at(1_200_000)
+    assert offsets(house) == {}
+
+
+def test_a_deleted_topics_offsets_go_with_it(house):
+    house.commit(("t", 0, 5), ("t", 1, 5), ("u", 0, 5))
+    house.coordinator.forget_topic("t")
+    house.settle()
+    assert list(offsets(house)) == list(offsets(house.restarted())) == [("u", 0)]
