@@ -33,9 +33,12 @@ SHELLS = {
     "partition_manager/fetcher.py",
     "spout/multilang.py",
     "spout/runner.py",
+    "spout/world.py",
     "spark_bridge/range_reader.py",
     "spark_bridge/datasource.py",
+    "spark_bridge/parquet_file.py",
     "spark_bridge/replay.py",
+    "spark_bridge/session.py",
 }
 WORLD = {
     "twisted", "kazoo", "pyspark", "klein", "confluent_kafka", "os", "socket", "select", "time", "threading",

@@ -1,0 +1,121 @@
+"""SHELL (Twisted; through its ports the network and files): the embedded engine's ways out.
+
+Coordinators are opened in a thread, when they are first needed and again after they could not be: a ZooKeeper that is
+not there yet holds up the spouts that need it, not the reactor.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, cast
+
+from twisted.internet.base import ReactorBase
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+
+from coordination.deferred import Execute, executor
+from coordination.port import CoordinationError, Coordinator
+from partition_manager.config import SpoutConfig
+from partition_manager.offset_store import CoordinatedOffsetStore, Procedure
+from partition_manager.ports import Answer, DeadLetterSink, Failed, OffsetStore, RecordFetcher
+
+ZOOKEEPER = "zookeeper://"
+
+MakeFetcher = Callable[[str, SpoutConfig], RecordFetcher]
+MakeDeadLetters = Callable[[str, str], DeadLetterSink]
+
+
+class TwistedWorld:
+    """spout.api.World under a reactor; how brokers are reached is handed in."""
+
+    def __init__(self, reactor: ReactorBase, fetcher: MakeFetcher, dead_letters: MakeDeadLetters) -> None:
+        self._reactor = reactor
+        self._fetcher = fetcher
+        self._dead_letters = dead_letters
+
+    def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
+        """Reads from Kafka-protocol brokers, host:port with commas between."""
+        return self._fetcher(servers, config)
+
+    def offset_store(self, store: str, path: str) -> OffsetStore:
+        """Keeps progress in a directory, or in ZooKeeper: zookeeper://host:port,host:port/chroot."""
+        session = _Session(store, self._reactor)
+        return CoordinatedOffsetStore(path, session.carry_out, session.close)
+
+    def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
+        """Produces to `topic`, confirmed by all in-sync replicas."""
+        return self._dead_letters(servers, topic)
+
+
+class _Session:
+    """One coordinator, opened when first needed. Its procedures run in the reactor's thread, one step at a time."""
+
+    def __init__(self, store: str, reactor: ReactorBase) -> None:
+        self._store = store
+        self._reactor = reactor
+        self._coordinator: Coordinator | None = None
+        self._closed = False
+
+    def carry_out(self, procedure: Procedure, answer: Callable[[Answer], None]) -> None:
+        """Call `answer` with what the procedure returns; Failed for whatever went wrong on the way."""
+
+        def failed(failure: Failure) -> None:
+            answer(Failed(f"{self._store}: {failure.getErrorMessage()}"))
+
+        self._carry_out(procedure).addCallbacks(answer, failed)
+
+    def close(self) -> None:
+        """End the session, which blocks for no longer than a goodbye takes."""
+        self._closed = True
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
+
+    @inlineCallbacks
+    def _carry_out(self, procedure: Procedure) -> Generator["Deferred[Any]", Any, Answer]:
+        coordinator = yield self._open()
+        answer: Answer = yield _run(procedure, executor(coordinator, cast(IReactorFromThreads, self._reactor)))
+        return answer
+
+    def _open(self) -> "Deferred[Coordinator]":
+        if self._coordinator is not None:
+            return succeed(self._coordinator)
+        reactor = cast(IReactorFromThreads, self._reactor)
+        opening = deferToThreadPool(reactor, self._reactor.getThreadPool(), _open_coordinator, self._store)
+        return opening.addCallback(self._opened)
+
+    def _opened(self, coordinator: Coordinator) -> Coordinator:
+        if self._coordinator is not None or self._closed:  # another request was faster, or it is too late
+            coordinator.close()
+        if self._closed:
+            raise ConnectionAbortedError("closed while it was being opened")
+        if self._coordinator is None:
+            self._coordinator = coordinator
+        return self._coordinator
+
+
+def _open_coordinator(store: str) -> Coordinator:
+    if store.startswith(ZOOKEEPER):
+        from coordination.zookeeper import ZooKeeperCoordinator
+
+        return ZooKeeperCoordinator(store.removeprefix(ZOOKEEPER))
+    from coordination.directory import DirectoryCoordinator
+
+    return DirectoryCoordinator(store)
+
+
+@inlineCallbacks
+def _run(procedure: Procedure, execute: Execute) -> Generator["Deferred[Any]", Any, Answer]:
+    """coordination.port.run, without blocking."""
+    try:
+        operation = next(procedure)
+        while True:
+            try:
+                result = yield execute(operation)
+            except CoordinationError as error:
+                operation = procedure.throw(error)
+            else:
+                operation = procedure.send(result)
+    except StopIteration as stop:
+        answer: Answer = stop.value
+        return answer

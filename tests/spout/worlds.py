@@ -1,0 +1,39 @@
+"""A spout's world over the in-memory log of tests/partition_manager, and bolts the tests share."""
+
+from spout.api import Bolt
+from tests.partition_manager.world import World
+
+
+class SpoutWorld(World):
+    """The ports of one in-memory world, made anew for each spout task as the engine makes them."""
+
+    def __init__(self, partitions=1):
+        super().__init__(partitions)
+        self.closed = []
+        self.dead_topic = None
+
+    def fetcher(self, servers, config):
+        return self.log
+
+    def offset_store(self, store, path):
+        self.path = path
+        return self.store()
+
+    def dead_letters(self, servers, topic):
+        self.dead_topic = topic
+        return self.dead
+
+
+class Collect(Bolt):
+    """Remembers what it was given; fails what `fails(tup, times seen before)` says."""
+
+    def __init__(self, fails=lambda tup, seen: False):
+        self.seen = []
+        self.fails = fails
+
+    def execute(self, tup):
+        values = tuple(tup)
+        seen = self.seen.count(values)
+        self.seen.append(values)
+        if self.fails(tup, seen):
+            raise RuntimeError("on purpose")
