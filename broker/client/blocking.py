@@ -1,0 +1,132 @@
+"""SHELL (sockets): the client for plain programs; each call waits for its answer. Not for threads."""
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from broker.client.connection import ClientConnection
+from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, parse_addresses
+from broker.client.errors import BrokerError, Unreachable
+from broker.client.records import LogRecord, read_records
+from broker.wire.errors import WireError
+from broker.wire.produce import PartitionResult
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 30.0
+RETRY_SECONDS = 0.05
+
+
+class BlockingClient:
+    """A client of any broker of Kafka's protocol: `with BlockingClient("127.0.0.1:9092") as client: ...`
+
+    `timeout` bounds each answer, in seconds. ClientError and its kinds say what went wrong.
+    """
+
+    def __init__(self, servers: str, timeout: float = TIMEOUT_SECONDS) -> None:
+        self.core = ClientCore(parse_addresses(servers))
+        self._timeout = timeout
+        self._connections: dict[Address, tuple[socket.socket, ClientConnection]] = {}
+
+    def __enter__(self) -> "BlockingClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for sock, _ in self._connections.values():
+            sock.close()
+        self._connections.clear()
+
+    def run(self, steps: Steps[T]) -> T:
+        """Carry an operation of the core out."""
+        answer: memoryview | None = None
+        failure: Unreachable | None = None
+        while True:
+            try:
+                if failure is not None:
+                    exchange = steps.throw(failure)
+                else:
+                    exchange = next(steps) if answer is None else steps.send(answer)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            failure = None
+            try:
+                answer = self._exchange(exchange)
+            except (OSError, WireError) as error:
+                self._drop(exchange.address)
+                failure = Unreachable(str(exchange.address), str(error) or type(error).__name__)
+
+    def retry(self, make: Callable[[], Steps[T]], within: float = TIMEOUT_SECONDS) -> T:
+        """Carry an operation out, again while its error is one that passes (a leader that moved), up to `within` s."""
+        end = time.monotonic() + within
+        while True:
+            try:
+                return self.run(make())
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() >= end:
+                    raise
+            time.sleep(RETRY_SECONDS)
+
+    def _exchange(self, exchange: Exchange) -> memoryview:
+        sock, connection = self._connect(exchange.address)
+        correlation_id, data = connection.request(exchange)
+        sock.sendall(data)
+        if not exchange.expects_reply:
+            return memoryview(b"")
+        scratch = memoryview(bytearray(64 * 1024))
+        while True:
+            into = connection.wanted()
+            into = scratch if into is None else into
+            size = sock.recv_into(into)
+            if size == 0:
+                raise ConnectionResetError("it closed the connection")
+            for answer in connection.receive(into[:size]):
+                if answer.correlation_id == correlation_id:
+                    return answer.body
+
+    def _connect(self, address: Address) -> tuple[socket.socket, ClientConnection]:
+        known = self._connections.get(address)
+        if known is None:
+            sock = socket.create_connection(address, self._timeout)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            known = self._connections[address] = sock, ClientConnection()
+        return known
+
+    def _drop(self, address: Address) -> None:
+        known = self._connections.pop(address, None)
+        if known is not None:
+            known[0].close()
+        self.core.forget(address)
+
+    # --- the operations by name ----------------------------------------------------------------------------------
+
+    def topics(self) -> list[TopicInfo]:
+        return self.run(self.core.metadata())
+
+    def topic(self, name: str) -> TopicInfo:
+        """BrokerError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        return self.run(self.core.metadata([name]))[0]
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        self.run(self.core.create_topic(name, partitions, configs))
+
+    def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """The first offset not older than a time; core.EARLIEST and core.LATEST are times too."""
+        return self.run(self.core.find_offset(topic, partition, timestamp_ms))
+
+    def find_id(self, topic: str, partition: int, id: int) -> int:
+        return self.run(self.core.find_id(topic, partition, id))
+
+    def produce(self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1) -> PartitionResult:
+        return self.run(self.core.produce(topic, partition, batch, acks))
+
+    def fetch(
+        self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait_ms: int = 500
+    ) -> tuple[list[LogRecord], int]:
+        """(records with their ids, the offset to fetch next); empty when nothing came within the wait."""
+        steps = self.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        return read_records(self.run(steps), offset)

@@ -1,0 +1,63 @@
+"""One connection to a broker as a client sees it: requests become bytes, bytes become answers, by correlation id."""
+
+from collections import deque
+from typing import NamedTuple
+
+from broker.client.core import CLIENT_ID, Exchange
+from broker.wire.errors import WireError
+from broker.wire.frame import request_header
+from broker.wire.frame_decoder import FrameDecoder
+from broker.wire.primitives import skip_tags
+
+API_VERSIONS = 18
+MAX_ANSWER_BYTES = 1 << 30  # a fetch limit of ours is far below; a length past it is no answer
+
+
+class Answer(NamedTuple):
+    correlation_id: int
+    body: memoryview
+
+
+class ClientConnection:
+    """Correlation ids rise by one; a broker answers in order, and any other order is an error."""
+
+    def __init__(self) -> None:
+        self._decoder = FrameDecoder(MAX_ANSWER_BYTES)
+        self._expected: deque[tuple[int, bool]] = deque()
+        self._next_id = 1
+
+    @property
+    def waiting(self) -> int:
+        """Requests without their answers yet."""
+        return len(self._expected)
+
+    def request(self, exchange: Exchange) -> tuple[int, bytes]:
+        """(correlation id, the bytes to send)."""
+        correlation_id = self._next_id
+        self._next_id = correlation_id + 1 & 0x7FFFFFFF
+        head = request_header(exchange.api_key, exchange.version, correlation_id, CLIENT_ID, exchange.flexible)
+        if exchange.expects_reply:
+            tagged = exchange.flexible and exchange.api_key != API_VERSIONS
+            self._expected.append((correlation_id, tagged))
+        return correlation_id, (len(head) + len(exchange.body)).to_bytes(4, "big") + head + exchange.body
+
+    def wanted(self) -> memoryview | None:
+        """Where the next bytes may be received to without a copy."""
+        return self._decoder.wanted()
+
+    def receive(self, data: memoryview) -> list[Answer]:
+        """The answers that are whole; their bodies are copies where they must be. WireError for what is no answer."""
+        decoder = self._decoder
+        decoder.feed(data)
+        answers = []
+        while (frame := decoder.next_frame()) is not None:
+            if not self._expected or len(frame) < 4:
+                raise WireError(f"{len(frame)} bytes came that no request asked for")
+            correlation_id, tagged = self._expected.popleft()
+            got = int.from_bytes(frame[:4], "big")
+            if got != correlation_id:
+                raise WireError(f"the answer has correlation id {got}, {correlation_id} is next")
+            body = frame[skip_tags(frame, 4) if tagged else 4 :]
+            answers.append(Answer(correlation_id, memoryview(bytes(body))))
+        decoder.end()
+        return answers

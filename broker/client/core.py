@@ -1,0 +1,258 @@
+"""A client's requests and answers, without its sockets.
+
+Each operation is a generator of `Exchange`s: it yields one to be carried to a broker, and is sent the answer's body
+back; its return value is the operation's. A shell does the carrying (`blocking`, `twisted`), or throws `Unreachable`
+into it. Versions are negotiated with each node once (ApiVersions), leaders are asked for when they are not known and
+again when one turns out to have moved.
+
+Ids are asked for in Produce and Fetch where the broker has the versions for it; a broker that is not Flakelog answers
+without them, as the private tag means nothing to it.
+"""
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+from broker.client.errors import BrokerError, ClientError, Unreachable, Unsupported
+from broker.wire import cold, fetch, produce, tags
+from broker.wire.errors import ErrorCode
+from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
+
+CLIENT_ID = "flakelog"
+SOFTWARE_VERSION = "0.1.0"
+
+LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID = 2, 3, 18, 19, 22
+LATEST, EARLIEST = -1, -2
+
+# The highest versions this client speaks; Produce and Fetch stay below topic ids, which it has no use for.
+_NEWEST = {produce.API_KEY: 12, fetch.API_KEY: 12, LIST_OFFSETS: 7, METADATA: 12, CREATE_TOPICS: 7, INIT_PRODUCER_ID: 4}
+_OLDEST = {produce.API_KEY: 3, fetch.API_KEY: 4, LIST_OFFSETS: 1, METADATA: 1, CREATE_TOPICS: 2, INIT_PRODUCER_ID: 0}
+_LIST_OFFSETS_BY_ID = 6
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Exchange(NamedTuple):
+    """One request for one node: `body` follows the header. Without `expects_reply` no answer comes."""
+
+    address: Address
+    api_key: int
+    version: int
+    flexible: bool
+    body: bytes
+    expects_reply: bool = True
+
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Exchange, memoryview, T]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    id: UUID | None
+    partitions: int
+
+
+def parse_addresses(servers: str) -> list[Address]:
+    """ "host:port,host:port" as Kafka's bootstrap.servers; ValueError names what is wrong."""
+    found = []
+    for each in filter(None, (part.strip() for part in servers.split(","))):
+        host, colon, port = each.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{each!r} is no address; give host:port, several with commas between")
+        found.append(Address(host.strip("[]"), int(port)))
+    if not found:
+        raise ValueError("no address given; give host:port")
+    return found
+
+
+class ClientCore:
+    """What a client knows of a cluster: versions, leaders, topics."""
+
+    def __init__(self, bootstrap: Iterable[Address]) -> None:
+        self.bootstrap = list(bootstrap)
+        self.cluster_id: str | None = None
+        self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
+        self._nodes: dict[int, Address] = {}
+        self._leaders: dict[tuple[str, int], Address] = {}
+
+    def forget(self, address: Address) -> None:
+        """A node did not answer: what was known of it may be so no longer."""
+        self._versions.pop(address, None)
+        self._leaders = {key: leader for key, leader in self._leaders.items() if leader != address}
+
+    # --- versions ------------------------------------------------------------------------------------------------
+
+    def _version(self, address: Address, api_key: int) -> Steps[int]:
+        if address not in self._versions:
+            fields = {"client_software_name": "flakelog", "client_software_version": SOFTWARE_VERSION}
+            body = cold.encode(API_VERSIONS, 3, "request", fields)
+            answer = yield Exchange(address, API_VERSIONS, 3, True, body)
+            # An older broker answers an unknown version in v0 (KIP-511); the error code comes first in all of them.
+            version = 0 if int.from_bytes(answer[:2], "big") == ErrorCode.UNSUPPORTED_VERSION else 3
+            response = cold.decode(API_VERSIONS, version, "response", answer, 0, newest=version).newest
+            self._versions[address] = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        low, high = self._versions[address].get(api_key, (0, -1))
+        version = min(high, _NEWEST[api_key])
+        if version < max(low, _OLDEST[api_key]):
+            raise Unsupported(
+                f"the broker at {address} serves v{low} to v{high} of API {api_key}; "
+                f"v{_OLDEST[api_key]} to v{_NEWEST[api_key]} would do"
+            )
+        return version
+
+    def _cold(self, address: Address, api_key: int, fields: Mapping[str, Any], by_id: bool = False) -> Steps[Any]:
+        version = yield from self._version(address, api_key)
+        if by_id and version < _LIST_OFFSETS_BY_ID:
+            raise Unsupported(f"the broker at {address} cannot find offsets by id; only Flakelog can")
+        tagged = {tags.IDS: tags.REQUEST} if by_id else None
+        body = cold.encode(api_key, version, "request", fields, tagged)
+        flexible = bool(cold.schema(api_key, version, "request").__flexible__)
+        answer = yield Exchange(address, api_key, version, flexible, body)
+        return cold.decode(api_key, version, "response", answer, 0, _NEWEST[api_key]).newest
+
+    # --- metadata ------------------------------------------------------------------------------------------------
+
+    def metadata(self, topics: Iterable[str] | None = None) -> Steps[list[TopicInfo]]:
+        """Topics by name, or all there are; none is created. BrokerError for one that has an error."""
+        wanted = None if topics is None else [{"name": name} for name in topics]
+        fields = {"topics": wanted, "allow_auto_topic_creation": False}
+        failures: list[Unreachable] = []
+        for address in list(dict.fromkeys([*self._nodes.values(), *self.bootstrap])):
+            try:
+                response = yield from self._cold(address, METADATA, fields)
+                break
+            except Unreachable as error:
+                failures.append(error)
+        else:
+            raise failures[-1]
+        self.cluster_id = response.cluster_id
+        self._nodes = {node.node_id: Address(node.host, node.port) for node in response.brokers}
+        return [self._learn(topic) for topic in response.topics]
+
+    def _learn(self, topic: Any) -> TopicInfo:
+        if topic.error_code:
+            raise BrokerError(int(topic.error_code), f"topic {topic.name}")
+        for partition in topic.partitions:
+            leader = self._nodes.get(partition.leader_id)
+            if leader is not None:
+                self._leaders[topic.name, partition.partition_index] = leader
+        return TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
+
+    def leader(self, topic: str, partition: int) -> Steps[Address]:
+        """The node that leads a partition, asked for when it is not known."""
+        if (topic, partition) not in self._leaders:
+            yield from self.metadata([topic])
+        if (topic, partition) not in self._leaders:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+        return self._leaders[topic, partition]
+
+    def _led(self, topic: str, partition: int, error_code: int, message: str | None = None) -> None:
+        """Raise for an error of a partition, forgetting a leader that may have moved."""
+        if error_code:
+            error = BrokerError(error_code, f"{topic}-{partition}", message)
+            if error.retriable:
+                self._leaders.pop((topic, partition), None)
+            raise error
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Steps[None]:
+        """Make a topic; BrokerError TOPIC_ALREADY_EXISTS and others."""
+        yield from self.metadata([])
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": -1,
+            "assignments": (),
+            "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+        }
+        address = next(iter(self._nodes.values()), self.bootstrap[0])
+        response = yield from self._cold(address, CREATE_TOPICS, {"topics": [topic], "timeout": 30_000})
+        answer = response.topics[0]
+        if answer.error_code:
+            raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)
+
+    # --- the log -------------------------------------------------------------------------------------------------
+
+    def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> Steps[int]:
+        """LATEST, EARLIEST, or the first offset not older than a time; the log's end where all is older."""
+        offset = yield from self._list_offsets(topic, partition, timestamp_ms, by_id=False)
+        if offset < 0:
+            offset = yield from self._list_offsets(topic, partition, LATEST, by_id=False)
+        return offset
+
+    def find_id(self, topic: str, partition: int, id: int) -> Steps[int]:
+        """The first offset whose id is not below `id`; the log's end where all are. Unsupported but by Flakelog."""
+        return (yield from self._list_offsets(topic, partition, id, by_id=True))
+
+    def _list_offsets(self, topic: str, partition: int, timestamp: int, by_id: bool) -> Steps[int]:
+        address = yield from self.leader(topic, partition)
+        asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
+        fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [asked]}]}
+        response = yield from self._cold(address, LIST_OFFSETS, fields, by_id)
+        answer = response.topics[0].partitions[0]
+        self._led(topic, partition, int(answer.error_code))
+        return int(answer.offset)
+
+    def produce(
+        self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1, timeout_ms: int = 30_000
+    ) -> Steps[PartitionResult]:
+        """Send one record batch; the result has its base offset and, from Flakelog, its ids. BrokerError."""
+        address = yield from self.leader(topic, partition)
+        version = yield from self._version(address, produce.API_KEY)
+        records = PartitionRecords(topic, partition, memoryview(batch))
+        body = produce.encode_request(version, ProduceRequest(None, acks, timeout_ms, [records], wants_ids=True))
+        exchange = Exchange(address, produce.API_KEY, version, version >= produce.FLEXIBLE, body, acks != 0)
+        answer = yield exchange
+        if acks == 0:
+            return PartitionResult(topic, partition)
+        result = produce.decode_response(version, answer, 0)[0]
+        self._led(topic, partition, result.error_code, result.message)
+        return result
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        wants_ids: bool = True,
+        isolation_level: int = fetch.READ_UNCOMMITTED,
+    ) -> Steps[FetchedPartition]:
+        """Batches from the one that holds `offset` on (broker.client.records reads them). BrokerError."""
+        address = yield from self.leader(topic, partition)
+        version = yield from self._version(address, fetch.API_KEY)
+        asked = FetchPartition(topic, partition, offset, max_bytes)
+        request = FetchRequest(
+            max_wait_ms, min_bytes, max_bytes, [asked], isolation_level=isolation_level, wants_ids=wants_ids
+        )
+        body = fetch.encode_request(version, request)
+        answer = yield Exchange(address, fetch.API_KEY, version, version >= fetch.FLEXIBLE, body)
+        response = fetch.decode_response(version, answer, 0)
+        self._led(topic, partition, response.error_code)
+        if not response.partitions:
+            raise ClientError(f"the broker at {address} answered a fetch of {topic}-{partition} without it")
+        result = response.partitions[0]
+        self._led(topic, partition, result.error_code)
+        return result
+
+    def init_producer_id(self) -> Steps[tuple[int, int]]:
+        """(producer id, epoch) for an idempotent producer of our own (KIP-98)."""
+        yield from self.metadata([])
+        address = next(iter(self._nodes.values()), self.bootstrap[0])
+        fields = {"transactional_id": None, "transaction_timeout": 60_000}
+        response = yield from self._cold(address, INIT_PRODUCER_ID, fields)
+        if response.error_code:
+            raise BrokerError(int(response.error_code), "a producer id")
+        return int(response.producer_id), int(response.producer_epoch)

@@ -1,0 +1,66 @@
+"""From what a Fetch answered to records, each with its id."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.record.batch import verify, walk
+from broker.record.records import Headers, decode_records
+from broker.wire.fetch import FetchedPartition
+from broker.wire.frame import FileRegion
+from broker.wire.id_entries import IdEntry, read_entries
+
+
+class LogRecord(NamedTuple):
+    """One record; `id` is its Snowflake id, None from a broker that keeps none. Time in ms since 1970."""
+
+    offset: int
+    id: int | None
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+def read_records(fetched: FetchedPartition, from_offset: int) -> tuple[list[LogRecord], int]:
+    """(records from `from_offset` on, the offset to fetch next). A batch that was cut short is left for the next fetch.
+
+    CorruptBatch when a CRC does not hold.
+    """
+    data = fetched.records
+    assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
+    ids = _ids_of(fetched)
+    found: list[LogRecord] = []
+    following = from_offset
+    for position, header in walk(data):
+        verify(data, header, position)
+        following = max(following, header.last_offset + 1)
+        if header.is_control or header.last_offset < from_offset:
+            continue
+        for record in decode_records(data[position : position + header.size]):
+            if record.offset >= from_offset:
+                found.append(LogRecord(record.offset, ids.at(record.offset), *record[1:]))
+    return found, following
+
+
+class _Ids:
+    """Looks up ids for offsets that rise."""
+
+    def __init__(self, entries: Iterator[IdEntry]) -> None:
+        self._entries = entries
+        self._entry = next(entries, None)
+
+    def at(self, offset: int) -> int | None:
+        entry = self._entry
+        while entry is not None and entry.offset + entry.length <= offset:
+            entry = self._entry = next(self._entries, None)
+        if entry is None or entry.offset > offset:
+            return None
+        return entry.first_id + offset - entry.offset
+
+
+def _ids_of(fetched: FetchedPartition) -> _Ids:
+    if fetched.ids is None:
+        return _Ids(iter(()))
+    entries = fetched.ids.entries
+    assert not isinstance(entries, FileRegion), "regions are the broker's; a client has bytes"
+    return _Ids(read_entries(entries, fetched.ids.base_offset))

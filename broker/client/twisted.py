@@ -1,0 +1,183 @@
+"""SHELL (Twisted): the client for programs on the reactor; each call gives a Deferred, requests are pipelined."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
+from twisted.internet.error import ConnectError, ConnectionClosed
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from broker.client.connection import ClientConnection
+from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, parse_addresses
+from broker.client.errors import Unreachable
+from broker.client.records import LogRecord, read_records
+from broker.wire.errors import WireError
+from broker.wire.produce import PartitionResult
+
+T = TypeVar("T")
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+_DATA = memoryview(b"")
+
+
+class _Channel(Protocol):
+    """One connection; the Deferreds of its requests in order."""
+
+    transport: Any
+
+    def __init__(self, owner: "TwistedClient", address: Address) -> None:
+        self._owner = owner
+        self._address = address
+        self._core = ClientConnection()
+        self._waiting: dict[int, Deferred[memoryview]] = {}
+
+    def ask(self, exchange: Exchange) -> "Deferred[memoryview]":
+        correlation_id, data = self._core.request(exchange)
+        answer: Deferred[memoryview] = Deferred()
+        if exchange.expects_reply:
+            self._waiting[correlation_id] = answer
+            answer.addTimeout(ANSWER_SECONDS, self._owner.reactor, onTimeoutCancel=self._late)
+        else:
+            answer.callback(_DATA)
+        self.transport.write(data)
+        return answer
+
+    def _late(self, value: Any, timeout: float) -> Any:
+        self.transport.abortConnection()
+        raise Unreachable(str(self._address), f"no answer within {timeout:g} s")
+
+    def dataReceived(self, data: bytes) -> None:
+        try:
+            answers = self._core.receive(memoryview(bytearray(data)))
+        except WireError as error:
+            self._fail(str(error))
+            self.transport.abortConnection()
+            return
+        for answer in answers:
+            self._waiting.pop(answer.correlation_id).callback(answer.body)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._owner.lost(self._address, self)
+        self._fail(reason.getErrorMessage())
+
+    def _fail(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            answer.errback(Unreachable(str(self._address), reason))
+
+
+class TwistedClient:
+    """A client of any broker of Kafka's protocol, on a reactor. Deferreds fail with ClientError and its kinds."""
+
+    def __init__(self, servers: str, reactor: Any) -> None:
+        self.core = ClientCore(parse_addresses(servers))
+        self.reactor = reactor
+        self._channels: dict[Address, Deferred[_Channel]] = {}
+        self._open: dict[Address, _Channel] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Close all connections; what still waits fails."""
+        self._closed = True
+        for channel in list(self._open.values()):
+            channel.transport.abortConnection()
+
+    @inlineCallbacks
+    def run(self, steps: Steps[Any]) -> Any:
+        """Carry an operation of the core out; a Deferred of its result."""
+        answer: memoryview | None = None
+        failure: Unreachable | None = None
+        while True:
+            try:
+                if failure is not None:
+                    exchange = steps.throw(failure)
+                else:
+                    exchange = next(steps) if answer is None else steps.send(answer)
+            except StopIteration as done:
+                return done.value
+            failure = None
+            try:
+                channel = yield self._channel(exchange.address)
+                answer = yield channel.ask(exchange)
+            except Unreachable as error:
+                failure = error
+            except (ConnectError, ConnectionClosed, OSError) as error:
+                failure = Unreachable(str(exchange.address), str(error) or type(error).__name__)
+
+    def _channel(self, address: Address) -> "Deferred[_Channel]":
+        """The connection to a node, made when there is none; those who ask meanwhile share it."""
+        shared: Deferred[_Channel] = Deferred()
+        if self._closed:
+            shared.errback(Unreachable(str(address), "the client was closed"))
+            return shared
+        if address in self._open:
+            shared.callback(self._open[address])
+            return shared
+        connecting = self._channels.get(address)
+        if connecting is None:
+            endpoint = HostnameEndpoint(self.reactor, address.host, address.port, timeout=CONNECT_SECONDS)
+            connecting = connectProtocol(endpoint, _Channel(self, address))  # type: ignore[no-untyped-call]
+            self._channels[address] = connecting
+            connecting.addBoth(self._connected, address)
+        return _share(connecting, shared)
+
+    def _connected(self, result: Any, address: Address) -> Any:
+        self._channels.pop(address, None)
+        if isinstance(result, _Channel):
+            result.transport.setTcpNoDelay(True)
+            self._open[address] = result
+        return result
+
+    def lost(self, address: Address, channel: _Channel) -> None:
+        """A connection is gone: what was known of its node is asked for again."""
+        if self._open.get(address) is channel:
+            del self._open[address]
+        self.core.forget(address)
+
+    # --- the operations by name ----------------------------------------------------------------------------------
+
+    def topics(self) -> "Deferred[list[TopicInfo]]":
+        return self.run(self.core.metadata())
+
+    def topic(self, name: str) -> "Deferred[TopicInfo]":
+        return self.run(self.core.metadata([name])).addCallback(lambda found: found[0])
+
+    def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> "Deferred[None]":
+        return self.run(self.core.create_topic(name, partitions, configs))
+
+    def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> "Deferred[int]":
+        return self.run(self.core.find_offset(topic, partition, timestamp_ms))
+
+    def find_id(self, topic: str, partition: int, id: int) -> "Deferred[int]":
+        return self.run(self.core.find_id(topic, partition, id))
+
+    def produce(
+        self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1
+    ) -> "Deferred[PartitionResult]":
+        return self.run(self.core.produce(topic, partition, batch, acks))
+
+    def fetch(
+        self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait_ms: int = 500
+    ) -> "Deferred[tuple[list[LogRecord], int]]":
+        """(records with their ids, the offset to fetch next); empty when nothing came within the wait."""
+        steps = self.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        return self.run(steps).addCallback(read_records, offset)
+
+
+def _share(source: "Deferred[_Channel]", copy: "Deferred[_Channel]") -> "Deferred[_Channel]":
+    """`copy` gets what `source` gets, and `source` keeps it."""
+
+    def passed(result: Any) -> Any:
+        if isinstance(result, Failure):
+            copy.errback(result)
+            return None
+        copy.callback(result)
+        return result
+
+    source.addBoth(passed)
+    return copy
