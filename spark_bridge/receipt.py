@@ -1,0 +1,104 @@
+"""What a replay did, and the proof that it is what the manifest says (spark.md section 6, step 4).
+
+    {"flakelog_receipt": 1, "manifest_sha256": "...", "rows": 123, "offset_sum": 456, "checksum": 789,
+     "files": {"flights-00000-....parquet": {"rows": 60, "sha256": "..."}, ...}}
+
+rows, offset_sum and checksum are of what was read, before any transformation; checksum is the sum over all rows of
+xxhash64 of all columns, so neither a changed, a lost nor a repeated row goes unseen (an xor would hide a pair). The
+files are of what was written.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from spark_bridge.manifest import Manifest
+from spark_bridge.offset_range import OffsetRange
+
+FORMAT = 1
+
+
+class ReplayError(Exception):
+    """A replay that did not do what its manifest says, or not what it did before."""
+
+
+class Totals(NamedTuple):
+    """Over all rows read."""
+
+    rows: int
+    offset_sum: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file's rows, and the SHA-256 of its bytes."""
+
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    manifest_sha256: str
+    rows: int
+    offset_sum: int
+    checksum: int
+    files: Mapping[str, WrittenFile]
+
+    def to_json(self) -> str:
+        fields = {"flakelog_receipt": FORMAT} | asdict(self)
+        return json.dumps(fields, indent=1, sort_keys=True) + "\n"
+
+
+def load(text: str | bytes) -> Receipt:
+    """Raises ReplayError where it is none."""
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        if fields.pop("flakelog_receipt") != FORMAT:
+            raise KeyError("flakelog_receipt")
+        files = {name: WrittenFile(**each) for name, each in fields.pop("files").items()}
+        return Receipt(**fields, files=files)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ReplayError(f"this is no receipt of a replay: {error!r}") from None
+
+
+def file_name(one: OffsetRange) -> str:
+    """A function of the range alone; names sort as the ranges do."""
+    return f"{one.topic}-{one.partition:05d}-{one.start:020d}-{one.end:020d}.parquet"
+
+
+def prove(manifest: Manifest, read: Totals, written: Sequence[tuple[int, WrittenFile]]) -> Receipt:
+    """The receipt of a replay; `written` has the index of each range with its file. Raises ReplayError where the
+    figures cannot be those of the manifest's ranges."""
+    indexes = sorted(index for index, _ in written)
+    if indexes != list(range(len(manifest.ranges))):
+        raise ReplayError(
+            f"{len(manifest.ranges)} ranges were to be written each by its own task, the tasks were {indexes}: "
+            "a replay's transformation works row by row, without a shuffle"
+        )
+    _check_totals(manifest, read)
+    files = {file_name(manifest.ranges[index]): each for index, each in sorted(written)}
+    return Receipt(manifest.sha256, *read, files)
+
+
+def _check_totals(manifest: Manifest, read: Totals) -> None:
+    if read.rows > manifest.offsets:
+        raise ReplayError(f"{read.rows} rows were read from {manifest.offsets} offsets: some were read twice")
+    if read.rows < manifest.offsets:
+        return  # markers of transactions and compaction leave offsets without a row; readers checked each by position
+    expected = sum((one.start + one.end - 1) * one.offsets // 2 for one in manifest.ranges)
+    if read.offset_sum != expected:
+        raise ReplayError(f"the offsets read add up to {read.offset_sum}, those of the manifest to {expected}")
+
+
+def differences(first: Receipt, second: Receipt) -> list[str]:
+    """In words; empty where both did the same."""
+    found = [
+        f"{name} {getattr(first, name)} before, {getattr(second, name)} now"
+        for name in ("manifest_sha256", "rows", "offset_sum", "checksum")
+        if getattr(first, name) != getattr(second, name)
+    ]
+    names = sorted(set(first.files) | set(second.files))
+    return found + [f"{name} has other content" for name in names if first.files.get(name) != second.files.get(name)]
