@@ -33,6 +33,9 @@ class LogPosition:
     max_timestamp_offset: int
     producers: int
     """How many producers the snapshot at `offset` has; 0: there is no snapshot file."""
+    index_bytes: int = 0
+    time_index_bytes: int = 0
+    """What lies past these was not synced and carries no check of its own, so it is never looked at."""
 
 
 def encode(positions: Mapping[str, LogPosition]) -> bytes:
@@ -48,8 +51,13 @@ def decode(data: bytes) -> dict[str, LogPosition]:
     body, check = data[:-9], data[-9:]
     if check != f"{crc32c(body):08x}\n".encode():
         raise CheckpointDamaged(f"{FILE}: its CRC does not hold")
-    lines = [json.loads(line) for line in body.decode().splitlines()]
-    if lines[0]["version"] != _VERSION or lines[0]["logs"] != len(lines) - 1:
-        raise CheckpointDamaged(f"{FILE}: version {lines[0]['version']}; this program reads {_VERSION}")
-    names = [field.name for field in fields(LogPosition)]
-    return {line["log"]: LogPosition(**{name: line[name] for name in names}) for line in lines[1:]}
+    try:
+        first, *lines = [json.loads(line) for line in body.decode().splitlines()]
+        version, number = first["version"], first["logs"]
+        names = [field.name for field in fields(LogPosition)]
+        positions = {line["log"]: LogPosition(**{name: line[name] for name in names}) for line in lines}
+    except (ValueError, LookupError, TypeError) as error:
+        raise CheckpointDamaged(f"{FILE}: its CRC holds, but this program did not write it: {error!r}") from None
+    if version != _VERSION or number != len(positions):
+        raise CheckpointDamaged(f"{FILE}: version {version} with {number} logs; this program reads {_VERSION}")
+    return positions

@@ -1,7 +1,8 @@
 """The ids of a segment's offsets: `<base offset>.idindex`, entries of `broker.wire.id_entries`.
 
 It is data, not an index that could be rebuilt: it is written before the log entry, and nothing is ever stamped again.
-An append that failed after it leaves entries past the log's end; the next append cuts them off.
+Entries past the log's end (an append that failed, or a crash between the two writes) are cut off, and the cut is synced
+before anything is written in their place: they must not come back beside a batch they were not made for.
 """
 
 from collections.abc import Sequence
@@ -96,8 +97,3 @@ class IdIndex:
             return None
         entry = self._sound(len(self) - 1)
         return entry.first_id + entry.length - 1
-
-    def keep(self, size: int) -> None:
-        """Cut the file at `size` bytes."""
-        if self.file.size != size:
-            self.file.truncate(size)

@@ -46,8 +46,11 @@ class EntryFile:
 
     def keep(self, number: int) -> None:
         """Cut the file after its first `number` entries, half entries included."""
-        if self.file.size != number * self._bytes:
-            self.file.truncate(number * self._bytes)
+        self.keep_bytes(number * self._bytes)
+
+    def keep_bytes(self, size: int) -> None:
+        if self.file.size != size:
+            self.file.truncate(size)
 
 
 class OffsetIndex(EntryFile):
@@ -62,7 +65,7 @@ class OffsetIndex(EntryFile):
         return int(self[number - 1][1]) if number else 0
 
     def drop_from(self, position: int) -> None:
-        """Drop entries of batches at or past `position`."""
+        """Drop entries of batches at or past `position`; the file must be in order (not after a power cut)."""
         self.keep(self.rank(position - 1, field=1))
 
 
@@ -81,6 +84,3 @@ class TimeIndex(EntryFile):
         """A relative offset up to which every timestamp is below `timestamp_ms`; 0 where none is known."""
         number = self.rank(timestamp_ms - 1)
         return int(self[number - 1][1]) if number else 0
-
-    def drop_after(self, relative_offset: int) -> None:
-        self.keep(self.rank(relative_offset, field=1))

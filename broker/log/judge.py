@@ -11,7 +11,6 @@ from broker.record.batch import (
     LENGTH_END,
     MAGIC,
     NO_PRODUCER_ID,
-    NO_SEQUENCE,
     BatchHeader,
     CorruptBatch,
     verify,
@@ -68,5 +67,7 @@ def _judge_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> None
         )
     if header.is_control:
         raise ApiError(ErrorCode.INVALID_RECORD, "control batches are written by the broker, not by clients")
-    if header.producer_id != NO_PRODUCER_ID and header.base_sequence == NO_SEQUENCE:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"producer {header.producer_id} sent a batch without a sequence")
+    if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD, f"producer {header.producer_id} sent a batch with sequence {header.base_sequence}"
+        )

@@ -1,20 +1,22 @@
 """All logs of a broker: opening them, syncing them, keeping the checkpoint.
 
 Syncs are values: `take_syncs` hands them out, a thread runs them, `synced` or `sync_failed` brings the outcome back.
-Between the two, appends go on; a sync covers what was there when it was made. The checkpoint is written after a round
-in which every log with something new was synced.
+Between the two, appends go on; a sync covers what was there when it was made. One sync of a log is out at a time; what
+falls due meanwhile is asked for when it is back. The checkpoint is written after a round in which every log with
+something new was synced.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from heapq import heappop, heappush
 
-from broker.config import BrokerConfig, TopicConfig
+from broker.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.log import checkpoint, producer_state
 from broker.log.checkpoint import LogPosition
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import LogDamaged, RecoveryReport, open_log
 from broker.log.segment import file_name
-from broker.log.storage import File, Storage, StorageError
+from broker.log.storage import Storage, StorageError
+from broker.log.syncs import Sync, SyncLog, WriteCheckpoint
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -22,44 +24,7 @@ DELETED_SUFFIX = ".deleted"
 
 Report = Callable[[str], None]
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class SyncLog:
-    """Sync one log's files. `run` is called in a thread; it touches nothing of the log but files."""
-
-    log: PartitionLog
-    files: tuple[File, ...]
-    position: LogPosition
-    storage: Storage
-    for_checkpoint: bool
-    snapshot: bytes | None
-    """The producers at `position`, where the checkpoint will refer to them."""
-
-    def run(self) -> None:
-        for file in self.files:
-            file.sync()
-        if self.snapshot is not None:
-            path = f"{self.log.name}/{file_name(self.position.offset, producer_state.SUFFIX)}"
-            self.storage.replace(path, self.snapshot)
-        self.storage.sync_directory(self.log.name)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class WriteCheckpoint:
-    """Replace the checkpoint."""
-
-    storage: Storage
-    data: bytes
-    stale: tuple[str, ...]
-    """Producer snapshots that nothing refers to once the checkpoint is there."""
-
-    def run(self) -> None:
-        self.storage.replace(checkpoint.FILE, self.data)
-        for path in self.stale:
-            self.storage.remove(path)
-
-
-Sync = SyncLog | WriteCheckpoint
+__all__ = ["LogManager", "Sync", "SyncLog", "WriteCheckpoint"]
 
 
 class LogManager:
@@ -75,13 +40,21 @@ class LogManager:
         self._syncing: set[PartitionLog] = set()
         self._asked: list[Sync] = []
         self._stale: list[str] = []
-        self._round = False
+        self._round: set[PartitionLog] | None = None
+        """While a round is on: the logs whose sync for the checkpoint is not back."""
+        self._changed = False
+        self._writing = False
         self._checkpoint_ms: int | None = None
+        self._flush_due: list[tuple[int, int, PartitionLog]] = []
+        self._flush_noted: set[PartitionLog] = set()
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
     def load_checkpoint(self) -> None:
-        """Read the checkpoint, once, before logs are opened. CheckpointDamaged, StorageError."""
+        """Read the checkpoint, once, before logs are opened; finish deletions. CheckpointDamaged, StorageError."""
+        for name in self.storage.list(""):
+            if name.endswith(DELETED_SUFFIX):
+                self.storage.remove(name)
         if self.storage.exists(checkpoint.FILE):
             file = self.storage.open(checkpoint.FILE)
             self._known = checkpoint.decode(file.read(0, file.size))
@@ -107,8 +80,8 @@ class LogManager:
     @staticmethod
     def _recovered(log: PartitionLog, report: RecoveryReport) -> str:
         return (
-            f"partition {log.name} recovered: ends at offset {log.log_end_offset} after {report.batches_read} batches "
-            f"past the checkpoint; cut {report.bytes_cut} bytes and {report.segments_removed} segments ({report.reason})"
+            f"partition {log.name} recovered: ends at offset {log.log_end_offset}, {report.batches_read} batches past "
+            f"the checkpoint; cut {report.bytes_cut} bytes and {report.segments_removed} segments ({report.reason})"
         )
 
     def get(self, topic: str, partition: int) -> PartitionLog:
@@ -131,15 +104,23 @@ class LogManager:
         return found | {log.name: log.offline for log in self.all() if log.offline is not None}
 
     def delete(self, topic: str, partition: int) -> None:
-        """Take a log away: its directory is renamed first, so half a deletion is never taken for a log."""
+        """Take a log away: its directory is renamed first, so half a deletion is never taken for a log.
+
+        The checkpoint is written again: a log that gets the name anew must not be held to what this one had.
+        """
         log = self._logs.pop((topic, partition), None)
         self._offline.pop((topic, partition), None)
         name = f"{topic}-{partition}"
-        self._known.pop(name, None)
         if log is not None:
             log.offline = "it was deleted"
+            self._out_of_round(log)
+        if self._known.pop(name, None) is not None:
+            self._changed = True
+            self._write_checkpoint()
         if self.storage.exists(name):
+            self.storage.remove(name + DELETED_SUFFIX)
             self.storage.rename(name, name + DELETED_SUFFIX)
+            self.storage.sync_directory("")
             self.storage.remove(name + DELETED_SUFFIX)
 
     # --- syncs ---------------------------------------------------------------------------------------------------
@@ -148,37 +129,58 @@ class LogManager:
         """When `tick` has something to do."""
         if self._checkpoint_ms is None:
             self._checkpoint_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
-        due = [self._checkpoint_ms]
-        for log in self._logs.values():
-            if log.unflushed_since_ms is not None and log.config.flush_ms < 2**62 and log not in self._syncing:
-                due.append(log.unflushed_since_ms + log.config.flush_ms)
-        return min(due)
+        due = self._flush_due
+        return min(self._checkpoint_ms, due[0][0]) if due else self._checkpoint_ms
 
     def tick(self, now: Now) -> None:
         """Ask for the syncs that time has made due, and at each interval for a checkpoint."""
-        for log in self._logs.values():
+        while self._flush_due and self._flush_due[0][0] <= now.ms:
+            log = heappop(self._flush_due)[2]
+            self._flush_noted.discard(log)
             since = log.unflushed_since_ms
             if since is not None and since + log.config.flush_ms <= now.ms:
                 self.ask_sync(log)
-            log.producers.expire(now.wall_ms - self.config.producer_id_expiration_ms)
+            else:
+                self._note_flush(log)
         if self._checkpoint_ms is not None and now.ms >= self._checkpoint_ms:
             self._checkpoint_ms = now.ms + self.config.log_flush_offset_checkpoint_interval_ms
+            for log in self._logs.values():
+                log.producers.expire(now.wall_ms, self.config.producer_id_expiration_ms)
             self.start_round()
 
-    def appended(self, log: PartitionLog) -> None:
-        """After an append: ask for a sync where the topic counts messages."""
+    def appended(self, log: PartitionLog, now_ms: int) -> None:
+        """After an append: ask for a sync where the topic counts messages, note when one is due where it counts time.
+
+        `now_ms` is the time that was given to the append.
+        """
+        self._look(log)
+
+    def _look(self, log: PartitionLog) -> None:
         if log.unflushed >= log.config.flush_messages:
             self.ask_sync(log)
+        elif log.config.flush_ms < LONG_MAX:
+            self._note_flush(log)
+
+    def _note_flush(self, log: PartitionLog) -> None:
+        """One entry a log: it is looked at again when it comes up."""
+        since = log.unflushed_since_ms
+        if since is not None and log not in self._flush_noted:
+            self._flush_noted.add(log)
+            heappush(self._flush_due, (since + log.config.flush_ms, id(log), log))
 
     def start_round(self) -> None:
-        """Sync every log with something new, then write the checkpoint."""
-        self._round = True
-        for log in self._logs.values():
-            if log.position() != self._known.get(log.name):
+        """Sync every log with something new, then write the checkpoint. Nothing while an earlier round is on."""
+        if self._round is not None:
+            return
+        logs = [log for log in self._logs.values() if log.offline is None]
+        self._round = {log for log in logs if log.position() != self._known.get(log.name)}
+        for log in logs:
+            if log in self._round:
                 self.ask_sync(log, for_checkpoint=True)
         self._finish_round()
 
     def ask_sync(self, log: PartitionLog, for_checkpoint: bool = False) -> None:
+        """Ask for a sync of all that is in the log now; nothing while one is out, its return looks again."""
         if log in self._syncing or log.offline is not None:
             return
         self._syncing.add(log)
@@ -194,39 +196,79 @@ class LogManager:
         return asked
 
     def synced(self, sync: Sync) -> None:
-        if isinstance(sync, SyncLog):
-            self._syncing.discard(sync.log)
-            sync.log.flushed = sync.position
-            if sync.for_checkpoint:
-                self._checkpointed(sync.log.name, sync.position)
-            self._finish_round()
+        if not isinstance(sync, SyncLog):
+            self._written()
+            return
+        log = sync.log
+        self._syncing.discard(log)
+        if self._logs.get((log.topic, log.partition)) is not log:
+            return  # deleted meanwhile; the checkpoint must not speak of it
+        log.flushed = sync.position
+        if sync.for_checkpoint:
+            self._checkpointed(log.name, sync.position)
+            self._out_of_round(log)
+        elif log.offline is not None:
+            self._out_of_round(log)
+        elif self._round and log in self._round:
+            self.ask_sync(log, for_checkpoint=True)
+        self._look(log)
 
     def _checkpointed(self, name: str, position: LogPosition) -> None:
         before = self._known.get(name)
         if before is not None and before.producers and before.offset != position.offset:
             self._stale.append(f"{name}/{file_name(before.offset, producer_state.SUFFIX)}")
         self._known[name] = position
+        self._changed = True
 
     def sync_failed(self, sync: Sync, error: Exception) -> None:
         """A log whose sync failed goes offline and stays so; the kernel may have dropped what it could not write."""
-        if isinstance(sync, SyncLog):
-            self._syncing.discard(sync.log)
-            sync.log.offline = f"a sync failed: {error}"
-            self._report(f"partition {sync.log.name} is offline: a sync failed: {error}")
-            self._finish_round()
-        else:
+        if not isinstance(sync, SyncLog):
             self._report(f"the checkpoint could not be written: {error}; the older one stays")
+            self._changed = True
+            self._writing = False
+            return
+        log = sync.log
+        self._syncing.discard(log)
+        if self._logs.get((log.topic, log.partition)) is log:
+            log.offline = f"a sync failed: {error}"
+            self._report(f"partition {log.name} is offline: a sync failed: {error}")
+            self._out_of_round(log)
+
+    # --- the checkpoint ------------------------------------------------------------------------------------------
+
+    def _out_of_round(self, log: PartitionLog) -> None:
+        if self._round is not None:
+            self._round.discard(log)
+            self._finish_round()
 
     def _finish_round(self) -> None:
-        if self._round and not self._syncing:
-            self._round = False
+        if self._round is not None and not self._round:
+            self._round = None
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        """Ask for it, where it has changed; one at a time, so that an older one never comes after a newer."""
+        if self._changed and not self._writing:
+            self._changed, self._writing = False, True
             stale, self._stale = tuple(self._stale), []
             self._asked.append(WriteCheckpoint(self.storage, checkpoint.encode(self._known), stale))
 
+    def _written(self) -> None:
+        self._writing = False
+        if self._round is None:
+            self._write_checkpoint()
+
     def close(self) -> None:
-        """Sync everything and write the checkpoint, here and now: after it, opening reads nothing of the logs."""
+        """Sync everything and write the checkpoint, here and now: after it, opening reads nothing of the logs.
+
+        The threads have ended: what is still out will not come back.
+        """
+        self._syncing.clear()
+        self._asked.clear()
+        self._changed, self._writing, self._round = self._changed or self._writing, False, None
         for log in self._logs.values():
-            log.segments[-1].seal()
+            if log.offline is None:
+                self._seal(log)
         self.start_round()
         while syncs := self.take_syncs():
             for sync in syncs:
@@ -236,3 +278,9 @@ class LogManager:
                     self.sync_failed(sync, error)
                 else:
                     self.synced(sync)
+
+    def _seal(self, log: PartitionLog) -> None:
+        try:
+            log.segments[-1].seal()
+        except StorageError as error:  # a full disk: the index is only shorter
+            self._report(f"partition {log.name}: {error}")

@@ -1,8 +1,8 @@
-"""The storage port in memory, with what disks do to one: run full, fail a sync, lose power.
+"""The storage port in memory, with what disks do to one: run full, fail a sync or a cut, lose power.
 
 `power_cut` gives the storage as the machine finds it again: every page that was not synced may be there, or as it was
-before, or torn, or nonsense, each by itself; a file may end anywhere between its synced and its last size; a name that
-was not synced may be missing. What was synced is there.
+at any cut or sync before, or torn, or nonsense, each by itself; a file may end anywhere between its synced and its last
+size; a name that was not synced may be missing, a rename or a removal undone. What was synced is there.
 """
 
 from collections.abc import Callable
@@ -16,38 +16,55 @@ Chance = Callable[[int], int]
 
 
 class _Content:
-    """A file's bytes: as they are, and as they were at the last sync."""
+    """A file's bytes: as they are, as they were at the last sync, and what cuts since then took away.
+
+    A kernel writes pages back when it likes, so bytes that were cut off and written over may have reached the disk.
+    """
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.synced = b""
+        self.cut: list[bytes] = []
+
+    def truncate(self, size: int) -> None:
+        if size < len(self.data):
+            self.cut.append(bytes(self.data))
+            del self.data[size:]
+        else:
+            self.data += bytes(size - len(self.data))
+
+    def sync(self) -> None:
+        self.synced = bytes(self.data)
+        self.cut.clear()
 
     def after_power_cut(self, chance: Chance) -> bytes:
-        low, high = sorted((len(self.synced), len(self.data)))
-        size = (low, high, low + chance(high - low + 1))[chance(3)]
+        versions = [self.synced, *self.cut]
+        low = min(len(self.synced), len(self.data))
+        high = max(len(self.data), *map(len, versions))
+        size = (low, len(self.data), low + chance(high - low + 1))[chance(3)]
         out = bytearray()
         for start in range(0, size, PAGE_BYTES):
-            end = min(start + PAGE_BYTES, size)
-            new = bytes(self.data[start:end]).ljust(end - start, b"\0")
-            old = self.synced[start:end].ljust(end - start, b"\0")
-            if new == old:
-                out += new
-                continue
-            torn = chance(end - start + 1)
-            # What was synced never changes: files only grow, or are cut and grow again.
-            kept = _common(new, old)
-            nonsense = bytes(chance(256) for _ in range(end - start))
-            out += (
-                new,
-                old,
-                new[: max(torn, kept)] + old[max(torn, kept) :],
-                new[:kept] + nonsense[kept:] if len(self.synced) <= start + kept else old,
-            )[chance(4)]
+            old = versions[chance(len(versions))]
+            out += self._page(start, min(start + PAGE_BYTES, size), old, chance)
         return bytes(out)
 
+    def _page(self, start: int, end: int, older: bytes, chance: Chance) -> bytes:
+        new = bytes(self.data[start:end]).ljust(end - start, b"\0")
+        old = older[start:end].ljust(end - start, b"\0")
+        # What was synced and has not been written since is the same in all versions, and stays.
+        kept = _common(_common(new, old), self.synced[start:end])
+        if new == old and len(kept) >= len(new):
+            return new
+        torn = max(chance(end - start + 1), len(kept))
+        nonsense = bytes(chance(256) for _ in range(end - start))
+        return (new, old, new[:torn] + old[torn:], kept + nonsense[len(kept) :])[chance(4)]
 
-def _common(a: bytes, b: bytes) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+def _common(a: bytes, b: bytes) -> bytes:
+    """What both begin with."""
+    if a.startswith(b):
+        return b
+    return a[: next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))]
 
 
 class MemoryFile:
@@ -68,24 +85,30 @@ class MemoryFile:
         return bytes(self._content.data[position : position + length])
 
     def truncate(self, size: int) -> None:
-        del self._content.data[size:]
+        self._storage.fail_if_told(self.path, self._storage.failing_cuts)
+        self._content.truncate(size)
 
     def sync(self) -> None:
-        self._storage.sync(self.path, self._content)
+        self._storage.fail_if_told(self.path, self._storage.failing_syncs)
+        self._content.sync()
 
     def fileno(self) -> int:
         return -1
 
 
 class MemoryStorage:
-    """Files by path. `free_bytes` bounds what may be written; `failing_syncs` names paths whose next sync fails."""
+    """Files by path. `free_bytes` bounds what may be written; the `failing_*` sets name paths for which that fails."""
 
     def __init__(self) -> None:
         self.files: dict[str, _Content] = {}
         self.directories: set[str] = set()
         self.free_bytes: int | None = None
         self.failing_syncs: set[str] = set()
+        self.failing_cuts: set[str] = set()
+        self.failing_opens: set[str] = set()
         self._synced_names: dict[str, _Content] = {}
+        self._renames: list[tuple[str, str]] = []
+        """Renames that are not on the disk yet, oldest first."""
 
     def take(self, path: str, size: int) -> None:
         if self.free_bytes is not None:
@@ -93,16 +116,16 @@ class MemoryStorage:
                 raise StorageError(path, "No space left on device", full=True)
             self.free_bytes -= size
 
-    def sync(self, path: str, content: _Content) -> None:
-        if path in self.failing_syncs:
+    @staticmethod
+    def fail_if_told(path: str, failing: set[str]) -> None:
+        if path in failing:
             raise StorageError(path, "Input/output error")
-        content.synced = bytes(content.data)
 
     def open(self, path: str, create: bool = False) -> MemoryFile:
+        self.fail_if_told(path, self.failing_opens)
         if path not in self.files:
             if not create:
                 raise StorageError(path, "No such file or directory")
-            self.take(path, 0)
             self.files[path] = _Content()
         return MemoryFile(self, path, self.files[path])
 
@@ -115,35 +138,49 @@ class MemoryStorage:
         return sorted({name.split("/")[0] for name in inside if name})
 
     def make_directory(self, path: str) -> None:
-        self.directories.add(path)
+        parts = path.split("/")
+        self.directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
 
     def rename(self, source: str, target: str) -> None:
-        for path in [p for p in self.files if p == source or p.startswith(source + "/")]:
-            self.files[target + path[len(source) :]] = self.files.pop(path)
-        if source in self.directories:
-            self.directories.remove(source)
-            self.directories.add(target)
+        if not self.exists(source):
+            raise StorageError(source, "No such file or directory")
+        if self.list(target):
+            raise StorageError(source, "Directory not empty")
+        self._move(source, target)
+        self._renames.append((source, target))
+
+    def _move(self, source: str, target: str) -> None:
+        for names in (self.files, self._synced_names):
+            for path in _under(source, names):
+                names[target + path[len(source) :]] = names.pop(path)
+        for path in _under(source, self.directories):
+            self.directories.remove(path)
+            self.directories.add(target + path[len(source) :])
 
     def remove(self, path: str) -> None:
-        for each in [p for p in self.files if p == path or p.startswith(path + "/")]:
+        for each in _under(path, self.files):
             del self.files[each]
-        self.directories.discard(path)
+        self.directories.difference_update(_under(path, self.directories))
 
     def replace(self, path: str, data: bytes) -> None:
         self.take(path, len(data))
         content = _Content()
         content.data += data
-        content.synced = bytes(data)
+        content.sync()
         self.files[path] = self._synced_names[path] = content
 
     def sync_directory(self, path: str) -> None:
-        prefix = path.rstrip("/") + "/"
-        for name in [p for p in self._synced_names if p.startswith(prefix) and p not in self.files]:
+        for name in [p for p in self._synced_names if _parent(p) == path and p not in self.files]:
             del self._synced_names[name]
-        self._synced_names.update((p, c) for p, c in self.files.items() if p.startswith(prefix))
+        self._synced_names.update((p, c) for p, c in self.files.items() if _parent(p) == path)
+        if any(path in (_parent(source), _parent(target)) for source, target in self._renames):
+            self._renames.clear()  # one journal: what is older is on the disk with it
 
     def power_cut(self, chance: Chance) -> "MemoryStorage":
         """The disk as it is found after the power came back; this storage must not be used any more."""
+        for source, target in reversed(self._renames[chance(len(self._renames) + 1) :]):
+            if not self.exists(source):
+                self._move(target, source)
         after = MemoryStorage()
         after.directories = set(self.directories)
         for path in sorted({*self.files, *self._synced_names}):
@@ -155,6 +192,17 @@ class MemoryStorage:
                 continue
             found = _Content()
             found.data += content.after_power_cut(chance)
-            found.synced = bytes(found.data)
+            found.sync()
             after.files[path] = after._synced_names[path] = found
+            if _parent(path):
+                after.make_directory(_parent(path))
         return after
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _under(path: str, names: "set[str] | dict[str, _Content]") -> list[str]:
+    """The name itself and all below it."""
+    return [name for name in names if name == path or name.startswith(path + "/")]

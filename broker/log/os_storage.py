@@ -42,7 +42,10 @@ class OsFile:
                 written += os.write(self._fd, memoryview(data)[written:])
         except OSError as error:
             with _named(self.path):
-                os.ftruncate(self._fd, self.size)
+                # Should the cut fail too, the size says so: whoever undoes the append must see what is there.
+                before, self.size = self.size, os.fstat(self._fd).st_size
+                os.ftruncate(self._fd, before)
+                self.size = before
             raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
         self.size += size
 

@@ -9,14 +9,15 @@ nobody knows.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs
 from broker.log.checkpoint import LogPosition
 from broker.log.producer_state import ProducerState
-from broker.log.segment import Segment
+from broker.log.segment import Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.now import Now
 from broker.record.batch import BatchHeader, place
@@ -27,6 +28,15 @@ from broker.wire.frame import FileRegion
 from idgen.worker import Run
 
 EMPTY: FileRegion | bytes = b""
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """A file that cannot be read is an answer to the client, not a fault of the engine."""
+    try:
+        yield
+    except StorageError as error:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
 
 class IdSource(Protocol):
@@ -123,13 +133,13 @@ class PartitionLog:
         self._check_online()
         known = self.producers.check(header) if header.producer_id >= 0 else None
         if known is not None:
-            first_runs = self.ids_of(known.base_offset, known.last_offset + 1)
+            first_runs = self.ids_of(known.base_offset, known.last_offset + 1)  # those of a deleted batch are gone
             return Appended(known.base_offset, known.last_offset, first_runs, duplicate=True)
         base_offset = self.log_end_offset
         runs = ids.next_ids(header.record_count, now.wall_ms, self.last_id)
         place(batch, base_offset, self.leader_epoch)
         try:
-            segment = self._segment_for(len(batch), base_offset + header.last_offset_delta, now)
+            segment = self._segment_for(header, base_offset + header.last_offset_delta)
             segment.append(batch, header, base_offset, runs, self.config.index_interval_bytes)
         except StorageError as error:
             if self._segments[-1].broken:
@@ -139,16 +149,16 @@ class PartitionLog:
         self.last_id = first_id + length - 1
         self.log_end_offset = segment.next_offset
         if header.producer_id >= 0:
-            self.producers.appended(header, base_offset)
+            self.producers.appended(header, base_offset, now.wall_ms)
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now.ms
         return Appended(base_offset, base_offset + header.last_offset_delta, runs)
 
-    def _segment_for(self, size: int, last_offset: int, now: Now) -> Segment:
+    def _segment_for(self, header: BatchHeader, last_offset: int) -> Segment:
         active = self._segments[-1]
-        born = active.first_timestamp_ms
-        aged = 0 <= born < now.wall_ms - self.config.segment_ms
-        if active.has_room(size, last_offset, self.config.segment_bytes) and not aged:
+        # As in Kafka the age is told by the messages' times: with the clock's, each old message would roll a segment.
+        aged = 0 <= active.first_timestamp_ms < header.max_timestamp - self.config.segment_ms
+        if active.has_room(header.size, last_offset, self.config.segment_bytes) and not aged:
             return active
         return self.roll()
 
@@ -158,7 +168,11 @@ class PartitionLog:
         if active.base_offset == self.log_end_offset:
             return active
         active.seal()
-        segment = Segment(self._storage, self.name, self.log_end_offset, create=True)
+        try:
+            segment = Segment(self._storage, self.name, self.log_end_offset, create=True)
+        except StorageError:
+            remove_files(self._storage, self.name, self.log_end_offset)
+            raise
         self._segments += (segment,)
         self._bases = [each.base_offset for each in self._segments]
         return segment
@@ -178,10 +192,8 @@ class PartitionLog:
             )
         if offset >= self.high_watermark:
             return ReadResult(EMPTY)
-        try:
+        with _answered():
             return self._read(offset, max_bytes, at_least_one, with_ids)
-        except StorageError as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
         index = bisect_right(self._bases, offset) - 1
@@ -222,14 +234,19 @@ class PartitionLog:
     def ids_of(self, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
         """The ids of first_offset .. end_offset - 1 as runs (first id, how many); of what has been deleted, none."""
         found: tuple[tuple[int, int], ...] = ()
-        for segment in self._segments[max(bisect_right(self._bases, first_offset) - 1, 0) :]:
-            if segment.base_offset >= end_offset:
-                break
-            found += segment.ids.runs(first_offset, end_offset)
+        with _answered():
+            for segment in self._segments[max(bisect_right(self._bases, first_offset) - 1, 0) :]:
+                if segment.base_offset >= end_offset:
+                    break
+                found += segment.ids.runs(first_offset, end_offset)
         return found
 
     def offset_of_id(self, id: int) -> int:
         """The first offset whose id is not below `id`; the log's end where there is none."""
+        with _answered():
+            return self._offset_of_id(id)
+
+    def _offset_of_id(self, id: int) -> int:
         low, high = 0, len(self._segments)
         while low < high:
             middle = (low + high) // 2
@@ -243,7 +260,14 @@ class PartitionLog:
         return max(self._segments[low].ids.offset_of_id(id) or 0, self.log_start_offset)
 
     def offset_of_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are (KIP-33)."""
+        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are (KIP-33).
+
+        The batch that holds it is opened: CorruptBatch where a producer filled it with what are no records.
+        """
+        with _answered():
+            return self._offset_of_time(timestamp_ms)
+
+    def _offset_of_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         for segment in self._segments:
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
@@ -262,7 +286,6 @@ class PartitionLog:
     def position(self) -> LogPosition:
         """Where the log ends now; what `flushed` becomes when all of it is synced."""
         active = self._segments[-1]
-        newest = max(self._segments, key=lambda segment: segment.max_timestamp_ms)
         return LogPosition(
             self.log_end_offset,
             self.log_start_offset,
@@ -270,9 +293,11 @@ class PartitionLog:
             active.base_offset,
             active.log.size,
             active.ids.file.size,
-            newest.max_timestamp_ms,
-            newest.max_timestamp_offset,
+            active.max_timestamp_ms,
+            active.max_timestamp_offset,
             len(self.producers),
+            active.offsets.file.size,
+            active.times.file.size,
         )
 
     def unflushed_segments(self) -> tuple[Segment, ...]:

@@ -24,6 +24,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 _CRC_START = 6
 _NO_COORDINATOR_EPOCH = -1
 _NO_TRANSACTION = -1
+NOT_KNOWN = -1
 
 
 class ProducedBatch(NamedTuple):
@@ -82,20 +83,24 @@ class ProducerState:
             )
         return None
 
-    def appended(self, header: BatchHeader, base_offset: int) -> None:
-        """Note a batch that now stands at `base_offset`; one without a producer is passed over."""
+    def appended(self, header: BatchHeader, base_offset: int, seen_ms: int = NOT_KNOWN) -> None:
+        """Note a batch that now stands at `base_offset`; one without a producer is passed over.
+
+        `seen_ms` is the broker's clock, not the batch's time: who sends old messages is not silent for being late.
+        It is not known of a batch that is found again in the log.
+        """
         producer_id = header.producer_id
-        if producer_id == NO_PRODUCER_ID:
+        if producer_id <= NO_PRODUCER_ID:
             return
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = _Producer(header.producer_epoch, header.max_timestamp)
+            producer = self._producers[producer_id] = _Producer(header.producer_epoch, seen_ms)
             if len(self._producers) > self._producers_max:
                 self._producers.popitem(last=False)
         elif header.producer_epoch > producer.epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
-        producer.seen_ms = header.max_timestamp
+        producer.seen_ms = seen_ms
         self._producers.move_to_end(producer_id)
         if header.base_sequence != NO_SEQUENCE:
             last = (header.base_sequence + header.last_offset_delta) % _SEQUENCES
@@ -104,9 +109,17 @@ class ProducerState:
                 ProducedBatch(header.base_sequence, last, base_offset, last_offset, header.max_timestamp)
             )
 
-    def expire(self, before_ms: int) -> None:
-        """Forget producers whose last batch is older than `before_ms` (producer.id.expiration.ms)."""
-        for producer_id in [p for p, producer in self._producers.items() if producer.seen_ms < before_ms]:
+    def expire(self, now_ms: int, silence_ms: int) -> None:
+        """Forget producers not heard of for `silence_ms` (producer.id.expiration.ms). O(forgotten + replayed)."""
+        gone = []
+        for producer_id, producer in self._producers.items():
+            if producer.seen_ms == NOT_KNOWN:
+                producer.seen_ms = now_ms
+            elif producer.seen_ms >= now_ms - silence_ms:
+                break  # the ones after it were heard of later
+            else:
+                gone.append(producer_id)
+        for producer_id in gone:
             del self._producers[producer_id]
 
     def snapshot(self) -> bytes:

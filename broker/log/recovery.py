@@ -9,14 +9,16 @@ Damage *below* the checkpoint is not cut away: those messages were on the disk. 
 partition stays offline until somebody looks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs, producer_state
 from broker.log.checkpoint import LogPosition
+from broker.log.id_index import IdIndex
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.segment import ID_INDEX, LOG, SUFFIXES, Segment, file_name
+from broker.log.segment import ID_INDEX, LOG, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.wire.id_entries import ENTRY_BYTES
@@ -73,64 +75,75 @@ class _Recovery:
 
     def run(self) -> tuple[PartitionLog, RecoveryReport]:
         self.storage.make_directory(self.name)
+        epochs = self._epochs()
         segments = self._trusted()
         self._load_producers(segments)
         self._recover_tail(segments)
+        self._remove_snapshots()
         known = self.known
         start = max(known.log_start_offset if known else 0, segments[0].base_offset)
         if known is None:
-            first = segments[0]
-            known = LogPosition(first.base_offset, start, -1, first.base_offset, 0, 0, -1, first.base_offset, 0)
+            base = segments[0].base_offset
+            known = LogPosition(base, start, -1, base, 0, 0, -1, base, 0)
         log = PartitionLog(
-            self.topic,
-            self.partition,
-            self.storage,
-            self.config,
-            self.broker,
-            segments,
-            known,
-            self.producers,
-            self._epochs(),
+            self.topic, self.partition, self.storage, self.config, self.broker, segments, known, self.producers, epochs
         )
         log.log_start_offset = start
         log.last_id = self.last_id
         return log, self.report
 
+    def _epochs(self) -> list[tuple[int, int]]:
+        path = f"{self.name}/{leader_epochs.FILE}"
+        if not self.storage.exists(path):
+            return []
+        file = self.storage.open(path)
+        try:
+            return leader_epochs.decode(file.read(0, file.size))
+        except ValueError as error:
+            raise LogDamaged(f"{path}: {error}") from None
+
     # --- what the checkpoint covers ------------------------------------------------------------------------------
 
-    def _bases(self) -> list[int]:
+    def _names(self, suffix: str) -> list[int]:
+        """The offsets that files of this kind are named by, ascending."""
         names = self.storage.list(self.name)
-        return [int(name[: -len(LOG)]) for name in names if name.endswith(LOG) and name[: -len(LOG)].isdigit()]
+        return [int(n[: -len(suffix)]) for n in names if n.endswith(suffix) and n[: -len(suffix)].isdecimal()]
 
     def _trusted(self) -> list[Segment]:
         """The segments up to the checkpoint's, opened; the last one is still to be looked at from there on."""
-        bases = self._bases()
+        bases = self._names(LOG)
+        if self.known is not None and self._is_another(bases, self.known):
+            self.known = None
         known = self.known
         if known is None:
-            return [self._first(bases)]
+            return [self._open(bases[0]) if bases else self._create(0)]
         if known.segment not in bases:
             if known.offset > known.log_start_offset:
                 raise LogDamaged(f"{self.name}/{file_name(known.segment, LOG)} is gone, though it was synced")
-            return [self._create(known.segment)]
+            nothing = {"log_bytes": 0, "id_bytes": 0, "index_bytes": 0, "time_index_bytes": 0}
+            self.known = replace(known, segment=known.offset, **nothing)
+            return [self._create(known.offset)]
         segments = [self._open(base) for base in bases if base <= known.segment]
-        for segment, following in zip(segments, segments[1:], strict=False):
+        segments = [s for s in segments if s.size or s.ids.file.size or s.base_offset == known.segment]
+        if segments[0].base_offset > known.log_start_offset:
+            raise self._gap(known.log_start_offset, segments[0].base_offset)
+        for segment, following in pairwise(segments):
             self._check_sealed(segment, following.base_offset)
-        last = segments[-1]
-        for file, size in ((last.log, known.log_bytes), (last.ids.file, known.id_bytes)):
-            if file.size < size:
-                raise LogDamaged(f"{file.path} has {file.size} bytes, {size} were synced")
-        last.next_offset = known.offset
-        last.max_timestamp_ms, last.max_timestamp_offset = known.max_timestamp_ms, known.max_timestamp_offset
-        last.first_timestamp_ms = self._first_timestamp(last)
+        self._check_last(segments[-1], known)
         return segments
 
-    def _first(self, bases: list[int]) -> Segment:
-        """Nothing is known: begin at the first segment there is, and look at all of it."""
-        return self._open(bases[0]) if bases else self._create(0)
+    def _is_another(self, bases: list[int], known: LogPosition) -> bool:
+        """Whether the checkpoint speaks of a deleted log of the same name: ids rise, so the new one's are all above."""
+        path = f"{self.name}/{file_name(bases[0], ID_INDEX)}" if bases else ""
+        if not bases or not self.storage.exists(path):
+            return False
+        first = IdIndex(self.storage.open(path), bases[0]).entry(0)
+        return first is not None and first.first_id > known.last_id
 
     def _open(self, base: int) -> Segment:
+        known = self.known
         if not self.storage.exists(f"{self.name}/{file_name(base, ID_INDEX)}"):
-            if self.known is not None and base < self.known.segment:
+            if known is not None and (base < known.segment or (base == known.segment and known.id_bytes)):
                 raise LogDamaged(f"{self.name}/{file_name(base, ID_INDEX)} is gone, though it was synced")
             return self._create(base)  # its name did not reach the disk; without ids the batches cannot be kept
         return Segment(self.storage, self.name, base)
@@ -138,16 +151,59 @@ class _Recovery:
     def _create(self, base: int) -> Segment:
         return Segment(self.storage, self.name, base, create=True)
 
+    def _gap(self, first: int, end: int) -> LogDamaged:
+        return LogDamaged(f"{self.name}: the segment with offsets {first} to {end - 1} is gone, though it was synced")
+
     def _check_sealed(self, segment: Segment, next_offset: int) -> None:
-        """A segment before the checkpoint's: its ids must reach the next one; its times stand in its index."""
+        """A segment before the checkpoint's: log and ids must reach the next one. Damaged indexes are written anew."""
         number = len(segment.ids)
         last = segment.ids.entry(number - 1) if number else None
-        if segment.size and (last is None or last.offset + last.length != next_offset):
+        if last is None:
             raise LogDamaged(f"{segment.ids.file.path}: its last entry is damaged")
+        end = last.offset + last.length
+        whole = next_offset, segment.size
+        indexed = bool(len(segment.offsets) and len(segment.times))
+        if not indexed or self._end(segment, int(segment.offsets[-1][1])) != whole:
+            if self._end(segment, 0) != (end, segment.size):
+                raise LogDamaged(f"{segment.log.path} does not end where its ids do, at offset {end}")
+            if end == next_offset:
+                segment.index_anew(self.config.index_interval_bytes)
+                segment.seal()
+        if end != next_offset:
+            raise self._gap(end, next_offset)
         segment.next_offset = next_offset
         if len(segment.times):
             segment.max_timestamp_ms, relative = segment.times[-1]
             segment.max_timestamp_offset = segment.base_offset + relative
+        segment.first_timestamp_ms = self._first_timestamp(segment)
+
+    @staticmethod
+    def _end(segment: Segment, position: int) -> tuple[int, int]:
+        """(offset, position) after the last batch, walking from one at `position`."""
+        offset = segment.base_offset
+        for at, header in segment.batches(position):
+            if header.base_offset < offset:
+                break
+            offset, position = header.last_offset + 1, at + header.size
+        return offset, position
+
+    def _check_last(self, segment: Segment, known: LogPosition) -> None:
+        """The checkpoint's own segment: there must be as much as was synced, and it must end with the last id."""
+        for file, size in ((segment.log, known.log_bytes), (segment.ids.file, known.id_bytes)):
+            if file.size < size:
+                raise LogDamaged(f"{file.path} has {file.size} bytes, {size} were synced")
+        if known.id_bytes:
+            entry = segment.ids.entry(known.id_bytes // ENTRY_BYTES - 1)
+            last = entry and (entry.offset + entry.length, entry.first_id + entry.length - 1)
+            if last != (known.offset, known.last_id):
+                raise LogDamaged(f"{segment.ids.file.path} at byte {known.id_bytes}: not what was synced")
+        if segment.offsets.file.size < known.index_bytes or segment.times.file.size < known.time_index_bytes:
+            segment.index_anew(self.config.index_interval_bytes, end=known.log_bytes)
+        else:
+            segment.offsets.keep_bytes(known.index_bytes)
+            segment.times.keep_bytes(known.time_index_bytes)
+        segment.next_offset = known.offset
+        segment.max_timestamp_ms, segment.max_timestamp_offset = known.max_timestamp_ms, known.max_timestamp_offset
         segment.first_timestamp_ms = self._first_timestamp(segment)
 
     @staticmethod
@@ -173,34 +229,40 @@ class _Recovery:
                 for _, header in segment.batches(end=end):
                     self.producers.appended(header, header.base_offset)
 
+    def _remove_snapshots(self) -> None:
+        """Those that nothing refers to: of syncs whose checkpoint was never written."""
+        for offset in self._names(producer_state.SUFFIX):
+            if self.known is None or offset != self.known.offset:
+                self.storage.remove(f"{self.name}/{file_name(offset, producer_state.SUFFIX)}")
+
     # --- what lies past it ---------------------------------------------------------------------------------------
 
     def _recover_tail(self, segments: list[Segment]) -> None:
         known = self.known
         last = segments[-1]
-        if known is None or last.base_offset != known.segment:
-            sound = self._recover(last, 0, 0)
-        else:
-            sound = self._recover(last, known.log_bytes, known.id_bytes)
-        for base in self._bases():
-            if base <= last.base_offset:
+        sound = self._recover(last, known.log_bytes, known.id_bytes) if known else self._recover_whole(last)
+        kept = {segment.base_offset for segment in segments}
+        for base in self._names(LOG):
+            if base in kept:
                 continue
             if sound and base == segments[-1].next_offset:
                 segments[-1].seal()
                 segments.append(self._open(base))
-                sound = self._recover(segments[-1], 0, 0)
+                sound = self._recover_whole(segments[-1])
             else:
-                self._remove(base)
+                self.report.segments_removed += 1
+                remove_files(self.storage, self.name, base)
+        if self.report.segments_removed:
+            # Before anything is appended: none of them may be there again when the log has come to its offset.
+            self.storage.sync_directory(self.name)
 
-    def _remove(self, base: int) -> None:
-        self.report.segments_removed += 1
-        for suffix in SUFFIXES:
-            self.storage.remove(f"{self.name}/{file_name(base, suffix)}")
+    def _recover_whole(self, segment: Segment) -> bool:
+        segment.offsets.keep(0)
+        segment.times.keep(0)
+        return self._recover(segment, 0, 0)
 
     def _recover(self, segment: Segment, log_bytes: int, id_bytes: int) -> bool:
         """Walk a segment from a position known to be good; True when it is good to its end."""
-        segment.offsets.drop_from(log_bytes)
-        segment.times.drop_after(max(segment.next_offset - 1 - segment.base_offset, 0))
         number = id_bytes // ENTRY_BYTES
         position = log_bytes
         reason: str | None = "it ends in the middle of a batch"
@@ -220,8 +282,7 @@ class _Recovery:
         if not sound:
             self.report.bytes_cut += segment.size - position
             self.report.reason = f"{segment.log.path} at byte {position}: {reason}"
-            segment.log.truncate(position)
-        segment.ids.keep(number * ENTRY_BYTES)
+        segment.cut(position, number * ENTRY_BYTES)
         return sound
 
     @staticmethod
@@ -249,13 +310,3 @@ class _Recovery:
             entries += 1
         self.last_id = last_id
         return entries
-
-    def _epochs(self) -> list[tuple[int, int]]:
-        path = f"{self.name}/{leader_epochs.FILE}"
-        if not self.storage.exists(path):
-            return []
-        file = self.storage.open(path)
-        try:
-            return leader_epochs.decode(file.read(0, file.size))
-        except ValueError as error:
-            raise LogDamaged(f"{path}: {error}") from None

@@ -28,6 +28,12 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+def remove_files(storage: Storage, directory: str, base_offset: int) -> None:
+    """Remove a segment, its ids last: batches without ids are cut, ids without batches are nothing."""
+    for suffix in SUFFIXES:
+        storage.remove(f"{directory}/{file_name(base_offset, suffix)}")
+
+
 class Segment:
     """Offsets from `base_offset` to `next_offset`. Only the newest segment of a log is appended to."""
 
@@ -76,10 +82,21 @@ class Segment:
     def _undo(self, position: int, ids_size: int) -> None:
         self.broken = True
         self.offsets.drop_from(position)
-        self.ids.keep(ids_size)
-        if self.log.size != position:
-            self.log.truncate(position)
+        self.cut(position, ids_size)
         self.broken = False
+
+    def cut(self, log_size: int, ids_size: int) -> bool:
+        """Cut log and ids, and wait for the disk; True where there was anything to cut.
+
+        Both will be written to again at the same place. Were the cut not on the disk first, a power cut could bring
+        back one file's old bytes beside the other's new ones: a batch with ids it was never given. Cuts are rare.
+        """
+        cut = [(file, size) for file, size in ((self.ids.file, ids_size), (self.log, log_size)) if file.size != size]
+        for file, size in cut:
+            file.truncate(size)
+        for file, _ in cut:
+            file.sync()
+        return bool(cut)
 
     def passed(self, position: int, header: BatchHeader, last_offset: int, interval_bytes: int) -> None:
         """Note a batch that stands at `position`: at an append, and again when recovery walks over it."""
@@ -95,6 +112,15 @@ class Segment:
         if self.first_timestamp_ms < 0:
             self.first_timestamp_ms = header.max_timestamp
         self.next_offset = last_offset + 1
+
+    def index_anew(self, interval_bytes: int, end: int | None = None) -> None:
+        """Write both indexes again from the headers of the batches before `end`."""
+        self.offsets.keep(0)
+        self.times.keep(0)
+        self._since_index = 0
+        self.first_timestamp_ms = self.max_timestamp_ms = -1
+        for position, header in self.batches(end=end):
+            self.passed(position, header, header.last_offset, interval_bytes)
 
     def seal(self) -> None:
         """The last time index entry, as Kafka writes it when a segment is rolled."""

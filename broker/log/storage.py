@@ -27,7 +27,10 @@ class File(Protocol):
     size: int
 
     def append(self, data: Buffer) -> None:
-        """Write all of `data` at the end, or raise StorageError and leave the file as it was."""
+        """Write all of `data` at the end, or raise StorageError and leave the file as it was.
+
+        Where it cannot be left so (the cut fails as well), `size` says what is there now.
+        """
         ...
 
     def read(self, position: int, length: int) -> bytes:
@@ -71,5 +74,5 @@ class Storage(Protocol):
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in the directory are on the disk."""
+        """Return when the names in the directory are on the disk; "" is the data directory itself."""
         ...

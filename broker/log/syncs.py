@@ -1,0 +1,49 @@
+"""What a thread does for the log manager, as values: it calls `run` and reports the outcome. They touch files only."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from broker.log import checkpoint, producer_state
+from broker.log.checkpoint import LogPosition
+from broker.log.partition_log import PartitionLog
+from broker.log.segment import file_name
+from broker.log.storage import File, Storage
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SyncLog:
+    """Sync one log's files. `run` is called in a thread; it touches nothing of the log but files."""
+
+    log: PartitionLog
+    files: tuple[File, ...]
+    position: LogPosition
+    storage: Storage
+    for_checkpoint: bool
+    snapshot: bytes | None
+    """The producers at `position`, where the checkpoint will refer to them."""
+
+    def run(self) -> None:
+        for file in self.files:
+            file.sync()
+        if self.snapshot is not None:
+            path = f"{self.log.name}/{file_name(self.position.offset, producer_state.SUFFIX)}"
+            self.storage.replace(path, self.snapshot)
+        self.storage.sync_directory(self.log.name)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WriteCheckpoint:
+    """Replace the checkpoint."""
+
+    storage: Storage
+    data: bytes
+    stale: tuple[str, ...]
+    """Producer snapshots that nothing refers to once the checkpoint is there."""
+
+    def run(self) -> None:
+        self.storage.replace(checkpoint.FILE, self.data)
+        for path in self.stale:
+            self.storage.remove(path)
+
+
+Sync: TypeAlias = SyncLog | WriteCheckpoint
