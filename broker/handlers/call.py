@@ -13,7 +13,7 @@ from broker.now import Now
 from broker.purgatory import Purgatory
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
-from idgen.errors import SequenceExhausted
+from idgen.errors import NoWorkerNumber
 from idgen.worker import IdWorker, Run
 
 LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised
@@ -27,29 +27,24 @@ class Backpressure(Exception):
         self.retry_wall_ms = retry_wall_ms
 
 
+def _no_worker() -> IdWorker:
+    raise NoWorkerNumber("no ids: no worker number is claimed yet")
+
+
 class Stamp:
-    """The ids of this process: the worker it holds now, or why it holds none."""
+    """The ids of this process. `worker` gives the worker held now, which is another one after each claim."""
 
     def __init__(self) -> None:
-        self.worker: IdWorker | None = None
-        self.why_none = "no worker number is claimed yet"
+        self.worker: Callable[[], IdWorker] = _no_worker
 
     def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]:
-        return self._held().next_ids(n, now_ms, floor)
+        return self.worker().next_ids(n, now_ms, floor)
 
     def ensure(self, n: int, now: Now) -> None:
-        """Backpressure unless `n` ids can be had now."""
-        try:
-            ready = self._held().ready_at_ms(n, now.wall_ms)
-        except SequenceExhausted as error:
-            raise Backpressure(error.retry_at_ms) from None
+        """Backpressure unless `n` ids can be had now; any other IdError is left to who appends."""
+        ready = self.worker().ready_at_ms(n, now.wall_ms)
         if ready > now.wall_ms:
             raise Backpressure(ready)
-
-    def _held(self) -> IdWorker:
-        if self.worker is None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"no ids: {self.why_none}")
-        return self.worker
 
 
 @dataclass

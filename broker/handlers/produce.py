@@ -42,7 +42,7 @@ def _ensure_ids(call: Call, request: ProduceRequest, now: Now) -> None:
             call.services.stamp.ensure(min(records, call.services.config.max_batch_records), now)
         except LeadExhausted:
             raise Backpressure(now.wall_ms + LEAD_RETRY_MS) from None
-        except (IdError, ApiError):
+        except IdError:
             return  # each partition answers for itself
 
 
