@@ -5,7 +5,7 @@ is one whose next call has to wait for the clock (DESIGN section 4: back-pressur
 """
 
 from collections.abc import Iterator
-from typing import TypeVar, cast
+from typing import cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
@@ -26,89 +26,97 @@ from idgen.wire import Call, CallDecoder, ThriftError
 WAKE_MS_MAX = 1_000  # a driver looks at the session's events, and at a clock that was stepped, this often
 BURST_BYTES = 1 << 16  # answers are written when they are so many; it is also Twisted's mark for a backlog
 
-T = TypeVar("T")
-
 
 class ClaimDriver:
-    """Keeps a claim going: carries out its operations, one timer for its deadline. All in the reactor's thread."""
+    """Keeps the claims of one session going: carries out their operations, one timer for all, in the reactor."""
 
-    def __init__(self, reactor: Reactor, claim: WorkerClaim, coordinator: Coordinator, clock: IdClock) -> None:
-        self.claim = claim
+    def __init__(self, reactor: Reactor, coordinator: Coordinator, clock: IdClock) -> None:
         self._reactor = reactor
         self._coordinator = coordinator
         self._clock = clock
         self._execute = executor(coordinator, reactor)
         self._timer: DelayedCall | None = None
-        self._busy = False
-        self._held: list[Deferred[WorkerClaim]] = []
-        self._closed: list[Deferred[None]] = []
-        fork.guard(claim)
+        self._claims: list[WorkerClaim] = []
+        self._busy: set[WorkerClaim] = set()  # whose operation is being carried out
+        self._held: dict[WorkerClaim, Deferred[WorkerClaim]] = {}
+        self._stopped: list[Deferred[None]] = []
 
-    def start(self) -> "Deferred[WorkerClaim]":
-        """Begin; fires when a number is held. Fails with what ends the claim for good (LayoutMismatch...)."""
-        held: Deferred[WorkerClaim] = Deferred()
-        self._held.append(held)
+    def hold(self, claim: WorkerClaim) -> "Deferred[WorkerClaim]":
+        """Begin a claim; fires when it has a number. Fails with what ends it for good (LayoutMismatch...)."""
+        fork.guard(claim)
+        self._claims.append(claim)
+        held = self._held[claim] = Deferred()
         self._turn()
         return held
 
     def stop(self) -> "Deferred[None]":
-        """Issue no more ids and give the number back; fires when that is done, or cannot be."""
-        closed: Deferred[None] = Deferred()
-        self._closed.append(closed)
-        self.claim.close(self._clock.now_ms())
+        """Issue no more ids and give all numbers back; fires when that is done, or cannot be."""
+        stopped: Deferred[None] = Deferred()
+        self._stopped.append(stopped)
+        for claim in self._claims:
+            claim.close(self._clock.now_ms())
         self._turn()
-        return closed
+        return stopped
 
     def _turn(self) -> None:
         """Let time and events in, carry out what is asked for, and come again when it is due."""
         now_ms = self._clock.now_ms()
         for event in self._coordinator.take_events():
-            self.claim.happened(event, now_ms)
-        self.claim.tick(now_ms)
-        operation = self.claim.take_operation()
-        if operation is not None:
-            self._busy = True
-            self._execute(operation).addCallbacks(self._answered, self._failed).addErrback(self._crashed)
-        elif not self._busy:
-            self._tell()
+            for claim in self._claims:
+                claim.happened(event, now_ms)
+        for claim in self._claims:
+            claim.tick(now_ms)
+            self._go_on(claim)
+        if self._stopped and all(claim.state is State.CLOSED for claim in self._claims):
+            stopped, self._stopped = self._stopped, []
+            for waiting in stopped:
+                waiting.callback(None)
         self._arm()
 
-    def _answered(self, result: Result) -> None:
-        self._busy = False
-        self.claim.answered(result, self._clock.now_ms())
+    def _go_on(self, claim: WorkerClaim) -> None:
+        operation = claim.take_operation()
+        if operation is not None:
+            self._busy.add(claim)
+            pending = self._execute(operation)
+            pending.addCallbacks(self._answered, self._failed, callbackArgs=(claim,), errbackArgs=(claim,))
+            pending.addErrback(self._crashed, claim)
+        elif claim in self._held and claim not in self._busy:
+            self._tell(claim)
+
+    def _answered(self, result: Result, claim: WorkerClaim) -> None:
+        self._busy.discard(claim)
+        claim.answered(result, self._clock.now_ms())
         self._turn()
 
-    def _failed(self, failure: Failure) -> None:
-        error = failure.value
-        if not isinstance(error, CoordinationError):
-            return self._crashed(failure)
-        self._busy = False
-        self.claim.failed(error, self._clock.now_ms())
+    def _failed(self, failure: Failure, claim: WorkerClaim) -> None:
+        if not isinstance(failure.value, CoordinationError):
+            return self._crashed(failure, claim)
+        self._busy.discard(claim)
+        claim.failed(failure.value, self._clock.now_ms())
         self._turn()
 
-    def _crashed(self, failure: Failure) -> None:
-        """Not a fault of the registry but ours: no more ids, and whoever waits is told."""
-        self._busy = False
-        self.claim.abandon(f"its claim failed: {failure.getErrorMessage()}")
-        self.claim.failure = cast(Exception, failure.value)
-        self._tell()
+    def _crashed(self, failure: Failure, claim: WorkerClaim) -> None:
+        """Not a fault of the registry but ours: no more ids from it, and whoever waits is told."""
+        self._busy.discard(claim)
+        claim.abandon(f"its claim failed: {failure.getErrorMessage()}")
+        claim.failure = cast(Exception, failure.value)
+        self._turn()
 
-    def _tell(self) -> None:
-        if self.claim.state is State.CLOSED:
-            for closed in _taken(self._closed):
-                closed.callback(None)
-            for held in _taken(self._held):
-                held.errback(self.claim.failure or NoWorkerNumber(f"no worker number: {self.claim.problem}"))
-        elif self.claim.number is not None:
-            for held in _taken(self._held):
-                held.callback(self.claim)
+    def _tell(self, claim: WorkerClaim) -> None:
+        if claim.state is State.CLOSED:
+            error = claim.failure or NoWorkerNumber(f"no worker number: {claim.problem}")
+            self._held.pop(claim).errback(error)
+        elif claim.number is not None:
+            self._held.pop(claim).callback(claim)
 
     def _arm(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        deadline_ms = self.claim.next_deadline_ms
-        if deadline_ms is not None:
-            wait_ms = min(max(deadline_ms - self._clock.now_ms(), 0), WAKE_MS_MAX)
+        deadlines = [claim.next_deadline_ms for claim in self._claims if claim.state is not State.CLOSED]
+        if deadlines:
+            now_ms = self._clock.now_ms()
+            waits = [deadline - now_ms for deadline in deadlines if deadline is not None]
+            wait_ms = min(max(min(waits, default=WAKE_MS_MAX), 0), WAKE_MS_MAX)
             self._timer = self._reactor.callLater(wait_ms / 1000, self._turn)
 
 
@@ -233,8 +241,3 @@ class ThriftFactory(Factory):
 def _again(call: Call, rest: Iterator[Call]) -> Iterator[Call]:
     yield call
     yield from rest
-
-
-def _taken(waiting: list[T]) -> list[T]:
-    taken, waiting[:] = waiting[:], []
-    return taken

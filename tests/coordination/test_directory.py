@@ -123,7 +123,12 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path):
 
 def test_the_file_system_is_that_of_the_innermost_mount():
     """proc(5), /proc/self/mounts: octal escapes stand for blanks; a later mount hides an earlier one."""
-    mounts = "/dev/a / ext4 rw 0 0\nsrv:/x /mnt/nfs\\040share nfs4 rw 0 0\n/dev/b /data ext4 rw 0 0\nh:/ /data nfs rw 0 0\n"
+    mounts = (
+        "/dev/a / ext4 rw 0 0\n"
+        "srv:/x /mnt/nfs\\040share nfs4 rw 0 0\n"
+        "/dev/b /data ext4 rw 0 0\n"
+        "h:/ /data nfs rw 0 0\n"
+    )
     assert file_system_of(Path("/home"), mounts) == "ext4"
     assert file_system_of(Path("/mnt/nfs share/ids"), mounts) == "nfs4"
     assert file_system_of(Path("/mnt/nfs shared"), mounts) == "ext4"

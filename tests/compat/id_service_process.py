@@ -1,0 +1,42 @@
+"""The id service as a process of its own: `python id_service_process.py directory|zookeeper WHERE`.
+
+Prints "ready: worker=N thrift=PORT http=PORT" and serves until SIGTERM.
+"""
+
+import sys
+import uuid
+
+from klein import Klein
+from twisted.internet import reactor
+from twisted.web.server import Site
+
+from idgen.claim import worker_claim
+from idgen.client import connect
+from idgen.clock import IdClock
+from idgen.config import IdgenConfig
+from idgen.http import add_id_routes
+from idgen.server import ClaimDriver, ThriftFactory
+from idgen.service import IdService
+
+
+def main(kind, where):
+    coordinator = connect(**{"directory": None, "zookeeper": None, kind: where})
+    config, clock = IdgenConfig(), IdClock()
+    driver = ClaimDriver(reactor, coordinator, clock)
+    claim = worker_claim(config, address="127.0.0.1:0", token=uuid.uuid4().hex)
+    service = IdService(claim, config)
+    thrift = ThriftFactory(service, clock, reactor)
+
+    def serve(_):
+        ids = reactor.listenTCP(0, thrift, interface="127.0.0.1")
+        site = Site(add_id_routes(Klein(), service, clock, reactor).resource())
+        http = reactor.listenTCP(0, site, interface="127.0.0.1")
+        print(f"ready: worker={claim.number} thrift={ids.getHost().port} http={http.getHost().port}", flush=True)
+
+    driver.hold(claim).addCallback(serve)
+    reactor.addSystemEventTrigger("before", "shutdown", driver.stop)
+    reactor.run()
+    coordinator.close()
+
+
+main(*sys.argv[1:])

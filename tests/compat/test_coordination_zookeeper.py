@@ -1,0 +1,147 @@
+"""The coordinator's promises on a real ZooKeeper, and what only a real one does: expiry, restart, silence."""
+
+import itertools
+
+import pytest
+from kazoo.client import KazooClient
+
+from coordination.embedded_zookeeper import EmbeddedZooKeeper
+from coordination.port import (
+    ConnectionLost,
+    CoordinatorUnavailable,
+    Create,
+    Get,
+    SessionEnded,
+    SessionEstablished,
+    SessionSuspended,
+    Set,
+)
+from coordination.zookeeper import ZooKeeperCoordinator
+from idgen.claim_state import State
+from tests.coordination.promises import CoordinatorPromises, absent, until
+from tests.idgen.driving import NOW, claim, settle, step
+
+COUNTER = itertools.count()
+
+
+class World:
+    def __init__(self, server):
+        self.server = server
+        self.hosts = f"{server.hosts}/test{next(COUNTER)}"
+        self.open = []
+
+    def connect(self, **settings):
+        self.open.append(ZooKeeperCoordinator(self.hosts, **{"session_timeout_ms": 4_000, **settings}))
+        return self.open[-1]
+
+    def kill(self, coordinator):
+        """Expire its session at the server: another client resumes the session and closes it (ZooKeeper FAQ)."""
+        twin = KazooClient(self.server.hosts, client_id=coordinator._client.client_id)
+        twin.start()
+        twin.stop()
+        twin.close()
+
+
+@pytest.fixture
+def world(zookeeper):
+    world = World(zookeeper)
+    yield world
+    for coordinator in world.open:
+        coordinator.close()
+
+
+class TestZooKeeper(CoordinatorPromises):
+    pass
+
+
+def seen(coordinator, kind):
+    """Wait for an event of this kind; all events up to it."""
+    events = []
+
+    def arrived():
+        events.extend(coordinator.take_events())
+        return any(isinstance(event, kind) for event in events)
+
+    until(arrived)
+    return events
+
+
+def test_an_expired_session_is_told_and_replaced(world):
+    one = world.connect()
+    one.execute(Create("/e", ephemeral=True))
+    before = one.session_id
+    seen(one, SessionEstablished)
+    world.kill(one)
+    events = seen(one, SessionEnded)
+    if not isinstance(events[-1], SessionEstablished):
+        events += seen(one, SessionEstablished)
+    assert events[-1] == SessionEstablished(one.session_id)
+    assert one.session_id != before
+    assert absent(one, "/e")
+    one.execute(Create("/e", ephemeral=True))
+
+
+def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
+    """What was acknowledged stays; zookeeper.md: same session, reconnected in 0.77 s."""
+    with EmbeddedZooKeeper(tmp_path) as server:
+        one = ZooKeeperCoordinator(server.hosts, request_timeout_ms=20_000)
+        one.execute(Create("/a", b"x"))
+        one.execute(Create("/e", ephemeral=True))
+        session = one.session_id
+        seen(one, SessionEstablished)
+        server.kill()
+        seen(one, SessionSuspended)
+        server.start()
+        until(lambda: SessionEstablished(session) in one.take_events())
+        assert one.execute(Set("/a", b"y", 0)) == 1
+        assert one.execute(Get("/e")).owner == session
+        one.close()
+
+
+def test_a_server_that_is_silent_leaves_the_outcome_unknown_within_the_deadline(tmp_path):
+    with EmbeddedZooKeeper(tmp_path) as server:
+        one = ZooKeeperCoordinator(server.hosts, request_timeout_ms=300)
+        one.execute(Create("/a", b"x"))
+        with server.paused():
+            with pytest.raises(ConnectionLost):
+                one.execute(Set("/a", b"y", 0))
+        until(lambda: one.execute(Get("/a")) == (b"y", 1, 0))
+        one.close()
+
+
+def test_no_server_is_one_clear_error():
+    with pytest.raises(CoordinatorUnavailable, match="no ZooKeeper answered at 127.0.0.1:1/ids in 200 ms"):
+        ZooKeeperCoordinator("127.0.0.1:1/ids", connect_timeout_ms=200)
+
+
+def test_a_zombie_after_expiry_is_fenced_by_the_mark_alone(world):
+    """idgen.md, theorem 1, on the real server: the zombie's versioned set fails."""
+    one, other = world.connect(), world.connect()
+    zombie = settle(claim("a"), one, NOW)
+    last = zombie.worker.next_id(NOW + 29_999)
+    world.kill(one)
+    until(lambda: absent(other, "/snowflake-servers/0"))
+    successor = settle(claim("b", number=0), other, NOW + 30_000)
+    assert successor.worker.next_id(NOW + 30_000) > last
+    old_worker = zombie.worker
+    until(lambda: step(zombie, one, NOW + 40_000) and old_worker.fenced)
+    assert "claimed by host-b:1" in old_worker.fenced
+
+
+def test_after_an_expired_session_the_claim_goes_on_with_its_number(world):
+    one = world.connect()
+    c = settle(claim("a"), one, NOW)
+    world.kill(one)
+
+    def has_heard_of_it():
+        step(c, one, NOW)
+        return c.state is State.SUSPENDED
+
+    def holds_it_again():
+        settle(c, one, NOW + 60_000)
+        return c.state is State.HELD
+
+    until(has_heard_of_it)
+    until(holds_it_again)
+    assert c.number == 0
+    assert one.execute(Get("/snowflake-servers/0")).owner == one.session_id
