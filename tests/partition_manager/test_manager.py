@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_manager.config import PartitionConfig
+from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
 from partition_manager.ports import FetchWanted
 from partition_manager.progress import Progress
@@ -11,7 +11,7 @@ from tests.partition_manager.world import record, records
 
 def manager_of(start=Progress(0), **settings):
     settings.setdefault("retry_jitter", 0.0)
-    return PartitionManager("t", 0, start, PartitionConfig(**{f"spout_{k}": v for k, v in settings.items()}))
+    return PartitionManager("t", 0, start, SpoutConfig(**{f"spout_{k}": v for k, v in settings.items()}))
 
 
 def feed(manager, start, end, high_watermark=None):
@@ -308,7 +308,7 @@ def test_a_message_given_up_stays_pending_until_its_dead_letter_is_safe():
 
 
 def test_without_a_place_for_dead_letters_a_message_is_tried_for_ever():
-    manager = manager_of(dead_letters=False, max_attempts=2)
+    manager = manager_of(dead_letter_topic="", max_attempts=2)
     feed(manager, 0, 1)
     settle_attempts(manager, 0, 50)
     assert manager.take_dead_letters() == [] and manager.failed == (0,)

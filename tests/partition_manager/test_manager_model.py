@@ -8,12 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from partition_manager.config import PartitionConfig
+from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
 from partition_manager.progress import Progress
 from tests.partition_manager.world import record
 
-CONFIG = PartitionConfig(
+CONFIG = SpoutConfig(
     spout_max_uncommitted=12,
     spout_fetch_max_records=5,
     spout_max_attempts=3,

@@ -44,7 +44,7 @@ class MemoryLog:
 
     def append(self, value=b"v", partition=0, key=None):
         offset = self.ends[partition]
-        self.kept[partition][offset] = record(offset, value, id=1000 * (partition + 1) + offset, key=key)
+        self.kept[partition][offset] = record(offset, value, id=10**9 * partition + 1000 + offset, key=key)
         self.ends[partition] = offset + 1
         held, self._held = self._held, []
         for request, answer in held:

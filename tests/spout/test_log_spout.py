@@ -127,7 +127,8 @@ def test_a_message_of_several_tuples_is_settled_when_all_of_them_are():
     world = SpoutWorld()
     world.log.append(b"a b c")
     world.log.append(b"")
-    driver = TopologyDriver(topology_of(Collect(lambda tup, seen: tup["word"] == "b" and seen == 0), scheme=Words()), world)
+    fails_once = Collect(lambda tup, seen: tup["word"] == "b" and seen == 0)
+    driver = TopologyDriver(topology_of(fails_once, scheme=Words()), world)
     assert values_of(driver.run()) == ["a", "b", "c"]
     assert values_of(driver.advance(200)) == ["a", "b", "c", "a", "b", "c"]
     counts = spout_of(driver).counts

@@ -1,0 +1,90 @@
+"""A program for test_spout_runner: counts every message of an in-memory log once, into SQLite, until it is told to stop.
+
+    python spout_program.py STORE DATABASE MESSAGES
+
+The log is the same at every start, as a broker's would be. Counts and applied ids are written in one transaction, and
+tuples are acked after its commit. Prints `applied N` after each commit, `stopped` after a clean stop.
+"""
+
+import sqlite3
+import sys
+
+from twisted.internet import reactor
+
+from spout.api import Bolt
+from spout.bolts import BatchBolt
+from spout.config import SpoutConfig
+from spout.log_spout import LogSpout
+from spout.runner import run
+from spout.scheme import JsonScheme
+from spout.topology import Topology
+from spout.world import TwistedWorld
+from tests.partition_manager.world import MemoryDeadLetters, MemoryLog
+
+PARTITIONS = 4
+
+
+class FailSome(Bolt):
+    """Fails every hundredth message once, in this life of the process."""
+
+    output_fields = ("id", "carrier", "delay")
+
+    def prepare(self):
+        self.failed = set()
+
+    def execute(self, tup):
+        if tup["id"] % 100 == 0 and tup["id"] not in self.failed:
+            self.failed.add(tup["id"])
+            raise RuntimeError("on purpose")
+        self.emit((tup["id"], tup["carrier"], tup["delay"]))
+
+
+class CountOnce(BatchBolt):
+    """One row for each carrier, one for each message id, in one transaction."""
+
+    batch_size = 200
+
+    def __init__(self, path):
+        self.path = path
+
+    def prepare(self):
+        self.db = sqlite3.connect(self.path)
+        self.db.execute("CREATE TABLE IF NOT EXISTS applied (id INTEGER PRIMARY KEY)")
+        self.db.execute("CREATE TABLE IF NOT EXISTS delays (carrier TEXT PRIMARY KEY, n INTEGER, total INTEGER)")
+        self.db.execute("CREATE TABLE IF NOT EXISTS seen (n INTEGER)")
+        self.applied = 0
+
+    def process_batch(self, batch):
+        with self.db:
+            for tup in batch:
+                if self.db.execute("INSERT OR IGNORE INTO applied VALUES (?)", (tup["id"],)).rowcount:
+                    self.db.execute(
+                        "INSERT INTO delays VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET n = n + 1, total = total + ?",
+                        (tup["carrier"], tup["delay"], tup["delay"]),
+                    )
+            self.db.execute("INSERT INTO seen VALUES (?)", (len(batch),))
+        self.applied += len(batch)
+        print(f"applied {self.applied}", flush=True)
+
+
+def message(n):
+    return b'{"carrier": "%s", "delay": %d}' % ([b"AA", b"UA", b"DL"][n % 3], n % 50 - 10)
+
+
+def main(store, database, messages):
+    log = MemoryLog(PARTITIONS)
+    log.append(b"poison", partition=1)
+    for n in range(messages):
+        log.append(message(n), partition=n % PARTITIONS)
+    topology = Topology("count")
+    config = SpoutConfig(spout_commit_interval_ms=50)
+    topology.spout("log", LogSpout("t", store=store, scheme=JsonScheme("carrier", "delay"), config=config))
+    topology.bolt("fail-some", FailSome(), parallelism=2).shuffle("log")
+    topology.bolt("count", lambda: CountOnce(database)).global_("fail-some")
+    dead = MemoryDeadLetters()
+    run(topology, TwistedWorld(reactor, lambda servers, config: log, lambda servers, topic: dead))
+    print(f"stopped, {len(dead.letters)} dead", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
