@@ -30,10 +30,11 @@ Log = Callable[[str], None]
 
 
 class BrokerServer:
-    """An engine that listens. Two kinds of peers' errors are logged by their address: `log` takes the lines."""
+    """An engine that listens. `log` takes a line for each connection that is closed for a fault of its peer."""
 
-    def __init__(self, engine: Engine, reactor: Any, clock: IdClock, log: Log) -> None:
-        self._engine = engine
+    _engine: Engine
+
+    def __init__(self, reactor: Any, clock: IdClock, log: Log) -> None:
         self._reactor = reactor
         self._clock = clock
         self._log = log
@@ -60,6 +61,10 @@ class BrokerServer:
         self._port.stopReading()
         address = self._port.getHost()
         return address.host, address.port
+
+    def use(self, engine: Engine) -> None:
+        """The engine to serve; made after `bind`, as it must know the port."""
+        self._engine = engine
 
     def serve(self) -> None:
         self._pool.start()

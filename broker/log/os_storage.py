@@ -1,6 +1,7 @@
 """SHELL (files): the storage port over a directory of the machine."""
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from broker.log.storage import Buffer, StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY = ".tmp"
+LOCK = ".lock"  # as Kafka names it
 
 # Syncs the data and the size; the times of a file need no sync. macOS has fsync only.
 _datasync = getattr(os, "fdatasync", os.fsync)
@@ -74,9 +76,30 @@ class OsStorage:
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
+        self._lock: int | None = None
 
     def _path(self, path: str) -> str:
         return os.path.join(self.root, path)
+
+    def lock(self) -> None:
+        """Take the directory for this process, until it ends; StorageError names the process that has it."""
+        full = self._path(LOCK)
+        with _named(full):
+            fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+                os.close(fd)
+                raise StorageError(self.root, f"another process uses this data directory (pid {holder})") from None
+            os.ftruncate(fd, 0)
+            os.write(fd, f"{os.getpid()}\n".encode())
+        self._lock = fd
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def open(self, path: str, create: bool = False) -> OsFile:
         full = self._path(path)

@@ -1,0 +1,226 @@
+"""One server process put together: broker, id service, HTTP. It starts in an order that can stop at any step with
+nothing damaged, says `ready:` when it serves, and stops cleanly.
+
+    lock the data directory -> bind the ports -> open metadata and logs -> claim worker numbers -> serve -> HTTP
+"""
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks, maybeDeferred
+from twisted.internet.error import CannotListenError
+
+from broker.engine import Engine
+from broker.handlers.call import Services
+from broker.log.checkpoint import CheckpointDamaged
+from broker.log.log_manager import LogManager
+from broker.log.os_storage import OsStorage
+from broker.log.storage import StorageError
+from broker.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
+from broker.now import Now
+from broker.purgatory import Purgatory
+from broker.server import BrokerServer
+from coordination.port import CoordinationError, Coordinator
+from flakelog.config import split_address
+from flakelog.settings import Settings
+from idgen.claim import WorkerClaim, worker_claim
+from idgen.clock import IdClock
+from idgen.errors import IdError
+from idgen.server import ClaimDriver, ThriftFactory
+from idgen.service import IdService
+
+Report = Callable[[str], None]
+
+IDS_DIRECTORY = "ids"
+
+
+class StartError(Exception):
+    """Why the server does not start, in one line."""
+
+
+class Server:
+    """A `flakelog server` (or, without a data directory for logs, `flakelog idgen`)."""
+
+    def __init__(
+        self, settings: Settings, data_dir: Path, zookeeper: str | None, reactor: Any, report: Report
+    ) -> None:
+        self.settings = settings
+        self.data_dir = data_dir
+        self.engine: Engine | None = None
+        self.service: IdService | None = None
+        self.addresses: dict[str, str] = {}
+        self.clock = IdClock()
+        self._zookeeper = zookeeper
+        self.reactor = reactor
+        self._report = report
+        self._storage = OsStorage(str(data_dir))
+        self._broker: BrokerServer | None = None
+        self._claims: ClaimDriver | None = None
+        self._coordinator: Coordinator | None = None
+        self._ports: list[Any] = []
+        self._stopped = False
+        self._thrift: ThriftFactory | None = None
+
+    @property
+    def scope(self) -> str:
+        """Where this process's ids are unique."""
+        return self._coordinator.scope if self._coordinator else "nowhere"
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    @inlineCallbacks
+    def start(self) -> Any:
+        """Start everything; fails with StartError. Fires with the text of the `ready:` line."""
+        try:
+            self._take_directory()
+            self._open_broker()
+            yield self._claim_numbers()
+            self._serve_ids()
+            self._serve_http()
+        except (StorageError, MetadataDamaged, CheckpointDamaged, IdError, CoordinationError, OSError) as error:
+            raise StartError(str(error)) from error
+        except CannotListenError as error:
+            where = f"{error.interface}:{error.port}"
+            raise StartError(f"cannot listen on {where}: {error.socketError.strerror}") from error
+        if self._broker is not None:
+            self._broker.serve()
+        parts = [f"{name}={address}" for name, address in self.addresses.items()]
+        return f"ready: {' '.join(parts)} ids unique in {self.scope}"
+
+    def _take_directory(self) -> None:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._storage.lock()
+
+    def _open_broker(self) -> None:
+        address = self.settings.server.broker_address
+        if address is None:
+            return
+        # The socket is bound before anything is touched, so that a port in use changes nothing.
+        server = BrokerServer(self.reactor, self.clock, self._report)
+        host, port = server.bind(*address)
+        self._broker = server
+        self.addresses["broker"] = f"{host}:{port}"
+        advertised = self.settings.server.advertised_address or (host, port)
+        config = self.settings.broker
+        node = Node(config.node_id, advertised[0], advertised[1] or port)
+        metadata = Metadata(FileMetadataStore(self._storage), node, uuid.uuid4)
+        metadata.load()
+        logs = LogManager(self._storage, config, self._report)
+        purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
+        services = Services(config, metadata, logs, purgatory, self._report)
+        self._open_logs(services)
+        self.engine = Engine(services)
+        server.use(self.engine)
+
+    def _open_logs(self, services: Services) -> None:
+        services.logs.load_checkpoint()
+        for topic in services.metadata.topics():
+            for partition in range(len(topic.partitions)):
+                services.logs.open(topic.name, partition, services.config_of(topic))
+
+    def _connect(self) -> Coordinator:
+        if self._zookeeper is None:
+            from coordination.directory import DirectoryCoordinator
+
+            return DirectoryCoordinator(self.data_dir / IDS_DIRECTORY)
+        from coordination.zookeeper import ZooKeeperCoordinator
+
+        return ZooKeeperCoordinator(self._zookeeper)
+
+    @inlineCallbacks
+    def _claim_numbers(self) -> Any:
+        """The broker's number, which stamps, and the id service's, from one registry."""
+        idgen = self.settings.idgen
+        self._coordinator = self._connect()
+        self._claims = ClaimDriver(self.reactor, self._coordinator, self.clock)
+        if self.engine is not None:
+            claim = yield self._hold(self.addresses["broker"], None)
+            self.engine.services.stamp.worker = claim.usable_worker
+        if idgen.ids_listener or self.settings.server.http_listener:
+            address = idgen.ids_advertised_address or idgen.ids_listener
+            claim = yield self._hold(address, idgen.ids_worker)
+            self.service = IdService(claim, idgen)
+
+    def _hold(self, address: str, number: int | None) -> "Deferred[WorkerClaim]":
+        assert self._claims is not None
+        claim = worker_claim(self.settings.idgen, address=address, token=uuid.uuid4().hex, number=number)
+        held = self._claims.hold(claim)
+        slow = self.reactor.callLater(1.0, lambda: self._report(f"waiting for a worker number: {claim.problem}"))
+
+        def done(result: Any) -> Any:
+            if slow.active():
+                slow.cancel()
+            return result
+
+        return held.addBoth(done)
+
+    def _serve_ids(self) -> None:
+        address = split_address(self.settings.idgen.ids_listener)
+        if address is None or self.service is None:
+            return
+        self._thrift = ThriftFactory(self.service, self.clock, self.reactor)
+        self._thrift.noisy = False
+        self.addresses["ids"] = self._listen(address, self._thrift)
+
+    def _serve_http(self) -> None:
+        """The port is bound now, the site behind it is imported after the first answer: it is the slowest to load."""
+        address = self.settings.server.http_address
+        if address is None:
+            return
+        from flakelog.lazy_site import LazySite
+
+        self.addresses["http"] = self._listen(address, LazySite(self))
+
+    def _listen(self, address: tuple[str, int], factory: Any) -> str:
+        port = self.reactor.listenTCP(address[1], factory, interface=address[0])
+        self._ports.append(port)
+        host = port.getHost()
+        return f"{host.host}:{host.port}"
+
+    # --- stop ----------------------------------------------------------------------------------------------------
+
+    @inlineCallbacks
+    def stop(self) -> Any:
+        """Close the ports, give the numbers back, sync the logs: the next start has nothing to recover."""
+        if self._stopped:
+            return
+        self._stopped = True
+        for port in self._ports:
+            yield maybeDeferred(port.stopListening)
+        if self._thrift is not None:
+            self._thrift.close_connections()
+        if self._broker is not None:
+            yield self._broker.stop()
+        if self._claims is not None:
+            stopping = self._claims.stop().addTimeout(5, self.reactor)
+            stopping.addErrback(lambda _: self._report("the registry did not answer; the worker numbers rest"))
+            yield stopping
+        if self._coordinator is not None:
+            self._coordinator.close()
+        if self.engine is not None:
+            self.engine.services.logs.close()
+        self._storage.unlock()
+
+    def now(self) -> Now:
+        assert self._broker is not None
+        return self._broker.now()
+
+
+def raise_file_limit() -> None:
+    """As many open files as the system allows: each segment has four, each connection one."""
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ImportError, ValueError, OSError):
+        return
+
+
+def default_data_dir() -> Path:
+    """$XDG_STATE_HOME/flakelog, by default ~/.local/state/flakelog."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(state) / "flakelog"

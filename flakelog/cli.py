@@ -1,0 +1,34 @@
+"""The command line. Each command's module is imported when the command is run, so `--help` is quick."""
+
+from importlib import import_module
+
+import click
+
+COMMANDS = {
+    "server": "flakelog.commands.server",
+    "idgen": "flakelog.commands.server",
+}
+
+
+class Commands(click.Group):
+    """Commands by name, loaded when asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        home = COMMANDS.get(name)
+        if home is None:
+            return None
+        command: click.Command = getattr(import_module(home), name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="flakelog")
+def main() -> None:
+    """Flakelog: a commit log on Kafka's protocol whose every message carries a Snowflake id."""
+
+
+if __name__ == "__main__":
+    main()
