@@ -55,9 +55,14 @@ class _Content:
         kept = _common(_common(new, old), self.synced[start:end])
         if new == old and len(kept) >= len(new):
             return new
-        torn = max(chance(end - start + 1), len(kept))
-        nonsense = bytes(chance(256) for _ in range(end - start))
-        return (new, old, new[:torn] + old[torn:], kept + nonsense[len(kept) :])[chance(4)]
+        found = chance(4)
+        if found < 2:
+            return (new, old)[found]
+        if found == 2:
+            torn = max(chance(end - start + 1), len(kept))
+            return new[:torn] + old[torn:]
+        size = end - start - len(kept)
+        return kept + chance(1 << 8 * size).to_bytes(size, "big")
 
 
 def _common(a: bytes, b: bytes) -> bytes:

@@ -247,17 +247,16 @@ class PartitionLog:
             return self._offset_of_id(id)
 
     def _offset_of_id(self, id: int) -> int:
-        low, high = 0, len(self._segments)
+        segments = [segment for segment in self._segments if len(segment.ids)]  # the newest may be empty
+        low, high = 0, len(segments)
         while low < high:
             middle = (low + high) // 2
-            last = self._segments[middle].ids.last_id()
-            if last is None or last < id:
+            if (segments[middle].ids.last_id() or 0) < id:
                 low = middle + 1
             else:
                 high = middle
-        if low == len(self._segments):
-            return self.log_end_offset
-        return max(self._segments[low].ids.offset_of_id(id) or 0, self.log_start_offset)
+        found = segments[low].ids.offset_of_id(id) if low < len(segments) else None
+        return self.log_end_offset if found is None else max(found, self.log_start_offset)
 
     def offset_of_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are (KIP-33).

@@ -18,7 +18,7 @@ from broker.log.checkpoint import LogPosition
 from broker.log.id_index import IdIndex
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.segment import ID_INDEX, LOG, Segment, file_name, remove_files
+from broker.log.segment import ID_INDEX, LOG, SUFFIXES, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.wire.id_entries import ENTRY_BYTES
@@ -149,7 +149,10 @@ class _Recovery:
         return Segment(self.storage, self.name, base)
 
     def _create(self, base: int) -> Segment:
-        return Segment(self.storage, self.name, base, create=True)
+        """Its names are synced: a log whose first segment can vanish would begin in the middle."""
+        segment = Segment(self.storage, self.name, base, create=True)
+        self.storage.sync_directory(self.name)
+        return segment
 
     def _gap(self, first: int, end: int) -> LogDamaged:
         return LogDamaged(f"{self.name}: the segment with offsets {first} to {end - 1} is gone, though it was synced")
@@ -241,20 +244,23 @@ class _Recovery:
         known = self.known
         last = segments[-1]
         sound = self._recover(last, known.log_bytes, known.id_bytes) if known else self._recover_whole(last)
-        kept = {segment.base_offset for segment in segments}
         for base in self._names(LOG):
-            if base in kept:
-                continue
-            if sound and base == segments[-1].next_offset:
+            if sound and last.base_offset < base == segments[-1].next_offset:
                 segments[-1].seal()
                 segments.append(self._open(base))
                 sound = self._recover_whole(segments[-1])
-            else:
-                self.report.segments_removed += 1
-                remove_files(self.storage, self.name, base)
-        if self.report.segments_removed:
-            # Before anything is appended: none of them may be there again when the log has come to its offset.
+        self._remove_others({segment.base_offset for segment in segments})
+
+    def _remove_others(self, kept: set[int]) -> None:
+        """Segments past the end, and single files of segments whose other names did not reach the disk."""
+        logs = set(self._names(LOG)) - kept
+        others = logs.union(*map(self._names, SUFFIXES)) - kept
+        for base in others:
+            remove_files(self.storage, self.name, base)
+        if others:
+            # Before anything is appended: they must not be there again when the log has come to their offset.
             self.storage.sync_directory(self.name)
+        self.report.segments_removed = len(logs)
 
     def _recover_whole(self, segment: Segment) -> bool:
         segment.offsets.keep(0)
