@@ -108,7 +108,8 @@ def verify(data: bytes | bytearray | memoryview, header: BatchHeader, position: 
     if header.magic != MAGIC:
         raise CorruptBatch(f"magic {header.magic} at {position}; only {MAGIC} is kept")
     if header.batch_length < HEADER_BYTES - LENGTH_END or end > len(data):
-        raise CorruptBatch(f"batch at {position} says {header.batch_length + LENGTH_END} bytes, has {len(data) - position}")
+        left = len(data) - position
+        raise CorruptBatch(f"the batch at {position} says {header.batch_length + LENGTH_END} bytes, {left} are there")
     computed = crc32c(memoryview(data)[position + CRC_START : end])
     if computed != header.crc:
         raise CorruptBatch(f"CRC of the batch at {position} is {computed:#010x}, its header says {header.crc:#010x}")

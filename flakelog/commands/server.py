@@ -60,7 +60,7 @@ def _serve(settings: Settings, data_dir: Path | None, zookeeper: str | None) -> 
     from broker import reactor as fast
 
     fast.install()
-    from twisted.internet import reactor
+    from twisted.internet import reactor as installed
     from twisted.logger import (
         FilteringLogObserver,
         Logger,
@@ -72,6 +72,7 @@ def _serve(settings: Settings, data_dir: Path | None, zookeeper: str | None) -> 
 
     from flakelog.app import Server, default_data_dir, raise_file_limit
 
+    reactor: Any = installed
     observer = FilteringLogObserver(textFileLogObserver(sys.stderr), [LogLevelFilterPredicate(LogLevel.info)])
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=True)
     log = Logger("flakelog")
@@ -84,13 +85,13 @@ def _serve(settings: Settings, data_dir: Path | None, zookeeper: str | None) -> 
         # Two kinds: what an operator can mend is one line; anything else is a fault of ours, with its traceback.
         expected = type(failure.value).__name__ == "StartError"
         outcome.append(str(failure.value) if expected else failure.getTraceback())
-        app.stop().addBoth(lambda _: reactor.stop())  # type: ignore[attr-defined]
+        app.stop().addBoth(lambda _: reactor.stop())
 
     def begin() -> None:
         app.start().addCallback(lambda line: print(line, flush=True)).addErrback(failed)
 
-    reactor.callWhenRunning(begin)  # type: ignore[attr-defined]
-    reactor.addSystemEventTrigger("before", "shutdown", app.stop)  # type: ignore[attr-defined]
-    reactor.run()  # type: ignore[attr-defined]
+    reactor.callWhenRunning(begin)
+    reactor.addSystemEventTrigger("before", "shutdown", app.stop)
+    reactor.run()
     if outcome:
         raise click.ClickException(outcome[0])
