@@ -6,7 +6,7 @@
     <directory>/nodes/a/b/.node   the node /a/b: one line "<version> <owner>", then its data
 
 A node is written to a new file, synced, renamed over the old one, and its directory synced, before the answer: what was
-acknowledged is there after a power cut. Ephemeral nodes need none of that, and nothing is synced for them.
+acknowledged is there after a power cut, and never half. (Nobody misses an ephemeral node then: no directory is synced.)
 Locks of files are not reliable on network file systems, so one is refused where it can be recognised.
 """
 
@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakSet
 
@@ -182,7 +182,10 @@ class DirectoryCoordinator:
             header, _, data = (self._folder(path) / NODE_FILE).read_bytes().partition(b"\n")
         except FileNotFoundError:
             return Node(b"", 0, PERSISTENT) if path == "/" else None
-        version, owner = map(int, header.split())
+        try:
+            version, owner = map(int, header.split())
+        except ValueError:
+            raise CoordinatorUnavailable(f"{self._folder(path) / NODE_FILE} is damaged: {header[:40]!r}") from None
         if owner == PERSISTENT or self._is_alive(owner):
             return Node(data, version, owner)
         self._remove(path)
@@ -197,8 +200,7 @@ class DirectoryCoordinator:
         with open(fd, "wb") as file:
             file.write(b"%d %d\n" % (node.version, node.owner) + node.data)
             file.flush()
-            if durable:
-                os.fsync(fd)
+            os.fsync(fd)
         os.rename(folder / ".new", folder / NODE_FILE)
         if durable:
             _sync_directory(folder)
@@ -210,7 +212,8 @@ class DirectoryCoordinator:
         (folder / NODE_FILE).unlink(missing_ok=True)
         (folder / ".new").unlink(missing_ok=True)
         _sync_directory(folder)
-        folder.rmdir()
+        with suppress(OSError):  # what a power cut left of a child's making may be in it; without the file it is no node
+            folder.rmdir()
 
     def _is_alive(self, session_id: int) -> bool:
         """Whether a session's process still holds its lock."""

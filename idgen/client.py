@@ -288,6 +288,6 @@ class IdClient:
             self._frames = FrameDecoder(REPLY_BYTES_MAX)
         self._socket.sendall(request)
         while data := self._socket.recv(1 << 16):
-            for frame in self._frames.frames(data):
-                return bytes(frame)
+            if frames := list(self._frames.frames(data)):
+                return frames[0]
         raise ConnectionError("it closed the connection")

@@ -70,15 +70,18 @@ class FrameDecoder:
         """Each frame's message. ThriftError as soon as a length cannot be one."""
         data, position = self._rest + data, 0
         end = len(data)
-        while end - position >= 4:
-            length = _I32.unpack_from(data, position)[0]
-            if not 0 < length <= self._max:
-                raise ThriftError(self._why(length))
-            if end - position < 4 + length:
-                break
-            yield data[position + 4 : position + 4 + length]
-            position += 4 + length
-        self._rest = data[position:]
+        try:
+            while end - position >= 4:
+                length = _I32.unpack_from(data, position)[0]
+                if not 0 < length <= self._max:
+                    raise ThriftError(self._why(length))
+                start = position + 4
+                if end - start < length:
+                    break
+                position = start + length
+                yield data[start:position]
+        finally:  # also when the caller wants no more of them
+            self._rest = data[position:]
 
     def _why(self, length: int) -> str:
         if length & VERSION_MASK == VERSION_1 - (1 << 32) & VERSION_MASK:

@@ -198,6 +198,8 @@ def test_our_client_reconnects_and_names_the_address_when_nobody_answers(tmp_pat
         client = IdClient(port=at["thrift"])
         ids = [*client.get_ids(3), client.get_id(), *client.get_ids(2)]
         assert len(ids) == 6 and ids == sorted(set(ids))
+        many = client.get_ids(100_000) + client.get_ids(100_000)  # answers that come in many pieces
+        assert len(many) == 200_000 and many == sorted(set(many))
         assert client.get_worker_id() == at["worker"]
         with pytest.raises(IdServiceError, match="InvalidCount"):
             client.get_ids(0)

@@ -102,8 +102,21 @@ def test_a_node_half_made_before_a_power_cut_is_no_node(world):
     with pytest.raises(NoNode):
         one.execute(Get("/a/b"))
     assert one.execute(Children("/a")) == ()
+    one.execute(Delete("/a"))
+    assert outcome(one, Get("/a")) is NoNode
     one.execute(Create("/a/b", b"whole"))
     assert one.execute(Get("/a/b")).data == b"whole"
+
+
+def test_a_damaged_node_is_named_and_never_taken_for_a_missing_one(world):
+    """A high-water mark that is lost would let ids repeat."""
+    one = world.connect()
+    one.execute(Create("/a", b"x"))
+    file = world.directory / "nodes" / "a" / ".node"
+    file.write_bytes(b"\0" * 8)
+    for operation in (Get("/a"), Create("/a"), Set("/a", b"", 0)):
+        with pytest.raises(CoordinatorUnavailable, match="a/.node is damaged"):
+            one.execute(operation)
 
 
 def test_a_process_stopped_inside_an_operation_stops_others_for_a_bounded_time(world):

@@ -176,6 +176,14 @@ def test_a_reply_decoder_takes_answers_of_any_allowed_size():
     assert decode_reply(got[0]).value == list(range(100_000))
 
 
+def test_a_caller_that_stops_after_one_frame_loses_none():
+    frame = encode_i64("get_id", 1, 5)
+    frames = FrameDecoder()
+    assert next(frames.frames(frame[:9]), None) is None
+    assert next(frames.frames(frame[9:] + frame + frame[:3])) == frame[4:]
+    assert list(frames.frames(frame[3:])) == [frame[4:]] * 2
+
+
 def test_the_idl_file_names_the_methods_that_are_served():
     idl = (Path(idgen.__file__).parent / "flakelog.thrift").read_text()
     service = idl[idl.index("service Snowflake") :]
