@@ -1,4 +1,4 @@
-"""A program for test_spout_runner: counts every message of an in-memory log once, into SQLite, until it is told to stop.
+"""A program for test_spout_runner: counts each message of an in-memory log once, in SQLite, until told to stop.
 
     python spout_program.py STORE DATABASE MESSAGES
 

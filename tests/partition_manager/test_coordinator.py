@@ -1,0 +1,235 @@
+"""A task's partitions (storm-kafka's ZkCoordinator, and what it leaves out)."""
+
+import pytest
+
+from idgen.config import InvalidSetting
+from partition_manager.asks import Asks
+from partition_manager.config import SpoutConfig
+from partition_manager.coordinator import MessageId, PartitionCoordinator
+from partition_manager.opening import Source
+from partition_manager.ports import Bounds, Failed, Fenced, FindBounds, ListPartitions, Loaded, LoadOffset, SaveOffset
+from partition_manager.retry import RetryPolicy
+from partition_manager.start_offset import Earliest
+from partition_manager.task_partition import Phase
+from tests.partition_manager.world import World
+
+CONFIG = SpoutConfig(spout_retry_jitter=0.0)
+
+
+def coordinator_of(world, owner="me", task=0, tasks=1, topology_id="t", config=CONFIG, now_ms=0):
+    coordinator = PartitionCoordinator(Source("flights", topology_id, "t", Earliest(), config), task, tasks, owner)
+    coordinator.start(now_ms)
+    world.carry(coordinator, now_ms)
+    return coordinator
+
+
+def emit_all(coordinator, now_ms=0):
+    ids = []
+    while (found := coordinator.next(now_ms)) is not None:
+        ids.append(found[0])
+    return ids
+
+
+def world_of(*messages):
+    """A log of so many messages in each partition."""
+    world = World(len(messages))
+    for partition, count in enumerate(messages):
+        for _ in range(count):
+            world.log.append(partition=partition)
+    return world
+
+
+def test_partitions_take_turns():
+    ids = emit_all(coordinator_of(world_of(3, 1, 2)))
+    assert [(id.partition, id.offset) for id in ids] == [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1), (0, 2)]
+
+
+def test_no_two_emissions_share_an_id():
+    world = world_of(5, 5)
+    coordinator = coordinator_of(world)
+    ids = emit_all(coordinator)
+    for id in ids:
+        coordinator.fail(id, 0)
+    ids += emit_all(coordinator, now_ms=100)
+    assert len(set(ids)) == 20 and len({id.ticket for id in ids}) == 20
+
+
+def test_a_new_partition_joins_at_the_next_look_at_the_topic():
+    world = world_of(1)
+    coordinator = coordinator_of(world)
+    world.log.kept[1] = {}
+    world.log.append(partition=1)
+    world.carry(coordinator, 59_999)
+    assert [s.partition for s in coordinator.status()] == [0]
+    world.carry(coordinator, 60_000)
+    assert [s.partition for s in coordinator.status()] == [0, 1]
+    assert {id.partition for id in emit_all(coordinator)} == {0, 1}
+
+
+def test_a_revoked_partition_is_committed_and_its_later_acks_are_stale():
+    world = world_of(1, 2)
+    coordinator = coordinator_of(world)
+    ids = {(id.partition, id.offset): id for id in emit_all(coordinator)}
+    assert coordinator.ack(ids[1, 0])
+    kept = world.log.kept.pop(1)
+    world.carry(coordinator, 60_000)
+    assert [s.partition for s in coordinator.status()] == [0]
+    assert not coordinator.ack(ids[1, 1])
+    assert coordinator.counts.acked == 1, "what a revoked partition has done is still counted"
+    world.log.kept[1] = kept
+    world.carry(coordinator, 120_000)
+    assert [s.watermark for s in coordinator.status()] == [0, 1]
+
+
+def test_acks_of_an_earlier_assignment_do_not_settle_what_was_emitted_again():
+    """Attempt 1 of offset 0 comes twice; only the ticket tells the two apart."""
+    world = world_of(1, 1)
+    coordinator = coordinator_of(world)
+    old = next(id for id in emit_all(coordinator) if id.partition == 1)
+    kept = world.log.kept.pop(1)
+    world.carry(coordinator, 60_000)
+    world.log.kept[1] = kept
+    world.carry(coordinator, 120_000)
+    (new,) = [id for id in emit_all(coordinator, 120_000) if id.partition == 1]
+    assert new.offset == old.offset and not coordinator.ack(old)
+    assert coordinator.ack(new)
+
+
+def test_stop_stores_what_is_settled_and_then_is_idle():
+    world = world_of(3)
+    coordinator = coordinator_of(world)
+    ids = emit_all(coordinator)
+    coordinator.ack(ids[0])
+    coordinator.stop(10)
+    assert not coordinator.idle
+    world.carry(coordinator, 10)
+    assert coordinator.idle and coordinator.next_deadline_ms() is None
+    assert [s.watermark for s in coordinator_of(world, owner="next").status()] == [1]
+
+
+def test_a_stop_while_a_write_is_under_way_stores_what_came_after_it():
+    world = world_of(2)
+    coordinator = coordinator_of(world)
+    first, second = emit_all(coordinator)
+    coordinator.ack(first)
+    (save,) = [ask for ask in coordinator.take_asks(2_000) if isinstance(ask.request, SaveOffset)]
+    coordinator.ack(second)
+    coordinator.stop(2_000)
+    world.store().ask(save.request, lambda answer: coordinator.answered(save.number, answer, 2_000))
+    world.carry(coordinator, 2_000)
+    assert coordinator.idle
+    assert [s.watermark for s in coordinator_of(world, owner="next").status()] == [2]
+
+
+def test_a_claim_fences_a_write_of_the_former_owner_that_is_still_on_its_way():
+    world = world_of(2)
+    old = coordinator_of(world, owner="old")
+    for id in emit_all(old):
+        old.ack(id)
+    (late,) = [ask for ask in old.take_asks(2_000) if isinstance(ask.request, SaveOffset)]
+    new = coordinator_of(world, owner="new")
+    answers = []
+    world.store().ask(late.request, answers.append)
+    assert isinstance(answers[0], Fenced)
+    assert [s.watermark for s in new.status()] == [0], "what was not stored comes again"
+
+
+def test_a_claim_that_finds_a_newer_document_reads_it_again():
+    world = world_of(5)
+    old = coordinator_of(world, owner="old")
+    new = PartitionCoordinator(Source("flights", "t", "t", Earliest(), CONFIG), 0, 1, "new")
+    new.start(0)
+    store = world.store()
+    for request in (ListPartitions, LoadOffset, FindBounds):
+        (ask,) = new.take_asks(0)
+        assert isinstance(ask.request, request)
+        port = world.port_of(ask.request, store)
+        port.ask(ask.request, lambda answer, number=ask.number: new.answered(number, answer, 0))
+    for id in emit_all(old):
+        old.ack(id)
+    world.carry(old, 2_000)
+    world.carry(new, 2_000)
+    assert [s.watermark for s in new.status()] == [5]
+
+
+def test_another_topologys_progress_is_ignored_only_if_so_configured():
+    """0.9.3's forceFromStart: another topology id starts over, the same one goes on."""
+    world = world_of(3)
+    old = coordinator_of(world, topology_id="old")
+    for id in emit_all(old):
+        old.ack(id)
+    world.carry(old, 2_000)
+    starting_over = SpoutConfig(spout_ignore_stored=True)
+    assert coordinator_of(world, "a", topology_id="new").status()[0].watermark == 3
+    assert coordinator_of(world, "b", topology_id="newer", config=starting_over).status()[0].watermark == 0
+    assert coordinator_of(world, "c", topology_id="newer", config=starting_over).status()[0].watermark == 0
+
+
+def test_the_same_topology_id_goes_on_also_when_others_are_ignored():
+    world = world_of(3)
+    config = SpoutConfig(spout_ignore_stored=True)
+    first = coordinator_of(world, "a", config=config)
+    for id in emit_all(first):
+        first.ack(id)
+    world.carry(first, 2_000)
+    assert coordinator_of(world, "b", config=config).status()[0].watermark == 3
+
+
+def test_a_document_nobody_understands_is_left_alone_and_shown():
+    world = world_of(1)
+    answers = []
+    store = world.store()
+    store.ask(SaveOffset("flights", 0, b"garbage", -1), answers.append)
+    coordinator = coordinator_of(world)
+    (status,) = coordinator.status()
+    assert status.phase is Phase.BROKEN and "garbage" in status.error
+    assert emit_all(coordinator) == []
+    store.ask(LoadOffset("flights", 0), answers.append)
+    assert answers[-1] == Loaded(b"garbage", 0)
+
+
+def test_acks_for_partitions_it_never_had_are_stale():
+    coordinator = coordinator_of(world_of(1))
+    stranger = MessageId(9, 0, 1)
+    assert not coordinator.ack(stranger) and not coordinator.fail(stranger, 0)
+    assert not coordinator.fan_out(stranger, 1) and not coordinator.reject(stranger, 0, "x")
+
+
+def test_what_failed_is_asked_again_after_a_growing_pause():
+    heard = []
+    asks = Asks(RetryPolicy(100, 2.0, 1_000), lambda owner, request, answer, failures: heard.append(failures))
+    answers = []
+    asks.ask("me", FindBounds("t", 0), lambda answer, now_ms: answers.append((answer, now_ms)), 0)
+    for at_ms in (0, 100, 300):
+        assert asks.take(at_ms - 1) == []
+        (ask,) = asks.take(at_ms)
+        asks.answered(ask.number, Failed("down"), at_ms)
+    (ask,) = asks.take(700)
+    asks.answered(ask.number, Bounds(0, 1), 700)
+    asks.answered(ask.number, Bounds(0, 2), 700)
+    assert answers == [(Bounds(0, 1), 700)] and heard == [1, 2, 3] and len(asks) == 0
+
+
+def test_a_forgotten_owners_answers_are_ignored_and_nothing_more_is_asked():
+    asks = Asks(RetryPolicy(), lambda *heard: None)
+    answers = []
+    for owner in ("a", "b"):
+        asks.ask(owner, FindBounds(owner, 0), lambda answer, now_ms: answers.append(answer), 0)
+    first, _ = asks.take(0)
+    asks.forget("a")
+    asks.answered(first.number, Bounds(0, 1), 0)
+    assert answers == [] and len(asks) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"spout_max_uncommitted": 0}, "flakelog.spout.max.uncommitted=0: must be at least 1"),
+        ({"spout_out_of_range": "middle"}, "must be one of earliest, latest"),
+        ({"spout_retry_max_ms": 5}, r"must be at least flakelog.spout.retry.initial.ms \(100\)"),
+        ({"spout_retry_jitter": 1.5}, "must be a share"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_by_its_name(wrong, said):
+    with pytest.raises(InvalidSetting, match=said):
+        SpoutConfig(**wrong)
