@@ -73,7 +73,12 @@ def _serve(settings: Settings, data_dir: Path | None, zookeeper: str | None) -> 
     from flakelog.app import Server, default_data_dir, raise_file_limit
 
     reactor: Any = installed
-    observer = FilteringLogObserver(textFileLogObserver(sys.stderr), [LogLevelFilterPredicate(LogLevel.info)])
+    # Ours from info up; of Twisted and others only what went wrong.
+    levels: Any = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
+    for ours in ("flakelog", "broker", "idgen", "coordination"):
+        levels.setLogLevelForNamespace(ours, LogLevel.info)
+    lines: Any = textFileLogObserver(sys.stderr)
+    observer: Any = FilteringLogObserver(lines, [levels])
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=True)
     log = Logger("flakelog")
     raise_file_limit()
