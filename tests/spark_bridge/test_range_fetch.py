@@ -6,114 +6,15 @@ import pyarrow as pa
 import pytest
 
 from broker.record.batch import CorruptBatch
-from broker.record.records import Record, encode_batch
-from broker.wire import cold, fetch
 from broker.wire.errors import ErrorCode
-from broker.wire.fetch import FetchedPartition, FetchResponse, IdRegion
-from broker.wire.frame import read_request_header
-from broker.wire.id_entries import pack_entry, seed_of
-from broker.wire.primitives import I32, skip_tags
 from spark_bridge.arrow_decode import MissingId
 from spark_bridge.cluster import Patience
-from spark_bridge.network import Address
 from spark_bridge.offset_range import OffsetRange
 from spark_bridge.range_cursor import DataLoss
 from spark_bridge.range_fetch import RangeFetch, ReadFailed, ReadSettings
+from tests.spark_bridge.memory_cluster import BOOTSTRAP, LEADER, TOPIC_ID, Cluster
 
-BOOTSTRAP = Address("bootstrap", 9092)
-LEADER = Address("leader", 9093)
-TOPIC_ID = UUID(int=77)
-BATCH = 10
 SETTINGS = ReadSettings(patience=Patience(attempts=3))
-
-
-class Cluster:
-    """The Network port over a log in memory: batches of ten records, ids from 1000 on. It answers with the server's
-    own codecs; `faults` are taken one for each Fetch: an exception is raised, an error code answered."""
-
-    def __init__(self, end, start=0, faults=(), ids=True, per_fetch=2):
-        self.start, self.end, self.ids, self.per_fetch = start, end, ids, per_fetch
-        self.faults = list(faults)
-        self.send_faults = []
-        self.topic_id = TOPIC_ID
-        self.topic_error = ErrorCode.NONE
-        self.leader = 1
-        self.down = set()
-        self.connected, self.open, self.paused, self.fetched = [], 0, [], []
-
-    def connect(self, address):
-        self.connected.append(address)
-        if address in self.down:
-            raise ConnectionError(f"{address} refused")
-        self.open += 1
-        return InMemory(self)
-
-    def pause(self, ms):
-        self.paused.append(ms)
-
-    def answer(self, frame):
-        header = read_request_header(memoryview(frame))
-        position = skip_tags(frame, header.body)
-        body = (self.metadata if header.api_key == 3 else self.fetch)(header.version, memoryview(frame), position)
-        return memoryview(I32.pack(header.correlation_id) + b"\0" + body)
-
-    def metadata(self, version, frame, position):
-        asked = cold.decode(3, version, "request", frame, position, version).newest
-        assert not asked.allow_auto_topic_creation
-        partitions = [{"partition_index": p, "leader_id": self.leader} for p in (0, 1)]
-        topics = [
-            {"name": each.name, "topic_id": self.topic_id, "partitions": partitions, "error_code": self.topic_error}
-            for each in asked.topics
-        ]
-        brokers = [{"node_id": n, "host": a.host, "port": a.port} for n, a in enumerate((BOOTSTRAP, LEADER))]
-        return cold.encode(3, version, "response", {"brokers": brokers, "topics": topics})
-
-    def fetch(self, version, frame, position):
-        request = fetch.decode_request(version, frame, position)
-        (asked,) = request.partitions
-        self.fetched.append(asked.fetch_offset)
-        fault = self.faults.pop(0) if self.faults else None
-        if isinstance(fault, Exception):
-            raise fault
-        answer = FetchedPartition(asked.topic, asked.partition, 0, self.end, self.end, self.start)
-        if fault is not None:
-            answer.error_code = fault
-        elif not self.start <= asked.fetch_offset <= self.end:
-            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-        else:
-            self.fill(answer, asked.fetch_offset)
-            if not (self.ids and request.wants_ids):
-                answer.ids = None
-        return b"".join(fetch.encode_response(version, FetchResponse([answer])))
-
-    def fill(self, answer, offset):
-        first = offset - offset % BATCH
-        bases = range(first, min(first + BATCH * self.per_fetch, self.end), BATCH)
-        answer.records = b"".join(self.batch(base) for base in bases)
-        answer.ids = IdRegion(0, b"".join(pack_entry(seed_of(0), base, BATCH, 1000 + base) for base in bases))
-
-    def batch(self, base):
-        return encode_batch(
-            [Record(n, n, None, b"%d" % (base + n)) for n in range(BATCH)], base_timestamp_ms=0, base_offset=base
-        )
-
-
-class InMemory:
-    """The Connection port: answers in the order of the requests."""
-
-    def __init__(self, cluster):
-        self.cluster, self.sent = cluster, []
-
-    def send(self, frame):
-        if self.cluster.send_faults and (fault := self.cluster.send_faults.pop(0)):
-            raise fault
-        self.sent.append(frame)
-
-    def receive(self):
-        return self.cluster.answer(self.sent.pop(0))
-
-    def close(self):
-        self.cluster.open -= 1
 
 
 def read(cluster, start, end, settings=SETTINGS, partition=0, **more):
@@ -221,7 +122,7 @@ def test_a_partition_that_is_not_there_is_data_lost():
 
 def test_a_partition_without_a_leader_is_waited_for():
     cluster = Cluster(10)
-    cluster.leader = -1
+    cluster.leaders[0] = -1
     with pytest.raises(ReadFailed, match="t-0 has no leader"):
         read(cluster, 0, 10)
 

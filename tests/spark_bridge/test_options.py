@@ -1,0 +1,106 @@
+"""Options of a read: the Kafka connector's names and rules (spark.md section 5), and our own; nothing passes unseen."""
+
+import pytest
+
+from spark_bridge.network import Address
+from spark_bridge.options import NAMES, OptionError, Topics, parse
+from spark_bridge.row import ARROW, DEFAULT
+from spark_bridge.selector import EARLIEST, LATEST, IdSelector, OffsetSelector, TimeSelector
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+FLIGHTS = SERVERS | {"subscribe": "flights"}
+
+
+def test_the_least_that_can_be_asked_is_all_of_a_topic():
+    options = parse(FLIGHTS)
+    assert options.servers == (Address("127.0.0.1", 9092),)
+    assert options.topics == Topics(names=("flights",))
+    assert options.selector == OffsetSelector(EARLIEST, LATEST)
+    assert options.columns == DEFAULT
+    assert (options.manifest, options.settings.compacted) == (None, False)
+
+
+def test_names_of_options_are_of_any_case():
+    """Spark folds the case of the names it hands over."""
+    folded = {name.lower(): value for name, value in (FLIGHTS | {"startingId": "5", "minPartitions": "3"}).items()}
+    options = parse(folded)
+    assert (options.selector, options.min_partitions) == (IdSelector(5, None), 3)
+
+
+@pytest.mark.parametrize(
+    ("more", "selector"),
+    [
+        ({"startingOffsets": "Earliest", "endingOffsets": "latest"}, OffsetSelector(EARLIEST, LATEST)),
+        ({"startingOffsets": '{"flights": {"0": 17, "1": -2}}'}, OffsetSelector({"flights": {0: 17, 1: -2}}, LATEST)),
+        ({"startingTimestamp": "100", "endingTimestamp": "200"}, TimeSelector(100, 200)),
+        ({"endingTimestamp": "200", "startingOffsetsByTimestampStrategy": "latest"}, TimeSelector(None, 200, False)),
+        ({"startingId": "100"}, IdSelector(100, None)),
+        ({"startingId": "100", "endingId": "9223372036854775807"}, IdSelector(100, (1 << 63) - 1)),
+    ],
+)
+def test_what_is_selected(more, selector):
+    assert parse(FLIGHTS | more).selector == selector
+
+
+@pytest.mark.parametrize(
+    ("way", "topics"),
+    [
+        ({"subscribe": "a, b,"}, Topics(names=("a", "b"))),
+        ({"subscribePattern": "fl.*"}, Topics(pattern="fl.*")),
+        ({"assign": '{"a": [1, 0, 1]}'}, Topics(partitions={"a": (0, 1)})),
+    ],
+)
+def test_topics_are_named_in_one_of_three_ways(way, topics):
+    assert parse(SERVERS | way).topics == topics
+
+
+def test_columns_and_headers_are_chosen():
+    """SPARK-51713: Spark prunes no columns of a Python source."""
+    assert parse(FLIGHTS | {"columns": "value, OFFSET"}).columns == ("value", "offset")
+    assert parse(FLIGHTS | {"includeHeaders": "true"}).columns == tuple(ARROW)
+
+
+def test_a_manifest_is_the_whole_selection():
+    assert parse(SERVERS | {"manifest": "/m.json"}).manifest == "/m.json"
+    with pytest.raises(OptionError, match="a manifest says what is read; subscribe, minPartitions cannot"):
+        parse(FLIGHTS | {"manifest": "/m.json", "minPartitions": "2"})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"subscribe": "t"}, "kafka.bootstrap.servers is needed"),
+        (SERVERS, "exactly one of subscribe, assign, subscribePattern is needed; got none"),
+        (FLIGHTS | {"assign": '{"a": [0]}'}, r"exactly one of .* got \['subscribe', 'assign'\]"),
+        (SERVERS | {"subscribe": " ,"}, "subscribe names no topic"),
+        (SERVERS | {"assign": "[]"}, "assign is JSON like"),
+        (SERVERS | {"assign": '{"a": ["0"]}'}, "assign is JSON like"),
+        (SERVERS | {"assign": "{"}, "assign is no JSON"),
+        (FLIGHTS | {"startingOffset": "5"}, "option startingOffset is not known; is startingOffsets meant?"),
+        (FLIGHTS | {"kafka.security.protocol": "SSL"}, "option kafka.security.protocol is not known"),
+        (FLIGHTS | {"startingOffsets": "latest"}, "cannot start at latest"),
+        (FLIGHTS | {"startingOffsets": "newest"}, "startingOffsets is no JSON"),
+        (FLIGHTS | {"endingOffsets": '{"flights": 5}'}, "endingOffsets is earliest, latest or JSON"),
+        (FLIGHTS | {"startingId": "1", "startingOffsets": "earliest"}, "a range of ids is the whole selection"),
+        (FLIGHTS | {"startingTimestamp": "1", "endingOffsets": "latest"}, "by offsets or by timestamps"),
+        (FLIGHTS | {"startingTimestamp": "5", "endingTimestamp": "4"}, "the end lies before the start"),
+        (FLIGHTS | {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "x"}, "is error or latest; got x"),
+        (FLIGHTS | {"startingId": "-5"}, "startingId is a whole number from 0"),
+        (FLIGHTS | {"minPartitions": "many"}, "minPartitions is a whole number"),
+        (FLIGHTS | {"kafka.max.partition.fetch.bytes": "0"}, "partition.fetch.bytes is a whole number from 1"),
+        (FLIGHTS | {"includeHeaders": "yes"}, "includeHeaders is true or false; got 'yes'"),
+        (FLIGHTS | {"failOnDataLoss": "false"}, "failOnDataLoss=false is not offered"),
+        (FLIGHTS | {"columns": "value,colour"}, "columns colour asked for; there are key, value"),
+        (FLIGHTS | {"kafka.bootstrap.servers": "host:x"}, "kafka.bootstrap.servers: 'host:x' is not host:port"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_and_named(options, says):
+    with pytest.raises(OptionError, match=says):
+        parse(options)
+
+
+def test_every_option_is_documented():
+    """style.md (b) 20: every setting documented, tested."""
+    import spark_bridge.options as module
+
+    assert [name for name in NAMES if name not in (module.__doc__ or "")] == []

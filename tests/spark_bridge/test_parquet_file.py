@@ -1,0 +1,49 @@
+"""A file's bytes depend on its rows alone (DESIGN section 9: a rerun gives the same bytes)."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_bridge.parquet_file import ROWS_PER_GROUP, sha256, write_parquet
+
+SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
+
+
+def table(rows):
+    values = [b"value %d" % (n % 1000) if n % 7 else None for n in range(rows)]
+    return pa.table({"offset": pa.array(range(rows), pa.int64()), "value": pa.array(values, pa.binary())})
+
+
+def cut(rows, size):
+    return table(rows).to_batches(max_chunksize=size)
+
+
+@pytest.mark.parametrize("size", [1000, 4096, 7777, ROWS_PER_GROUP, 10**6])
+def test_however_the_rows_come_the_bytes_are_the_same(tmp_path, size):
+    """Spark cuts rows into Arrow batches by its own settings."""
+    rows = 2 * ROWS_PER_GROUP + 100
+    assert write_parquet(tmp_path / "a", cut(rows, size), SCHEMA) == rows
+    write_parquet(tmp_path / "b", cut(rows, 9999), SCHEMA)
+    assert sha256(tmp_path / "a") == sha256(tmp_path / "b")
+
+
+def test_the_rows_are_all_there_in_groups_of_a_fixed_size(tmp_path):
+    rows = 2 * ROWS_PER_GROUP + 100
+    write_parquet(tmp_path / "a", cut(rows, 5000), SCHEMA)
+    assert pq.read_table(tmp_path / "a").equals(table(rows))
+    metadata = pq.read_metadata(tmp_path / "a")
+    groups = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    assert groups == [ROWS_PER_GROUP, ROWS_PER_GROUP, 100]
+
+
+def test_no_rows_are_a_file_with_the_schema(tmp_path):
+    """A range may hold nothing but a transaction's marker, or nothing that a filter leaves."""
+    assert write_parquet(tmp_path / "a", [], SCHEMA) == 0
+    assert pq.read_table(tmp_path / "a").schema == SCHEMA
+
+
+def test_batches_of_a_like_schema_are_brought_to_the_one_asked_for(tmp_path):
+    """Spark's batches may say large_binary, or that a column is never null."""
+    large = table(10).cast(pa.schema([("offset", pa.int64()), ("value", pa.large_binary())]))
+    write_parquet(tmp_path / "a", large.to_batches(), SCHEMA)
+    assert pq.read_table(tmp_path / "a").equals(table(10))

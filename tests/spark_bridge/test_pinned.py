@@ -1,0 +1,82 @@
+"""Options and a cluster to a manifest: after this nothing moves (spark.md section 6, step 1)."""
+
+import pytest
+
+from spark_bridge import cluster as asking
+from spark_bridge.manifest import ManifestError
+from spark_bridge.network import addresses
+from spark_bridge.offset_range import OffsetRange
+from spark_bridge.options import OptionError, parse
+from spark_bridge.pinned import pin, select
+from tests.spark_bridge.memory_cluster import BOOTSTRAP, TOPIC_ID, Cluster
+
+SERVERS = {"kafka.bootstrap.servers": "bootstrap:9092"}
+
+
+def options(**given):
+    return parse(SERVERS | ({} if "manifest" in given else {"subscribe": "t"}) | given)
+
+
+def log(end=90, **more):
+    return asking.Cluster([BOOTSTRAP], Cluster(end, **more))
+
+
+def test_latest_is_the_one_there_is_when_it_is_pinned():
+    pinned = pin(options(), log(90, start=10), None, "0.1.0")
+    assert pinned.manifest.ranges == (OffsetRange("t", 0, 10, 90), OffsetRange("t", 1, 10, 90))
+    assert pinned.manifest.selector == {"by": "offset", "start": "earliest", "end": "latest"}
+    assert (pinned.manifest.cluster_id, pinned.manifest.topic_ids) == ("c", {"t": str(TOPIC_ID)})
+    assert pinned.servers == addresses("bootstrap:9092")
+
+
+def test_ids_select_exact_offsets():
+    manifest = select(options(startingId="1020", endingId="1050"), log(), "0.1.0")
+    assert [(one.start, one.end) for one in manifest.ranges] == [(20, 50), (20, 50)]
+
+
+def test_ids_of_a_broker_that_keeps_none_are_refused():
+    """Apache Kafka would take them for times, find nothing, and the read would be empty."""
+    with pytest.raises(OptionError, match="keeps no ids for topic 't'"):
+        select(options(startingId="1020"), log(ids=False), "0.1.0")
+
+
+def test_rows_must_have_ids_exactly_where_the_broker_keeps_them():
+    assert pin(options(), log(), None, "0.1.0").settings.require_ids is True
+    assert pin(options(), log(ids=False), None, "0.1.0").settings.require_ids is False
+
+
+def test_tasks_are_split_before_they_are_written_down():
+    manifest = select(options(minPartitions="4"), log(), "0.1.0")
+    assert [one.offsets for one in manifest.ranges] == [45] * 4
+
+
+def test_partitions_can_be_assigned():
+    assigned = parse(SERVERS | {"assign": '{"t": [1]}', "startingOffsets": '{"t": {"1": 5}}'})
+    assert select(assigned, log(), "0.1.0").ranges == (OffsetRange("t", 1, 5, 90),)
+    with pytest.raises(OptionError, match=r"topic 't' has no partitions \[7\]"):
+        select(parse(SERVERS | {"assign": '{"t": [1, 7]}'}), log(), "0.1.0")
+
+
+def test_a_pattern_takes_whole_names_and_no_internal_topic():
+    """As Kafka's consumers do (exclude.internal.topics)."""
+    assert set(select(parse(SERVERS | {"subscribePattern": ".*"}), log(), "0.1.0").topic_ids) == {"t"}
+    assert set(select(parse(SERVERS | {"subscribePattern": "_"}), log(), "0.1.0").topic_ids) == set()
+    with pytest.raises(OptionError, match="no regular expression"):
+        select(parse(SERVERS | {"subscribePattern": "("}), log(), "0.1.0")
+
+
+def test_a_manifest_is_read_as_it_is_though_the_log_went_on():
+    manifest = select(options(), log(50), "0.1.0")
+    pinned = pin(options(manifest="m.json"), log(90), manifest, "9.9.9")
+    assert pinned.manifest == manifest
+    assert pinned.topic_id(manifest.ranges[0]) == str(TOPIC_ID)
+
+
+def test_a_manifest_of_another_log_is_refused():
+    manifest = select(options(), log(50), "0.1.0")
+    network = Cluster(50)
+    network.topic_id = None
+    assert pin(options(manifest="m"), asking.Cluster([BOOTSTRAP], network), manifest, "0.1.0").manifest == manifest
+    network.topic_id = type(TOPIC_ID)(int=5)
+    with pytest.raises(ManifestError, match="deleted and made again"):
+        pin(options(manifest="m"), asking.Cluster([BOOTSTRAP], network), manifest, "0.1.0")

@@ -1,0 +1,72 @@
+"""What a replay did, and whether it can be what its manifest says (spark.md section 6, step 4)."""
+
+from dataclasses import replace
+
+import pytest
+
+from spark_bridge.manifest import Manifest
+from spark_bridge.offset_range import OffsetRange
+from spark_bridge.receipt import Receipt, ReplayError, Totals, WrittenFile, differences, file_name, load, prove
+
+RANGES = (OffsetRange("flights", 0, 2, 5), OffsetRange("flights", 1, 0, 4))
+MANIFEST = Manifest("c", {"flights": "t"}, {"by": "id"}, RANGES, "0.1.0")
+WRITTEN = [(1, WrittenFile(4, "bb")), (0, WrittenFile(3, "aa"))]
+TOTALS = Totals(rows=7, offset_sum=2 + 3 + 4 + 0 + 1 + 2 + 3, checksum=-5)
+
+
+def test_each_range_has_its_file():
+    receipt = prove(MANIFEST, TOTALS, WRITTEN)
+    assert receipt.files == {file_name(RANGES[0]): WrittenFile(3, "aa"), file_name(RANGES[1]): WrittenFile(4, "bb")}
+    assert (receipt.rows, receipt.manifest_sha256) == (7, MANIFEST.sha256)
+
+
+def test_a_files_name_is_that_of_its_range():
+    """Output path = f(manifest hash, partition, range): a rerun writes to the same name."""
+    assert file_name(RANGES[0]) == "flights-00000-00000000000000000002-00000000000000000005.parquet"
+    assert sorted(map(file_name, RANGES)) == list(map(file_name, sorted(RANGES)))
+
+
+def test_it_comes_back_as_it_was_written():
+    receipt = prove(MANIFEST, TOTALS, WRITTEN)
+    assert load(receipt.to_json()) == receipt
+
+
+@pytest.mark.parametrize("indexes", [[0], [0, 0], [0, 1, 2], [1, 1], []])
+def test_tasks_that_are_not_one_for_each_range_are_refused(indexes):
+    with pytest.raises(ReplayError, match="without a shuffle"):
+        prove(MANIFEST, TOTALS, [(index, WrittenFile(1, "aa")) for index in indexes])
+
+
+def test_more_rows_than_offsets_were_read_twice():
+    with pytest.raises(ReplayError, match="8 rows were read from 7 offsets"):
+        prove(MANIFEST, TOTALS._replace(rows=8), WRITTEN)
+
+
+def test_as_many_rows_as_offsets_must_be_those_offsets():
+    """A row read twice in place of another keeps the count."""
+    with pytest.raises(ReplayError, match="add up to 16, those of the manifest to 15"):
+        prove(MANIFEST, TOTALS._replace(offset_sum=16), WRITTEN)
+
+
+def test_fewer_rows_than_offsets_can_be():
+    """Transactions' markers and compaction leave offsets without a record; the readers went by position."""
+    assert prove(MANIFEST, TOTALS._replace(rows=6, offset_sum=11), WRITTEN).rows == 6
+
+
+def test_two_replays_are_compared_in_words():
+    receipt = prove(MANIFEST, TOTALS, WRITTEN)
+    name = file_name(RANGES[0])
+    other = replace(receipt, checksum=9, files={**receipt.files, name: WrittenFile(3, "cc")})
+    assert differences(receipt, receipt) == []
+    assert differences(receipt, other) == ["checksum -5 before, 9 now", f"{name} has other content"]
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"flakelog_receipt": 2, "files": {}}'])
+def test_what_is_no_receipt_is_refused(text):
+    with pytest.raises(ReplayError, match="no receipt"):
+        load(text)
+
+
+def test_a_receipt_of_nothing_is_one_too():
+    nothing = replace(MANIFEST, ranges=())
+    assert prove(nothing, Totals(0, 0, 0), []) == Receipt(nothing.sha256, 0, 0, 0, {})
