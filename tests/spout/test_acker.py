@@ -1,0 +1,69 @@
+"""The XOR acker (Storm: Acking-framework-implementation)."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spout.acker import Acker, Outcome
+
+
+def outcomes(acker):
+    return [(outcome.id, outcome.error) for outcome in acker.take_outcomes()]
+
+
+def test_a_tree_is_complete_when_its_last_tuple_is_acked():
+    acker = Acker(30_000)
+    acker.track(1, task=7, id="a", now_ms=100)
+    acker.add(1, 0b011)
+    acker.add(1, 0b101)
+    acker.ack(1, 0b011, 200)
+    assert acker.take_outcomes() == [] and len(acker) == 1
+    acker.add(1, 0b1000)
+    acker.ack(1, 0b101, 300)
+    assert acker.take_outcomes() == []
+    acker.ack(1, 0b1000, 400)
+    assert acker.take_outcomes() == [Outcome(7, "a", None, 300)] and len(acker) == 0
+
+
+def test_a_failed_tuple_fails_its_tree_once_and_later_acks_are_ignored():
+    acker = Acker(30_000)
+    acker.track(1, 7, "a", 0)
+    acker.add(1, 5)
+    acker.add(1, 6)
+    acker.fail(1, "bad", 10)
+    acker.fail(1, "worse", 11)
+    acker.add(1, 9)
+    acker.ack(1, 5, 12)
+    assert outcomes(acker) == [("a", "bad")]
+
+
+def test_a_tree_times_out_exactly_after_its_time():
+    """Storm's RotatingMap lets it live for up to twice that."""
+    acker = Acker(30_000)
+    acker.track(1, 7, "a", 0)
+    acker.track(2, 7, "b", 10)
+    assert acker.next_deadline_ms() == 30_000
+    acker.expire(29_999)
+    assert outcomes(acker) == []
+    acker.expire(30_000)
+    assert outcomes(acker) == [("a", "timeout")] and acker.next_deadline_ms() == 30_010
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_no_tree_is_complete_before_all_its_tuples_are_acked_and_each_then_is(children, rng):
+    """Any tree, worked off in any order."""
+    bits = random.Random(rng.getrandbits(64))
+    acker = Acker(30_000)
+    acker.track(1, 0, "a", 0)
+    todo = [bits.getrandbits(64)]
+    acker.add(1, todo[0])
+    shape = iter(children)
+    while todo:
+        assert outcomes(acker) == [], "complete too early"
+        edge = todo.pop(rng.randrange(len(todo)))
+        for _ in range(next(shape, 0)):
+            todo.append(bits.getrandbits(64))
+            acker.add(1, todo[-1])
+        acker.ack(1, edge, 0)
+    assert outcomes(acker) == [("a", None)]
