@@ -1,7 +1,7 @@
 """SHELL (Twisted): operations carried out without blocking the reactor, on any coordinator."""
 
 from collections.abc import Callable
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.threads import deferToThread
@@ -12,24 +12,32 @@ from coordination.reactor import Reactor
 Execute = Callable[[Operation], "Deferred[Result]"]
 
 
+@runtime_checkable
+class Asynchronous(Protocol):
+    """A coordinator whose answers come by callback, in a thread of its own (ZooKeeper's)."""
+
+    request_timeout_ms: int
+
+    def begin(self, operation: Operation, done: Callable[[Result | CoordinationError], object]) -> None:
+        """Ask; `done` is called with the answer or the error."""
+
+
 def executor(coordinator: Coordinator, reactor: Reactor) -> Execute:
     """A function that carries out an operation and answers by a Deferred, in the reactor's thread.
 
-    ZooKeeper's answers come as callbacks; a directory's take a thread of the reactor's pool.
+    A coordinator that only blocks, as a directory, takes a thread of the reactor's pool for each operation.
     """
-    if not hasattr(coordinator, "begin"):
+    if not isinstance(coordinator, Asynchronous):
         return lambda operation: deferToThread(coordinator.execute, operation)
-    from coordination.zookeeper import REQUEST_TIMEOUT_MS, ZooKeeperCoordinator
-
-    ensemble = cast(ZooKeeperCoordinator, coordinator)
+    asynchronous = coordinator
 
     def execute(operation: Operation) -> "Deferred[Result]":
         answer: Deferred[Result] = Deferred()
         try:
-            ensemble.begin(operation, lambda outcome: reactor.callFromThread(_fire, answer, outcome))
+            asynchronous.begin(operation, lambda outcome: reactor.callFromThread(_fire, answer, outcome))
         except CoordinationError as error:
             return fail(error)
-        return answer.addTimeout(REQUEST_TIMEOUT_MS / 1000, cast(Any, reactor), _timed_out)
+        return answer.addTimeout(asynchronous.request_timeout_ms / 1000, cast(Any, reactor), _timed_out)
 
     return execute
 

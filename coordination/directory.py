@@ -212,7 +212,7 @@ class DirectoryCoordinator:
         (folder / NODE_FILE).unlink(missing_ok=True)
         (folder / ".new").unlink(missing_ok=True)
         _sync_directory(folder)
-        with suppress(OSError):  # what a power cut left of a child's making may be in it; without the file it is no node
+        with suppress(OSError):  # what a power cut left of a child may be in it; without its file it is no node
             folder.rmdir()
 
     def _is_alive(self, session_id: int) -> bool:

@@ -86,7 +86,7 @@ class ZooKeeperCoordinator:
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         self._hosts = hosts
-        self._request_timeout_ms = request_timeout_ms
+        self.request_timeout_ms = request_timeout_ms
         self._pid = os.getpid()
         self._lock = Lock()
         self._events: dict[Event, None] = {}  # an ordered set: one entry for each event, however often it came
@@ -118,7 +118,7 @@ class ZooKeeperCoordinator:
     def execute(self, operation: Operation) -> Result:
         try:
             pending = self._ask(operation)
-            return _result(operation, pending.get(timeout=self._request_timeout_ms / 1000))
+            return _result(operation, pending.get(timeout=self.request_timeout_ms / 1000))
         except (KazooException, KazooTimeoutError) as error:
             raise _translated(operation, error) from error
 

@@ -1,0 +1,69 @@
+"""coordination.deferred: answers that come by callback, in time, too late, or never."""
+
+from twisted.internet.task import Clock
+
+from coordination.deferred import executor
+from coordination.port import ConnectionLost, Get, Node, NoNode, SessionLost
+
+
+class Reactor(Clock):
+    def callFromThread(self, call, *arguments):
+        self.callLater(0, call, *arguments)
+
+
+class Asked:
+    """A coordinator that answers when the test does."""
+
+    request_timeout_ms = 10_000
+    session_id, scope = 1, "a test"
+
+    def __init__(self):
+        self.waiting = []
+        self.over = False
+
+    def execute(self, operation):
+        raise AssertionError("it would block")
+
+    def begin(self, operation, done):
+        if self.over:
+            raise SessionLost("over")
+        self.waiting.append(done)
+
+
+def ask():
+    """(coordinator, reactor, outcomes of one Get)"""
+    coordinator, reactor, outcomes = Asked(), Reactor(), []
+    executor(coordinator, reactor)(Get("/a")).addBoth(outcomes.append)
+    return coordinator, reactor, outcomes
+
+
+def test_an_answer_fires_in_the_reactors_turn_not_in_the_callers():
+    coordinator, reactor, outcomes = ask()
+    coordinator.waiting[0](Node(b"x", 0, 0))
+    assert outcomes == []
+    reactor.advance(0)
+    assert outcomes == [Node(b"x", 0, 0)]
+    assert reactor.getDelayedCalls() == []
+
+
+def test_an_error_fails():
+    coordinator, reactor, outcomes = ask()
+    coordinator.waiting[0](NoNode("/a"))
+    reactor.advance(0)
+    assert outcomes[0].check(NoNode)
+
+
+def test_no_answer_in_time_leaves_the_outcome_unknown_and_a_late_one_is_dropped():
+    coordinator, reactor, outcomes = ask()
+    reactor.advance(10)
+    assert outcomes[0].check(ConnectionLost)
+    coordinator.waiting[0](Node(b"x", 0, 0))
+    reactor.advance(1)
+    assert len(outcomes) == 1
+
+
+def test_what_cannot_even_be_asked_fails_at_once():
+    coordinator, reactor, outcomes = Asked(), Reactor(), []
+    coordinator.over = True
+    executor(coordinator, reactor)(Get("/a")).addBoth(outcomes.append)
+    assert outcomes[0].check(SessionLost)
