@@ -12,6 +12,7 @@ import struct
 from typing import Any
 
 from broker.log.storage import File
+from broker.record.batch import NO_TIMESTAMP
 
 
 class EntryFile:
@@ -77,7 +78,7 @@ class TimeIndex(EntryFile):
 
     def maybe_append(self, timestamp_ms: int, relative_offset: int) -> None:
         """Append if the timestamp is above the last entry's, as its keys must rise."""
-        if not len(self) or timestamp_ms > self[-1][0]:
+        if timestamp_ms > (self[-1][0] if len(self) else NO_TIMESTAMP):
             self.append(timestamp_ms, relative_offset)
 
     def offset_before(self, timestamp_ms: int) -> int:

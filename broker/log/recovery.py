@@ -165,20 +165,19 @@ class _Recovery:
             raise LogDamaged(f"{segment.ids.file.path}: its last entry is damaged")
         end = last.offset + last.length
         whole = next_offset, segment.size
-        indexed = bool(len(segment.offsets) and len(segment.times))
+        segment.first_timestamp_ms = self._first_timestamp(segment)
+        indexed = len(segment.offsets) and (len(segment.times) or segment.first_timestamp_ms < 0)
         if not indexed or self._end(segment, int(segment.offsets[-1][1])) != whole:
             if self._end(segment, 0) != (end, segment.size):
                 raise LogDamaged(f"{segment.log.path} does not end where its ids do, at offset {end}")
             if end == next_offset:
-                segment.index_anew(self.config.index_interval_bytes)
-                segment.seal()
+                segment.index_anew(self.config.index_interval_bytes, segment.size, sealed=True)
         if end != next_offset:
             raise self._gap(end, next_offset)
         segment.next_offset = next_offset
         if len(segment.times):
             segment.max_timestamp_ms, relative = segment.times[-1]
             segment.max_timestamp_offset = segment.base_offset + relative
-        segment.first_timestamp_ms = self._first_timestamp(segment)
 
     @staticmethod
     def _end(segment: Segment, position: int) -> tuple[int, int]:
@@ -201,7 +200,7 @@ class _Recovery:
             if last != (known.offset, known.last_id):
                 raise LogDamaged(f"{segment.ids.file.path} at byte {known.id_bytes}: not what was synced")
         if segment.offsets.file.size < known.index_bytes or segment.times.file.size < known.time_index_bytes:
-            segment.index_anew(self.config.index_interval_bytes, end=known.log_bytes)
+            segment.index_anew(self.config.index_interval_bytes, known.log_bytes)
         else:
             segment.offsets.keep_bytes(known.index_bytes)
             segment.times.keep_bytes(known.time_index_bytes)

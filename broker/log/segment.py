@@ -113,14 +113,18 @@ class Segment:
             self.first_timestamp_ms = header.max_timestamp
         self.next_offset = last_offset + 1
 
-    def index_anew(self, interval_bytes: int, end: int | None = None) -> None:
-        """Write both indexes again from the headers of the batches before `end`."""
+    def index_anew(self, interval_bytes: int, end: int, sealed: bool = False) -> None:
+        """Write both indexes again from the headers of the batches before `end`, and sync them: they are trusted."""
         self.offsets.keep(0)
         self.times.keep(0)
         self._since_index = 0
         self.first_timestamp_ms = self.max_timestamp_ms = -1
         for position, header in self.batches(end=end):
             self.passed(position, header, header.last_offset, interval_bytes)
+        if sealed:
+            self.seal()
+        self.offsets.file.sync()
+        self.times.file.sync()
 
     def seal(self) -> None:
         """The last time index entry, as Kafka writes it when a segment is rolled."""

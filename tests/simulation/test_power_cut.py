@@ -142,8 +142,8 @@ class Life:
         part = self.parts[part_number]
         self.now_ms += random.randrange(3)
         records = [
-            Record(i, random.randrange(50), None, bytes([random.randrange(256)]) * random.choice((3, 60, 700, 5000)))
-            for i in range(random.choice((1, 2, 3, 40)))
+            Record(i, random.randrange(50), None, bytes([random.randrange(256)]) * random.choice((3, 3, 60, 700, 5000)))
+            for i in range(random.choice((1, 1, 1, 2, 40)))
         ]
         fields = {}
         if random.randrange(2):
