@@ -1,0 +1,195 @@
+"""A `flakelog server` in a process of its own, as an operator would run it: started, killed, restarted on its directory.
+
+    with ServerProcess(tmp_path / "data") as server:      # free ports, embedded
+        client = BlockingClient(server.address)
+        server.kill()                                     # SIGKILL; `server.start()` again is the restart
+        server.wait_for_log("recovered")
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+START_SECONDS = 30
+STOP_SECONDS = 30
+FREE_PORTS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "flakelog.ids.listener": "127.0.0.1:0",
+    "flakelog.http.listener": "127.0.0.1:0",
+}
+
+
+class DidNotStart(Exception):
+    """The process ended before `ready:`; `exit_code` and `stderr` are what an operator would see."""
+
+    def __init__(self, exit_code, stderr):
+        super().__init__(f"exit code {exit_code}:\n{stderr}")
+        self.exit_code = exit_code
+        self.stderr = stderr
+
+
+class ServerProcess:
+    """`settings` go over free local ports; an empty listener turns that part off. `log` keeps what all runs wrote.
+
+    `prefix` is a command to run it under (`unshare`, `prlimit`, ...), which must exec the rest.
+    """
+
+    def __init__(self, data_dir, settings=None, *, zookeeper=None, prefix=(), env=None, command="server"):
+        self.data_dir = Path(data_dir)
+        self.settings = FREE_PORTS | (settings or {})
+        self._zookeeper = zookeeper
+        self._prefix = tuple(prefix)
+        self._env = env or {}
+        self._command = command
+        self._process = None
+        self._addresses = {}
+        self._log = []
+        self._changed = threading.Condition()
+        self._readers = []
+
+    def __enter__(self):
+        return self if self.running else self.start()
+
+    def __exit__(self, *_):
+        self.kill()
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    @property
+    def argv(self):
+        argv = [*self._prefix, sys.executable, "-m", "flakelog", self._command, "--data-dir", str(self.data_dir)]
+        for name, value in self.settings.items():
+            argv += ["--set", f"{name}={value}"]
+        return argv + (["--zookeeper", self._zookeeper] if self._zookeeper else [])
+
+    def start(self, seconds=START_SECONDS):
+        """Start it, and wait for its `ready:` line; DidNotStart when it ends before that."""
+        assert not self.running, "it runs already"
+        self._addresses, begin = {}, len(self._log)
+        self._process = subprocess.Popen(
+            self.argv,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **self._env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        streams = self._process.stdout, self._process.stderr
+        self._readers = [threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in streams]
+        for reader in self._readers:
+            reader.start()
+        self._await(lambda: self._addresses or not any(r.is_alive() for r in self._readers), seconds, "no ready: line")
+        if not self._addresses:
+            raise DidNotStart(self._ended(), "".join(self._log[begin:]))
+        return self
+
+    def _read(self, stream):
+        with stream:
+            for line in stream:
+                with self._changed:
+                    self._log.append(line)
+                    if line.startswith("ready: "):
+                        words = [word.partition("=") for word in line.split()[1:]]
+                        self._addresses = {name: address for name, sign, address in words if sign}
+                    self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _await(self, there, seconds, what):
+        end = time.monotonic() + seconds
+        with self._changed:
+            while not there():
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"{what} within {seconds} s; the log:\n{''.join(self._log)}")
+                # A reader's very last notification can come just before its thread is seen to be dead.
+                self._changed.wait(min(left, 0.2))
+
+    def _ended(self, seconds=STOP_SECONDS):
+        code = self._process.wait(seconds)
+        for reader in self._readers:
+            reader.join(seconds)
+        return code
+
+    def send_signal(self, number):
+        self._process.send_signal(number)
+
+    def kill(self):
+        """SIGKILL: nothing of it runs any more when this returns. Fine to call when it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._ended()
+
+    def stop(self, number=signal.SIGTERM, seconds=STOP_SECONDS):
+        """Ask it to stop cleanly; its exit code."""
+        self.send_signal(number)
+        return self._ended(seconds)
+
+    def restart(self):
+        """kill -9, and start on the same directory (free ports are others then)."""
+        self.kill()
+        return self.start()
+
+    # --- what is known of it -------------------------------------------------------------------------------------
+
+    @property
+    def running(self):
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    @property
+    def address(self):
+        """The broker, "host:port"."""
+        return self._addresses["broker"]
+
+    @property
+    def ids(self):
+        """The id service (Thrift), "host:port"."""
+        return self._addresses["ids"]
+
+    @property
+    def http(self):
+        return self._addresses["http"]
+
+    @property
+    def log(self):
+        """All that it wrote to stdout and stderr, in all its runs."""
+        with self._changed:
+            return "".join(self._log)
+
+    def mark(self):
+        """A place in the log, for `log_since` and `wait_for_log`."""
+        with self._changed:
+            return len(self._log)
+
+    def log_since(self, mark):
+        with self._changed:
+            return "".join(self._log[mark:])
+
+    def wait_for_log(self, text, seconds=10, since=0):
+        """The first line with `text` in it; TimeoutError with the whole log when none comes."""
+        found = []
+
+        def there():
+            found[:] = [line for line in self._log[since:] if text in line]
+            return found
+
+        self._await(there, seconds, f"no {text!r} in the log")
+        return found[0].rstrip("\n")
+
+    def status(self, name):
+        """A figure of /proc/PID/status, e.g. `VmRSS` (KiB) or `Threads`."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(name + ":"):
+                return int(line.split()[1])
+        raise KeyError(name)
