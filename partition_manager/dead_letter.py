@@ -4,7 +4,8 @@ A dead letter keeps key and value as they were, so that the topic can be played 
 stands in headers.
 """
 
-from partition_manager.ports import DeadLetter, Headers
+from broker.record.records import Headers
+from partition_manager.ports import DeadLetter
 
 ATTEMPTS = "attempts"  # failed spout_max_attempts times
 UNDECODABLE = "undecodable"  # the scheme could not read it: no further attempt would help

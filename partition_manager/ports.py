@@ -8,18 +8,9 @@ it comes exactly once, and never from another thread than the core's own.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-Headers = tuple[tuple[str, bytes | None], ...]
+from broker.client.records import LogRecord
 
-
-class FetchedRecord(NamedTuple):
-    """One record of the log; `id` is its Snowflake id, or None where the broker keeps none (Apache Kafka)."""
-
-    offset: int
-    id: int | None
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
+FetchedRecord = LogRecord  # offset, id (None where the broker keeps none), timestamp_ms, key, value, headers
 
 
 class FetchWanted(NamedTuple):

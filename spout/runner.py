@@ -1,11 +1,11 @@
 """SHELL (Twisted reactor, clock, chance): the embedded engine. Runs a topology in this process, beside whatever else
 the reactor does: it works for a few milliseconds at a time and sleeps until the next deadline or an answer.
 
-    runner = Runner(topology, world)
+    runner = Runner(topology)
     runner.start()              # a Deferred: fires when stopped, fails when the topology crashed
     runner.stop()               # lets what is in flight complete, stores progress, closes
 
-    run(topology, world)        # the same for a program that does nothing else: until SIGINT or SIGTERM
+    run(topology)               # the same for a program that does nothing else: until SIGINT or SIGTERM
 """
 
 import time
@@ -25,6 +25,7 @@ from spout.api import World
 from spout.config import TopologyConfig
 from spout.executor import Executor
 from spout.topology import Topology
+from spout.world import TwistedWorld
 
 SLICE_MS = 10  # the reactor's other work waits so long at most, and one execute more
 SLEEP_MAX_MS = 60_000  # with nothing due, a look a minute costs nothing
@@ -49,9 +50,9 @@ class Runner:
     def __init__(
         self,
         topology: Topology,
-        world: World,
         *,
         config: TopologyConfig = TopologyConfig(),
+        world: World | None = None,
         reactor: ReactorBase | None = None,
     ) -> None:
         self._reactor = reactor if reactor is not None else _installed_reactor()
@@ -60,7 +61,7 @@ class Runner:
         self.executor = Executor(
             topology.plan(),
             config,
-            world,
+            world if world is not None else TwistedWorld(self._reactor),
             run_id=uuid4().hex,
             random_bits=partial(Random().getrandbits, 64),  # seeded by the system: edges need chance, not secrecy
             wake=self._wake,
@@ -173,10 +174,10 @@ class Runner:
         self.log.info("{task}: {text}", task=task, text=text)
 
 
-def run(topology: Topology, world: World, *, config: TopologyConfig = TopologyConfig()) -> None:
+def run(topology: Topology, *, config: TopologyConfig = TopologyConfig(), world: World | None = None) -> None:
     """Run a topology until SIGINT or SIGTERM, then stop it cleanly. Raises what a spout raised. Blocks."""
     reactor = _installed_reactor()
-    runner = Runner(topology, world, config=config, reactor=reactor)
+    runner = Runner(topology, config=config, world=world, reactor=reactor)
     failures: list[Failure] = []
 
     def ended(failure: Failure | None) -> None:

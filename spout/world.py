@@ -16,26 +16,22 @@ from twisted.python.failure import Failure
 from coordination.deferred import Execute, executor
 from coordination.port import CoordinationError, Coordinator
 from partition_manager.config import SpoutConfig
+from partition_manager.fetcher import TwistedDeadLetters, TwistedFetcher
 from partition_manager.offset_store import CoordinatedOffsetStore, Procedure
 from partition_manager.ports import Answer, DeadLetterSink, Failed, OffsetStore, RecordFetcher
 
 ZOOKEEPER = "zookeeper://"
 
-MakeFetcher = Callable[[str, SpoutConfig], RecordFetcher]
-MakeDeadLetters = Callable[[str, str], DeadLetterSink]
-
 
 class TwistedWorld:
-    """spout.api.World under a reactor; how brokers are reached is handed in."""
+    """spout.api.World under a reactor."""
 
-    def __init__(self, reactor: ReactorBase, fetcher: MakeFetcher, dead_letters: MakeDeadLetters) -> None:
+    def __init__(self, reactor: ReactorBase) -> None:
         self._reactor = reactor
-        self._fetcher = fetcher
-        self._dead_letters = dead_letters
 
     def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
         """Reads from Kafka-protocol brokers, host:port with commas between."""
-        return self._fetcher(servers, config)
+        return TwistedFetcher(servers, config, self._reactor)
 
     def offset_store(self, store: str, path: str) -> OffsetStore:
         """Keeps progress in a directory, or in ZooKeeper: zookeeper://host:port,host:port/chroot."""
@@ -44,7 +40,7 @@ class TwistedWorld:
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
         """Produces to `topic`, confirmed by all in-sync replicas."""
-        return self._dead_letters(servers, topic)
+        return TwistedDeadLetters(servers, topic, self._reactor)
 
 
 class _Session:

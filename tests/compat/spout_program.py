@@ -24,6 +24,20 @@ from tests.partition_manager.world import MemoryDeadLetters, MemoryLog
 PARTITIONS = 4
 
 
+class LogInMemory(TwistedWorld):
+    """The engine's own offset store, with a log that needs no broker."""
+
+    def __init__(self, log, dead):
+        super().__init__(reactor)
+        self.log, self.dead = log, dead
+
+    def fetcher(self, servers, config):
+        return self.log
+
+    def dead_letters(self, servers, topic):
+        return self.dead
+
+
 class FailSome(Bolt):
     """Fails every hundredth message once, in this life of the process."""
 
@@ -82,7 +96,7 @@ def main(store, database, messages):
     topology.bolt("fail-some", FailSome(), parallelism=2).shuffle("log")
     topology.bolt("count", lambda: CountOnce(database)).global_("fail-some")
     dead = MemoryDeadLetters()
-    run(topology, TwistedWorld(reactor, lambda servers, config: log, lambda servers, topic: dead))
+    run(topology, world=LogInMemory(log, dead))
     print(f"stopped, {len(dead.letters)} dead", flush=True)
 
 
