@@ -152,10 +152,14 @@ class Snowflake:
 
     def _keep(self) -> None:
         """The keeper's thread: carry out the claim's operations until it is closed."""
-        while self._claim.state is not State.CLOSED:
-            self._wake.wait(self._rest_s())
-            self._wake.clear()
-            self._keep_once()
+        try:
+            while self._claim.state is not State.CLOSED:
+                self._wake.wait(self._rest_s())
+                self._wake.clear()
+                self._keep_once()
+        except BaseException as error:
+            self._claim.abandon(f"its keeper failed: {error!r}")
+            raise
 
     def _keep_once(self) -> None:
         """Do what is due: the claim is changed under the lock, the coordinator is asked without it."""

@@ -65,8 +65,11 @@ class ClaimDriver:
             for claim in self._claims:
                 claim.happened(event, now_ms)
         for claim in self._claims:
-            claim.tick(now_ms)
-            self._go_on(claim)
+            try:
+                claim.tick(now_ms)
+                self._go_on(claim)
+            except Exception:  # a fault of ours in one claim must not stop the others from raising their marks
+                self._crash(claim, Failure())  # type: ignore[no-untyped-call]
         if self._stopped and all(claim.state is State.CLOSED for claim in self._claims):
             stopped, self._stopped = self._stopped, []
             for waiting in stopped:
@@ -96,11 +99,16 @@ class ClaimDriver:
         self._turn()
 
     def _crashed(self, failure: Failure, claim: WorkerClaim) -> None:
-        """Not a fault of the registry but ours: no more ids from it, and whoever waits is told."""
+        self._crash(claim, failure)
+        self._turn()
+
+    def _crash(self, claim: WorkerClaim, failure: Failure) -> None:
+        """Not a fault of the registry but ours: no more ids from this claim, and whoever waits is told."""
         self._busy.discard(claim)
         claim.abandon(f"its claim failed: {failure.getErrorMessage()}")
         claim.failure = cast(Exception, failure.value)
-        self._turn()
+        if claim in self._held:
+            self._tell(claim)
 
     def _tell(self, claim: WorkerClaim) -> None:
         if claim.state is State.CLOSED:

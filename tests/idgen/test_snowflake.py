@@ -1,0 +1,96 @@
+"""idgen.client.Snowflake: ids in one's own process, from a directory (issue 3, idgen)."""
+
+import copy
+import pickle
+import threading
+
+import pytest
+
+from coordination.directory import DirectoryCoordinator
+from coordination.port import Children
+from idgen.client import IdClient, Snowflake
+from idgen.config import IdgenConfig
+from idgen.errors import Fenced, NoWorkerNumber
+
+
+def test_ids_rise_and_decode_to_the_workers_number(tmp_path):
+    with Snowflake(directory=tmp_path, worker=7) as snowflake:
+        ids = [snowflake.next_id(), *snowflake.next_ids(10_000), next(iter(snowflake))]
+        assert ids == sorted(set(ids))
+        assert {snowflake.decode(id).worker_number for id in ids} == {snowflake.worker_number} == {7}
+        assert snowflake.scope == f"directory {tmp_path}"
+
+
+def test_two_in_one_directory_have_two_numbers_and_a_closed_one_gives_its_back(tmp_path):
+    with Snowflake(directory=tmp_path) as one, Snowflake(directory=tmp_path) as other:
+        assert (one.worker_number, other.worker_number) == (0, 1)
+        assert not set(one.next_ids(5_000)) & set(other.next_ids(5_000))
+    with Snowflake(directory=tmp_path) as again:
+        assert again.worker_number == 0
+    coordinator = DirectoryCoordinator(tmp_path)
+    assert coordinator.execute(Children("/snowflake-servers")) == ()
+    coordinator.close()
+
+
+def test_threads_may_share_one(tmp_path):
+    """Threads: one documented way that is safe (issue 5)."""
+    batches = []
+    with Snowflake(directory=tmp_path) as snowflake:
+
+        def take():
+            batches.append([snowflake.next_id() for _ in range(5_000)])
+
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len({id for batch in batches for id in batch}) == 20_000
+    assert all(batch == sorted(batch) for batch in batches)
+
+
+def test_a_closed_one_issues_nothing_and_may_be_closed_again(tmp_path):
+    snowflake = Snowflake(directory=tmp_path)
+    snowflake.close()
+    snowflake.close()
+    with pytest.raises(Fenced, match="closed"):
+        snowflake.next_id()
+
+
+@pytest.mark.parametrize("spoil", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_it_is_not_copied(tmp_path, spoil):
+    with Snowflake(directory=tmp_path) as snowflake, pytest.raises(TypeError, match="make another one"):
+        spoil(snowflake)
+
+
+def test_where_numbers_are_kept_must_be_said_once(tmp_path):
+    for places in ({}, {"directory": tmp_path, "zookeeper": "127.0.0.1:2181"}):
+        with pytest.raises(ValueError, match="one of both"):
+            Snowflake(**places)
+    with pytest.raises(ValueError, match="flakelog.ids.worker=3"):
+        Snowflake(directory=tmp_path, worker=4, config=IdgenConfig(ids_worker=3))
+
+
+def test_a_number_that_is_held_is_waited_for_and_then_named(tmp_path):
+    with Snowflake(directory=tmp_path, worker=7):
+        with pytest.raises(NoWorkerNumber, match="after 0 ms: worker number 7 is held by"):
+            Snowflake(directory=tmp_path, worker=7, timeout_ms=0)
+
+
+def test_its_mark_is_raised_while_it_lives(tmp_path):
+    config = IdgenConfig(ids_lead_ms=200, ids_raise_interval_ms=20)
+    with Snowflake(directory=tmp_path, config=config) as snowflake:
+        first = snowflake._claim.worker.limit_ms
+        raised = threading.Event()
+        for _ in range(1_000):
+            if snowflake._claim.worker.limit_ms >= first + 200:
+                raised.set()
+                break
+            raised.wait(0.01)
+        assert raised.is_set()
+        snowflake.next_id()
+
+
+def test_a_client_without_a_service_names_the_address_and_the_command():
+    with pytest.raises(ConnectionError, match="id service at 127.0.0.1:1: .*`flakelog idgen` starts one"):
+        IdClient(port=1).get_id()
