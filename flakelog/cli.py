@@ -7,6 +7,7 @@ import click
 COMMANDS = {
     "server": "flakelog.commands.server",
     "idgen": "flakelog.commands.server",
+    "demo": "flakelog.commands.demo",
 }
 
 

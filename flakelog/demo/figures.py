@@ -1,0 +1,69 @@
+"""The figures that stream, replay and source must agree on, by carrier. All integers, so equal means equal."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+
+class Delays(NamedTuple):
+    """Arrival delays of one carrier's flights, in minutes. Cancelled and diverted flights arrive at no time."""
+
+    flights: int
+    arrived: int
+    total_min: int
+    squares: int
+    least_min: int
+    most_min: int
+
+    @property
+    def mean_min(self) -> float:
+        return self.total_min / self.arrived if self.arrived else 0.0
+
+
+Figures = dict[str, Delays]
+
+
+def of_rows(rows: Iterable[tuple[str, int | None]]) -> Figures:
+    """From (carrier, arrival delay) of each flight."""
+    found: dict[str, list[int]] = {}
+    flights: dict[str, int] = {}
+    for carrier, delay in rows:
+        flights[carrier] = flights.get(carrier, 0) + 1
+        if delay is not None:
+            found.setdefault(carrier, []).append(delay)
+    return {
+        carrier: _delays(number, found.get(carrier, [])) for carrier, number in sorted(flights.items())
+    }
+
+
+def _delays(flights: int, delays: list[int]) -> Delays:
+    squares = sum(delay * delay for delay in delays)
+    return Delays(flights, len(delays), sum(delays), squares, min(delays, default=0), max(delays, default=0))
+
+
+def of_source(flights: Any) -> Figures:
+    """From the source, by pandas."""
+    known = flights.dropna(subset=["arr_delay"]).copy()
+    known["arr_delay"] = known["arr_delay"].astype("int64")
+    known["square"] = known["arr_delay"] ** 2
+    number = flights.groupby("carrier").size()
+    by_carrier = known.groupby("carrier").agg(
+        arrived=("arr_delay", "size"),
+        total=("arr_delay", "sum"),
+        squares=("square", "sum"),
+        least=("arr_delay", "min"),
+        most=("arr_delay", "max"),
+    )
+    rows = by_carrier.reindex(number.index, fill_value=0)
+    return {
+        str(carrier): Delays(int(number[carrier]), *(int(value) for value in row))
+        for carrier, row in zip(rows.index, rows.itertuples(index=False), strict=True)
+    }
+
+
+def differences(name: str, figures: Mapping[str, Delays], other: str, others: Mapping[str, Delays]) -> list[str]:
+    """A line for each carrier in which two results differ; none when they are equal."""
+    return [
+        f"{carrier}: {name} has {figures.get(carrier)}, {other} has {others.get(carrier)}"
+        for carrier in sorted({*figures, *others})
+        if figures.get(carrier) != others.get(carrier)
+    ]

@@ -1,0 +1,34 @@
+"""The same figures by Spark: for a span of ids, from a manifest, and over everything."""
+
+from pathlib import Path
+from typing import Any
+
+from flakelog.demo.figures import Delays, Figures
+
+
+def figures(rows: Any) -> Figures:
+    """The figures of a DataFrame of the Data Source's rows. What is no flight (the poison) is in none of them."""
+    from pyspark.sql import functions as F
+
+    flight = F.from_json(F.col("value").cast("string"), "n BIGINT, carrier STRING, arr_delay DOUBLE")
+    flights = rows.select(flight.alias("f")).where("f.n is not null and f.carrier is not null")
+    delay = F.col("f.arr_delay").cast("bigint")
+    grouped = flights.groupBy(F.col("f.carrier").alias("carrier")).agg(
+        F.count(F.lit(1)),
+        F.count(delay),
+        F.coalesce(F.sum(delay), F.lit(0)),
+        F.coalesce(F.sum(delay * delay), F.lit(0)),
+        F.coalesce(F.min(delay), F.lit(0)),
+        F.coalesce(F.max(delay), F.lit(0)),
+    )
+    return {row[0]: Delays(*row[1:]) for row in sorted(grouped.collect())}
+
+
+def save_manifest(options: dict[str, str], path: Path) -> Any:
+    """Settle what a replay reads, and write it down before anything is read."""
+    from spark_bridge.replay import make_manifest
+    from spark_bridge.replay import save_manifest as save
+
+    manifest = make_manifest(options)
+    save(manifest, path)
+    return manifest

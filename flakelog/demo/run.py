@@ -1,0 +1,268 @@
+"""The demo from beginning to end. Each step prints what it did; the last line says whether everything agrees."""
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from broker.client.blocking import BlockingClient
+from broker.client.core import EARLIEST, LATEST
+from broker.client.records import LogRecord
+from flakelog.demo import figures as figures_of
+from flakelog.demo import replay, report, stream
+from flakelog.demo.figures import Figures
+from flakelog.demo.flights import POISON, load_flights, messages
+from flakelog.demo.load import edge_messages, load
+from flakelog.demo.processes import Child, wait_until
+from idgen.layout import Layout
+
+TOPIC = "flights"
+PARTITIONS = 4
+STREAM_SECONDS = 300.0
+DEAD_LETTERS = f"{TOPIC}.dead-letters"
+
+Rows = list[tuple[str, str]]
+
+
+class Span(NamedTuple):
+    """A span of time in the middle of the load, and its ids (half-open)."""
+
+    start_ms: int
+    end_ms: int
+    first_id: int
+    end_id: int
+
+
+class Demo:
+    """One run. `out` is where the results go, `work` what is thrown away after it."""
+
+    def __init__(self, out: Path, console: Console) -> None:
+        self.out = out
+        self.console = console
+        self.layout = Layout()
+        self.steps: list[tuple[str, Rows]] = []
+        self.servers = ""
+
+    def run(self) -> bool:
+        """True when stream, replay and source agree."""
+        started = time.monotonic()
+        _fresh(self.out)
+        with ExitStack() as stack:
+            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flakelog-demo-")))
+            self._start_server(stack, work)
+            flights = load_flights()
+            self._load(flights)
+            state = work / "stream"
+            state.mkdir()
+            self._stream(stack, state, len(flights))
+            problems = self._replay(stack, flights, state)
+            self._report(flights, stream.figures(state), problems, time.monotonic() - started)
+        return not problems
+
+    def _step(self, title: str, rows: Rows) -> None:
+        self.steps.append((title, rows))
+        table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None)
+        table.add_column(style="dim")
+        table.add_column(justify="right")
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table)
+        self.console.print()
+
+    def _progress(self, stack: ExitStack, what: str, total: int) -> Callable[[int], None]:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        progress = stack.enter_context(Progress(*columns, console=self.console, transient=True))
+        task = progress.add_task(what, total=total)
+        return lambda done: progress.update(task, completed=done)
+
+    # --- 1 -------------------------------------------------------------------------------------------------------
+
+    def _start_server(self, stack: ExitStack, work: Path) -> None:
+        free = ["listeners=PLAINTEXT://127.0.0.1:0", "flakelog.ids.listener=127.0.0.1:0"]
+        free.append("flakelog.http.listener=127.0.0.1:0")
+        settings = [argument for each in free for argument in ("--set", each)]
+        server = Child(["flakelog", "server", "--data-dir", str(work / "data"), *settings], work / "server.log")
+        stack.callback(server.stop)
+        ready = server.wait_for_line("ready:")
+        addresses = dict(word.split("=", 1) for word in ready.split() if "=" in word)
+        self.servers = addresses["broker"]
+        self._step("1. A broker with its id service", [(name, address) for name, address in addresses.items()])
+
+    # --- 2 -------------------------------------------------------------------------------------------------------
+
+    def _load(self, flights: Any) -> None:
+        with BlockingClient(self.servers) as client, ExitStack() as stack:
+            client.create_topic(TOPIC, PARTITIONS)
+            total = len(flights) + len(POISON)
+            loaded = load(self.servers, TOPIC, messages(flights), self._progress(stack, "producing", total))
+            edges = edge_messages(client, TOPIC)
+        rate = loaded.messages / loaded.seconds
+        rows = [("messages", f"{loaded.messages:,}"), ("a second", f"{rate:,.0f}")]
+        rows += [(f"id {record.id}", self._decoded(record)) for record in (edges[0], edges[len(edges) // 2], edges[-1])]
+        self._step("2. Every flight produced by a stock client, each message with an id", rows)
+
+    def _decoded(self, record: LogRecord) -> str:
+        assert record.id is not None, "Flakelog gives every message an id"
+        parts = self.layout.unpack(record.id)
+        carrier = (record.key or b"").decode()
+        return f"{_iso(parts.time_ms)}  worker {parts.worker_number}  sequence {parts.sequence:4}  {carrier}"
+
+    # --- 3 -------------------------------------------------------------------------------------------------------
+
+    def _stream(self, stack: ExitStack, state: Path, flights: int) -> None:
+        arguments = ["flakelog.demo.stream", "--servers", self.servers, "--topic", TOPIC, "--directory", str(state)]
+        with ExitStack() as bar:
+            show = self._progress(bar, "streaming", flights)
+            first = Child(arguments, state / "first.log")
+            stack.callback(first.stop)
+            at_kill = self._until(first, state, show, lambda counted: counted >= flights // 2)
+            first.kill()
+            before = _status(state)
+            second = Child(arguments, state / "second.log")
+            stack.callback(second.stop)
+            self._until(second, state, show, lambda counted: counted >= flights and self._buried() >= len(POISON))
+            second.stop()
+        after = _status(state)
+        self._step(
+            "3. A topology counts them, fails on purpose, is killed and goes on",
+            [
+                ("killed (kill -9) after", f"{at_kill:,} flights"),
+                ("messages acked, first life / second", f"{before['acked']:,} / {after['acked']:,}"),
+                ("failed", f"{before['failed'] + after['failed']:,}"),
+                ("retried", f"{before['retried'] + after['retried']:,}"),
+                ("dead-lettered (poison)", f"{self._buried():,}"),
+                ("re-delivered, counted before", f"{stream.seen_again(state):,}"),
+                ("flights counted, each once", f"{stream.counted(state):,}"),
+            ],
+        )
+
+    def _until(self, child: Child, state: Path, show: Callable[[int], None], done: Callable[[int], bool]) -> int:
+        def ask() -> int | None:
+            counted = stream.counted(state)
+            show(counted)
+            return counted if done(counted) else None
+
+        return wait_until(ask, child.check, STREAM_SECONDS, "end of the stream")
+
+    def _buried(self) -> int:
+        """Messages in the dead-letter topic."""
+        with BlockingClient(self.servers) as client:
+            found = [topic for topic in client.topics() if topic.name == DEAD_LETTERS]
+            partitions = range(found[0].partitions) if found else range(0)
+            ends = [client.find_offset(DEAD_LETTERS, p, LATEST) for p in partitions]
+            return sum(ends) - sum(client.find_offset(DEAD_LETTERS, p, EARLIEST) for p in partitions)
+
+    # --- 4 -------------------------------------------------------------------------------------------------------
+
+    def _replay(self, stack: ExitStack, flights: Any, state: Path) -> list[str]:
+        from spark_bridge.replay import read_manifest
+        from spark_bridge.session import spark_session
+
+        span = self._middle()
+        options = {"kafka.bootstrap.servers": self.servers, "subscribe": TOPIC}
+        wanted = options | {"startingId": str(span.first_id), "endingId": str(span.end_id)}
+        path = self.out / "manifest.json"
+        manifest = replay.save_manifest(wanted, path)
+        with self.console.status("starting Spark"):
+            spark = stack.enter_context(_stopping(spark_session("flakelog-demo")))
+        with self.console.status("replaying"):
+            of_span = replay.figures(read_manifest(spark, self.servers, path))
+            of_all = replay.figures(spark.read.format("flakelog").options(**options).load())
+        between = stream.flights_between(state, span.first_id, span.end_id)
+        source = flights[flights["n"].isin([n for n, _, _ in between])]
+        of_stream = figures_of.of_rows((carrier, delay) for _, carrier, delay in between)
+        problems = [
+            *figures_of.differences("replay of the span", of_span, "the stream", of_stream),
+            *figures_of.differences("replay of the span", of_span, "pandas", figures_of.of_source(source)),
+            *figures_of.differences("replay of everything", of_all, "the stream", stream.figures(state)),
+            *figures_of.differences("replay of everything", of_all, "pandas", figures_of.of_source(flights)),
+        ]
+        rows = sum(one.end - one.start for one in manifest.ranges)
+        self._step(
+            "4. The same figures by Spark, from a manifest",
+            [
+                ("span of the load", f"{_iso(span.start_ms)} to {_iso(span.end_ms)}"),
+                ("its ids", f"{span.first_id} to {span.end_id - 1}"),
+                ("messages in its ranges", f"{rows:,} in {len(manifest.ranges)} partitions"),
+                ("flights, span / everything", f"{_total(of_span):,} / {_total(of_all):,}"),
+            ],
+        )
+        return problems
+
+    def _middle(self) -> Span:
+        """The second third of the time the load took, by the ids."""
+        with BlockingClient(self.servers) as client:
+            edges = edge_messages(client, TOPIC)
+        first, last = (self.layout.unpack(record.id or 0).time_ms for record in (edges[0], edges[-1]))
+        third = max((last - first) // 3, 1)
+        start, end = first + third, first + 2 * third
+        return Span(start, end, *self.layout.id_range(start, end))
+
+    # --- 5 -------------------------------------------------------------------------------------------------------
+
+    def _report(self, flights: Any, streamed: Figures, problems: list[str], seconds: float) -> None:
+        report.write_table(streamed, self.out / report.TABLE)
+        report.write_plot(flights, streamed, self.out / report.PLOT)
+        totals = f"{_total(streamed):,} flights of {len(streamed)} carriers"
+        agreed = f"replay agrees: stream, Spark and pandas give the same figures for {totals}"
+        verdict = agreed if not problems else f"replay differs in {len(problems)} carriers"
+        report.write_page(self.out / report.PAGE, verdict, not problems, self.steps)
+        self.console.print(self._closing(streamed))
+        self.console.print(f"written to {self.out}/: manifest.json {report.TABLE} {report.PLOT} {report.PAGE}")
+        self.console.print(f"in {seconds:.0f} s")
+        for problem in problems:
+            self.console.print(problem, style="red")
+        self.console.print(verdict, style="bold green" if not problems else "bold red", soft_wrap=True)
+
+    def _closing(self, streamed: Figures) -> Table:
+        names = report.airline_names()
+        table = Table(title="Arrival delays, in minutes", title_justify="left", title_style="bold")
+        table.add_column("airline")
+        for column in ("flights", "arrived", "mean", "least", "most"):
+            table.add_column(column, justify="right")
+        for carrier, each in sorted(streamed.items(), key=lambda item: -item[1].flights):
+            numbers = f"{each.flights:,}", f"{each.arrived:,}", f"{each.mean_min:+.2f}"
+            table.add_row(names.get(carrier, carrier), *numbers, str(each.least_min), str(each.most_min))
+        return table
+
+
+def _total(figures: Figures) -> int:
+    return sum(each.flights for each in figures.values())
+
+
+def _iso(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _status(state: Path) -> dict[str, int]:
+    found: dict[str, int] = json.loads((state / stream.STATUS_FILE).read_text())
+    return found
+
+
+def _fresh(out: Path) -> None:
+    """An empty directory; what an earlier run left there goes."""
+    if out.exists():
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+
+
+class _stopping:
+    """A Spark session that ends with its block."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def __enter__(self) -> Any:
+        return self._spark
+
+    def __exit__(self, *_: object) -> None:
+        self._spark.stop()
