@@ -149,8 +149,8 @@ class Executor:
 
     @property
     def in_flight(self) -> int:
-        """Trees not complete and tuples waiting; 0: all that was emitted is processed."""
-        return len(self._acker) + sum(len(task.inbox) for task in self._bolts)
+        """Tuples whose spouts have not heard their end, and tuples waiting; 0: all is processed, and known to be."""
+        return sum(task.pending for task in self._spouts) + sum(len(task.inbox) for task in self._bolts)
 
     @property
     def idle(self) -> bool:

@@ -1,9 +1,10 @@
-"""A program for test_spout_runner: counts each message of an in-memory log once, in SQLite, until told to stop.
+"""A program for the spout tests: counts each message of a log once, in SQLite, until told to stop.
 
-    python spout_program.py STORE DATABASE MESSAGES
+    python spout_program.py STORE DATABASE MESSAGES             an in-memory log of so many messages, and one poison
+    python spout_program.py STORE DATABASE SERVERS TOPIC        a topic of a broker
 
-The log is the same at every start, as a broker's would be. Counts and applied ids are written in one transaction, and
-tuples are acked after its commit. Prints `applied N` after each commit, `stopped` after a clean stop.
+The log in memory is the same at every start, as a broker's would be. Counts and applied ids are written in one
+transaction, and tuples are acked after its commit. Prints `applied N` after each commit, `stopped` after a clean stop.
 """
 
 import sqlite3
@@ -30,6 +31,14 @@ class LogInMemory(TwistedWorld):
     def __init__(self, log, dead):
         super().__init__(reactor)
         self.log, self.dead = log, dead
+
+    @classmethod
+    def of(cls, messages):
+        log = MemoryLog(PARTITIONS)
+        log.append(b"poison", partition=1)
+        for n in range(messages):
+            log.append(message(n), partition=n % PARTITIONS)
+        return cls(log, MemoryDeadLetters())
 
     def fetcher(self, servers, config):
         return self.log
@@ -85,20 +94,17 @@ def message(n):
     return b'{"carrier": "%s", "delay": %d}' % ([b"AA", b"UA", b"DL"][n % 3], n % 50 - 10)
 
 
-def main(store, database, messages):
-    log = MemoryLog(PARTITIONS)
-    log.append(b"poison", partition=1)
-    for n in range(messages):
-        log.append(message(n), partition=n % PARTITIONS)
+def main(store, database, source, topic="t"):
+    world = LogInMemory.of(int(source)) if source.isdigit() else TwistedWorld(reactor)
     topology = Topology("count")
     config = SpoutConfig(spout_commit_interval_ms=50)
-    topology.spout("log", LogSpout("t", store=store, scheme=JsonScheme("carrier", "delay"), config=config))
+    scheme = JsonScheme("carrier", "delay")
+    topology.spout("log", LogSpout(topic, servers=source, store=store, scheme=scheme, config=config))
     topology.bolt("fail-some", FailSome(), parallelism=2).shuffle("log")
     topology.bolt("count", lambda: CountOnce(database)).global_("fail-some")
-    dead = MemoryDeadLetters()
-    run(topology, world=LogInMemory(log, dead))
-    print(f"stopped, {len(dead.letters)} dead", flush=True)
+    run(topology, world=world)
+    print("stopped", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(*sys.argv[1:])

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.compat.spout_program import message
+from broker.client.blocking import BlockingClient
+from tests.compat.spout_program import PARTITIONS, message
 
 ROOT = Path(__file__).resolve().parents[2]
 MESSAGES = 6_000
@@ -25,72 +27,129 @@ def expected():
     return totals
 
 
-def counted(database):
-    with sqlite3.connect(database) as db:
-        return {carrier: (n, total) for carrier, n, total in db.execute("SELECT carrier, n, total FROM delays")}
+class Counting:
+    """The program's runs, and what they have counted."""
 
+    def __init__(self, tmp_path):
+        self.store = tmp_path / "store"
+        self.database = tmp_path / "db"
+        self.process = None
 
-@pytest.fixture
-def program(tmp_path):
-    running = []
-
-    def start():
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.compat.spout_program", tmp_path / "store", tmp_path / "db", str(MESSAGES)],
+    def start(self, *source):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.compat.spout_program", self.store, self.database, *source],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             text=True,
         )
-        running.append(process)
-        return process
 
-    yield start
-    for process in running:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    def end(self, how):
+        """The exit code."""
+        if self.process is None:
+            return None
+        self.process.send_signal(how)
+        code = self.process.wait()
+        self.process.stdout.close()
+        self.process = None
+        return code
+
+    def read_until(self, enough):
+        """A line that is enough; the test's own time limit is the deadline."""
+        for line in self.process.stdout:
+            if enough(line):
+                return line
+        pytest.fail(f"the program ended early, with exit code {self.process.wait()}")
+
+    def query(self, text):
+        with sqlite3.connect(self.database) as db:
+            return db.execute(text).fetchall()
+
+    @property
+    def counts(self):
+        return {carrier: (n, total) for carrier, n, total in self.query("SELECT carrier, n, total FROM delays")}
+
+    @property
+    def counted(self):
+        return sum(n for n, _ in self.counts.values())
 
 
-def read_until(process, enough):
-    """Lines until `enough(line)`; the test's own time limit is the deadline."""
-    for line in process.stdout:
-        if enough(line):
-            return line
-    pytest.fail(f"the program ended early, with exit code {process.wait()}")
+@pytest.fixture
+def counting(tmp_path):
+    runs = Counting(tmp_path)
+    yield runs
+    runs.end(signal.SIGKILL)
 
 
 def applied(line):
     return int(line.split()[1]) if line.startswith("applied") else 0
 
 
-@pytest.mark.timeout(60)
-def test_killed_twice_in_the_middle_each_message_is_counted_once(program, tmp_path):
-    """DESIGN, section 7, and the demo's promise: at least once, and exactly once in what a bolt keeps by message id."""
+def kill_twice_and_finish(counting, *source):
     for _ in range(2):
-        process = program()
-        read_until(process, lambda line: applied(line) >= MESSAGES // 4)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert sum(n for n, _ in counted(tmp_path / "db").values()) < MESSAGES, "killed too late to show anything"
-    process = program()
-    read_until(process, lambda line: sum(n for n, _ in counted(tmp_path / "db").values()) == MESSAGES)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == 0
-    assert counted(tmp_path / "db") == expected()
+        counting.start(*source)
+        counting.read_until(lambda line: applied(line) >= MESSAGES // 4)
+        counting.end(signal.SIGKILL)
+    assert counting.counted < MESSAGES, "killed too late to show anything"
+    counting.start(*source)
+    counting.read_until(lambda line: counting.counted == MESSAGES)
+    assert counting.end(signal.SIGTERM) == 0
 
 
 @pytest.mark.timeout(60)
-def test_after_a_clean_stop_nothing_comes_again(program, tmp_path):
-    process = program()
-    read_until(process, lambda line: applied(line) >= MESSAGES // 2)
-    process.send_signal(signal.SIGTERM)
-    assert read_until(process, lambda line: line.startswith("stopped")) == "stopped, 1 dead\n"
-    assert process.wait() == 0
-    process = program()
-    read_until(process, lambda line: sum(n for n, _ in counted(tmp_path / "db").values()) == MESSAGES)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == 0
-    with sqlite3.connect(tmp_path / "db") as db:
-        assert db.execute("SELECT sum(n) FROM seen").fetchone() == (MESSAGES,)
-    assert counted(tmp_path / "db") == expected()
+def test_killed_twice_in_the_middle_each_message_is_counted_once(counting):
+    """DESIGN, section 7, and the demo's promise: at least once, and exactly once in what a bolt keeps by message id."""
+    kill_twice_and_finish(counting, str(MESSAGES))
+    assert counting.counts == expected()
+
+
+@pytest.mark.timeout(60)
+def test_after_a_clean_stop_nothing_comes_again(counting):
+    counting.start(str(MESSAGES))
+    counting.read_until(lambda line: applied(line) >= MESSAGES // 2)
+    assert counting.end(signal.SIGTERM) == 0
+    counting.start(str(MESSAGES))
+    counting.read_until(lambda line: counting.counted == MESSAGES)
+    assert counting.end(signal.SIGTERM) == 0
+    assert counting.query("SELECT sum(n) FROM seen") == [(MESSAGES,)]
+    assert counting.counts == expected()
+
+
+@pytest.mark.timeout(60)
+def test_over_a_real_zookeeper_too(counting, zookeeper):
+    """One store class for both; only the coordinator differs."""
+    counting.store = f"zookeeper://{zookeeper.hosts}/spout-runner"
+    kill_twice_and_finish(counting, str(MESSAGES))
+    assert counting.counts == expected()
+
+
+@pytest.mark.timeout(90)
+def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(counting, broker):
+    """Produced by a stock client, compressed; read with ids; the dead letter read by a stock client."""
+    topic = "spout-runner"
+    with BlockingClient(broker.address) as client:
+        client.create_topic(topic, PARTITIONS)
+    producer = Producer({"bootstrap.servers": broker.address, "compression.type": "zstd", "linger.ms": 5})
+    for n in range(MESSAGES):
+        producer.produce(topic, message(n), partition=n % PARTITIONS)
+        if n == 100:
+            producer.produce(topic, b"poison", key=b"k", partition=1)
+    assert producer.flush(30) == 0
+    kill_twice_and_finish(counting, broker.address, topic)
+    assert counting.counts == expected()
+    letter = first_message(broker.address, f"{topic}.dead-letters")
+    headers = dict(letter.headers())
+    assert (letter.key(), letter.value()) == (b"k", b"poison")
+    assert headers["flakelog-dead-reason"] == b"undecodable" and headers["flakelog-dead-error"].startswith(b"not JSON")
+
+
+def first_message(servers, topic):
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        while True:
+            got = consumer.poll(1.0)
+            if got is not None and got.error() is None:
+                return got
+    finally:
+        consumer.close()

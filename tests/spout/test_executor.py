@@ -319,6 +319,17 @@ def test_deactivated_spouts_emit_nothing_and_still_hear_of_acks():
     assert spout_of(driver).calls == ["activate", "deactivate", "activate", "deactivate", "close"]
 
 
+def test_a_tuple_is_in_flight_until_its_spout_has_heard_of_its_end():
+    """A stop that went by complete trees alone stored progress without the last acks."""
+    driver = driver_of(lambda t: t.bolt("collect", Collect()).shuffle("numbers"), Numbers(3))
+    driver.executor.step(0)
+    driver.executor.step(0)
+    assert seen(driver) == [[0, 1, 2]] and spout_of(driver).acked == []
+    assert driver.executor.in_flight == 3
+    driver.executor.step(0)
+    assert spout_of(driver).acked == [0, 1, 2] and driver.executor.in_flight == 0
+
+
 def test_what_a_spout_raises_comes_out_of_the_step():
     class Broken(Spout):
         def next_tuple(self):
