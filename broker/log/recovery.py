@@ -20,7 +20,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
 from broker.log.segment import ID_INDEX, LOG, SUFFIXES, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
-from broker.record.batch import BatchHeader, CorruptBatch, verify
+from broker.record.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, verify
 from broker.wire.id_entries import ENTRY_BYTES
 
 
@@ -123,8 +123,7 @@ class _Recovery:
             nothing = {"log_bytes": 0, "id_bytes": 0, "index_bytes": 0, "time_index_bytes": 0}
             self.known = replace(known, segment=known.offset, **nothing)
             return [self._create(known.offset)]
-        segments = [self._open(base) for base in bases if base <= known.segment]
-        segments = [s for s in segments if s.size or s.ids.file.size or s.base_offset == known.segment]
+        segments = [self._open(base) for base in bases if base <= known.segment and not self._is_left_over(base, known)]
         if segments[0].base_offset > known.log_start_offset:
             raise self._gap(known.log_start_offset, segments[0].base_offset)
         for segment, following in pairwise(segments):
@@ -139,6 +138,11 @@ class _Recovery:
             return False
         first = IdIndex(self.storage.open(path), bases[0]).entry(0)
         return first is not None and first.first_id > known.last_id
+
+    def _is_left_over(self, base: int, known: LogPosition) -> bool:
+        """Whether it is of a roll that failed: a segment gets a younger one only when it has something in it."""
+        paths = (f"{self.name}/{file_name(base, suffix)}" for suffix in (LOG, ID_INDEX))
+        return base < known.segment and not any(self.storage.open(p).size for p in paths if self.storage.exists(p))
 
     def _open(self, base: int) -> Segment:
         known = self.known
@@ -159,25 +163,33 @@ class _Recovery:
 
     def _check_sealed(self, segment: Segment, next_offset: int) -> None:
         """A segment before the checkpoint's: log and ids must reach the next one. Damaged indexes are written anew."""
+        segment.first_timestamp_ms = self._first_timestamp(segment)
         number = len(segment.ids)
         last = segment.ids.entry(number - 1) if number else None
-        if last is None:
-            raise LogDamaged(f"{segment.ids.file.path}: its last entry is damaged")
-        end = last.offset + last.length
-        whole = next_offset, segment.size
-        segment.first_timestamp_ms = self._first_timestamp(segment)
-        indexed = len(segment.offsets) and (len(segment.times) or segment.first_timestamp_ms < 0)
-        if not indexed or self._end(segment, int(segment.offsets[-1][1])) != whole:
-            if self._end(segment, 0) != (end, segment.size):
-                raise LogDamaged(f"{segment.log.path} does not end where its ids do, at offset {end}")
-            if end == next_offset:
-                segment.index_anew(self.config.index_interval_bytes, segment.size, sealed=True)
-        if end != next_offset:
-            raise self._gap(end, next_offset)
+        ids_end = last.offset + last.length if last else segment.base_offset
+        indexed = self._indexed(segment)
+        log_end, position = self._end(segment, int(segment.offsets[-1][1]) if indexed else 0)
+        if (log_end, position) != (next_offset, segment.size):
+            indexed = False
+            log_end, position = self._end(segment, 0)
+        if position != segment.size or log_end < ids_end:
+            raise LogDamaged(f"{segment.log.path} at byte {position}: its ids go on to offset {ids_end}")
+        if ids_end < log_end:
+            raise LogDamaged(f"{segment.ids.file.path} ends at offset {ids_end}, its log at {log_end}")
+        if log_end != next_offset:
+            raise self._gap(log_end, next_offset)
+        if not indexed:
+            segment.index_anew(self.config.index_interval_bytes, segment.size, sealed=True)
         segment.next_offset = next_offset
         if len(segment.times):
             segment.max_timestamp_ms, relative = segment.times[-1]
             segment.max_timestamp_offset = segment.base_offset + relative
+
+    @staticmethod
+    def _indexed(segment: Segment) -> bool:
+        """Whether there are indexes, and the time index ends with a time that can be the segment's newest."""
+        newest = segment.times[-1][0] if len(segment.times) else NO_TIMESTAMP
+        return len(segment.offsets) > 0 and newest >= segment.first_timestamp_ms
 
     @staticmethod
     def _end(segment: Segment, position: int) -> tuple[int, int]:

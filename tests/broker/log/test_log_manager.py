@@ -1,0 +1,424 @@
+"""All logs: syncs as values, rounds that end in a checkpoint, and logs that come and go."""
+
+import pytest
+
+from broker.config import BrokerConfig, TopicConfig
+from broker.log import checkpoint
+from broker.log.log_manager import LogManager, SyncLog, WriteCheckpoint
+from broker.log.memory_storage import MemoryStorage
+from broker.log.storage import StorageError
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+from .conftest import BROKER, NOW, START_MS, append, new_worker
+
+MINUTE_MS = BROKER.log_flush_offset_checkpoint_interval_ms
+LOG = f"flights-0/{0:020d}.log"
+
+
+class Broker:
+    """A log manager with what stands around it: a clock, a worker, a thread that runs syncs when told to."""
+
+    def __init__(self, storage=None, config=BROKER, **topic):
+        self.storage = storage or MemoryStorage()
+        self.lines = []
+        self.manager = LogManager(self.storage, config, self.lines.append)
+        self.manager.load_checkpoint()
+        self.topic = TopicConfig(**topic)
+        self.worker = new_worker()
+        self.manager.next_deadline_ms(NOW.ms)
+
+    def open(self, partition=0):
+        self.manager.open("flights", partition, self.topic)
+        return self.manager._logs.get(("flights", partition))
+
+    def append(self, log, *values, ms=NOW.ms, **fields):
+        done = append(log, *(values or (b"a",)), worker=self.worker, now=NOW._replace(ms=ms), **fields)
+        self.manager.appended(log, ms)
+        return done
+
+    def run(self, *syncs):
+        for sync in syncs or self.manager.take_syncs():
+            try:
+                sync.run()
+            except StorageError as error:
+                self.manager.sync_failed(sync, error)
+            else:
+                self.manager.synced(sync)
+
+    def round(self):
+        self.manager.start_round()
+        while syncs := self.manager.take_syncs():
+            self.run(*syncs)
+
+    def checkpoint(self):
+        return checkpoint.decode(bytes(self.storage.files["checkpoint"].data))
+
+
+@pytest.fixture
+def broker():
+    return Broker()
+
+
+def kinds(syncs):
+    return [type(sync).__name__ for sync in syncs]
+
+
+# --- rounds ------------------------------------------------------------------------------------------------------
+
+
+def test_a_round_syncs_what_is_new_and_then_writes_the_checkpoint(broker):
+    log, idle = broker.open(0), broker.open(1)
+    broker.round()
+    broker.append(log)
+    broker.manager.start_round()
+    (sync,) = broker.manager.take_syncs()
+    assert sync.log is log, "the idle log has nothing new"
+    broker.run(sync)
+    assert kinds(asked := broker.manager.take_syncs()) == ["WriteCheckpoint"]
+    broker.run(*asked)
+    assert broker.checkpoint() == {"flights-0": log.position(), "flights-1": idle.position()}
+    assert log.flushed == log.position() and log.unflushed == 0
+
+
+def test_a_round_without_anything_new_writes_nothing(broker):
+    broker.open()
+    broker.round()
+    broker.manager.start_round()
+    assert broker.manager.take_syncs() == []
+
+
+def test_the_checkpoint_says_what_was_there_when_the_sync_was_asked_for(broker):
+    """What is appended while a sync runs may not be on the disk."""
+    log = broker.open()
+    broker.append(log)
+    position = log.position()
+    broker.manager.start_round()
+    (sync,) = broker.manager.take_syncs()
+    broker.append(log)
+    broker.run(sync)
+    broker.run()
+    assert broker.checkpoint()["flights-0"] == position
+    assert log.unflushed == 1
+
+
+def test_time_starts_a_round(broker):
+    log = broker.open()
+    broker.append(log)
+    due = broker.manager.next_deadline_ms(NOW.ms)
+    assert due == NOW.ms + MINUTE_MS
+    broker.manager.tick(Now(due - 1, START_MS))
+    assert broker.manager.take_syncs() == []
+    broker.manager.tick(Now(due, START_MS))
+    assert kinds(broker.manager.take_syncs()) == ["SyncLog"]
+    assert broker.manager.next_deadline_ms(due) == due + MINUTE_MS
+
+
+def test_a_round_takes_in_a_log_that_was_being_synced_when_it_began():
+    """With flush.messages=1 under load some sync is always out; the checkpoint must come all the same."""
+    broker = Broker(flush_messages=1)
+    one, two = broker.open(0), broker.open(1)
+    broker.append(one)
+    (first,) = broker.manager.take_syncs()
+    broker.append(two)
+    broker.manager.start_round()
+    (second,) = broker.manager.take_syncs()
+    broker.append(one)
+    broker.run(first)
+    third = broker.manager.take_syncs()
+    assert [(sync.log, sync.for_checkpoint) for sync in third] == [(one, True)]
+    broker.run(second)
+    fourth = broker.manager.take_syncs()
+    assert [(sync.log, sync.for_checkpoint) for sync in fourth] == [(two, True)]
+    broker.run(*fourth)
+    broker.append(two)
+    (fifth,) = broker.manager.take_syncs()
+    broker.run(*third)
+    assert fifth.log is two, "it is still out when the round ends"
+    assert kinds(asked := broker.manager.take_syncs()) == ["WriteCheckpoint"]
+    broker.run(*asked)
+    assert broker.checkpoint()["flights-0"].offset == 2
+
+
+def test_a_round_that_waits_for_a_disk_is_not_begun_twice(broker):
+    log = broker.open()
+    broker.append(log)
+    broker.manager.start_round()
+    (sync,) = broker.manager.take_syncs()
+    broker.manager.start_round()
+    assert broker.manager.take_syncs() == []
+    broker.run(sync)
+    assert kinds(broker.manager.take_syncs()) == ["WriteCheckpoint"]
+
+
+def test_one_checkpoint_is_written_at_a_time_and_the_newest_comes_last(broker):
+    """Two threads that replace one file could leave the older one."""
+    log = broker.open()
+    broker.append(log)
+    broker.manager.start_round()
+    broker.run()
+    (first,) = broker.manager.take_syncs()
+    broker.append(log)
+    broker.manager.start_round()
+    broker.run()
+    assert broker.manager.take_syncs() == []
+    broker.run(first)
+    assert broker.checkpoint()["flights-0"].offset == 1
+    broker.run()
+    assert broker.checkpoint()["flights-0"].offset == 2
+
+
+def test_snapshots_of_producers_go_with_the_checkpoint_that_names_them(broker):
+    log = broker.open()
+    sent = {"producer_id": 7, "producer_epoch": 0}
+    broker.append(log, base_sequence=0, **sent)
+    broker.round()
+    broker.append(log, base_sequence=1, **sent)
+    broker.manager.start_round()
+    broker.run()
+    snapshots = [f"flights-0/{offset:020d}.snapshot" for offset in (1, 2)]
+    assert [path for path in broker.storage.files if path.endswith(".snapshot")] == snapshots, "the older is still named"
+    broker.run()
+    assert [path for path in broker.storage.files if path.endswith(".snapshot")] == snapshots[1:]
+
+
+# --- flush.messages, flush.ms ------------------------------------------------------------------------------------
+
+
+def test_messages_make_a_sync_due():
+    broker = Broker(flush_messages=3)
+    log = broker.open()
+    broker.append(log, b"a", b"b")
+    assert broker.manager.take_syncs() == []
+    broker.append(log, b"c")
+    assert kinds(broker.manager.take_syncs()) == ["SyncLog"]
+
+
+def test_messages_that_came_while_a_sync_was_out_are_synced_when_it_is_back():
+    broker = Broker(flush_messages=1)
+    log = broker.open()
+    broker.append(log)
+    (sync,) = broker.manager.take_syncs()
+    broker.append(log)
+    assert broker.manager.take_syncs() == [], "one sync of a log is out at a time"
+    broker.run(sync)
+    (sync,) = broker.manager.take_syncs()
+    broker.run(sync)
+    assert (log.unflushed, broker.manager.take_syncs()) == (0, [])
+
+
+def test_age_makes_a_sync_due_from_the_first_message_on():
+    broker = Broker(flush_ms=50)
+    log = broker.open()
+    broker.append(log, ms=1_000)
+    broker.append(log, ms=1_030)
+    assert broker.manager.next_deadline_ms(1_030) == 1_050
+    broker.manager.tick(Now(1_049, START_MS))
+    assert broker.manager.take_syncs() == []
+    broker.manager.tick(Now(1_050, START_MS))
+    (sync,) = broker.manager.take_syncs()
+    broker.append(log, ms=1_060)
+    broker.run(sync)
+    assert broker.manager.next_deadline_ms(1_060) == 1_110
+
+
+def test_age_is_not_forgotten_while_a_slow_sync_is_out():
+    broker = Broker(flush_ms=50)
+    log = broker.open()
+    broker.append(log, ms=1_000)
+    broker.manager.tick(Now(1_050, START_MS))
+    (sync,) = broker.manager.take_syncs()
+    broker.append(log, ms=1_060)
+    broker.manager.tick(Now(1_200, START_MS))
+    assert broker.manager.take_syncs() == []
+    broker.run(sync)
+    assert broker.manager.next_deadline_ms(1_200) == 1_110
+    broker.manager.tick(Now(1_201, START_MS))
+    assert kinds(broker.manager.take_syncs()) == ["SyncLog"]
+
+
+def test_many_appends_leave_one_note_of_when_a_flush_is_due():
+    """Rule 4: nothing grows with the number of messages."""
+    broker = Broker(flush_ms=50)
+    log = broker.open()
+    for _ in range(100):
+        broker.append(log)
+    assert len(broker.manager._flush_due) == 1
+
+
+def test_silent_producers_are_forgotten_by_the_brokers_clock():
+    """producer.id.expiration.ms; the times in old messages say nothing about who is silent."""
+    broker = Broker()
+    log = broker.open()
+    broker.append(log, producer_id=7, producer_epoch=0, base_sequence=0, timestamp_ms=0)
+    minute, day = broker.manager.next_deadline_ms(NOW.ms), BROKER.producer_id_expiration_ms
+    broker.manager.tick(Now(minute, START_MS + day))
+    assert len(log.producers) == 1
+    broker.manager.tick(Now(minute + MINUTE_MS, START_MS + day + 1))
+    assert len(log.producers) == 0
+
+
+# --- failures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".log", ".idindex", ".index", ".timeindex"])
+def test_a_failed_sync_takes_the_log_offline_for_good(broker, suffix):
+    """What the kernel could not write it may have dropped, and it says so once only."""
+    log = broker.open()
+    broker.append(log)
+    broker.storage.failing_syncs.add(f"flights-0/{0:020d}{suffix}")
+    broker.round()
+    broker.storage.failing_syncs.clear()
+    assert broker.manager.offline == {"flights-0": log.offline}
+    assert len(broker.lines) == 1 and f"{suffix}: Input/output error" in broker.lines[0]
+    assert "flights-0" not in broker.manager._known
+    for use in (lambda: broker.append(log), lambda: log.read(0, 1, True)):
+        with pytest.raises(ApiError, match="offline") as caught:
+            use()
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    broker.manager.ask_sync(log)
+    broker.manager.start_round()
+    assert not [sync for sync in broker.manager.take_syncs() if isinstance(sync, SyncLog)], "it is never tried again"
+    broker.manager.close()
+    assert log.flushed.offset == 0
+
+
+def test_one_log_offline_does_not_keep_the_others_from_the_checkpoint(broker):
+    bad, good = broker.open(0), broker.open(1)
+    broker.append(bad)
+    broker.append(good)
+    broker.storage.failing_syncs.add(LOG)
+    broker.round()
+    assert set(broker.checkpoint()) == {"flights-1"}
+
+
+def test_a_checkpoint_that_could_not_be_written_is_written_by_the_next_round(broker):
+    log = broker.open()
+    broker.append(log)
+    broker.manager.start_round()
+    broker.run()
+    broker.storage.free_bytes = 10
+    broker.run()
+    assert "the checkpoint could not be written" in broker.lines[0] and "older one stays" in broker.lines[0]
+    broker.storage.free_bytes = None
+    broker.round()
+    assert broker.checkpoint()["flights-0"].offset == 1
+
+
+def test_a_damaged_log_stays_offline_by_name_and_the_others_are_not_disturbed():
+    first = Broker()
+    for partition in range(2):
+        first.append(first.open(partition))
+    first.manager.close()
+    first.storage.files[LOG].truncate(10)
+    second = Broker(first.storage)
+    second.open(0)
+    second.open(1)
+    assert list(second.manager.offline) == ["flights-0"]
+    assert "flights-0 is offline" in second.lines[0] and LOG in second.lines[0]
+    with pytest.raises(ApiError) as caught:
+        second.manager.get("flights", 0)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert second.manager.get("flights", 1).log_end_offset == 1
+    second.manager.close()
+    assert second.checkpoint()["flights-0"].offset == 1, "what is known of the damaged log is kept"
+
+
+def test_an_unknown_partition_is_named(broker):
+    with pytest.raises(ApiError, match="there is no flights-7") as caught:
+        broker.manager.get("flights", 7)
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_damaged_checkpoint_is_not_taken_for_an_empty_one():
+    storage = MemoryStorage()
+    storage.replace("checkpoint", b"nonsense")
+    with pytest.raises(checkpoint.CheckpointDamaged):
+        LogManager(storage, BROKER, print).load_checkpoint()
+
+
+# --- deletion ----------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_log_is_gone_and_its_name_is_free(broker):
+    log = broker.open()
+    broker.append(log, b"old")
+    broker.round()
+    broker.manager.delete("flights", 0)
+    assert not broker.storage.list("flights-0") and log.offline == "it was deleted"
+    broker.round()
+    assert broker.checkpoint() == {}
+    fresh = broker.open()
+    assert fresh.log_end_offset == 0
+    assert broker.append(fresh, b"new").base_offset == 0
+
+
+def test_a_reader_keeps_the_bytes_of_a_deleted_log(broker):
+    log = broker.open()
+    broker.append(log, b"a")
+    region = log.read(0, 1 << 20, True).records
+    broker.manager.delete("flights", 0)
+    assert len(region.file.read(region.position, region.length)) == region.length
+
+
+def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
+    log = broker.open()
+    broker.append(log)
+    broker.manager.start_round()
+    (sync,) = broker.manager.take_syncs()
+    broker.manager.delete("flights", 0)
+    broker.manager.synced(sync)
+    broker.manager.sync_failed(sync, StorageError("flights-0", "gone"))
+    assert broker.manager._known == {} and broker.lines == [] and broker.manager.offline == {}
+    broker.append(broker.open())
+    broker.round()
+    assert broker.checkpoint()["flights-0"].offset == 1
+
+
+def test_a_deleted_log_does_not_come_back_with_the_power(broker):
+    broker.append(broker.open(), b"old")
+    broker.round()
+    broker.manager.delete("flights", 0)
+    broker.run()
+    for seed in range(50):
+        after = broker.storage.power_cut(lambda n: seed % n)  # noqa: B023
+        again = Broker(after)
+        assert not after.list("flights-0") and not after.list("flights-0.deleted"), "deletions are finished at a start"
+        assert again.open().log_end_offset == 0
+
+
+def test_half_a_deletion_is_no_obstacle_to_the_next(broker):
+    broker.storage.replace("flights-0.deleted/x", b"left by a crash")
+    broker.open()
+    broker.manager.delete("flights", 0)
+    assert not broker.storage.list("flights-0.deleted")
+
+
+# --- close -------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_close_with_syncs_still_out_everything_is_in_the_checkpoint(broker):
+    log = broker.open()
+    broker.append(log)
+    broker.manager.start_round()
+    broker.manager.take_syncs()  # given to a thread that will not report any more
+    broker.append(log)
+    broker.manager.close()
+    assert broker.checkpoint()["flights-0"] == log.position()
+
+
+def test_closing_on_a_full_disk_says_so_and_syncs_the_others():
+    broker = Broker(config=BrokerConfig())
+    broker.append(broker.open(0))
+    broker.append(broker.open(1))
+    broker.storage.free_bytes = 0
+    broker.manager.close()
+    assert any("No space left" in line for line in broker.lines)
+    assert broker.storage.files[f"flights-1/{0:020d}.log"].synced
+
+
+def test_the_checkpoint_is_a_value_that_runs_in_a_thread():
+    storage = MemoryStorage()
+    storage.replace("flights-0/old", b"")
+    WriteCheckpoint(storage, b"data", ("flights-0/old",)).run()
+    assert storage.open("checkpoint").read(0, 10) == b"data" and not storage.exists("flights-0/old")
