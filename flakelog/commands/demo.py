@@ -16,7 +16,8 @@ import click
     type=click.Path(path_type=Path, file_okay=False),
     help="Where the manifest, the table, the plot and the report go; what was there is replaced.",
 )
-def demo(out: Path) -> None:
+@click.option("--flights", type=click.IntRange(1_000), help="Take so many only, for a quick look.  [default: all]")
+def demo(out: Path, flights: int | None) -> None:
     """Produce 336,776 flights, stream them with failures and a kill, replay them with Spark, compare.
 
     The last line begins `replay agrees:` (exit 0), or says what differs (exit 1). Under two minutes on two cores.
@@ -32,7 +33,7 @@ def demo(out: Path) -> None:
         raise click.ClickException(f"the demo needs its extras ({error}); try: pip install 'flakelog[all]'") from None
     signal.signal(signal.SIGTERM, _stop)
     try:
-        agreed = Demo(out, Console()).run()
+        agreed = Demo(out, Console(), flights).run()
     except (DataMissing, LoadFailed, ChildFailed) as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:

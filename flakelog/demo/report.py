@@ -66,7 +66,8 @@ def write_plot(flights: Any, figures: Figures, path: Path) -> None:
     right.set_xticks(range(5, 24, 3), [f"{hour}:00" for hour in range(5, 24, 3)])
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle("336,776 flights out of New York, 2013: counted by a stream, replayed by Spark", fontsize=13)
+    title = f"{len(flights):,} flights out of New York, 2013: counted by a stream, replayed by Spark"
+    figure.suptitle(title, fontsize=13)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 

@@ -43,10 +43,11 @@ class Span(NamedTuple):
 
 
 class Demo:
-    """One run. `out` is where the results go, `work` what is thrown away after it."""
+    """One run. `out` is where the results go; `flights` bounds how many are taken."""
 
-    def __init__(self, out: Path, console: Console) -> None:
+    def __init__(self, out: Path, console: Console, flights: int | None = None) -> None:
         self.out = out
+        self.flights = flights
         self.console = console
         self.layout = Layout()
         self.steps: list[tuple[str, Rows]] = []
@@ -59,7 +60,7 @@ class Demo:
         with ExitStack() as stack:
             work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flakelog-demo-")))
             self._start_server(stack, work)
-            flights = load_flights()
+            flights = load_flights()[: self.flights]
             self._load(flights)
             state = work / "stream"
             state.mkdir()
@@ -70,7 +71,8 @@ class Demo:
 
     def _step(self, title: str, rows: Rows) -> None:
         self.steps.append((title, rows))
-        table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None)
+        self.console.print(title, style="bold")
+        table = Table(show_header=False, box=None, padding=(0, 2))
         table.add_column(style="dim")
         table.add_column(justify="right")
         for row in rows:

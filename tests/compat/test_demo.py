@@ -1,0 +1,57 @@
+"""The main job, on fewer flights: it agrees, and leaves no process behind, also when it is interrupted."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+FLIGHTS = 12_000
+
+
+def start(tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "flakelog", "demo", "--out", str(tmp_path / "out"), "--flights", str(FLIGHTS)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+    )
+
+
+def processes_naming(path):
+    """Command lines of processes that name a path: the demo's children all work in its directory."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(path) in line and entry.parent.name != str(os.getpid()):
+            found.append(line)
+    return found
+
+
+def test_the_demo_agrees_to_the_last_digit_and_writes_its_report(tmp_path):
+    demo = start(tmp_path)
+    output, _ = demo.communicate(timeout=200)
+    last = output.strip().splitlines()[-1]
+    assert demo.returncode == 0 and last.startswith("replay agrees:"), output
+    assert f"{FLIGHTS:,} flights" in last
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"manifest.json", "delays.parquet", "delays.png", "report.html"} <= written
+    assert not processes_naming(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
+def test_ctrl_c_leaves_no_process_behind(tmp_path):
+    demo = start(tmp_path)
+    for line in demo.stdout:
+        if line.startswith("2."):  # the broker runs, the topology is about to
+            break
+    os.killpg(demo.pid, signal.SIGINT)
+    demo.communicate(timeout=60)
+    assert demo.returncode != 0
+    assert not processes_naming(tmp_path)
