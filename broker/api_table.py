@@ -70,9 +70,20 @@ _ROWS = (
     Api(1, "Fetch", 4, 18, 12, "fetch"),
     Api(2, "ListOffsets", 1, 11, 6, "list_offsets"),
     Api(3, "Metadata", 0, 13, 9, "metadata"),
+    Api(8, "OffsetCommit", 2, 10, 8, "offset_commit"),
+    Api(9, "OffsetFetch", 1, 10, 6, "offset_fetch"),
+    Api(10, "FindCoordinator", 0, 6, 3, "find_coordinator"),
+    Api(11, "JoinGroup", 0, 9, 6, "join_group"),
+    Api(12, "Heartbeat", 0, 4, 4, "heartbeat"),
+    Api(13, "LeaveGroup", 0, 5, 4, "leave_group"),
+    Api(14, "SyncGroup", 0, 5, 4, "sync_group"),
+    Api(15, "DescribeGroups", 0, 6, 5, "describe_groups"),
+    Api(16, "ListGroups", 0, 5, 3, "list_groups"),
     Api(18, "ApiVersions", 0, 4, 3, "api_versions"),
     Api(19, "CreateTopics", 2, 7, 5, "create_topics"),
+    Api(20, "DeleteTopics", 1, 6, 4, "delete_topics"),
     Api(22, "InitProducerId", 0, 5, 2, "init_producer_id"),
+    Api(42, "DeleteGroups", 0, 2, 2, "delete_groups"),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}

@@ -10,7 +10,7 @@ and everything else is an answer. A fault of our own closes the one connection i
 """
 
 import struct
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from traceback import format_exc
 from typing import Any
 
@@ -37,6 +37,8 @@ class Engine:
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._ready: list[Connection] = []
         self._closes: list[Connection] = []
+        self._resumable: deque[Connection] = deque()
+        """Where an answer has made room for the next request; at most one entry for each answer of this call."""
         self._now = Now(0, 0)
 
     # --- connections ---------------------------------------------------------------------------------------------
@@ -62,6 +64,7 @@ class Engine:
         self._connections.move_to_end(conn)
         conn.decoder.feed(data)
         self._read(conn)
+        self._resume()
 
     def drained(self, conn: Connection, sent_bytes: int, now: Now) -> None:
         """So many bytes of the replies went out; requests that waited for room are read."""
@@ -72,6 +75,7 @@ class Engine:
         self._connections.move_to_end(conn)
         if full and conn.readable:
             self._read(conn)
+            self._resume()
 
     def closed(self, conn: Connection) -> None:
         """The connection is gone; nobody waits for its answers."""
@@ -113,6 +117,9 @@ class Engine:
         delayed = self.services.purgatory.next_deadline_ms()
         if delayed is not None and delayed < deadline:
             deadline = delayed
+        group = self.services.groups_deadline_ms()
+        if group is not None and group < deadline:
+            deadline = group
         if self._connections:
             oldest = next(iter(self._connections))
             deadline = min(deadline, oldest.active_ms + self.config.connections_max_idle_ms)
@@ -122,6 +129,7 @@ class Engine:
         """Answer what has waited long enough, close who has been silent too long, ask for syncs that are due."""
         self._now = now
         self.services.purgatory.advance(now)
+        self.services.tick_groups(now)
         self.services.logs.tick(now)
         idle_ms = self.config.connections_max_idle_ms
         for conn in list(self._connections):
@@ -131,6 +139,7 @@ class Engine:
             self._close(conn, f"silent for {idle_ms} ms{half} (connections.max.idle.ms)")
             self._connections.move_to_end(conn)
             conn.active_ms = now.ms
+        self._resume()
 
     def take_syncs(self) -> list[Sync]:
         """To be run in a thread each; then `synced` or `sync_failed`."""
@@ -164,6 +173,12 @@ class Engine:
         except Exception:
             self.services.report(f"a fault of the broker's own, on the connection of {conn.peer}:\n{format_exc()}")
             self._close(conn, "a fault of the broker's own; see the log")
+
+    def _resume(self) -> None:
+        """Read on where answers have made room. Each verb ends with it, and only here: an answer is often given from
+        within another request's handler, and that one, maybe of the same connection, must be answered first."""
+        while self._resumable:
+            self._read(self._resumable.popleft())
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
         header = read_request_header(frame)
@@ -222,8 +237,7 @@ class Engine:
             except Exception:
                 self.services.report(f"a fault of the broker's own, answering {conn.peer}:\n{format_exc()}")
                 self._close(conn, "a fault of the broker's own; see the log")
-            if conn.close_reason is None and conn.decoder.has_more:
-                self._read(conn)
+            self._resumable.append(conn)
 
         self.services.purgatory.watch(delayed, done, self._now)
 
@@ -235,7 +249,7 @@ class Engine:
             held = conn.release()
             if held is not None and conn.close_reason is None:
                 conn.decoder.put_back(held)
-                self._read(conn)
+                self._resumable.append(conn)
 
         deadline_ms = self._now.ms + max(wait.retry_wall_ms - self._now.wall_ms, 1)
         self.services.purgatory.watch(

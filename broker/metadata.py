@@ -86,7 +86,7 @@ class Metadata:
 
     def __init__(self, store: MetadataStore, node: Node, new_uuid: Callable[[], UUID]) -> None:
         self._store = store
-        self._new_uuid = new_uuid
+        self.new_uuid = new_uuid
         self.nodes: tuple[Node, ...] = (node,)
         self.node = node
         self.cluster_id = ""
@@ -101,7 +101,7 @@ class Metadata:
         """Read the store, or begin a cluster. MetadataDamaged."""
         data = self._store.load()
         if data is None:
-            self.cluster_id = _base64(self._new_uuid())
+            self.cluster_id = _base64(self.new_uuid())
             self._save()
             return
         try:
@@ -155,7 +155,7 @@ class Metadata:
         """Make a topic led by this node; ApiError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION."""
         self.check_new(name)
         state = PartitionState(self.node.id, 0, (self.node.id,))
-        topic = Topic(name, self._new_uuid(), (state,) * partitions, dict(properties))
+        topic = Topic(name, self.new_uuid(), (state,) * partitions, dict(properties))
         self._put(topic)
         try:
             self._save()

@@ -2,19 +2,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from broker.config import BrokerConfig, TopicConfig
+from broker.group.config import GroupConfig
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
-from broker.metadata import Metadata, Topic
+from broker.metadata import GROUP_OFFSETS_TOPIC, Metadata, Topic
 from broker.now import Now
 from broker.purgatory import Purgatory
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
-from idgen.errors import NoWorkerNumber
+from idgen.errors import IdError, LeadExhausted, NoWorkerNumber
 from idgen.worker import IdWorker, Run
+
+if TYPE_CHECKING:
+    from broker.handlers.groups import GroupCoordination
 
 LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised
 
@@ -42,7 +46,12 @@ class Stamp:
 
     def ensure(self, n: int, now: Now) -> None:
         """Backpressure unless `n` ids can be had now; any other IdError is left to who appends."""
-        ready = self.worker().ready_at_ms(n, now.wall_ms)
+        try:
+            ready = self.worker().ready_at_ms(n, now.wall_ms)
+        except LeadExhausted:
+            raise Backpressure(now.wall_ms + LEAD_RETRY_MS) from None
+        except IdError:
+            return
         if ready > now.wall_ms:
             raise Backpressure(ready)
 
@@ -60,6 +69,9 @@ class Services:
     stamp: Stamp = field(default_factory=Stamp)
     advertised: Sequence[tuple[int, int, int]] = ()
     """What ApiVersions answers: (API key, lowest version, highest version)."""
+    group_config: GroupConfig = field(default_factory=GroupConfig)
+    _groups: "GroupCoordination | None" = None
+    _start_ms: int = 0
 
     def config_of(self, topic: Topic) -> TopicConfig:
         return self.config.topic_defaults.with_properties(topic.properties)
@@ -87,6 +99,51 @@ class Services:
         for partition in range(partitions):
             self.logs.open(name, partition, config)
         return topic
+
+    def delete_topic(self, topic: Topic, now: Now) -> None:
+        """Take a topic away, with its logs and the offsets committed for it; StorageError, then ask again.
+
+        The logs go first: a crash in between leaves an empty topic that was to be deleted anyhow, where the other
+        order would leave records for the next topic of that name to begin with.
+        """
+        logs = [log for log in self.logs.all() if log.topic == topic.name]
+        for partition in range(len(topic.partitions)):
+            self.logs.delete(topic.name, partition)
+        self.metadata.delete_topic(topic)
+        for log in logs:
+            self.purgatory.touch(log, now)
+        self.groups.forget_topic(topic.name, now)
+
+    def new_uuid(self) -> UUID:
+        return self.metadata.new_uuid()
+
+    # --- groups --------------------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> "GroupCoordination":
+        """The group coordinator: imported and made when groups are first spoken of, as most brokers started for a
+        test or a demo never have one."""
+        if self._groups is None:
+            from broker.handlers.groups import GroupCoordination
+
+            self._groups = GroupCoordination(self, self.group_config, self._start_ms)
+        return self._groups
+
+    def load_groups(self, now: Now) -> None:
+        """At start, once the logs are open: groups and offsets as their records have them."""
+        self._start_ms = now.ms
+        if self.metadata.topic(GROUP_OFFSETS_TOPIC) is not None:
+            self.groups.load(now)
+
+    def tick_groups(self, now: Now) -> None:
+        if self._groups is not None:
+            self._groups.tick(now)
+
+    def groups_deadline_ms(self) -> int | None:
+        """When `tick_groups` is wanted, on the monotonic clock."""
+        return None if self._groups is None else self._groups.core.next_deadline_ms()
+
+    # --- appends -------------------------------------------------------------------------------------------------
 
     def appended(self, log: PartitionLog, now: Now) -> None:
         """What follows from an append: a sync that falls due, and fetches that waited for it."""

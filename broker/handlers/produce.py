@@ -38,12 +38,7 @@ def _ensure_ids(call: Call, request: ProduceRequest, now: Now) -> None:
     """All partitions or none: a request that is tried again must not have left half of itself in the log."""
     records = sum(record_count_of(each.records) for each in request.partitions if each.records is not None)
     if records > 0:
-        try:
-            call.services.stamp.ensure(min(records, call.services.config.max_batch_records), now)
-        except LeadExhausted:
-            raise Backpressure(now.wall_ms + LEAD_RETRY_MS) from None
-        except IdError:
-            return  # each partition answers for itself
+        call.services.stamp.ensure(min(records, call.services.config.max_batch_records), now)
 
 
 def _append(call: Call, each: PartitionRecords, wants_ids: bool, now: Now) -> PartitionResult:

@@ -1,0 +1,25 @@
+"""DeleteGroups, v0 to v2.
+
+Behaviour: a group without members goes, with its offsets (KIP-229). The answer is sent when that is in the log.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    names = call.request.groups_names
+    call.services.stamp.ensure(1, now)
+    return {
+        "throttle_time": 0,
+        "results": [{"group_id": group_id, "error_code": _delete(call, group_id, now)} for group_id in names],
+    }
+
+
+def _delete(call: Call, group_id: str, now: Now) -> ErrorCode:
+    groups = call.services.groups
+    error = groups.check(group_id) or groups.core.delete(group_id, now)
+    return error or groups.settle(now).get(group_id, ErrorCode.NONE)

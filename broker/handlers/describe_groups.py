@@ -1,0 +1,48 @@
+"""DescribeGroups, v0 to v6.
+
+Behaviour: state, protocol and members of each group; one that nobody knows is Dead.
+Version notes: v4 static members (KIP-345); from v6 a group that is not known is an error with a message (KIP-1043),
+before it is only Dead. Authorized operations (v3) are not answered: there are no access rules.
+"""
+
+from typing import Any
+
+from broker.group.results import DescribedGroup
+from broker.group.states import GroupState
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+NOT_FOUND_VERSION = 6
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    return {"throttle_time": 0, "groups": [_describe(call, group_id) for group_id in call.request.groups]}
+
+
+def _describe(call: Call, group_id: str) -> dict[str, Any]:
+    groups = call.services.groups
+    error = groups.check(group_id)
+    group = DescribedGroup(error, group_id, GroupState.DEAD.value) if error else groups.core.describe(group_id)
+    unknown = group.error is ErrorCode.GROUP_ID_NOT_FOUND
+    if unknown and call.version < NOT_FOUND_VERSION:
+        group = group._replace(error=ErrorCode.NONE)
+    return {
+        "error_code": group.error,
+        "error_message": f"there is no group {group_id}" if unknown else None,
+        "group_id": group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol_data,
+        "members": [
+            {
+                "member_id": each.member_id,
+                "group_instance_id": each.instance_id,
+                "client_id": each.client_id,
+                "client_host": each.client_host,
+                "member_metadata": each.metadata,
+                "member_assignment": each.assignment,
+            }
+            for each in group.members
+        ],
+    }

@@ -1,0 +1,53 @@
+"""FindCoordinator, v0 to v6.
+
+Behaviour: the node that leads the partition of `__consumer_offsets` a group is kept in; the topic is made when it is
+first asked for. Transactions are not served: a transactional id is refused with a code at which clients give up.
+Version notes: v1 has the type of the key and a message; v4 asks for several keys at once (KIP-699); v6 adds share
+groups (KIP-932), not served.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.log.storage import StorageError
+from broker.metadata import Node
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+from idgen.config import InvalidSetting
+
+GROUP, TRANSACTION = 0, 1
+KEYS_VERSION = 4
+NO_NODE = Node(-1, "", -1)
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    keys = call.request.coordinator_keys if call.version >= KEYS_VERSION else (call.original.key,)
+    found = [_find(call, key) for key in keys]
+    first = found[0] if found and call.version < KEYS_VERSION else {}
+    return {"throttle_time": 0, "coordinators": found} | first
+
+
+def _find(call: Call, key: str) -> dict[str, Any]:
+    try:
+        node = _coordinator(call, key)
+    except ApiError as error:
+        return _answer(key, NO_NODE, error.code, error.message)
+    except (InvalidSetting, StorageError) as error:  # __consumer_offsets could not be made
+        call.services.report(f"no group can be coordinated: {error}")
+        return _answer(key, NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+    return _answer(key, node, ErrorCode.NONE, None)
+
+
+def _coordinator(call: Call, key: str) -> Node:
+    kind = call.request.key_type
+    if kind == TRANSACTION:
+        # Clients retry most codes for ever here; at this one Java's and librdkafka's fail for good, with the message.
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not serve transactions")
+    if kind != GROUP:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served; {GROUP} (groups) are")
+    return call.services.groups.find(key)
+
+
+def _answer(key: str, node: Node, error: ErrorCode, message: str | None) -> dict[str, Any]:
+    place = {"node_id": node.id, "host": node.host, "port": node.port}
+    return {"key": key, "error_code": error, "error_message": message} | place

@@ -1,0 +1,160 @@
+"""What the group handlers share: the coordinator, and the topic it keeps its records in.
+
+A handler asks `check` whether the group is coordinated here, does its verb on `core`, and calls `settle` before it
+answers; then whatever the answer says is in the log, and whoever waited for it has theirs.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from broker.group.config import GroupConfig
+from broker.group.coordinator import GroupCoordinator
+from broker.group.offset_records import BadOffsetsRecord, partition_of
+from broker.group.offsets_log import append_records, read_back
+from broker.group.outbox import Append
+from broker.group.results import Pending
+from broker.handlers.call import Services
+from broker.log.partition_log import PartitionLog
+from broker.metadata import GROUP_OFFSETS_TOPIC, Node
+from broker.now import Now
+from broker.purgatory import Delayed
+from broker.record.batch import CorruptBatch
+from broker.wire.errors import ApiError, ErrorCode
+from idgen.errors import IdError
+
+R = TypeVar("R")
+
+TOPIC_PROPERTIES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}  # as Kafka makes the topic
+
+# What clients are told when a record could not be appended: Kafka's translation (CoordinatorRuntime), of which
+# COORDINATOR_NOT_AVAILABLE is what stands for everything that may pass.
+_TOLD = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class GroupCoordination:
+    """The coordinator over `__consumer_offsets`. `start_ms` is the monotonic clock's."""
+
+    def __init__(self, services: Services, config: GroupConfig, start_ms: int) -> None:
+        self.config = config
+        self.core = GroupCoordinator(config, start_ms)
+        self._services = services
+        self._failing: set[int] = set()
+        """Partitions whose last append failed: the operator is told once, not for every heartbeat."""
+
+    # --- where a group is ----------------------------------------------------------------------------------------
+
+    def check(self, group_id: str) -> ErrorCode:
+        """NONE when this node coordinates the group and can write down what happens to it."""
+        topic = self._services.metadata.topic(GROUP_OFFSETS_TOPIC)
+        if topic is None:
+            return ErrorCode.NOT_COORDINATOR  # nobody asked FindCoordinator yet, which makes the topic
+        partition = partition_of(group_id, len(topic.partitions))
+        if not self._services.metadata.is_leader(topic, partition):
+            return ErrorCode.NOT_COORDINATOR
+        try:
+            log = self._services.logs.get(topic.name, partition)
+        except ApiError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE if log.offline is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def find(self, group_id: str) -> Node:
+        """The node that coordinates the group; ApiError COORDINATOR_NOT_AVAILABLE. Makes the topic the first time."""
+        metadata = self._services.metadata
+        topic = metadata.topic(GROUP_OFFSETS_TOPIC)
+        if topic is None:
+            partitions = self.config.offsets_topic_num_partitions
+            topic = self._services.create_topic(GROUP_OFFSETS_TOPIC, partitions, TOPIC_PROPERTIES)
+        partition = partition_of(group_id, len(topic.partitions))
+        leader = topic.partitions[partition].leader
+        node = next((node for node in metadata.nodes if node.id == leader), None)
+        if node is None or (leader == metadata.node.id and self.check(group_id)):
+            name = f"{GROUP_OFFSETS_TOPIC}-{partition}"
+            reason = self._services.logs.offline.get(name, "its leader is not there")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the group is kept in {name}: {reason}")
+        return node
+
+    # --- what follows from a verb --------------------------------------------------------------------------------
+
+    def settle(self, now: Now) -> dict[str, ErrorCode]:
+        """Append what the verb wants written, then answer who waits. Returns the groups whose records were refused."""
+        refused: dict[str, ErrorCode] = {}
+        written: dict[PartitionLog, None] = {}
+        while appends := self.core.take_appends():  # a refusal may begin a rebalance, which may write in its turn
+            for partition, records in self._by_partition(appends).items():
+                error = self._append(partition, records, written, now)
+                for group_id in {record.group_id for record in records} if error else ():
+                    self.core.append_failed(group_id, error, now)
+                    refused[group_id] = error
+        for pending in self.core.take_answered():
+            self._services.purgatory.touch(pending.key, now)
+        for log in written:
+            self._services.appended(log, now)
+        return refused
+
+    def _by_partition(self, appends: Iterable[Append]) -> dict[int, list[Append]]:
+        topic = self._services.metadata.topic(GROUP_OFFSETS_TOPIC)
+        partitions = self.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        found: dict[int, list[Append]] = {}
+        for append in appends:
+            found.setdefault(partition_of(append.group_id, partitions), []).append(append)
+        return found
+
+    def _append(
+        self, partition: int, records: list[Append], written: dict[PartitionLog, None], now: Now
+    ) -> ErrorCode:
+        try:
+            log = self._services.log_of(GROUP_OFFSETS_TOPIC, partition)
+            append_records(log, records, self._services.stamp, now)
+        except (ApiError, IdError) as error:
+            if partition not in self._failing:
+                self._failing.add(partition)
+                self._services.report(f"groups kept in {GROUP_OFFSETS_TOPIC}-{partition} are refused: {error}")
+            code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
+            return _TOLD.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._failing.discard(partition)
+        written[log] = None
+        return ErrorCode.NONE
+
+    def tick(self, now: Now) -> None:
+        """Sessions, rebalance timeouts, expired offsets, and what follows from them."""
+        self.core.tick(now)
+        self.settle(now)
+
+    def forget_topic(self, topic: str, now: Now) -> None:
+        self.core.forget_topic(topic)
+        self.settle(now)
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    def load(self, now: Now) -> None:
+        """Replay the partitions led here. One that is damaged goes offline, its groups with it; the others serve."""
+        topic = self._services.metadata.topic(GROUP_OFFSETS_TOPIC)
+        for partition in range(len(topic.partitions) if topic else 0):
+            try:
+                log = self._services.log_of(GROUP_OFFSETS_TOPIC, partition)
+            except ApiError:
+                continue  # offline and reported, or led by another
+            try:
+                for key, value in read_back(log):
+                    self.core.load(key, value)
+            except (CorruptBatch, BadOffsetsRecord, ApiError) as error:
+                log.offline = str(error)
+                self._services.report(f"partition {log.name} is offline, and the groups it keeps: {error}")
+        self.core.loaded(now)
+
+
+def when_answered(
+    pending: Pending[R], answer: Callable[[R], dict[str, Any]], crowded: R
+) -> dict[str, Any] | Delayed[dict[str, Any]]:
+    """The answer, or a Delayed until there is one. The group's own timers bound the wait; `crowded` is the answer
+    when too many requests wait already (`flakelog.max.delayed.operations`)."""
+    if pending.result is not None:
+        return answer(pending.result)
+
+    def try_complete(now: Now) -> dict[str, Any] | None:
+        return None if pending.result is None else answer(pending.result)
+
+    return Delayed((pending.key,), None, try_complete, lambda now: answer(crowded))

@@ -1,0 +1,45 @@
+"""LeaveGroup, v0 to v5.
+
+Behaviour: the members are taken off, and the others share anew.
+Version notes: before v3 one member leaves and its error is the request's; from v3 several can, each with its error, a
+static one by its instance id alone (KIP-345); v5 has a reason (KIP-800), which is not kept.
+"""
+
+from typing import Any
+
+from broker.group.results import LeaveResult, MemberIdentity
+from broker.handlers.call import Call
+from broker.now import Now
+
+MEMBERS_VERSION = 3
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    groups, request = call.services.groups, call.request
+    error = groups.check(request.group_id)
+    if error:
+        return _answer(call.version, LeaveResult(error))
+    call.services.stamp.ensure(1, now)
+    result = groups.core.leave(request.group_id, _leaving(call), now)
+    groups.settle(now)
+    return _answer(call.version, result)
+
+
+def _leaving(call: Call) -> list[MemberIdentity]:
+    if call.version < MEMBERS_VERSION:
+        return [MemberIdentity(call.original.member_id)]
+    return [MemberIdentity(each.member_id, each.group_instance_id) for each in call.request.members]
+
+
+def _answer(version: int, result: LeaveResult) -> dict[str, Any]:
+    error = result.error
+    if version < MEMBERS_VERSION and result.members:
+        error = result.members[0][1]
+    return {
+        "throttle_time": 0,
+        "error_code": error,
+        "members": [
+            {"member_id": who.member_id, "group_instance_id": who.instance_id, "error_code": code}
+            for who, code in result.members
+        ],
+    }

@@ -1,0 +1,28 @@
+"""ListGroups, v0 to v5.
+
+Behaviour: the groups this node coordinates.
+Version notes: v4 filters by state and answers it (KIP-518); v5 does so by type (KIP-848), which here is "classic".
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    listed = call.services.groups.core.list_groups(call.request.states_filter, call.request.types_filter)
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE,
+        "groups": [
+            {
+                "group_id": each.group_id,
+                "protocol_type": each.protocol_type,
+                "group_state": each.state,
+                "group_type": each.group_type,
+            }
+            for each in listed
+        ],
+    }

@@ -1,0 +1,98 @@
+"""OffsetCommit, v2 to v10.
+
+Behaviour: each partition is committed or refused by itself; one that does not exist is refused. The answer is sent when
+the offsets are in the log.
+Version notes: v2 to v4 can name a retention; v6 leader epochs (KIP-320); v7 static members; from v9 a group that is
+not known is GROUP_ID_NOT_FOUND (KIP-848); v10 names topics by id.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from broker.group.results import NO_RETENTION, CommitRequest, OffsetToCommit
+from broker.handlers.call import Call
+from broker.metadata import Topic
+from broker.now import Now
+from broker.wire.cold import milliseconds
+from broker.wire.errors import ErrorCode
+
+GROUP_NOT_FOUND_VERSION = 9
+TOPIC_IDS_VERSION = 10
+NO_ID = UUID(int=0)
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    named = [(topic, _find(call, topic)) for topic in call.original.topics]
+    errors = iter(_commit(call, named, now))
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                **_name(call, asked),
+                "partitions": [
+                    {"partition_index": each.partition_index, "error_code": _unknown(call, topic, each) or next(errors)}
+                    for each in asked.partitions
+                ],
+            }
+            for asked, topic in named
+        ],
+    }
+
+
+def _find(call: Call, asked: Any) -> Topic | None:
+    by_id = call.version >= TOPIC_IDS_VERSION
+    return call.services.metadata.topic((asked.topic_id or NO_ID) if by_id else str(asked.name))
+
+
+def _name(call: Call, asked: Any) -> dict[str, Any]:
+    return {"topic_id": asked.topic_id} if call.version >= TOPIC_IDS_VERSION else {"name": asked.name}
+
+
+def _unknown(call: Call, topic: Topic | None, asked: Any) -> ErrorCode:
+    """Offsets are kept only of partitions there are: so what clients can make a group remember is bounded."""
+    if topic is None:
+        by_id = call.version >= TOPIC_IDS_VERSION
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    exists = 0 <= asked.partition_index < len(topic.partitions)
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _commit(call: Call, named: list[tuple[Any, Topic | None]], now: Now) -> list[ErrorCode]:
+    """An error for each partition that exists, in their order."""
+    groups, group_id = call.services.groups, call.request.group_id
+    offsets = tuple(
+        OffsetToCommit(
+            topic.name,
+            each.partition_index,
+            each.committed_offset,
+            getattr(each, "committed_leader_epoch", -1),
+            each.committed_metadata,
+        )
+        for asked, topic in named
+        if topic is not None
+        for each in asked.partitions
+        if not _unknown(call, topic, each)
+    )
+    error = groups.check(group_id)
+    if error:
+        return [error] * len(offsets)
+    if offsets:
+        call.services.stamp.ensure(min(len(offsets), call.services.config.max_batch_records), now)
+    errors = groups.core.commit(_request(call, offsets), now)
+    refused = groups.settle(now).get(group_id, ErrorCode.NONE)
+    return [error or refused for error in errors]
+
+
+def _request(call: Call, offsets: tuple[OffsetToCommit, ...]) -> CommitRequest:
+    request = call.request
+    retention = getattr(call.original, "retention_time", None)
+    known_since = call.version >= GROUP_NOT_FOUND_VERSION
+    return CommitRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+        retention_ms=NO_RETENTION if retention is None else milliseconds(retention),
+        unknown_group=ErrorCode.GROUP_ID_NOT_FOUND if known_since else ErrorCode.ILLEGAL_GENERATION,
+        offsets=offsets,
+    )

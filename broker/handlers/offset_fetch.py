@@ -1,0 +1,74 @@
+"""OffsetFetch, v1 to v10.
+
+Behaviour: what was committed; offset -1 and no error where nothing was, also for a group nobody has used.
+Version notes: from v2 null topics mean all there are; v5 leader epochs (KIP-320); v7 asks for stable offsets (KIP-447),
+which all are without transactions; v8 asks for several groups (KIP-709); v10 names topics by id.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+from broker.group.results import FetchedOffset
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+GROUPS_VERSION = 8
+TOPIC_IDS_VERSION = 10
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    if call.version >= GROUPS_VERSION:
+        return {"throttle_time": 0, "groups": [_group(call, each) for each in call.original.groups]}
+    return {"throttle_time": 0} | _group(call, call.original)
+
+
+def _group(call: Call, asked: Any) -> dict[str, Any]:
+    error = call.services.groups.check(asked.group_id)
+    if asked.topics is None:
+        topics = [] if error else _all(call, asked.group_id)
+    else:
+        topics = [_topic(call, asked.group_id, topic, error) for topic in asked.topics]
+    return {"group_id": asked.group_id, "topics": topics, "error_code": error}
+
+
+def _all(call: Call, group_id: str) -> list[dict[str, Any]]:
+    found = call.services.groups.core.fetch(group_id, None)
+    named = [(name, _fetched(offsets)) for name, offsets in groupby(found, lambda offset: offset.topic)]
+    if call.version < TOPIC_IDS_VERSION:
+        return [{"name": name, "partitions": partitions} for name, partitions in named]
+    topics = [(call.services.metadata.topic(name), partitions) for name, partitions in named]
+    return [{"topic_id": topic.id, "partitions": partitions} for topic, partitions in topics if topic is not None]
+
+
+def _topic(call: Call, group_id: str, asked: Any, error: ErrorCode) -> dict[str, Any]:
+    if call.version < TOPIC_IDS_VERSION:
+        key, name = {"name": asked.name}, asked.name
+    else:
+        topic = call.services.metadata.topic(asked.topic_id) if asked.topic_id else None
+        key, name = {"topic_id": asked.topic_id}, topic.name if topic else ""
+        error = error or (ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_ID)
+    if error:
+        return key | {"partitions": [_partition(index, error) for index in asked.partition_indexes]}
+    wanted = [(name, index) for index in asked.partition_indexes]
+    return key | {"partitions": _fetched(call.services.groups.core.fetch(group_id, wanted))}
+
+
+def _fetched(offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:
+    return [
+        _partition(
+            each.partition, ErrorCode.NONE, each.committed.offset, each.committed.leader_epoch, each.committed.metadata
+        )
+        for each in offsets
+    ]
+
+
+def _partition(index: int, error: ErrorCode, offset: int = -1, epoch: int = -1, metadata: str = "") -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": offset,
+        "committed_leader_epoch": epoch,
+        "metadata": metadata,
+        "error_code": error,
+    }

@@ -1,0 +1,48 @@
+"""SyncGroup, v0 to v5.
+
+Behaviour: a member waits here for its share, which comes with the leader's SyncGroup (broker.group.rebalance).
+Version notes: v3 static members (KIP-345); from v5 the member says which protocol it means, and must (KIP-559).
+"""
+
+from typing import Any
+
+from broker.group.results import SyncRequest, SyncResult
+from broker.handlers.call import Call
+from broker.handlers.groups import when_answered
+from broker.now import Now
+from broker.purgatory import Delayed
+from broker.wire.errors import ErrorCode
+
+PROTOCOL_VERSION = 5
+
+
+def handle(call: Call, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
+    groups, request = call.services.groups, call.request
+    error = groups.check(request.group_id)
+    if not error and call.version >= PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name):
+        error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if error:
+        return _answer(SyncResult(error=error))
+    call.services.stamp.ensure(1, now)
+    asked = SyncRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        generation=request.generation_id,
+        instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
+    )
+    pending = groups.core.sync(asked, now)
+    groups.settle(now)
+    return when_answered(pending, _answer, SyncResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
+def _answer(result: SyncResult) -> dict[str, Any]:
+    return {
+        "throttle_time": 0,
+        "error_code": result.error,
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol_name,
+        "assignment": result.assignment,
+    }

@@ -1,0 +1,248 @@
+"""A broker without sockets: an Engine over files in memory, its clock in the test's hand, and clients that speak bytes.
+
+    broker = EngineBroker()
+    client = broker.connect()
+    answer = client.ask(METADATA, 12, {"topics": [{"name": "flights"}]})
+
+`ask` encodes a request, feeds it, and decodes the answer, each in the version asked for; `send` and `replies` are its
+halves, for requests that wait. Time moves by `broker.at(ms)` only, from deadline to deadline as the shell does it.
+Produce and Fetch take their request objects of broker.wire in place of fields.
+"""
+
+from itertools import count
+from uuid import UUID
+
+from broker.api_table import API_VERSIONS, APIS
+from broker.config import BrokerConfig
+from broker.engine import Engine
+from broker.group.config import GroupConfig
+from broker.handlers.call import Services
+from broker.log.log_manager import LogManager
+from broker.log.memory_storage import MemoryStorage
+from broker.metadata import FileMetadataStore, Metadata, Node
+from broker.now import Now
+from broker.purgatory import Purgatory
+from broker.record.records import Record, decode_records, encode_batch
+from broker.wire import cold, fetch, produce
+from broker.wire.frame import FileRegion, request_header
+from broker.wire.primitives import skip_tags
+from idgen.layout import Layout
+from idgen.worker import IdWorker
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
+DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
+CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 19, 20, 22
+
+WALL_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+
+
+class EngineBroker:
+    """`settings` are fields of BrokerConfig or GroupConfig. The worker's run-ahead can be set by `max_ahead_ms`."""
+
+    def __init__(self, storage=None, now_ms=1_000, max_ahead_ms=500, **settings):
+        self.storage = storage or MemoryStorage()
+        self.now_ms = now_ms
+        self.reported = []
+        self._settings = settings
+        self._uuids = count(1)
+        self._peers = count(50_000)
+        group = {name: value for name, value in settings.items() if name in GroupConfig.__dataclass_fields__}
+        config = BrokerConfig(**{name: value for name, value in settings.items() if name not in group})
+        metadata = Metadata(FileMetadataStore(self.storage), Node(1, "localhost", 9092), self._new_uuid)
+        metadata.load()
+        logs = LogManager(self.storage, config, self.reported.append)
+        purgatory = Purgatory(now_ms, config.max_delayed_operations)
+        self.services = Services(
+            config, metadata, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
+        )
+        logs.load_checkpoint()
+        for topic in metadata.topics():
+            for partition in range(len(topic.partitions)):
+                logs.open(topic.name, partition, self.services.config_of(topic))
+        self.worker = IdWorker(
+            Layout(), 1, start_ms=WALL_MS + now_ms, limit_ms=WALL_MS + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
+        )
+        self.services.stamp.worker = lambda: self.worker
+        self.services.load_groups(self.now)
+        self.engine = Engine(self.services)
+        self.clients = {}
+
+    def _new_uuid(self):
+        return UUID(int=self.now_ms << 64 | next(self._uuids))
+
+    @property
+    def now(self):
+        return Now(self.now_ms, WALL_MS + self.now_ms)
+
+    def connect(self, client_id="test", drains=True):
+        """A client; one that does not drain is a reader that leaves its answers in the socket."""
+        conn = self.engine.opened(f"10.0.0.7:{next(self._peers)}", self.now)
+        client = self.clients[conn] = EngineClient(self, conn, client_id, drains)
+        self.pump()
+        return client
+
+    def pump(self):
+        """What the shell does after each verb."""
+        while replies := self.engine.take_replies():
+            for conn, parts in replies:
+                self.clients[conn].take(parts)
+        for sync in self.engine.take_syncs():
+            sync.run()
+            self.engine.synced(sync, self.now)
+        for conn in self.engine.take_closes():
+            self.clients[conn].closed = conn.close_reason
+            self.engine.closed(conn)
+
+    def at(self, now_ms):
+        """Move on to a moment, ticking at each deadline on the way."""
+        while (due_ms := self.engine.next_deadline(self.now)) <= now_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self.engine.tick(self.now)
+            self.pump()
+        self.now_ms = now_ms
+
+    def restarted(self, later_ms=10_000, clean=True):
+        """Another process on the same files, after a clean stop or after a kill."""
+        if clean:
+            self.services.logs.close()
+        return EngineBroker(self.storage, self.now_ms + later_ms, **self._settings)
+
+    def create(self, topic, partitions=1, **properties):
+        named = {name.replace("_", "."): str(value) for name, value in properties.items()}
+        return self.services.create_topic(topic, partitions, named)
+
+
+class EngineClient:
+    def __init__(self, broker, conn, client_id, drains):
+        self.broker = broker
+        self.conn = conn
+        self.closed = None
+        self.received = bytearray()
+        self._client_id = client_id
+        self._drains = drains
+        self._ids = count(1)
+        self._asked = {}
+
+    # Bytes
+
+    def feed(self, data):
+        """Bytes from this peer, as they are."""
+        self.broker.engine.receive(self.conn, memoryview(bytearray(data)), self.broker.now)
+        self.broker.pump()
+
+    def take(self, parts):
+        for part in parts:
+            self.received += part.file.read(part.position, part.length) if isinstance(part, FileRegion) else part
+        if self._drains:
+            self.drain()
+
+    def drain(self):
+        """The socket has sent everything: the broker may go on."""
+        self.broker.engine.drained(self.conn, self.conn.queued_bytes, self.broker.now)
+        self.broker.pump()
+
+    def frame(self, api_key, version, fields):
+        """A whole request: (correlation id, its bytes with their length)."""
+        api = APIS[api_key]
+        correlation_id = next(self._ids)
+        self._asked[correlation_id] = api_key, version
+        header = request_header(api_key, version, correlation_id, self._client_id, version >= api.flexible)
+        data = header + _body(api_key, version, fields)
+        return correlation_id, len(data).to_bytes(4, "big") + data
+
+    # Requests
+
+    def send(self, api_key, version, fields):
+        """Send a request; its correlation id."""
+        correlation_id, data = self.frame(api_key, version, fields)
+        self.feed(data)
+        return correlation_id
+
+    def replies(self):
+        """The answers that have come since the last call: [(correlation id, decoded)]."""
+        found = []
+        while len(self.received) >= 4:
+            size = int.from_bytes(self.received[:4], "big")
+            assert len(self.received) >= 4 + size, "half an answer"
+            frame = memoryview(bytes(self.received[4 : 4 + size]))
+            del self.received[: 4 + size]
+            found.append(self._decode(frame))
+        return found
+
+    def ask(self, api_key, version, fields):
+        """Send a request that is answered at once; the decoded answer."""
+        correlation_id = self.send(api_key, version, fields)
+        assert self.closed is None, self.closed
+        answers = self.replies()
+        assert [answered for answered, _ in answers] == [correlation_id], f"answered: {answers}"
+        return answers[0][1]
+
+    def _decode(self, frame):
+        correlation_id = int.from_bytes(frame[:4], "big")
+        api_key, version = self._asked.pop(correlation_id)
+        api = APIS[api_key]
+        position = 4
+        if version >= api.flexible and api_key != API_VERSIONS:
+            position = skip_tags(frame, position)
+        if api_key == PRODUCE:
+            return correlation_id, produce.decode_response(version, frame, position)
+        if api_key == FETCH:
+            return correlation_id, fetch.decode_response(version, frame, position)
+        version = min(version, api.newest) if version >= api.oldest else api.oldest
+        return correlation_id, cold.decode(api_key, version, "response", frame, position, version).original
+
+    # What many tests do
+
+    def produce(self, topic, *values, partition=0, version=9, acks=1, wants_ids=False):
+        """Produce records of these values in one batch; the result of the partition."""
+        request = produce_request(topic, *values, partition=partition, acks=acks, wants_ids=wants_ids)
+        return self.ask(PRODUCE, version, request)[0]
+
+    def fetch(self, topic, offset=0, partition=0, version=12, **more):
+        """What is there now: the values of the records."""
+        answer = self.ask(FETCH, version, fetch_request(topic, offset, partition, **more))
+        return values_of(answer)
+
+
+def _body(api_key, version, fields):
+    if api_key == PRODUCE:
+        return produce.encode_request(version, fields)
+    if api_key == FETCH:
+        return fetch.encode_request(version, fields)
+    return cold.encode(api_key, version, "request", fields)
+
+
+def batch_of(*values, timestamp_ms=WALL_MS, **fields):
+    return encode_batch(
+        [Record(i, 0, None, value) for i, value in enumerate(values)], base_timestamp_ms=timestamp_ms, **fields
+    )
+
+
+def produce_request(topic, *values, partition=0, acks=1, batch=None, wants_ids=False):
+    records = memoryview(batch_of(*values) if batch is None else batch)
+    return produce.ProduceRequest(None, acks, 30_000, [produce.PartitionRecords(topic, partition, records)], wants_ids)
+
+
+def fetch_request(topic, offset=0, partition=0, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, wants_ids=False):
+    return fetch.FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        partitions=[fetch.FetchPartition(topic, partition, offset, max_bytes)],
+        wants_ids=wants_ids,
+    )
+
+
+def values_of(answer):
+    """The values of the records of a Fetch answer; its one partition must be without error."""
+    (partition,) = answer.partitions
+    assert partition.error_code == 0, partition.error_code
+    found, position = [], 0
+    while position < len(partition.records):
+        size = 12 + int.from_bytes(partition.records[position + 8 : position + 12], "big")
+        found += [record.value for record in decode_records(partition.records, position)]
+        position += size
+    return found
