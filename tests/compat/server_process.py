@@ -1,4 +1,4 @@
-"""A `flakelog server` in a process of its own, as an operator would run it: started, killed, restarted on its directory.
+"""A `flakelog server` in a process of its own, as an operator runs it: started, killed, restarted on its directory.
 
     with ServerProcess(tmp_path / "data") as server:      # free ports, embedded
         client = BlockingClient(server.address)
@@ -69,8 +69,17 @@ class ServerProcess:
 
     def start(self, seconds=START_SECONDS):
         """Start it, and wait for its `ready:` line; DidNotStart when it ends before that."""
+        begin = self.mark()
+        self.launch()
+        self._await(lambda: self._addresses or not any(r.is_alive() for r in self._readers), seconds, "no ready: line")
+        if not self._addresses:
+            raise DidNotStart(self._ended(), self.log_since(begin))
+        return self
+
+    def launch(self):
+        """Start it, and wait for nothing."""
         assert not self.running, "it runs already"
-        self._addresses, begin = {}, len(self._log)
+        self._addresses = {}
         self._process = subprocess.Popen(
             self.argv,
             cwd=ROOT,
@@ -85,10 +94,6 @@ class ServerProcess:
         self._readers = [threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in streams]
         for reader in self._readers:
             reader.start()
-        self._await(lambda: self._addresses or not any(r.is_alive() for r in self._readers), seconds, "no ready: line")
-        if not self._addresses:
-            raise DidNotStart(self._ended(), "".join(self._log[begin:]))
-        return self
 
     def _read(self, stream):
         with stream:
@@ -133,9 +138,16 @@ class ServerProcess:
         return self._ended(seconds)
 
     def restart(self):
-        """kill -9, and start on the same directory (free ports are others then)."""
+        """kill -9, and start on the same directory. Free ports are others then, but see `keep_ports`."""
         self.kill()
         return self.start()
+
+    def keep_ports(self):
+        """Later starts take the ports it has now, so that clients find it again."""
+        self.settings["listeners"] = f"PLAINTEXT://{self.address}"
+        for name in {"ids", "http"} & self._addresses.keys():
+            self.settings[f"flakelog.{name}.listener"] = self._addresses[name]
+        return self
 
     # --- what is known of it -------------------------------------------------------------------------------------
 
