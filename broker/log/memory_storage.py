@@ -182,10 +182,16 @@ class MemoryStorage:
             self._renames.clear()  # one journal: what is older is on the disk with it
 
     def power_cut(self, chance: Chance) -> "MemoryStorage":
-        """The disk as it is found after the power came back; this storage must not be used any more."""
+        """The disk as it is found after the power came back. This storage stays as it is."""
+        before = MemoryStorage()
+        before.files, before._synced_names = dict(self.files), dict(self._synced_names)
+        before.directories = set(self.directories)
         for source, target in reversed(self._renames[chance(len(self._renames) + 1) :]):
-            if not self.exists(source):
-                self._move(target, source)
+            if not before.exists(source):
+                before._move(target, source)
+        return before._found(chance)
+
+    def _found(self, chance: Chance) -> "MemoryStorage":
         after = MemoryStorage()
         after.directories = set(self.directories)
         for path in sorted({*self.files, *self._synced_names}):

@@ -177,7 +177,8 @@ def test_snapshots_of_producers_go_with_the_checkpoint_that_names_them(broker):
     broker.manager.start_round()
     broker.run()
     snapshots = [f"flights-0/{offset:020d}.snapshot" for offset in (1, 2)]
-    assert [path for path in broker.storage.files if path.endswith(".snapshot")] == snapshots, "the older is still named"
+    found = [path for path in broker.storage.files if path.endswith(".snapshot")]
+    assert found == snapshots, "the older one is still named"
     broker.run()
     assert [path for path in broker.storage.files if path.endswith(".snapshot")] == snapshots[1:]
 

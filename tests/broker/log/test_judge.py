@@ -1,0 +1,119 @@
+"""Which batches a Produce request may bring, by the header alone (https://kafka.apache.org/documentation/#recordbatch)."""
+
+import pytest
+from crc32c import crc32c
+
+from broker.config import BrokerConfig, TopicConfig
+from broker.log.judge import judge
+from broker.record.batch import CRC_START, HEADER, read_header
+from broker.record.compression import Codec
+from broker.wire.errors import ApiError, ErrorCode
+
+from .conftest import batch_of
+
+TOPIC, BROKER = TopicConfig(), BrokerConfig()
+
+
+def changed(batch, **fields):
+    """The batch with header fields changed and a CRC that holds."""
+    batch = bytearray(batch)
+    HEADER.pack_into(batch, 0, *read_header(batch)._replace(**fields))
+    crc = crc32c(memoryview(batch)[CRC_START:])
+    HEADER.pack_into(batch, 0, *read_header(batch)._replace(crc=crc))
+    return batch
+
+
+def refused(batch, code, why, topic=TOPIC, broker=BROKER, **options):
+    with pytest.raises(ApiError, match=why) as caught:
+        judge(None if batch is None else memoryview(batch), topic, broker, **options)
+    assert caught.value.code is code
+
+
+def test_a_good_batch_gives_its_header():
+    batch = batch_of(b"a", b"b", producer_id=7, producer_epoch=1, base_sequence=3)
+    header = judge(memoryview(batch), TOPIC, BROKER)
+    assert (header.record_count, header.producer_id, header.base_sequence) == (2, 7, 3)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_each_codec_passes_unopened(codec):
+    batch = batch_of(b"a" * 100, codec=codec)
+    assert judge(memoryview(batch), TOPIC, BROKER).compression == codec
+
+
+@pytest.mark.parametrize("records", [None, b""])
+def test_no_batch_is_refused(records):
+    refused(records, ErrorCode.INVALID_RECORD, "one record batch, not none")
+
+
+def test_a_batch_cut_at_any_byte_is_corrupt():
+    batch = batch_of(b"a")
+    for size in range(1, len(batch)):
+        code = ErrorCode.INVALID_RECORD if size == 0 else ErrorCode.CORRUPT_MESSAGE
+        refused(batch[:size], code, "")
+
+
+def test_a_flipped_byte_under_the_crc_is_corrupt():
+    batch = batch_of(b"a")
+    for at in range(17, len(batch)):
+        refused(batch[:at] + bytes([batch[at] ^ 1]) + batch[at + 1 :], ErrorCode.CORRUPT_MESSAGE, "CRC")
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3, -1])
+def test_another_magic_is_refused(magic):
+    """KIP-896: Produce v3 and up carries magic 2 only."""
+    refused(changed(batch_of(b"a"), magic=magic), ErrorCode.INVALID_RECORD, f"magic {magic}")
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 48])
+def test_a_length_shorter_than_a_header_is_corrupt(length):
+    refused(changed(batch_of(b"a"), batch_length=length), ErrorCode.CORRUPT_MESSAGE, "")
+
+
+def test_two_batches_are_one_too_many():
+    """KIP-98: exactly one batch a partition."""
+    refused(batch_of(b"a") + batch_of(b"b"), ErrorCode.INVALID_RECORD, "exactly one record batch")
+
+
+def test_a_batch_larger_than_the_topic_takes_is_refused_by_its_size():
+    batch = batch_of(b"x" * 100)
+    judge(memoryview(batch), TopicConfig(max_message_bytes=len(batch)), BROKER)
+    small = TopicConfig(max_message_bytes=len(batch) - 1)
+    refused(batch, ErrorCode.MESSAGE_TOO_LARGE, f"max.message.bytes of the topic is {len(batch) - 1}", topic=small)
+
+
+@pytest.mark.parametrize("count, delta", [(0, -1), (-1, -2), (1, 1), (3, 1), (2, 2**31 - 1), (2**31 - 1, 2**31 - 2)])
+def test_a_count_that_is_not_one_above_the_last_delta_or_does_not_fit_is_refused(count, delta):
+    """Each offset takes an id: a count that lies would take two thousand million of them."""
+    batch = changed(batch_of(b"a", b"b"), record_count=count, last_offset_delta=delta)
+    refused(batch, ErrorCode.INVALID_RECORD, "")
+
+
+def test_more_records_than_the_limit_are_refused():
+    refused(
+        batch_of(*[b""] * 11), ErrorCode.MESSAGE_TOO_LARGE, "flakelog.max.batch.records is 10",
+        broker=BrokerConfig(max_batch_records=10),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_an_unknown_codec_is_refused(codec):
+    batch = changed(batch_of(b"a"), attributes=codec)
+    refused(batch, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression {codec}")
+
+
+def test_zstd_is_refused_to_versions_that_do_not_have_it():
+    """KIP-110: Produce v7."""
+    batch = batch_of(b"a", codec=Codec.ZSTD)
+    refused(batch, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "compression 4", zstd=False)
+
+
+def test_control_batches_are_the_brokers_own():
+    refused(batch_of(b"a", control=True), ErrorCode.INVALID_RECORD, "control batches")
+
+
+@pytest.mark.parametrize("sequence", [-1, -2, -(2**31)])
+def test_a_producer_without_a_sequence_is_refused(sequence):
+    """KIP-98."""
+    batch = changed(batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=0), base_sequence=sequence)
+    refused(batch, ErrorCode.INVALID_RECORD, f"producer 7 sent a batch with sequence {sequence}")

@@ -1,0 +1,144 @@
+"""Idempotent producers (KIP-98, KIP-360): duplicates are told, gaps refused, state survives in Kafka's format."""
+
+import struct
+
+import pytest
+from crc32c import crc32c
+
+from broker.log.producer_state import ProducerState
+from broker.record.batch import BatchHeader
+from broker.wire.errors import ApiError, ErrorCode
+
+LAST = 2**31 - 1
+
+
+def header(sequence, count=1, producer=7, epoch=0, time_ms=1_000):
+    return BatchHeader(0, 100, 0, 2, 0, 0, count - 1, time_ms, time_ms, producer, epoch, sequence, count)
+
+
+@pytest.fixture
+def state():
+    return ProducerState(3)
+
+
+def send(state, each, offset, seen_ms=1_000):
+    known = state.check(each)
+    if known is None:
+        state.appended(each, offset, seen_ms)
+    return known
+
+
+def refused(state, each, code):
+    with pytest.raises(ApiError) as caught:
+        state.check(each)
+    assert caught.value.code is code
+
+
+def test_sequences_follow_each_other(state):
+    assert send(state, header(0, 5), 100) is None
+    assert send(state, header(5), 105) is None
+    refused(state, header(7), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_the_last_five_batches_are_known_again_and_the_sixth_is_not(state):
+    """max.in.flight.requests.per.connection is at most five for an idempotent producer."""
+    for n in range(6):
+        send(state, header(n * 10, 10), n * 10)
+    for n in range(1, 6):
+        assert state.check(header(n * 10, 10))[2:4] == (n * 10, n * 10 + 9)
+    refused(state, header(0, 10), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_a_batch_that_only_begins_like_a_known_one_is_no_duplicate(state):
+    send(state, header(0, 5), 0)
+    refused(state, header(0, 4), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_a_new_producer_may_begin_anywhere(state):
+    """KIP-360: its state may have expired, or its records been deleted."""
+    assert send(state, header(1234), 0) is None
+    assert send(state, header(1235), 1) is None
+
+
+def test_sequences_wrap_to_zero(state):
+    send(state, header(LAST - 1), 0)
+    across = header(LAST, 3)
+    assert send(state, across, 1) is None
+    assert state.check(across)[:2] == (LAST, 1)
+    assert send(state, header(2), 4) is None
+
+
+def test_an_older_epoch_is_fenced(state):
+    send(state, header(0, epoch=3), 0)
+    refused(state, header(1, epoch=2), ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+def test_a_newer_epoch_begins_at_zero(state):
+    send(state, header(0, epoch=3), 0)
+    refused(state, header(1, epoch=4), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert send(state, header(0, epoch=4), 1) is None
+    assert send(state, header(1, epoch=4), 2) is None
+    refused(state, header(0, epoch=3), ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+@pytest.mark.parametrize("producer", [-1, -5])
+def test_batches_without_a_producer_leave_no_state(state, producer):
+    state.appended(header(-1, producer=producer), 0)
+    assert len(state) == 0
+
+
+def test_past_the_limit_the_producer_heard_of_least_lately_is_forgotten(state):
+    """flakelog.max.producers.per.partition."""
+    for producer in (1, 2, 3):
+        send(state, header(0, producer=producer), producer)
+    send(state, header(1, producer=1), 4)
+    send(state, header(0, producer=9), 5)
+    assert len(state) == 3
+    refused(state, header(9, producer=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert state.check(header(9, producer=2)) is None, "unknown again"
+
+
+def test_silent_producers_expire_and_others_stay(state):
+    send(state, header(0, producer=1), 0, seen_ms=1_000)
+    send(state, header(0, producer=2), 1, seen_ms=1_500)
+    state.expire(now_ms=2_100, silence_ms=1_000)
+    assert len(state) == 1 and state.check(header(0, producer=2)) is not None
+
+
+def test_producers_found_in_the_log_are_taken_as_just_heard_of(state):
+    """The times in their batches are the clients': a replay of old data must not make them look silent."""
+    state.appended(header(0, time_ms=0), 0)
+    state.expire(now_ms=10_000, silence_ms=1_000)
+    assert len(state) == 1
+    state.expire(now_ms=11_001, silence_ms=1_000)
+    assert len(state) == 0
+
+
+def test_a_snapshot_brings_the_last_batch_of_each_back(state):
+    send(state, header(0, 5), 100)
+    send(state, header(5, 2), 105)
+    send(state, header(LAST, 3, producer=8), 110)
+    loaded = ProducerState(3)
+    loaded.load(state.snapshot())
+    assert loaded.check(header(5, 2))[2:4] == (105, 106)
+    assert loaded.check(header(LAST, 3, producer=8))[:4] == (LAST, 1, 110, 112)
+    refused(loaded, header(9), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert loaded.snapshot() == state.snapshot()
+
+
+def test_a_snapshot_is_laid_out_as_kafkas():
+    """ProducerStateManager.PRODUCER_SNAPSHOT_SCHEMA (version 1): its dump tool reads it."""
+    state = ProducerState(3)
+    send(state, header(4, 2, producer=7, epoch=1), 100, seen_ms=9)
+    entry = struct.pack(">qhiqiqiq", 7, 1, 5, 101, 1, 9, -1, -1)
+    body = struct.pack(">i", 1) + entry
+    assert state.snapshot() == struct.pack(">hI", 1, crc32c(body)) + body
+
+
+def test_a_damaged_snapshot_is_refused_wherever_it_is_damaged(state):
+    send(state, header(0), 0)
+    snapshot = state.snapshot()
+    for at in range(len(snapshot)):
+        for broken in (snapshot[:at], snapshot[:at] + bytes([snapshot[at] ^ 1]) + snapshot[at + 1 :]):
+            with pytest.raises(ValueError, match="snapshot"):
+                ProducerState(3).load(broken)

@@ -1,0 +1,275 @@
+"""The files port: one suite, held against a directory of the machine and against memory alike."""
+
+import os
+
+import pytest
+
+from broker.log.memory_storage import PAGE_BYTES, MemoryStorage
+from broker.log.os_storage import OsStorage
+from broker.log.storage import StorageError
+
+
+@pytest.fixture(params=["os", "memory"])
+def storage(request, tmp_path):
+    return OsStorage(str(tmp_path)) if request.param == "os" else MemoryStorage()
+
+
+@pytest.fixture
+def file(storage):
+    storage.make_directory("d")
+    return storage.open("d/f", create=True)
+
+
+def content(storage, path):
+    file = storage.open(path)
+    return file.read(0, file.size)
+
+
+# --- what both promise -------------------------------------------------------------------------------------------
+
+
+def test_appends_follow_each_other_whatever_kind_of_bytes_they_are(file):
+    for data in (b"one", bytearray(b"two"), memoryview(b"-three")[1:], b""):
+        file.append(data)
+    assert (file.size, file.read(0, 100)) == (11, b"onetwothree")
+
+
+def test_a_read_gives_fewer_bytes_only_at_the_end(file):
+    file.append(b"0123456789")
+    assert (file.read(2, 3), file.read(8, 5), file.read(10, 5), file.read(50, 5)) == (b"234", b"89", b"", b"")
+
+
+def test_a_cut_file_goes_on_at_its_new_end(file):
+    file.append(b"0123456789")
+    file.truncate(4)
+    file.append(b"x")
+    assert (file.size, file.read(0, 100)) == (5, b"0123x")
+
+
+def test_two_handles_see_one_file(storage, file):
+    file.append(b"abc")
+    other = storage.open("d/f")
+    assert (other.size, other.read(0, 3)) == (3, b"abc")
+
+
+def test_a_file_that_is_not_there_is_made_only_when_asked(storage, file):
+    with pytest.raises(StorageError, match="none: No such file") as caught:
+        storage.open("d/none")
+    assert caught.value.path.endswith("d/none") and not caught.value.full
+    assert not storage.exists("d/none")
+    storage.open("d/none", create=True)
+    assert storage.exists("d/none")
+
+
+def test_opening_to_create_keeps_what_is_there(storage, file):
+    file.append(b"abc")
+    assert storage.open("d/f", create=True).size == 3
+
+
+def test_names_are_listed_in_order_and_a_missing_directory_has_none(storage, file):
+    for name in ("d/b", "d/a"):
+        storage.open(name, create=True)
+    storage.make_directory("d/sub")
+    assert storage.list("d") == ["a", "b", "f", "sub"]
+    assert storage.list("") == ["d"] and storage.list("nowhere") == []
+
+
+def test_a_directory_is_made_with_its_parents_and_again_without_complaint(storage):
+    for _ in range(2):
+        storage.make_directory("a/b/c")
+    assert storage.exists("a") and storage.exists("a/b/c")
+
+
+def test_a_directory_is_renamed_with_all_that_is_in_it(storage, file):
+    file.append(b"abc")
+    storage.rename("d", "e")
+    storage.sync_directory("")
+    assert not storage.exists("d") and content(storage, "e/f") == b"abc"
+
+
+def test_a_rename_does_not_swallow_a_directory_that_holds_something(storage, file):
+    storage.make_directory("e")
+    storage.open("e/x", create=True)
+    with pytest.raises(StorageError):
+        storage.rename("d", "e")
+    with pytest.raises(StorageError):
+        storage.rename("nowhere", "z")
+    assert storage.list("d") == ["f"] and storage.list("e") == ["x"]
+
+
+def test_a_removed_file_stays_readable_for_who_holds_it(storage, file):
+    """A fetch answer holds its segment open, whatever retention does meanwhile (DESIGN, rule 1)."""
+    file.append(b"abc")
+    storage.remove("d/f")
+    assert not storage.exists("d/f") and file.read(0, 3) == b"abc"
+
+
+def test_removing_takes_a_directory_whole_and_what_is_not_there_is_fine(storage, file):
+    for _ in range(2):
+        storage.remove("d")
+        storage.remove("d/f")
+    assert storage.list("") == []
+
+
+def test_replace_puts_a_whole_file_and_leaves_nothing_beside_it(storage):
+    storage.replace("c", b"first, which is longer")
+    storage.replace("c", b"second")
+    assert content(storage, "c") == b"second" and storage.list("") == ["c"]
+
+
+def test_a_handle_of_a_replaced_file_keeps_the_old_bytes(storage):
+    storage.replace("c", b"old")
+    old = storage.open("c")
+    storage.replace("c", b"new")
+    assert old.read(0, 3) == b"old" and content(storage, "c") == b"new"
+
+
+def test_syncs_return(storage, file):
+    file.append(b"abc")
+    file.sync()
+    storage.sync_directory("d")
+    storage.sync_directory("")
+
+
+# --- the machine's -----------------------------------------------------------------------------------------------
+
+
+
+def test_a_descriptor_closes_with_the_last_reference(tmp_path):
+    storage = OsStorage(str(tmp_path))
+    fd = storage.open("f", create=True).fileno()
+    with pytest.raises(OSError):
+        os.fstat(fd)
+
+
+def test_descriptors_are_not_inherited_by_child_processes(tmp_path):
+    assert not os.get_inheritable(OsStorage(str(tmp_path)).open("f", create=True).fileno())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a device that is always full")
+def test_a_full_disk_is_told_from_other_faults(tmp_path):
+    storage = OsStorage(str(tmp_path))
+    os.symlink("/dev/full", tmp_path / "f")
+    file = storage.open("f")
+    with pytest.raises(StorageError):
+        file.append(b"abc")
+    assert file.size == 0
+
+
+def test_an_append_that_failed_and_cannot_be_cut_says_what_is_there(tmp_path):
+    """Its owner undoes the append by the size; a size that hid the torn bytes would leave them in the log."""
+    storage = OsStorage(str(tmp_path))
+    file = storage.open("f", create=True)
+    file.append(b"whole")
+    reader = os.open(tmp_path / "f", os.O_RDONLY)
+    torn = os.open(tmp_path / "f", os.O_WRONLY | os.O_APPEND)
+    os.write(torn, b"to")
+    os.dup2(reader, file.fileno())  # neither writes nor cuts go through any more
+    with pytest.raises(StorageError):
+        file.append(b"torn")
+    assert file.size == 7
+    os.close(torn)
+    os.close(reader)
+
+
+# --- memory's faults ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def memory():
+    storage = MemoryStorage()
+    storage.make_directory("d")
+    storage.sync_directory("")
+    return storage
+
+
+def cuts(memory, seeds=300):
+    """What may be found after the power went, by many chances."""
+    from random import Random
+
+    return [memory.power_cut(Random(seed).randrange) for seed in range(seeds)]
+
+
+def test_a_full_memory_takes_nothing_of_an_append(memory):
+    file = memory.open("d/f", create=True)
+    memory.free_bytes = 4
+    with pytest.raises(StorageError, match="No space left") as caught:
+        file.append(b"12345")
+    assert caught.value.full and file.size == 0
+    file.append(b"1234")
+
+
+def test_what_was_synced_is_there_after_every_power_cut(memory):
+    file = memory.open("d/f", create=True)
+    file.append(b"s" * (PAGE_BYTES + 100))
+    file.sync()
+    memory.sync_directory("d")
+    file.append(b"u" * 3 * PAGE_BYTES)
+    for after in cuts(memory):
+        assert content(after, "d/f")[: PAGE_BYTES + 100] == b"s" * (PAGE_BYTES + 100)
+
+
+def test_what_was_not_synced_may_be_whole_gone_torn_or_nonsense_page_by_page(memory):
+    file = memory.open("d/f", create=True)
+    memory.sync_directory("d")
+    new = (bytes(range(1, 251)) * 50)[: 2 * PAGE_BYTES]
+    file.append(new)
+    found = [content(after, "d/f") for after in cuts(memory)]
+    pages = [[f[n : n + PAGE_BYTES] for n in range(0, len(f), PAGE_BYTES)] for f in found if len(f) == len(new)]
+    whole = [[page == new[n * PAGE_BYTES :][: len(page)] for n, page in enumerate(each)] for each in pages]
+    assert [True, False] in whole and [False, True] in whole, "in any order"
+    assert new in found and b"" in found
+    flat = [page for each in pages for page in each]
+    assert bytes(PAGE_BYTES) in flat, "zeros: the size is there, the data is not"
+    assert any(page[:9] == new[:9] and page.endswith(bytes(9)) for page in flat), "torn"
+    assert any(page[:9] not in (new[:9], bytes(9)) and page.count(0) < 99 for page in flat), "nonsense"
+
+
+def test_bytes_that_were_cut_off_and_written_over_may_come_back_until_a_sync(memory):
+    file = memory.open("d/f", create=True)
+    memory.sync_directory("d")
+    file.append(b"first")
+    file.truncate(0)
+    file.append(b"other")
+    assert b"first" in [content(after, "d/f") for after in cuts(memory)]
+    file.sync()
+    assert {content(after, "d/f") for after in cuts(memory)} == {b"other"}
+
+
+def test_a_new_name_may_be_lost_until_its_directory_is_synced(memory):
+    memory.open("d/f", create=True).sync()
+    assert {after.exists("d/f") for after in cuts(memory)} == {True, False}
+    memory.sync_directory("d")
+    assert {after.exists("d/f") for after in cuts(memory)} == {True}
+
+
+def test_a_removal_may_be_undone_until_its_directory_is_synced(memory):
+    memory.replace("d/f", b"abc")
+    memory.remove("d/f")
+    assert {after.exists("d/f") for after in cuts(memory)} == {True, False}
+    memory.sync_directory("d")
+    assert {after.exists("d/f") for after in cuts(memory)} == {False}
+
+
+def test_a_rename_happens_or_does_not_and_loses_nothing(memory):
+    memory.replace("d/f", b"abc")
+    memory.rename("d", "e")
+    assert {(*after.list("d"), "|", *after.list("e")) for after in cuts(memory)} == {("f", "|"), ("|", "f")}
+    memory.sync_directory("")
+    assert {tuple(after.list("e")) for after in cuts(memory)} == {("f",)}
+
+
+def test_a_replaced_file_is_never_a_part(memory):
+    memory.replace("c", b"old")
+    memory.replace("c", b"new!")
+    assert {content(after, "c") for after in cuts(memory)} == {b"new!"}
+
+
+def test_a_sync_that_is_told_to_fail_leaves_the_file_unsynced(memory):
+    file = memory.open("d/f", create=True)
+    memory.sync_directory("d")
+    file.append(b"abc")
+    memory.failing_syncs.add("d/f")
+    with pytest.raises(StorageError, match="Input/output error"):
+        file.sync()
+    assert b"" in [content(after, "d/f") for after in cuts(memory)]
