@@ -55,7 +55,9 @@ def test_leader_epochs_are_written_as_kafka_writes_them():
     assert leader_epochs.decode(b"0\n2\n0 0\n4 1250\n") == [(0, 0), (4, 1250)]
 
 
-@pytest.mark.parametrize("data", [b"", b"0\n", b"1\n0\n", b"0\n1\n", b"0\n1\n0\n", b"0\n1\nx 0\n", b"\xff", b"0\n1\n0 0\n1 1\n"])
+@pytest.mark.parametrize(
+    "data", [b"", b"0\n", b"1\n0\n", b"0\n1\n", b"0\n1\n0\n", b"0\n1\nx 0\n", b"\xff", b"0\n1\n0 0\n1 1\n"]
+)
 def test_anything_else_is_refused(data):
     with pytest.raises(ValueError):
         leader_epochs.decode(data)

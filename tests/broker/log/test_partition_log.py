@@ -2,9 +2,11 @@
 
 import pytest
 
+from broker.config import TopicConfig
 from broker.record.batch import walk
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.id_entries import read_entries
 
 from .conftest import NOW, START_MS, append, batch_of, new_worker, reopen
 
@@ -55,8 +57,6 @@ def test_offsets_outside_the_log_are_out_of_range_and_its_end_is_empty(log, work
 
 
 def test_a_roll_keeps_reads_and_ids_together(storage, worker):
-    from broker.config import TopicConfig
-
     log, _ = reopen(storage, config=TopicConfig(segment_bytes=2048))
     for _ in range(100):
         append(log, b"x" * 200, worker=worker)
@@ -111,3 +111,128 @@ def test_ids_rise_though_another_worker_with_a_slower_clock_stamps(log, worker):
     slow = new_worker(START_MS - 400, number=0)
     after = append(log, b"b", worker=slow, now=NOW._replace(wall_ms=START_MS - 400)).runs[0]
     assert after[0] > before[0]
+
+
+# --- errors, ages, the newest segment ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spare", [0, 19, 20, 120, 20 + 75 + 7, 20 + 75 + 8 + 11], ids=str)
+def test_a_disk_that_runs_full_in_any_of_the_four_files_leaves_them_all_as_they_were(storage, worker, spare):
+    log, _ = reopen(storage, config=TopicConfig(index_interval_bytes=0))
+    append(log, b"a" * 7, worker=worker)
+    before = {path: bytes(content.data) for path, content in storage.files.items()}
+    storage.free_bytes = spare
+    with pytest.raises(ApiError, match="No space left") as caught:
+        append(log, b"b" * (7 if spare != 120 else 500), worker=worker, timestamp_ms=START_MS + 1)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert {path: bytes(content.data) for path, content in storage.files.items()} == before
+    assert (log.log_end_offset, log.offline, log.unflushed) == (1, None, 1)
+    storage.free_bytes = None
+    assert append(log, b"c" * 7, worker=worker).base_offset == 1
+    assert [r.value for r in decode_records(read(log, 1))] == [b"c" * 7]
+
+
+@pytest.mark.parametrize("suffix", [".log", ".idindex", ".index"])
+def test_a_write_that_cannot_be_undone_takes_the_log_offline(storage, worker, suffix):
+    log, _ = reopen(storage, config=TopicConfig(index_interval_bytes=0))
+    append(log, b"a", worker=worker)
+    append(log, b"b", worker=worker)
+    storage.free_bytes = 20 + 69 + 8 + 11  # the time index does not fit any more
+    storage.failing_cuts.add(f"flights-0/{0:020d}{suffix}")
+    with pytest.raises(ApiError):
+        append(log, b"c", worker=worker, timestamp_ms=START_MS + 1)
+    assert "could not be undone" in log.offline
+    storage.free_bytes = None
+    storage.failing_cuts.clear()
+    for use in (lambda: append(log, b"d", worker=worker), lambda: log.read(0, 1, True)):
+        with pytest.raises(ApiError, match="offline"):
+            use()
+
+
+def test_a_roll_that_fails_leaves_the_log_as_it_was(storage, worker):
+    log, _ = reopen(storage, config=TopicConfig(segment_bytes=1024))
+    append(log, b"x" * 800, worker=worker)
+    for suffix in (".log", ".idindex", ".index", ".timeindex"):
+        storage.failing_opens = {f"flights-0/{1:020d}{suffix}"}
+        with pytest.raises(ApiError):
+            append(log, b"y" * 800, worker=worker)
+        assert (len(log.segments), log.log_end_offset) == (1, 1)
+        assert not [name for name in storage.list("flights-0") if name.startswith(f"{1:020d}")]
+    storage.failing_opens = set()
+    assert append(log, b"y" * 800, worker=worker).base_offset == 1 and len(log.segments) == 2
+
+
+def test_after_a_refused_batch_the_ids_go_on_above_those_it_was_given(storage, log, worker):
+    """An id that was taken for nothing is not given to anything else."""
+    first = append(log, b"a", worker=worker).runs[0].first
+    storage.free_bytes = 30
+    with pytest.raises(ApiError):
+        append(log, b"b" * 50, worker=worker)
+    storage.free_bytes = None
+    assert append(log, b"b", worker=worker).runs[0].first > first + 1
+
+
+def test_messages_of_long_ago_do_not_roll_a_segment_each(storage, worker):
+    """Kafka rolls by the messages' own times: LogSegment.timeWaitedForRoll."""
+    log, _ = reopen(storage, config=TopicConfig(segment_ms=1_000))
+    for n in range(5):
+        append(log, b"x", worker=worker, timestamp_ms=1_357_000_000_000 + n)
+    assert len(log.segments) == 1
+    append(log, b"x", worker=worker, timestamp_ms=1_357_000_001_001)
+    assert len(log.segments) == 2
+
+
+def test_a_segment_that_begins_with_older_times_than_the_one_before_is_indexed_by_its_own(storage, worker):
+    config = TopicConfig(segment_bytes=1024, index_interval_bytes=0)
+    log, _ = reopen(storage, config=config)
+    append(log, b"x" * 800, worker=worker, timestamp_ms=START_MS + 1_000)
+    append(log, b"x" * 200, worker=worker, timestamp_ms=START_MS)
+    known = log.position()
+    assert (known.max_timestamp_ms, known.max_timestamp_offset) == (START_MS, 1)
+    opened, _ = reopen(storage, known, config)
+    for n in range(3):
+        append(opened, b"x" * 100, worker=worker, timestamp_ms=START_MS + n)
+    opened.roll()
+    assert opened.offset_of_time(START_MS + 2) == (0, START_MS + 1_000)
+    assert opened.segments[1].max_timestamp_ms == START_MS + 2
+
+
+def test_an_id_is_found_though_the_newest_segment_is_empty(log, worker):
+    first = append(log, b"a", worker=worker).runs[0].first
+    log.roll()
+    assert (log.offset_of_id(first), log.offset_of_id(first + 1)) == (0, 1)
+
+
+def test_a_file_that_cannot_be_read_is_an_answer_not_a_fault(storage, worker, log):
+    """DESIGN, rule 3: nothing but WireError and ApiError crosses the engine."""
+    sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    append(log, b"a", worker=worker, **sent)
+    content = storage.files[f"flights-0/{0:020d}.idindex"]
+    content.data[5] ^= 1
+    uses = (
+        lambda: log.read(0, 1, True, with_ids=True),
+        lambda: log.ids_of(0, 1),
+        lambda: log.offset_of_id(5),
+        lambda: append(log, b"a", worker=worker, **sent),
+    )
+    for use in uses:
+        with pytest.raises(ApiError, match="idindex") as caught:
+            use()
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_read_with_ids_covers_every_record_it_returns(storage, worker):
+    log, _ = reopen(storage, config=TopicConfig(segment_bytes=4096, index_interval_bytes=100))
+    for n in range(60):
+        append(log, b"x" * 50, b"y" * 50, worker=worker)
+    for offset in range(0, 120, 7):
+        for max_bytes in (1, 300, 1000, 1 << 20):
+            result = log.read(offset, max_bytes, True, with_ids=True)
+            data = result.records.file.read(result.records.position, result.records.length)
+            region = result.ids.entries
+            entries = list(read_entries(region.file.read(region.position, region.length), result.ids.base_offset))
+            for _, header in walk(data):
+                first = [e for e in entries if e.offset <= header.base_offset < e.offset + e.length]
+                assert first, "the run of each batch is there"
+            last = max(header.last_offset for _, header in walk(data))
+            assert entries[0].offset <= offset and entries[-1].offset + entries[-1].length > last

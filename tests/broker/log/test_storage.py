@@ -134,7 +134,6 @@ def test_syncs_return(storage, file):
 # --- the machine's -----------------------------------------------------------------------------------------------
 
 
-
 def test_a_descriptor_closes_with_the_last_reference(tmp_path):
     storage = OsStorage(str(tmp_path))
     fd = storage.open("f", create=True).fileno()
