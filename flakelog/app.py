@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred, inlineCallbacks, maybeDeferred
+from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks, maybeDeferred
 from twisted.internet.error import CannotListenError
+from twisted.python.failure import Failure
 
 from broker.engine import Engine
 from broker.handlers.call import Services
@@ -147,15 +148,20 @@ class Server:
     def _hold(self, address: str, number: int | None) -> "Deferred[WorkerClaim]":
         assert self._claims is not None
         claim = worker_claim(self.settings.idgen, address=address, token=uuid.uuid4().hex, number=number)
-        held = self._claims.hold(claim)
+        timeout_ms = self.settings.server.start_timeout_ms
+        held = self._claims.hold(claim).addTimeout(timeout_ms / 1000, self.reactor)
         slow = self.reactor.callLater(1.0, lambda: self._report(f"waiting for a worker number: {claim.problem}"))
+
+        def late(failure: Failure) -> None:
+            failure.trap(TimeoutError)
+            raise StartError(f"no worker number within {timeout_ms} ms: {claim.problem}")
 
         def done(result: Any) -> Any:
             if slow.active():
                 slow.cancel()
             return result
 
-        return held.addBoth(done)
+        return held.addErrback(late).addBoth(done)
 
     def _serve_ids(self) -> None:
         address = split_address(self.settings.idgen.ids_listener)

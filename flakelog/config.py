@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from idgen.config import check_settings, setting
+from idgen.config import at_least, check_settings, setting
 
 
 def _listener(value: str) -> str | None:
@@ -46,6 +46,13 @@ class ServerConfig:
         "127.0.0.1:8609",
         "host:port of ids over HTTP, metrics and health; empty turns it off.",
         check=_address,
+    )
+    start_timeout_ms: int = setting(
+        "flakelog.start.timeout.ms",
+        60_000,
+        "How long a start waits for a worker number: a configured one rests up to flakelog.ids.lead.ms after a crash.",
+        check=at_least(100),
+        unit="ms",
     )
 
     def __post_init__(self) -> None:
