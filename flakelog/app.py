@@ -153,7 +153,7 @@ class Server:
         slow = self.reactor.callLater(1.0, lambda: self._report(f"waiting for a worker number: {claim.problem}"))
 
         def late(failure: Failure) -> None:
-            failure.trap(TimeoutError)
+            failure.trap(TimeoutError)  # type: ignore[no-untyped-call]
             raise StartError(f"no worker number within {timeout_ms} ms: {claim.problem}")
 
         def done(result: Any) -> Any:
