@@ -135,7 +135,7 @@ class PartitionManager:
             offset = record.offset
             if offset < self._position:
                 continue
-            if self._done.end_at(offset) is not None:
+            if self._done.holds(offset):
                 self.counts.already_done += 1
             elif room <= 0 or self._pending_bytes >= self.config.spout_max_pending_bytes:
                 next_offset = offset
@@ -285,8 +285,7 @@ class PartitionManager:
             order.popleft()
 
     def _move_to(self, offset: int) -> None:
-        end = self._done.end_at(offset)
-        self._position = offset if end is None else end
+        self._position = self._done.skip(offset)
 
     def _admit(self, record: FetchedRecord) -> None:
         entry = Entry(record)

@@ -37,12 +37,16 @@ class DoneRanges:
     def __iter__(self) -> Iterator[Range]:
         return iter(self._ranges)
 
-    def end_at(self, offset: int) -> int | None:
-        """Where the range that holds `offset` ends, or None. Ranges wholly below `offset` are forgotten."""
+    def holds(self, offset: int) -> bool:
+        """Whether `offset` is done. Ranges wholly below it are forgotten."""
         ranges = self._ranges
         while ranges and ranges[0][1] <= offset:
             ranges.popleft()
-        return ranges[0][1] if ranges and ranges[0][0] <= offset else None
+        return bool(ranges) and ranges[0][0] <= offset
+
+    def skip(self, offset: int) -> int:
+        """The first offset from `offset` on that is not done. Ranges wholly below that are forgotten."""
+        return self._ranges.popleft()[1] if self.holds(offset) else offset
 
     def count_in(self, start: int, end: int) -> int:
         """How many offsets of [start, end) are done."""

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.ports import Bounds, FindId, FindTime
-from partition_manager.progress import DoneRanges, Progress, Range
+from partition_manager.progress import DoneRanges, Progress
 
 
 class Earliest(NamedTuple):
@@ -89,6 +89,5 @@ def _skip(stored: Progress, to: int, log_end: int, why: str) -> Start:
     ranges = DoneRanges(stored.done)
     ranges.cut(log_end)
     lost = to - stored.offset - ranges.count_in(stored.offset, to)
-    offset = ranges.end_at(to) or to
-    done: tuple[Range, ...] = tuple(r for r in ranges if r[0] > offset)
-    return Start(Progress(offset, done), lost, why)
+    offset = ranges.skip(to)
+    return Start(Progress(offset, tuple(ranges)), lost, why)

@@ -103,6 +103,16 @@ def test_done_ranges_not_yet_reached_stay_in_the_progress():
     assert manager.progress() == Progress(1, ((5, 7),))
 
 
+def test_a_done_range_that_was_jumped_over_is_told_once():
+    manager = manager_of(Progress(0, ((1, 2), (5, 6))))
+    feed(manager, 0, 1, high_watermark=10)
+    assert manager.progress() == Progress(0, ((1, 2), (5, 6)))
+    manager.wanted()
+    manager.out_of_range(5, 10)
+    assert manager.progress() == Progress(0, ((1, 6),)) and manager.wanted().offset == 6
+    manager.check()
+
+
 def test_done_ranges_past_the_end_of_a_truncated_log_are_forgotten():
     """Other messages will have these offsets."""
     manager = manager_of(Progress(0, ((2, 8),)))

@@ -79,12 +79,13 @@ def test_names_too_long_for_any_document_are_refused(monkeypatch):
         DOCUMENT.encode()
 
 
-def test_done_ranges_answer_for_one_offset_and_are_counted_and_cut():
+def test_done_ranges_answer_for_an_offset_and_are_counted_cut_and_skipped():
     ranges = DoneRanges(((5, 8), (10, 12)))
     assert ranges.count_in(0, 11) == 4
-    assert [ranges.end_at(offset) for offset in (4, 5, 7, 8, 11)] == [None, 8, 8, None, 12]
+    assert [ranges.holds(offset) for offset in (4, 5, 7, 8, 10)] == [False, True, True, False, True]
     ranges.cut(11)
     assert list(ranges) == [(10, 11)]
+    assert (ranges.skip(9), ranges.skip(10), list(ranges)) == (9, 11, [])
 
 
 def test_a_dead_letter_says_where_it_comes_from_and_why():
