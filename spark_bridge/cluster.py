@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from broker.wire import fetch, tags
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import FetchPartition, FetchRequest
-from spark_bridge.network import Address, Conversation, Network, TryAgain, check
+from spark_bridge.network import Address, ClusterError, Conversation, Network, TryAgain, check
 
 METADATA, METADATA_VERSION = 3, 10
 LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 6
@@ -49,7 +49,7 @@ class NoSuchTopic(TryAgain):
     a name that was mistyped."""
 
 
-class Unreachable(Exception):
+class Unreachable(ClusterError):
     """No answer within the attempts; the message says what was asked and why it failed last."""
 
 
@@ -67,8 +67,8 @@ class Patience:
 
 
 class Cluster:
-    """Questions to the brokers behind `servers`. Each raises NoSuchTopic, Unreachable after `patience`, or
-    network.Refused for an answer that stays."""
+    """Questions to the brokers behind `servers`. Each raises a ClusterError: NoSuchTopic, Unreachable after
+    `patience`, or network.Refused for an answer that stays."""
 
     def __init__(self, servers: Sequence[Address], network: Network, patience: Patience = Patience()) -> None:
         self._servers = servers

@@ -85,11 +85,15 @@ class Conversation:
         self._connection.close()
 
 
-class TryAgain(Exception):
+class ClusterError(Exception):
+    """A question to a cluster that was not answered as hoped; the message can be shown to a person as it is."""
+
+
+class TryAgain(ClusterError):
     """What a client meets in passing: a moved leader, an answer that is not there yet."""
 
 
-class Refused(Exception):
+class Refused(ClusterError):
     """The broker's answer is an error that asking again does not change."""
 
     def __init__(self, what: str, code: int) -> None:

@@ -41,7 +41,7 @@ _WRITTEN = "index INT, rows BIGINT, sha256 STRING"
 
 
 def make_manifest(options: Mapping[str, str]) -> Manifest:
-    """What `options` (those of the Data Source) select now. Raises OptionError, SelectionError."""
+    """What `options` (the Data Source's) select now. Raises OptionError, SelectionError, network.ClusterError."""
     parsed = parse(options)
     return select(parsed, Cluster(parsed.servers, SocketNetwork()), version("flakelog"))
 
