@@ -500,15 +500,15 @@ def test_a_damaged_partition_takes_its_own_groups_out_and_no_others():
 
 def test_more_offsets_than_fit_one_batch_are_written_in_several():
     """max.message.bytes of the offsets topic holds for the broker's own records."""
-    broker = make(message_max_bytes=2_000)
+    broker = make(message_max_bytes=1_000)
     client = broker.connect()
-    broker.create("wide", 300)
-    places = [{"partition_index": n, "committed_offset": n, "committed_metadata": ""} for n in range(300)]
+    broker.create("wide", 60)
+    places = [{"partition_index": n, "committed_offset": n, "committed_metadata": ""} for n in range(60)]
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
     answer = client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "wide", "partitions": places}]})
     assert {each.error_code for each in answer.topics[0].partitions} == {0}
     again = broker.restarted()
-    assert [committed(again.connect(), topic="wide", partition=n) for n in (0, 150, 299)] == [0, 150, 299]
+    assert [committed(again.connect(), topic="wide", partition=n) for n in (0, 30, 59)] == [0, 30, 59]
 
 
 def test_a_record_too_large_for_the_topic_is_refused():

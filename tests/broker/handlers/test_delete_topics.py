@@ -1,0 +1,113 @@
+"""DeleteTopics through the wire (https://kafka.apache.org/protocol#The_Messages_DeleteTopics; KIP-516: topic ids)."""
+
+from uuid import UUID
+
+import pytest
+
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import (
+    DELETE_TOPICS,
+    FETCH,
+    FIND_COORDINATOR,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    EngineBroker,
+    fetch_request,
+)
+
+
+@pytest.fixture
+def broker():
+    broker = EngineBroker()
+    broker.create("flights", 2)
+    return broker
+
+
+@pytest.fixture
+def client(broker):
+    return broker.connect()
+
+
+def delete(client, version, *names):
+    """The answer for each topic, named as the version does it; a UUID is an id."""
+    if version >= 6:
+        fields = {"topics": [{"name": None, "topic_id": None} | _key(name) for name in names]}
+    else:
+        fields = {"topic_names": names}
+    return client.ask(DELETE_TOPICS, version, fields | {"timeout": 1_000}).responses
+
+
+def _key(name):
+    return {"topic_id": name} if isinstance(name, UUID) else {"name": name}
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_a_topic_is_deleted_with_its_files(broker, client, version):
+    client.produce("flights", b"old")
+    (answer,) = delete(client, version, "flights")
+    assert (answer.name, answer.error_code) == ("flights", 0)
+    assert not [path for path in broker.storage.files if "flights" in path and path != "metadata.json"]
+    again = broker.restarted(clean=False)
+    assert again.services.metadata.topic("flights") is None and not again.reported
+
+
+def test_a_topic_is_deleted_by_its_id(broker, client):
+    """KIP-516: the answer says the name too."""
+    topic = broker.services.metadata.topic("flights")
+    (answer,) = delete(client, 6, topic.id)
+    assert (answer.name, answer.topic_id, answer.error_code) == ("flights", topic.id, 0)
+
+
+def test_topics_that_are_not_there_are_refused_and_their_neighbours_deleted(client):
+    answers = delete(client, 6, "nowhere", UUID(int=7), "flights")
+    assert [each.error_code for each in answers] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NONE,
+    ]
+    assert "nowhere" in answers[0].error_message
+
+
+def test_a_topic_made_anew_begins_empty_and_with_another_id(broker, client):
+    client.produce("flights", b"old")
+    old = broker.services.metadata.topic("flights").id
+    delete(client, 4, "flights")
+    client.ask(METADATA, 12, {"topics": [{"name": "flights"}], "allow_auto_topic_creation": True})
+    assert client.fetch("flights") == []
+    assert broker.services.metadata.topic("flights").id != old
+
+
+def test_a_fetch_that_waits_for_the_topic_is_answered(broker, client):
+    waiting = broker.connect()
+    waiting.send(FETCH, 12, fetch_request("flights", max_wait_ms=5_000))
+    assert not waiting.replies()
+    delete(client, 4, "flights")
+    ((_, answer),) = waiting.replies()
+    assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_offsets_committed_for_it_mean_nothing_any_more(broker, client):
+    """Another topic of the same name would be read from the old one's offsets."""
+    client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
+    place = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
+    client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "flights", "partitions": [place]}]})
+    delete(client, 4, "flights")
+    for each in (client, broker.restarted(clean=False).connect()):
+        topics = [{"name": "flights", "partition_indexes": [0]}]
+        answer = each.ask(OFFSET_FETCH, 7, {"group_id": "g", "topics": topics, "require_stable": False})
+        assert answer.topics[0].partitions[0].committed_offset == -1
+
+
+def test_the_brokers_own_topics_stay(broker, client):
+    client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
+    (answer,) = delete(client, 5, "__consumer_offsets")
+    assert answer.error_code == ErrorCode.INVALID_REQUEST and "stays" in answer.error_message
+    assert broker.services.metadata.topic("__consumer_offsets") is not None
+
+
+def test_a_topic_needs_a_name_or_an_id_not_both(client):
+    fields = {"topics": [{"name": "flights", "topic_id": UUID(int=7)}, {"name": None, "topic_id": None}], "timeout": 1}
+    answers = client.ask(DELETE_TOPICS, 6, fields).responses
+    assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 2

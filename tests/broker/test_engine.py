@@ -1,0 +1,388 @@
+"""The engine as peers meet it: requests in order, waiting, room, and bytes that are no requests.
+
+What a Kafka broker does with each: https://kafka.apache.org/protocol#protocol_network; KIP-511 for versions. DESIGN's
+third rule: a peer that breaks the protocol loses its own connection, with a reason; everyone else is served on.
+"""
+
+import pytest
+
+from broker.wire import cold
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import (
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    EngineBroker,
+    batch_of,
+    fetch_request,
+    produce_request,
+    values_of,
+)
+
+API_VERSIONS = 18
+
+
+@pytest.fixture
+def broker():
+    broker = EngineBroker()
+    broker.create("flights")
+    return broker
+
+
+@pytest.fixture
+def client(broker):
+    return broker.connect()
+
+
+def framed(data):
+    return len(data).to_bytes(4, "big") + data
+
+
+def header(api_key, version, correlation_id=1):
+    return api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big") + b"\xff\xff"
+
+
+def is_served(client):
+    """Another peer's broker goes on as if nothing had happened."""
+    answer = client.produce("flights", b"still")
+    return client.closed is None and answer.error_code == 0
+
+
+# --- bytes that are no requests --------------------------------------------------------------------------------------
+
+STRANGERS = {
+    "garbage": (b"\x9f\xb3\xff\x00" * 50, "a frame of"),
+    "a TLS handshake": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), "TLS"),
+    "an HTTP request": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP"),
+    "an HTTP post": (b"POST /ids HTTP/1.1\r\n\r\n", "HTTP"),
+    "a SASL handshake": (framed(header(17, 1) + b"\x00\x05PLAIN"), "SASL"),
+    "an SSH greeting": (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH"),
+    "a frame too large": ((101 << 20).to_bytes(4, "big"), "socket.request.max.bytes"),
+    "a negative length": (b"\xff\xff\xff\xff", "socket.request.max.bytes"),
+    "a frame without a header": (framed(b"\x00\x03"), "too short for a request header"),
+    "an empty frame": (framed(b""), "too short for a request header"),
+    "an API nobody has": (framed(header(999, 0)), "API key 999"),
+    "an old version": (framed(header(METADATA, 99)), "Metadata v99 is not served; v0 to v13 are"),
+    "a body cut short": (framed(header(METADATA, 1) + b"\x00\x00\x00\x05\x00"), "Metadata"),
+    "an array longer than its frame": (framed(header(METADATA, 1) + b"\x7f\xff\xff\xff"), "Metadata"),
+    "a client id longer than its frame": (framed(b"\0\x03\0\0\0\0\0\x01\x7f\xff"), "client id"),
+}
+
+
+@pytest.mark.parametrize("data, reason", STRANGERS.values(), ids=STRANGERS)
+def test_a_peer_that_does_not_speak_kafka_is_closed_with_the_reason(broker, client, data, reason):
+    other = broker.connect()
+    client.feed(data)
+    assert client.closed is not None and reason in client.closed
+    assert not client.replies()
+    assert is_served(other)
+    assert not broker.reported, "it is the peer's fault, not one of our own"
+
+
+@pytest.mark.parametrize("data, reason", STRANGERS.values(), ids=STRANGERS)
+def test_it_is_recognised_however_its_bytes_come(broker, client, data, reason):
+    for byte in data:
+        client.feed(bytes([byte]))
+    assert client.closed is not None and reason in client.closed
+
+
+def test_nothing_is_read_from_a_peer_that_was_closed(client):
+    client.feed(framed(b"") + client.frame(METADATA, 1, {"topics": []})[1])
+    client.feed(client.frame(METADATA, 1, {"topics": []})[1])
+    assert not client.replies()
+
+
+def test_requests_before_the_bad_one_are_answered(client):
+    sent, data = client.frame(METADATA, 1, {"topics": []})
+    client.feed(data + framed(b""))
+    assert [answered for answered, _ in client.replies()] == [sent]
+
+
+@pytest.mark.parametrize("cut", [2, 4, 9, 20])
+def test_half_a_frame_and_silence_ends_by_the_idle_timeout(broker, cut):
+    client, other = broker.connect(), broker.connect()
+    client.feed(client.frame(METADATA, 1, {"topics": [{"name": "flights"}]})[1][:cut])
+    idle_ms = broker.services.config.connections_max_idle_ms
+    broker.at(idle_ms // 2)
+    assert is_served(other)
+    broker.at(idle_ms + 2_000)
+    assert "in the middle of a frame" in client.closed and "connections.max.idle.ms" in client.closed
+    assert is_served(other)
+
+
+def test_a_connection_past_the_limit_is_closed_at_once():
+    broker = EngineBroker(max_connections=2)
+    first, second, third = (broker.connect() for _ in range(3))
+    assert first.closed is second.closed is None
+    assert third.closed == "max.connections is 2"
+    broker.engine.closed(first.conn)
+    assert broker.connect().closed is None
+
+
+# --- versions --------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_v0_with_the_table(client):
+    """KIP-511: so a newer client finds out what it may ask."""
+    client.feed(framed(header(API_VERSIONS, 99, correlation_id=5) + b"\0\0\0\0"))
+    body = bytes(client.received[8:])
+    assert int.from_bytes(client.received[4:8], "big") == 5
+    answer = cold.decode(API_VERSIONS, 0, "response", body, 0, 0).newest
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert API_VERSIONS in {each.api_key for each in answer.api_keys}
+    assert client.closed is None
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_says_what_is_served(client, version):
+    """KAFKA-18659: Produce is said to begin at 0, or older librdkafka turns compression off."""
+    named = {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
+    ranges = {
+        each.api_key: (each.min_version, each.max_version)
+        for each in client.ask(API_VERSIONS, version, named).api_keys
+    }
+    assert ranges[PRODUCE] == (0, 13) and ranges[FETCH] == (4, 18) and ranges[11] == (0, 9)
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+def produced(client, batch):
+    return client.ask(PRODUCE, 9, produce_request("flights", batch=batch))[0]
+
+
+def test_a_batch_with_a_wrong_crc_is_corrupt_and_not_in_the_log(client):
+    batch = batch_of(b"a")
+    batch[-1] ^= 1
+    result = produced(client, batch)
+    assert result.error_code == ErrorCode.CORRUPT_MESSAGE and "CRC" in result.message
+    assert client.fetch("flights") == []
+
+
+@pytest.mark.parametrize("size", [0, 20, 60, 65])
+def test_a_truncated_batch_is_refused_and_not_in_the_log(client, size):
+    result = produced(client, batch_of(b"a")[:size])
+    assert result.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+    assert client.fetch("flights") == []
+
+
+def test_a_bad_batch_without_acks_can_only_be_told_by_closing(broker, client):
+    """As Kafka: with acks=0 there is no answer to put an error in."""
+    batch = batch_of(b"a")
+    batch[-1] ^= 1
+    client.send(PRODUCE, 9, produce_request("flights", batch=batch, acks=0))
+    assert "acks=0" in client.closed
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+def conversation(client):
+    """A little of everything: [(correlation id, bytes)]."""
+    frames = [
+        (API_VERSIONS, 3, {"client_software_name": "test", "client_software_version": "1"}),
+        (METADATA, 12, {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}),
+        (PRODUCE, 9, produce_request("flights", b"one", b"two")),
+        (PRODUCE, 7, produce_request("flights", b"x" * 5_000)),
+        (LIST_OFFSETS, 7, {"replica_id": -1, "isolation_level": 0, "topics": [
+            {"name": "flights", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}),
+        (FETCH, 12, fetch_request("flights")),
+        (FETCH, 4, fetch_request("flights", 2)),
+    ]  # fmt: skip
+    return [client.frame(*each) for each in frames]
+
+
+def made():
+    broker = EngineBroker()
+    broker.create("flights")
+    return broker.connect()
+
+
+def test_bytes_one_by_one_are_answered_as_bytes_at_once():
+    """Every decoder is fed byte by byte: TCP may cut anywhere."""
+    at_once, one_by_one = made(), made()
+    at_once.feed(b"".join(data for _, data in conversation(at_once)))
+    for _, data in conversation(one_by_one):
+        for byte in data:
+            one_by_one.feed(bytes([byte]))
+    assert one_by_one.received == at_once.received and at_once.received
+    answers = dict(at_once.replies())
+    assert values_of(answers[6]) == [b"one", b"two", b"x" * 5_000]
+
+
+@pytest.mark.parametrize("size", [3, 7, 64, 1_000])
+def test_frames_may_be_cut_anywhere(size):
+    whole, cut = made(), made()
+    whole.feed(b"".join(data for _, data in conversation(whole)))
+    stream = b"".join(data for _, data in conversation(cut))
+    for start in range(0, len(stream), size):
+        cut.feed(stream[start : start + size])
+    assert cut.received == whole.received
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_waits_for_an_append(broker, client):
+    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=500))
+    assert not client.replies()
+    broker.connect().produce("flights", b"late")
+    ((_, answer),) = client.replies()
+    assert values_of(answer) == [b"late"]
+
+
+def test_a_fetch_waits_until_there_are_enough_bytes(broker, client):
+    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=500, min_bytes=100))
+    producer = broker.connect()
+    producer.produce("flights", b"a")
+    assert not client.replies()
+    producer.produce("flights", b"b")
+    ((_, answer),) = client.replies()
+    assert values_of(answer) == [b"a", b"b"]
+
+
+def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_over(broker, client):
+    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=500))
+    broker.at(broker.now_ms + 499)
+    assert not client.replies()
+    broker.at(broker.now_ms + 1)
+    ((_, answer),) = client.replies()
+    assert values_of(answer) == []
+
+
+def test_pipelined_requests_are_answered_in_order_though_the_first_waits(broker, client):
+    waiting = client.send(FETCH, 12, fetch_request("flights", max_wait_ms=5_000))
+    ready = client.send(METADATA, 1, {"topics": []})
+    assert not client.replies()
+    broker.connect().produce("flights", b"now")
+    assert [answered for answered, _ in client.replies()] == [waiting, ready]
+
+
+def test_a_produce_that_ends_the_wait_before_it_is_answered_after_it(broker, client):
+    frames = [
+        client.frame(FETCH, 12, fetch_request("flights", max_wait_ms=5_000)),
+        client.frame(PRODUCE, 9, produce_request("flights", b"mine")),
+        client.frame(METADATA, 1, {"topics": []}),
+    ]
+    client.feed(b"".join(data for _, data in frames))
+    assert [answered for answered, _ in client.replies()] == [sent for sent, _ in frames]
+
+
+def test_nobody_waits_for_a_peer_that_has_gone(broker, client):
+    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=5_000))
+    broker.engine.closed(client.conn)
+    assert len(broker.services.purgatory) == 0
+
+
+# --- room ------------------------------------------------------------------------------------------------------------
+
+
+def test_past_the_most_requests_in_flight_reading_stops_and_goes_on_when_one_is_answered():
+    """DESIGN's fourth rule: back-pressure, never an unbounded queue."""
+    broker = EngineBroker(max_inflight_requests=2)
+    broker.create("flights", 3)
+    client = broker.connect()
+    sent = [client.frame(FETCH, 12, fetch_request("flights", partition=n, max_wait_ms=1_000)) for n in range(3)]
+    sent.append(client.frame(METADATA, 1, {"topics": []}))
+    client.feed(b"".join(data for _, data in sent))
+    assert not client.conn.readable and len(broker.services.purgatory) == 2
+    producer = broker.connect()
+    producer.produce("flights", b"0", partition=0)
+    assert [answered for answered, _ in client.replies()] == [sent[0][0]]
+    assert len(broker.services.purgatory) == 2, "the third has been read"
+    assert not client.conn.readable
+    producer.produce("flights", b"1", partition=1)
+    producer.produce("flights", b"2", partition=2)
+    assert [answered for answered, _ in client.replies()] == [each[0] for each in sent[1:]]
+    assert client.conn.readable
+
+
+def test_a_reader_that_leaves_its_answers_is_not_read_from_until_it_drains():
+    broker = EngineBroker(max_queued_bytes=1 << 16)
+    broker.create("flights")
+    broker.connect().produce("flights", b"x" * 40_000)
+    slow = broker.connect(drains=False)
+    sent = [slow.frame(FETCH, 12, fetch_request("flights")) for _ in range(4)]
+    slow.feed(b"".join(data for _, data in sent))
+    assert [answered for answered, _ in slow.replies()] == [each[0] for each in sent[:2]]
+    assert not slow.conn.readable
+    slow.drain()
+    assert [answered for answered, _ in slow.replies()] == [each[0] for each in sent[2:]]
+    slow.drain()
+    assert slow.conn.readable and slow.conn.queued_bytes == 0
+
+
+def test_without_ids_a_produce_is_held_and_comes_back_with_nothing_lost_or_twice():
+    """SequenceExhausted: past the run-ahead of 4,096 ids a millisecond the peer meets back-pressure by timer."""
+    broker = EngineBroker(max_ahead_ms=0)
+    broker.create("flights")
+    client, other = broker.connect(), broker.connect()
+    broker.worker.next_ids(4_000, broker.now.wall_ms)
+    values = [b"%d" % n for n in range(4)]
+    sent = [client.frame(PRODUCE, 9, produce_request("flights", *[value] * 100)) for value in values]
+    client.feed(b"".join(data for _, data in sent))
+    assert not client.replies() and not client.conn.readable
+    assert other.fetch("flights") == [], "others are served on"
+    broker.at(broker.now_ms + 2)
+    assert [(answered, results[0].error_code) for answered, results in client.replies()] == [
+        (each[0], 0) for each in sent
+    ]
+    assert client.fetch("flights") == [value for value in values for _ in range(100)]
+
+
+def test_a_request_of_two_partitions_is_held_whole():
+    """A request that is tried again must not have left half of itself in the log."""
+    broker = EngineBroker(max_ahead_ms=0)
+    broker.create("flights", 2)
+    client = broker.connect()
+    broker.worker.next_ids(4_000, broker.now.wall_ms)
+    request = produce_request("flights", *[b"a"] * 60)
+    request.partitions.append(produce_request("flights", *[b"b"] * 60, partition=1).partitions[0])
+    client.send(PRODUCE, 9, request)
+    assert not client.replies()
+    assert [broker.services.log_of("flights", n).log_end_offset for n in (0, 1)] == [0, 0]
+    broker.at(broker.now_ms + 2)
+    ((_, results),) = client.replies()
+    assert [(each.error_code, each.base_offset) for each in results] == [(0, 0), (0, 0)]
+    assert [broker.services.log_of("flights", n).log_end_offset for n in (0, 1)] == [60, 60]
+
+
+def test_the_acknowledged_high_water_mark_is_waited_for_too():
+    """LeadExhausted: ids go on when the registry has raised the mark (DESIGN section 4)."""
+    broker = EngineBroker()
+    broker.create("flights")
+    client = broker.connect()
+    broker.worker = type(broker.worker)(
+        broker.worker.layout, 2, start_ms=broker.now.wall_ms - 10, limit_ms=broker.now.wall_ms
+    )
+    client.send(PRODUCE, 9, produce_request("flights", b"a"))
+    assert not client.replies()
+    broker.worker.raise_limit(broker.now.wall_ms + 1_000)
+    broker.at(broker.now_ms + 100)
+    ((_, results),) = client.replies()
+    assert results[0].error_code == 0
+
+
+def test_a_held_peer_that_goes_leaves_nothing_behind():
+    broker = EngineBroker(max_ahead_ms=0)
+    broker.create("flights")
+    client = broker.connect()
+    broker.worker.next_ids(4_096, broker.now.wall_ms)
+    client.send(PRODUCE, 9, produce_request("flights", b"a"))
+    broker.engine.closed(client.conn)
+    broker.at(broker.now_ms + 10)
+    assert broker.services.log_of("flights", 0).log_end_offset == 0 and not broker.reported
+
+
+def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported(broker, client, monkeypatch):
+    """DESIGN's third rule: nothing else may cross the engine."""
+    other = broker.connect()
+    from broker.handlers import list_offsets
+
+    monkeypatch.delattr(list_offsets, "_find")
+    partition = {"partition_index": 0, "timestamp": -1}
+    client.send(LIST_OFFSETS, 1, {"replica_id": -1, "topics": [{"name": "flights", "partitions": [partition]}]})
+    assert client.closed == "a fault of the broker's own; see the log"
+    assert "NameError" in broker.reported[0]
+    assert is_served(other)
