@@ -323,6 +323,8 @@ def _decode_response(version: int, data: memoryview, position: int) -> FetchResp
             response.partitions.append(result)
         if flexible:
             position = skip_tags(data, position)
+    if flexible:
+        skip_tags(data, position)
     return response
 
 

@@ -188,6 +188,9 @@ def _decode_response(version: int, data: memoryview, position: int) -> list[Part
             results.append(result)
         if flexible:
             position = skip_tags(data, position)
+    I32.unpack_from(data, position)  # the throttle time: an answer that ends before it was cut short
+    if flexible:
+        skip_tags(data, position + 4)
     return results
 
 

@@ -1,0 +1,299 @@
+"""Fetch, v4 to v18: our codec against kio's, which is generated from Kafka's own schema, and against bad bytes."""
+
+import tracemalloc
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.log.memory_storage import MemoryStorage
+from broker.wire import cold, fetch, tags
+from broker.wire.errors import WireError
+from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, IdRegion
+from broker.wire.frame import FileRegion, size_of
+from broker.wire.id_entries import pack_entry, seed_of
+from broker.wire.primitives import tags as tag_section
+
+VERSIONS = range(4, 19)
+FLEXIBLE = [version for version in VERSIONS if version >= fetch.FLEXIBLE]
+IDS = (UUID(int=7), UUID(int=2**127))
+RECORDS = b"two batches as they lie in the log" * 9
+ENTRIES = pack_entry(seed_of(100), 0, 2, 2**62) + pack_entry(seed_of(100), 2, 1, 2**62 + 5)
+
+
+def topics(version):
+    return IDS if version >= fetch.TOPIC_IDS else ("flights", "weather-ü")
+
+
+def request_of(version, wants_ids=False):
+    a, b = topics(version)
+    partitions = [
+        FetchPartition(a, 0, 2**40, 1 << 20, 3, 2, 17),
+        FetchPartition(a, 1, 0, 100),
+        FetchPartition(b, 2**31 - 1, 5, 0),
+    ]
+    request = FetchRequest(
+        500, 1, 50 << 20, partitions, fetch.READ_COMMITTED, 77, 4, ((b, 3), (a, 9)), "rack-1", wants_ids=wants_ids
+    )
+    return cut_down(version, request)
+
+
+def cut_down(version, request):
+    """What is left of a request in an older version."""
+    partitions = [
+        p._replace(
+            current_leader_epoch=p.current_leader_epoch if version >= 9 else -1,
+            last_fetched_epoch=p.last_fetched_epoch if version >= 12 else -1,
+            log_start_offset=p.log_start_offset if version >= 5 else -1,
+        )
+        for p in request.partitions
+    ]
+    request = request._replace(partitions=partitions)
+    if version < 11:
+        request = request._replace(rack="")
+    if version < 7:
+        request = request._replace(session_id=0, session_epoch=-1, forgotten=())
+    return request
+
+
+def answer_of(version, with_ids=False):
+    a, b = topics(version)
+    ids = IdRegion(100, ENTRIES) if with_ids else None
+    start = 12 if version >= 5 else -1
+    partitions = [
+        FetchedPartition(a, 0, 0, 2**40, 2**40 - 1, start, ((7, 100), (8, 105)), RECORDS, ids),
+        FetchedPartition(a, 1, 1, -1, -1, -1, None, b""),
+        FetchedPartition(b, 2, 0, 9, 9, 0 if version >= 5 else -1, (), b""),
+    ]
+    return FetchResponse(partitions, 71 if version >= 7 else 0, 77 if version >= 7 else 0, 9)
+
+
+def bytes_of(parts):
+    return b"".join(p.file.read(p.position, p.length) if isinstance(p, FileRegion) else bytes(p) for p in parts)
+
+
+def schema(version, kind, body):
+    message = cold.decode(1, version, kind, body, 0, newest=version)
+    return message.original, message.tags
+
+
+# --- the schema as the oracle ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_schema_reads_our_request(version):
+    request = request_of(version)
+    read, _ = schema(version, "request", fetch.encode_request(version, request))
+    name = ("topic_id",) if version >= fetch.TOPIC_IDS else ("topic", "name")
+    partitions = [
+        FetchPartition(
+            topic_of(topic, name), p.partition, p.fetch_offset, p.partition_max_bytes,
+            getattr(p, "current_leader_epoch", -1), getattr(p, "last_fetched_epoch", -1),
+            getattr(p, "log_start_offset", -1),
+        )
+        for topic in read.topics for p in topic.partitions
+    ]  # fmt: skip
+    forgotten = getattr(read, "forgotten_topics_data", ())
+    found = FetchRequest(
+        cold.milliseconds(read.max_wait), read.min_bytes, read.max_bytes, partitions, read.isolation_level,
+        getattr(read, "session_id", 0), getattr(read, "session_epoch", -1),
+        tuple((topic_of(topic, name), p) for topic in forgotten for p in topic.partitions),
+        getattr(read, "rack_id", ""),
+    )  # fmt: skip
+    assert found == request
+
+
+def topic_of(topic, names):
+    return next(getattr(topic, name) for name in names if hasattr(topic, name))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_we_read_the_schemas_request(version):
+    a, b = topics(version)
+    name = "topic_id" if version >= fetch.TOPIC_IDS else "topic"
+    request = request_of(version)
+
+    def partition(p):
+        fields = {"partition": p.partition, "fetch_offset": p.fetch_offset, "partition_max_bytes": p.max_bytes}
+        more = ("current_leader_epoch", "last_fetched_epoch", "log_start_offset")
+        return fields | {each: getattr(p, each) for each in more}
+
+    fields = {
+        "replica_id": -1, "max_wait": 500, "min_bytes": 1, "max_bytes": 50 << 20, "isolation_level": 1,
+        "session_id": 77, "session_epoch": 4, "rack_id": "rack-1",
+        "topics": [
+            {name: topic, "partitions": [partition(p) for p in request.partitions if p.topic == topic]}
+            for topic in (a, b)
+        ],
+        "forgotten_topics_data": [{name: b, "partitions": [3]}, {name: a, "partitions": [9]}],
+    }  # fmt: skip
+    body = cold.encode(1, version, "request", fields)
+    assert fetch.decode_request(version, memoryview(body), 0) == request
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_schema_reads_our_answer(version, with_ids):
+    """Private tags too are only tags: a reader that skips what it does not know reads the rest."""
+    response = answer_of(version, with_ids and version >= fetch.FLEXIBLE)
+    read, _ = schema(version, "response", bytes_of(fetch.encode_response(version, response)))
+    name = ("topic_id",) if version >= fetch.TOPIC_IDS else ("topic", "name")
+    found = [
+        FetchedPartition(
+            topic_of(topic, name), p.partition_index, int(p.error_code), p.high_watermark, p.last_stable_offset,
+            getattr(p, "log_start_offset", -1),
+            p.aborted_transactions and tuple((t.producer_id, t.first_offset) for t in p.aborted_transactions),
+            p.records or b"",
+        )
+        for topic in read.responses for p in topic.partitions
+    ]  # fmt: skip
+    assert found == answer_of(version).partitions
+    assert cold.milliseconds(read.throttle_time) == 9
+    assert (int(getattr(read, "error_code", 0)), getattr(read, "session_id", 0)) == (
+        response.error_code,
+        response.session_id,
+    )
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_we_read_our_own_answer(version, with_ids):
+    response = answer_of(version, with_ids and version >= fetch.FLEXIBLE)
+    body = bytes_of(fetch.encode_response(version, response))
+    assert fetch.decode_response(version, memoryview(body), 0) == response
+
+
+# --- regions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+def test_records_and_ids_leave_as_regions_between_the_bytes(version):
+    """The answer is the same as with the bytes in place; nothing of a file is copied (DESIGN section 5)."""
+    storage = MemoryStorage()
+    log, ids = storage.open("log", create=True), storage.open("ids", create=True)
+    log.append(b"before" + RECORDS + b"after")
+    ids.append(bytes(20) + ENTRIES)
+    response = answer_of(version, with_ids=True)
+    plain = bytes_of(fetch.encode_response(version, response))
+    response.partitions[0].records = FileRegion(log, 6, len(RECORDS))
+    response.partitions[0].ids = IdRegion(100, FileRegion(ids, 20, len(ENTRIES)))
+    parts = fetch.encode_response(version, response)
+    assert [part for part in parts if isinstance(part, FileRegion)] == [
+        response.partitions[0].records,
+        response.partitions[0].ids.entries,
+    ]
+    assert bytes_of(parts) == plain and size_of(parts) == len(plain)
+
+
+def test_an_empty_region_is_no_part_of_its_own():
+    file = MemoryStorage().open("log", create=True)
+    response = FetchResponse([FetchedPartition("flights", 0, records=FileRegion(file, 0, 0))])
+    assert len(fetch.encode_response(12, response)) == 1
+
+
+# --- tags --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+def test_ids_are_asked_for_by_a_private_tag(version):
+    body = fetch.encode_request(version, request_of(version, wants_ids=True))
+    assert fetch.decode_request(version, memoryview(body), 0).wants_ids
+    assert schema(version, "request", body)[1] == {tags.IDS: tags.REQUEST}
+    plain = fetch.encode_request(version, request_of(version))
+    assert not fetch.decode_request(version, memoryview(plain), 0).wants_ids
+
+
+@pytest.mark.parametrize("version", [v for v in FLEXIBLE if v >= 15])
+def test_a_followers_id_is_read_from_its_tag(version):
+    """KIP-903: replica state moved to tag 1 in v15."""
+    state = {"replica_id": 5, "replica_epoch": 2}
+    fields = {"max_wait": 0, "min_bytes": 0, "topics": [], "forgotten_topics_data": [], "replica_state": state}
+    body = cold.encode(1, version, "request", fields)
+    assert fetch.decode_request(version, memoryview(body), 0).replica_id == 5
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+def test_tags_from_the_future_are_passed_over(version):
+    """KIP-482."""
+    one = request_of(version)
+    one = one._replace(partitions=one.partitions[:1], forgotten=(), rack="")
+    plain = fetch.encode_request(version, one)
+    assert plain.endswith(b"\0\0" + b"\x01" + b"\x01" + b"\0"), "partition, topic; forgotten; rack; top level"
+    future = tag_section({4: b"", 9999: b"from the future"})
+    body = plain[:-5] + future + future + b"\x01\x01" + tag_section({0: b"\x02c", tags.IDS: tags.REQUEST, 70_000: b"y"})
+    assert fetch.decode_request(version, memoryview(body), 0) == one._replace(wants_ids=True)
+
+
+# --- bad bytes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_cut_at_any_byte_is_a_wire_error(version):
+    body = fetch.encode_request(version, request_of(version, wants_ids=version >= fetch.FLEXIBLE))
+    for size in range(len(body)):
+        with pytest.raises(WireError):
+            fetch.decode_request(version, memoryview(body[:size]), 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_cut_at_any_byte_is_a_wire_error(version):
+    body = bytes_of(fetch.encode_response(version, answer_of(version, with_ids=version >= fetch.FLEXIBLE)))
+    for size in range(len(body)):
+        with pytest.raises(WireError):
+            fetch.decode_response(version, memoryview(body[:size]), 0)
+
+
+@given(st.sampled_from(VERSIONS), st.booleans(), st.data())
+def test_bytes_changed_at_random_are_read_or_a_wire_error(version, is_request, data):
+    """DESIGN, rule 3: nothing else."""
+    if is_request:
+        body, decode = bytearray(fetch.encode_request(version, request_of(version))), fetch.decode_request
+    else:
+        body = bytearray(bytes_of(fetch.encode_response(version, answer_of(version, version >= fetch.FLEXIBLE))))
+        decode = fetch.decode_response
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFE, 0xFF]))
+    try:
+        decode(version, memoryview(body), 0)
+    except WireError as error:
+        assert str(error)
+
+
+@given(st.sampled_from(VERSIONS), st.binary(max_size=200))
+def test_garbage_is_read_or_a_wire_error(version, garbage):
+    for decode in (fetch.decode_request, fetch.decode_response):
+        try:
+            decode(version, memoryview(garbage), 0)
+        except WireError as error:
+            assert str(error)
+
+
+@pytest.mark.parametrize("version, count", [(4, b"\x3b\x9a\xca\x00"), (12, b"\x81\x94\xeb\xdc\x03")])
+@pytest.mark.parametrize("array", ["topics", "partitions", "forgotten"])
+def test_an_array_that_claims_a_billion_items_takes_no_memory(version, count, array):
+    """Rule 4: the claim is held against the bytes that are left, before anything is made."""
+    version = 7 if version == 4 and array == "forgotten" else version
+    none, one = (b"\x01", b"\x02") if version >= 12 else (b"\0\0\0\0", b"\0\0\0\1")
+    head = fetch.encode_request(version, FetchRequest(0, 0, 0, []))[: 17 if version == 4 else 25]
+    name = b"\x02a" if version >= 12 else b"\0\1a"
+    body = head + {"topics": b"", "partitions": one + name, "forgotten": none + one + name}[array] + count
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="1000000000 items"):
+            fetch.decode_request(version, memoryview(body + bytes(1000)), 0)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_an_answer_whose_aborted_transactions_claim_a_billion_takes_no_memory(version):
+    response = FetchResponse([FetchedPartition("a", 0, aborted=())])
+    body = bytes_of(fetch.encode_response(version, response))
+    count = b"\x81\x94\xeb\xdc\x03" if version == 12 else b"\x3b\x9a\xca\x00"
+    none = b"\x01\xff\xff\xff\xff\x01" if version == 12 else bytes(8)
+    at = body.index(none, len(body) - len(none) - (3 if version == 12 else 0))
+    width = 1 if version == 12 else 4
+    with pytest.raises(WireError):
+        fetch.decode_response(version, memoryview(body[:at] + count + body[at + width :]), 0)
