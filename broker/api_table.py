@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from broker.handlers.call import Call
+from broker.handlers.call import Call, Tagged
 from broker.now import Now
 from broker.wire import fetch, produce
 from broker.wire.frame import Part
@@ -59,7 +59,8 @@ class Api:
             return fetch.encode_response(version, response)
         from broker.wire import cold
 
-        return [cold.encode(self.key, version, "response", response)]
+        fields, tags = response if isinstance(response, Tagged) else (response, None)
+        return [cold.encode(self.key, version, "response", fields, tags)]
 
 
 API_VERSIONS = 18

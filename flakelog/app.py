@@ -21,7 +21,6 @@ from broker.log.log_manager import LogManager
 from broker.log.os_storage import OsStorage
 from broker.log.storage import StorageError
 from broker.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
-from broker.now import Now
 from broker.purgatory import Purgatory
 from broker.server import BrokerServer
 from coordination.port import CoordinationError, Coordinator
@@ -86,7 +85,8 @@ class Server:
         except CannotListenError as error:
             where = f"{error.interface}:{error.port}"
             raise StartError(f"cannot listen on {where}: {error.socketError.strerror}") from error
-        if self._broker is not None:
+        if self.engine is not None and self._broker is not None:
+            self.engine.services.load_groups(self._broker.now())
             self._broker.serve()
         parts = [f"{name}={address}" for name, address in self.addresses.items()]
         return f"ready: {' '.join(parts)} ids unique in {self.scope}"
@@ -111,7 +111,7 @@ class Server:
         metadata.load()
         logs = LogManager(self._storage, config, self._report)
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
-        services = Services(config, metadata, logs, purgatory, self._report)
+        services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
         self._open_logs(services)
         self.engine = Engine(services)
         server.use(self.engine)
@@ -209,10 +209,6 @@ class Server:
         if self.engine is not None:
             self.engine.services.logs.close()
         self._storage.unlock()
-
-    def now(self) -> Now:
-        assert self._broker is not None
-        return self._broker.now()
 
 
 def raise_file_limit() -> None:

@@ -111,14 +111,18 @@ class ClientCore:
         return version
 
     def _cold(self, address: Address, api_key: int, fields: Mapping[str, Any], by_id: bool = False) -> Steps[Any]:
+        """An exchange by the schema. `by_id`: with the private tag, which the answer must have too."""
         version = yield from self._version(address, api_key)
         if by_id and version < _LIST_OFFSETS_BY_ID:
-            raise Unsupported(f"the broker at {address} cannot find offsets by id; only Flakelog can")
+            raise Unsupported(f"the broker at {address} keeps no ids; only Flakelog can find them")
         tagged = {tags.IDS: tags.REQUEST} if by_id else None
         body = cold.encode(api_key, version, "request", fields, tagged)
         flexible = bool(cold.schema(api_key, version, "request").__flexible__)
         answer = yield Exchange(address, api_key, version, flexible, body)
-        return cold.decode(api_key, version, "response", answer, 0, _NEWEST[api_key]).newest
+        message = cold.decode(api_key, version, "response", answer, 0, _NEWEST[api_key])
+        if by_id and tags.IDS not in message.tags:
+            raise Unsupported(f"the broker at {address} keeps no ids; only Flakelog can find them")
+        return message.newest
 
     # --- metadata ------------------------------------------------------------------------------------------------
 

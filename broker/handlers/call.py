@@ -163,3 +163,10 @@ class Call(NamedTuple):
     """Cold APIs: the message as it was sent; `request` is lifted to the newest version."""
     tags: Mapping[int, Buffer] = {}
     """Cold APIs: top-level tagged fields that Kafka does not know."""
+
+
+class Tagged(NamedTuple):
+    """A cold API's answer with private tags at its top level (broker.wire.tags), for who asked for them."""
+
+    fields: Mapping[str, Any]
+    tags: dict[int, bytes]

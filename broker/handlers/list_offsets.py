@@ -3,13 +3,14 @@
 Behaviour: the first offset whose timestamp is not below the one asked for; -1 latest, -2 earliest, -3 the offset of the
 largest timestamp (KIP-734), -4 earliest local and -5 latest tiered (no tiers here: the earliest, and none).
 Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320).
-With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it.
+With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it; the answer
+has the tag too, so that a broker which does not know it is not believed to have read ids.
 """
 
 from collections import Counter
 from typing import Any
 
-from broker.handlers.call import Call
+from broker.handlers.call import Call, Tagged
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import CorruptBatch
@@ -21,7 +22,12 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 NOT_FOUND = -1, -1  # offset, timestamp
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: Call, now: Now) -> dict[str, Any] | Tagged:
+    answer = _answer_all(call)
+    return Tagged(answer, {tags.IDS: tags.REQUEST}) if tags.IDS in call.tags else answer
+
+
+def _answer_all(call: Call) -> dict[str, Any]:
     asked = Counter((topic.name, each.partition_index) for topic in call.request.topics for each in topic.partitions)
     return {
         "throttle_time": 0,
