@@ -7,6 +7,11 @@ import click
 COMMANDS = {
     "server": "flakelog.commands.server",
     "idgen": "flakelog.commands.server",
+    "topic": "flakelog.commands.topic",
+    "produce": "flakelog.commands.produce",
+    "consume": "flakelog.commands.consume",
+    "id": "flakelog.commands.id",
+    "replay": "flakelog.commands.replay",
     "demo": "flakelog.commands.demo",
 }
 
@@ -28,7 +33,10 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="flakelog")
 def main() -> None:
-    """Flakelog: a commit log on Kafka's protocol whose every message carries a Snowflake id."""
+    """Flakelog: a commit log on Kafka's protocol whose every message carries a Snowflake id.
+
+    Exit codes: 0 done, 1 it could not be done or was not found, 2 called wrongly, 3 nobody answers at the address.
+    """
 
 
 if __name__ == "__main__":

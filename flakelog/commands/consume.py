@@ -1,0 +1,157 @@
+"""`flakelog consume`: read topics' messages, with their ids, in the order they were sent."""
+
+import base64
+import heapq
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.start import Span, Start, StartType, find_start
+from flakelog.commands.terminal import (
+    client_of,
+    describe_id,
+    fail,
+    iso,
+    json_option,
+    layout_options,
+    servers_option,
+)
+
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient
+    from broker.client.records import LogRecord
+    from idgen.layout import Layout
+
+FOLLOW_WAIT_MS = 250  # how long a broker holds a fetch that finds nothing: over all partitions, a round of looking
+
+Found = tuple[int, "LogRecord"]  # partition, record
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option(
+    "--from",
+    "start",
+    type=StartType(),
+    default="earliest",
+    show_default=True,
+    metavar="PLACE",
+    help="earliest, latest, an offset, @TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it.",
+)
+@click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("--follow", "-f", is_flag=True, help="At the end wait for more, until Ctrl-C.")
+@click.option("--key-separator", metavar="TEXT", help="Print KEY TEXT VALUE.")
+@click.option("--show-ids", is_flag=True, help="Print partition, offset, id and its time before each value.")
+@servers_option
+@json_option
+@layout_options
+def consume(
+    topic: str,
+    partitions: tuple[int, ...],
+    start: Start,
+    count: int | None,
+    follow: bool,
+    key_separator: str | None,
+    show_ids: bool,
+    servers: str,
+    as_json: bool,
+    layout: "Layout",
+) -> None:
+    """Print the messages of TOPIC: those that are there now, or with --follow those that come too.
+
+    Partitions are merged by their messages' ids, which is the order in which they were sent.
+    """
+    out = sys.stdout.buffer
+    with client_of(servers) as client, suppress(KeyboardInterrupt):
+        spans = _spans(client, topic, partitions, start)
+        for partition, record in islice(_records(client, topic, spans, follow), count):
+            if as_json:
+                line = json.dumps(_described(topic, partition, record, layout), ensure_ascii=False).encode()
+            else:
+                line = _line(partition, record, layout if show_ids else None, key_separator)
+            out.write(line + b"\n")
+            if follow:
+                out.flush()
+
+
+def _spans(client: "BlockingClient", topic: str, partitions: tuple[int, ...], start: Start) -> list[Span]:
+    there = client.topic(topic).partitions
+    for each in partitions:
+        if each >= there:
+            fail(f"{topic} has partitions 0 to {there - 1}, not {each}")
+    chosen = sorted(set(partitions)) or range(there)
+    if start.kind == "offset" and len(chosen) > 1:
+        raise click.UsageError(f"{topic} has {there} partitions, each with offsets of its own: name one by --partition")
+    return [find_start(client, topic, partition, start) for partition in chosen]
+
+
+def _records(client: "BlockingClient", topic: str, spans: list[Span], follow: bool) -> Iterator[Found]:
+    """What is there, merged; then, when asked to follow, what comes, round after round."""
+    yield from _merged(client, topic, spans)
+    positions = {span.partition: max(span.offset, span.end) for span in spans}
+    while follow:
+        found = []
+        for partition, offset in positions.items():
+            records, positions[partition] = client.fetch(
+                topic, partition, offset, max_wait_ms=FOLLOW_WAIT_MS // len(positions)
+            )
+            found += [(partition, record) for record in records]
+        yield from sorted(found, key=_age)
+
+
+def _merged(client: "BlockingClient", topic: str, spans: list[Span]) -> Iterator[Found]:
+    return heapq.merge(*(_span_records(client, topic, span) for span in spans), key=_age)
+
+
+def _span_records(client: "BlockingClient", topic: str, span: Span) -> Iterator[Found]:
+    """One partition's records up to the end it had at the start."""
+    offset = span.offset
+    while offset < span.end:
+        records, following = client.fetch(topic, span.partition, offset)
+        for record in records:
+            if record.offset < span.end:
+                yield span.partition, record
+        if following == offset:
+            fail(f"{topic}-{span.partition} answers nothing at offset {offset}, though it goes to {span.end}")
+        offset = following
+
+
+def _age(found: Found) -> int:
+    """Ids are k-sorted, so the order of ids is that of sending; without ids the records' own times have to do."""
+    record = found[1]
+    return record.timestamp_ms if record.id is None else record.id
+
+
+def _line(partition: int, record: "LogRecord", layout: "Layout | None", key_separator: str | None) -> bytes:
+    where = b""
+    if layout is not None:
+        when = None if record.id is None else iso(layout.unpack(record.id).time_ms)
+        where = f"{partition}  {record.offset}  {record.id or '-'}  {when or '-'}  ".encode()
+    key = b"" if key_separator is None else (record.key or b"") + key_separator.encode()
+    return where + key + (record.value or b"")
+
+
+def _described(topic: str, partition: int, record: "LogRecord", layout: "Layout") -> dict[str, Any]:
+    """A record for programs. `id_time` is in the id, `timestamp` what the producer said."""
+    described: dict[str, Any] = {"topic": topic, "partition": partition, "offset": record.offset}
+    if record.id is not None:
+        parts = describe_id(record.id, layout)
+        described |= {"id": parts["id"], "id_str": parts["id_str"], "id_time": parts["time"]}
+    described["timestamp"] = iso(record.timestamp_ms)
+    described |= _text("key", record.key) | _text("value", record.value)
+    described["headers"] = [{"name": name, **_text("value", value)} for name, value in record.headers]
+    return described
+
+
+def _text(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Bytes as text under `name`; as base64 under `<name>_base64` where they are no UTF-8."""
+    try:
+        return {name: None if data is None else data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data or b"").decode()}

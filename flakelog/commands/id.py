@@ -1,0 +1,223 @@
+"""`flakelog id`: make, read and find Snowflake ids."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.progress import progress
+from flakelog.commands.terminal import (
+    NobodyAnswers,
+    TimeType,
+    client_of,
+    count_of,
+    describe_id,
+    fail,
+    iso,
+    json_option,
+    layout_options,
+    print_json,
+    print_table,
+    servers_option,
+)
+
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient
+    from broker.client.records import LogRecord
+    from idgen.layout import Layout
+
+SERVER = "127.0.0.1:7609"
+AT_ONCE = 10_000  # ids in one request: below a server's default limit, flakelog.ids.max.batch, and two ms of ids
+VALUE_CHARS = 100  # of a found message; `flakelog consume` prints it whole
+
+
+class IdType(click.ParamType[int]):
+    """A Snowflake id on the command line."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, str) and not (value.isascii() and value.isdigit() and int(value) < 1 << 63):
+            self.fail(f"{value!r} is no id: ids are decimal numbers in 0..2**63-1", param, ctx)
+        return int(value)
+
+
+@click.group("id")
+def id() -> None:
+    """Make, read and find Snowflake ids."""
+
+
+# --- new ---------------------------------------------------------------------------------------------------------
+
+
+@id.command()
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--server", metavar="HOST:PORT", help=f"Ask this id service. [default: {SERVER}]")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Make them here, with a worker number kept in this directory (a server's is DATA-DIR/ids).",
+)
+@click.option("--zookeeper", metavar="HOST:PORT,...", help="Make them here, with a worker number from ZooKeeper.")
+@json_option
+@layout_options
+def new(
+    count: int, server: str | None, directory: Path | None, zookeeper: str | None, as_json: bool, layout: "Layout"
+) -> None:
+    """Print new ids, one a line: each larger than the one before."""
+    if sum(way is not None for way in (server, directory, zookeeper)) > 1:
+        raise click.UsageError("give one of --server, --directory, --zookeeper")
+    made_here = directory is not None or zookeeper is not None
+    source = _own_ids(count, directory, zookeeper, layout) if made_here else _asked_ids(count, server or SERVER)
+    shown = count if count > AT_ONCE else None
+    with progress("ids", shown) as step:
+        for ids in source:
+            if as_json:
+                for each in ids:
+                    print_json(describe_id(each, layout))
+            else:
+                click.echo("\n".join(map(str, ids)))
+            step(len(ids))
+
+
+def _portions(count: int) -> Iterator[int]:
+    for done in range(0, count, AT_ONCE):
+        yield min(AT_ONCE, count - done)
+
+
+def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
+    from idgen.client import IdClient, IdServiceError
+
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdigit():
+        raise click.BadParameter(f"{server!r} is no address; give host:port", param_hint="--server")
+    with IdClient(host.strip("[]"), int(port), user_agent="cli") as client:
+        try:
+            for portion in _portions(count):
+                yield client.get_ids(portion)
+        except IdServiceError as error:
+            fail(f"the id service at {server} refuses: {error}")
+        except ConnectionError as error:
+            reason = error.__cause__ or error
+            said = f"no id service answers at {server} ({reason}); start one with: flakelog server, or flakelog idgen"
+            raise NobodyAnswers(said) from None
+
+
+def _own_ids(count: int, directory: Path | None, zookeeper: str | None, layout: "Layout") -> Iterator[list[int]]:
+    from coordination.port import CoordinationError
+    from idgen.client import Snowflake
+    from idgen.config import IdgenConfig
+    from idgen.errors import IdError
+
+    config = IdgenConfig(
+        ids_epoch_ms=layout.epoch_ms,
+        ids_time_bits=layout.time_bits,
+        ids_datacenter_bits=layout.datacenter_bits,
+        ids_worker_bits=layout.worker_bits,
+        ids_sequence_bits=layout.sequence_bits,
+    )
+    try:
+        with Snowflake(directory=directory, zookeeper=zookeeper, config=config) as snowflake:
+            for portion in _portions(count):
+                yield snowflake.next_ids(portion)
+    except (IdError, CoordinationError, OSError) as error:
+        fail(str(error))
+
+
+# --- decode, range -----------------------------------------------------------------------------------------------
+
+
+@id.command()
+@click.argument("ids", type=IdType(), nargs=-1, required=True, metavar="ID...")
+@json_option
+@layout_options
+def decode(ids: tuple[int, ...], as_json: bool, layout: "Layout") -> None:
+    """Show what is in ids: time, datacenter, worker and sequence."""
+    found = [describe_id(each, layout) for each in ids]
+    if as_json:
+        for each in found:
+            print_json(each)
+        return
+    names = ("id", "time", "datacenter", "worker", "sequence")
+    print_table([name.upper() for name in names], [[each[name] for name in names] for each in found])
+
+
+@id.command("range")
+@click.argument("start", type=TimeType(), metavar="FROM")
+@click.argument("end", type=TimeType(), metavar="TO")
+@json_option
+@layout_options
+def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
+    """Print the ids of a time range: those of FROM <= time < TO are those of first <= id < end.
+
+    Times are ISO 8601 (UTC where no zone is named), now, or Unix ms. The range is what replay and Spark take:
+    startingId and endingId.
+    """
+    if end < start:
+        raise click.UsageError(f"the range ends at {iso(end)}, before its start {iso(start)}")
+    first, last = layout.id_range(start, end)
+    if as_json:
+        described = {"first": first, "first_str": str(first), "end": last, "end_str": str(last)}
+        print_json(described | {"from": iso(start), "to": iso(end)})
+    else:
+        click.echo(f"{first} {last}")
+
+
+# --- find --------------------------------------------------------------------------------------------------------
+
+
+@id.command()
+@click.argument("id", type=IdType(), metavar="ID")
+@click.option("--topic", "topics", multiple=True, help="Look only in this one; repeatable. [default: all]")
+@servers_option
+@json_option
+@layout_options
+def find(id: int, topics: tuple[str, ...], servers: str, as_json: bool, layout: "Layout") -> None:
+    """Find the message that has an id: each partition's leader is asked, by the id index; nothing is scanned."""
+    with client_of(servers) as client:
+        places = _places(client, topics)
+        with progress("partitions", len(places)) as step:
+            for topic, partition in places:
+                record = _at(client, topic, partition, id)
+                if record is not None:
+                    return _show(topic, partition, record, id, layout, as_json)
+                step()
+    looked = f"{count_of(len(places), 'partition')} of {count_of(len({topic for topic, _ in places}), 'topic')}"
+    fail(f"no message has id {id} ({iso(layout.unpack(id).time_ms)}); looked in {looked}")
+
+
+def _places(client: "BlockingClient", topics: tuple[str, ...]) -> list[tuple[str, int]]:
+    chosen = [client.topic(name) for name in topics] if topics else client.topics()
+    return [(each.name, partition) for each in chosen for partition in range(each.partitions)]
+
+
+def _at(client: "BlockingClient", topic: str, partition: int, id: int) -> "LogRecord | None":
+    """The record with exactly this id, if the partition has it."""
+    from broker.client.core import LATEST
+
+    offset = client.find_id(topic, partition, id)
+    if offset >= client.find_offset(topic, partition, LATEST):
+        return None
+    records, _ = client.fetch(topic, partition, offset, max_bytes=1)  # the batch that holds it, whole
+    return next((record for record in records if record.id == id), None)
+
+
+def _show(topic: str, partition: int, record: "LogRecord", id: int, layout: "Layout", as_json: bool) -> None:
+    key, value = record.key or b"", record.value or b""
+    if as_json:
+        where = {"topic": topic, "partition": partition, "offset": record.offset}
+        print_json(where | describe_id(id, layout) | {"timestamp": iso(record.timestamp_ms)})
+        return
+    text = value.decode(errors="replace")
+    described = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "id time": iso(layout.unpack(id).time_ms),
+        "timestamp": iso(record.timestamp_ms),
+        "key": key.decode(errors="replace"),
+        "value": text if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]}... ({len(value):,} bytes)",
+    }
+    for name, each in described.items():
+        click.echo(f"{name + ':':<11}{each}".rstrip())

@@ -1,0 +1,60 @@
+"""Progress on stderr, for people only, and only on what takes longer than a moment."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+PATIENCE_SECONDS = 1.0
+
+
+class Step(Protocol):
+    """Tell that so much more is done."""
+
+    def __call__(self, steps: int = 1) -> None: ...
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Step]:
+    """A bar (or, without a total, a count) that appears after a second, where stderr is a terminal."""
+    begun, done = time.monotonic(), 0
+    bars: list[Progress] = []
+    shown = sys.stderr.isatty()
+
+    def step(steps: int = 1) -> None:
+        nonlocal done
+        done += steps
+        if not shown:
+            return
+        if not bars:
+            if time.monotonic() - begun < PATIENCE_SECONDS:
+                return
+            bars.append(_bar(what, total))
+            bars[0].start()
+        bars[0].update(bars[0].task_ids[0], completed=done)
+
+    try:
+        yield step
+    finally:
+        for bar in bars:
+            bar.stop()
+
+
+def _bar(what: str, total: int | None) -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.add_task(what, total=total)
+    return bar

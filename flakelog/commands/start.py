@@ -1,0 +1,69 @@
+"""Where `flakelog consume` begins: `--from earliest | latest | OFFSET | @TIME | id:ID`."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from flakelog.commands.terminal import fail, parse_time
+from flakelog.commands.topic import bounds_of
+
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient
+
+
+class Start(NamedTuple):
+    """`kind` is "earliest", "latest", "offset", "time" (Unix ms) or "id"."""
+
+    kind: str
+    value: int = 0
+
+
+class StartType(click.ParamType[Start]):
+    """A place to begin on the command line."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Start:
+        if isinstance(value, Start):
+            return value
+        try:
+            return parse_start(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def parse_start(text: str) -> Start:
+    """ValueError for what is none of the five."""
+    if text in ("earliest", "latest"):
+        return Start(text)
+    if text.startswith("@"):
+        return Start("time", parse_time(text[1:]))
+    number = text.removeprefix("id:")
+    if number.isascii() and number.isdigit() and int(number) < 1 << 63:
+        return Start("offset" if number == text else "id", int(number))
+    raise ValueError(f"{text!r} is no place to begin; give earliest, latest, an offset, @TIME or id:ID")
+
+
+class Span(NamedTuple):
+    """Offsets of one partition still to be read: `offset` is next, `end` was the end when it was looked up."""
+
+    partition: int
+    offset: int
+    end: int
+
+
+def find_start(client: "BlockingClient", topic: str, partition: int, start: Start) -> Span:
+    """Ask the partition's leader where `start` is. An offset that is not there is refused."""
+    begin, end = bounds_of(client, topic, partition)
+    match start:
+        case Start("earliest"):
+            return Span(partition, begin, end)
+        case Start("time", time_ms):
+            return Span(partition, client.find_offset(topic, partition, time_ms), end)
+        case Start("id", id):
+            return Span(partition, client.find_id(topic, partition, id), end)
+        case Start("offset", offset):
+            if not begin <= offset <= end:
+                fail(f"{topic}-{partition} has offsets {begin} to {end}, not {offset}")
+            return Span(partition, offset, end)
+    return Span(partition, end, end)

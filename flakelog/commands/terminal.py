@@ -1,0 +1,162 @@
+"""What the commands share: how they find a broker, print times and tables, and fail.
+
+Exit codes: 0 done; 1 it could not be done, or was not found; 2 called wrongly; 3 nobody answers at the address.
+Results go to stdout, everything about them (errors, progress) to stderr.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient
+    from idgen.layout import Layout
+
+SERVERS = "127.0.0.1:9092"
+NOBODY_ANSWERS = 3
+
+Command = Callable[..., Any]
+
+servers_option = click.option(
+    "--servers",
+    default=SERVERS,
+    envvar="FLAKELOG_SERVERS",
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT,...",
+    help="Brokers to ask first.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON for programs, one object a line.")
+
+
+class NobodyAnswers(click.ClickException):
+    """No server at the address; the message says which command starts one."""
+
+    exit_code = NOBODY_ANSWERS
+
+
+def fail(message: str) -> NoReturn:
+    """End with one line on stderr and exit code 1."""
+    raise click.ClickException(message)
+
+
+@contextmanager
+def client_of(servers: str) -> Iterator["BlockingClient"]:
+    """A client of the brokers at `servers`; whatever it meets becomes one line and an exit code."""
+    from broker.client.blocking import BlockingClient
+    from broker.client.errors import ClientError, Unreachable
+    from broker.record.batch import CorruptBatch
+
+    try:
+        made = BlockingClient(servers)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--servers") from None
+    with made as client:
+        try:
+            yield client
+        except Unreachable as error:
+            raise NobodyAnswers(str(error)) from None
+        except (ClientError, CorruptBatch) as error:
+            fail(str(error))
+
+
+def layout_options(command: Command) -> Command:
+    """--config and --set of a server whose id layout is not the default; the command gets a `layout`."""
+
+    def convert(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        from flakelog.settings import collect
+        from idgen.config import IdgenConfig, InvalidSetting, from_properties
+
+        try:
+            properties = collect(context.params.pop("layout_config", None), value)
+            return from_properties(IdgenConfig, properties).layout
+        except (InvalidSetting, OSError, UnicodeDecodeError) as error:
+            raise click.BadParameter(str(error)) from None
+
+    command = click.option(
+        "--set",
+        "layout",
+        multiple=True,
+        callback=convert,
+        metavar="NAME=VALUE",
+        help="The same, one by one, over --config.",
+    )(command)
+    return click.option(
+        "--config",
+        "layout_config",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        is_eager=True,
+        help="The server's properties file, where its id layout (flakelog.ids.epoch.ms, ...) is not the default.",
+    )(command)
+
+
+def iso(time_ms: int | None) -> str | None:
+    """Unix ms as ISO 8601 in UTC, to the millisecond; None for no time, or one no calendar has."""
+    if time_ms is None or time_ms < 0:
+        return None
+    try:
+        text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return None
+    return text.replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> int:
+    """Unix ms of "2013-01-01", "2013-01-01T12:30:00Z", "...+02:00", "now", or a number of ms; UTC where no zone is
+    named. ValueError says so."""
+    if text == "now":
+        return int(datetime.now(UTC).timestamp() * 1000)
+    if text.isascii() and text.isdigit() and len(text) > 8:  # eight digits are a date: 20130101
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time; give 2013-01-01T12:30:00Z, 2013-01-01, now, or Unix ms") from None
+    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+class TimeType(click.ParamType[int]):
+    """A time on the command line, as Unix ms."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_time(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def describe_id(id: int, layout: "Layout") -> dict[str, Any]:
+    """An id and its parts, with the names the HTTP service uses; a string too, for readers with 53-bit numbers."""
+    parts = layout.unpack(id)
+    return {"id": id, "id_str": str(id), "time": iso(parts.time_ms), **parts._asdict()}
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Columns under their names: numbers to the right, two spaces between, nothing a shell tool would stumble over."""
+    texts = [["-" if value is None else str(value) for value in row] for row in rows]
+    widths = [max([len(name), *(len(row[i]) for row in texts)]) for i, name in enumerate(names)]
+    right = [bool(rows) and all(isinstance(row[i], int | None) for row in rows) for i in range(len(names))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True))
+        return "  ".join(padded).rstrip()
+
+    click.echo("\n".join(line(each) for each in [list(names), *texts]))
+
+
+def count_of(number: int, what: str) -> str:
+    """ "1 message", "2,000 messages"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
