@@ -107,6 +107,18 @@ def test_stop_stores_what_is_settled_and_then_is_idle():
     assert [s.watermark for s in coordinator_of(world, owner="next").status()] == [1]
 
 
+def test_each_write_names_the_version_the_one_before_was_answered_with():
+    world = world_of(3)
+    coordinator = coordinator_of(world)
+    versions = []
+    for id, now_ms in zip(emit_all(coordinator), (2_000, 4_000, 6_000)):
+        coordinator.ack(id)
+        (save,) = [ask for ask in coordinator.take_asks(now_ms) if isinstance(ask.request, SaveOffset)]
+        versions.append(save.request.version)
+        world.store().ask(save.request, lambda answer, ask=save: coordinator.answered(ask.number, answer, now_ms))
+    assert versions == [0, 1, 2]
+
+
 def test_a_stop_while_a_write_is_under_way_stores_what_came_after_it():
     world = world_of(2)
     coordinator = coordinator_of(world)
@@ -216,7 +228,9 @@ def test_a_forgotten_owners_answers_are_ignored_and_nothing_more_is_asked():
     for owner in ("a", "b"):
         asks.ask(owner, FindBounds(owner, 0), lambda answer, now_ms: answers.append(answer), 0)
     first, _ = asks.take(0)
+    asks.ask("a", FindBounds("a", 1), lambda answer, now_ms: answers.append(answer), 0)
     asks.forget("a")
+    assert asks.take(0) == []
     asks.answered(first.number, Bounds(0, 1), 0)
     assert answers == [] and len(asks) == 1
 

@@ -427,6 +427,14 @@ def test_past_the_end_of_the_log_what_was_read_is_forgotten_and_its_acks_are_sta
     manager.check()
 
 
+def test_done_ranges_above_the_truncation_are_forgotten_however_fast_the_log_grows_again():
+    manager = manager_of(Progress(10, ((12, 14),)))
+    manager.wanted()
+    manager.out_of_range(0, 6)
+    feed(manager, 6, 20)
+    assert sorted(emit_all(manager)) == list(range(6, 20))
+
+
 def test_a_dead_letter_of_a_truncated_message_settles_nothing():
     manager = manager_of(max_attempts=1)
     feed(manager, 0, 2)
