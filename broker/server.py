@@ -43,7 +43,7 @@ class BrokerServer:
         self._port: KafkaPort | None = None
         self._timer: Any = None
         self._timer_ms = 0
-        self._flushing = False
+        self._flush_now: Now | None = None  # while a flush is under way
         self._syncs: set[Deferred[Any]] = set()
         self._pool = ThreadPool(0, SYNC_THREADS, "sync")
 
@@ -70,7 +70,7 @@ class BrokerServer:
         self._pool.start()
         assert self._port is not None, "bind comes first"
         self._port.startReading()
-        self._flush()
+        self._flush(self.now())
 
     def stop(self) -> "Deferred[None]":
         """Take no more connections, close those there are, let running syncs end. Logs are closed by who made them."""
@@ -95,18 +95,21 @@ class BrokerServer:
         conn = self._engine.opened(peer, self.now())
         self._transports[conn] = transport
         if conn.close_reason is not None:
-            self._reactor.callLater(0, self._flush)
+            self._reactor.callLater(0, lambda: self._flush(self.now()))
         return conn
 
     def received(self, conn: Connection, data: memoryview) -> None:
-        self._engine.receive(conn, data, self.now())
+        now = self.now()
+        self._engine.receive(conn, data, now)
         if not conn.readable:
             self._paused.add(self._transports[conn])
-        self._flush()
+        self._flush(now)
 
     def drained(self, conn: Connection, sent_bytes: int) -> None:
-        self._engine.drained(conn, sent_bytes, self.now())
-        self._flush()
+        now = self._flush_now or self.now()
+        self._engine.drained(conn, sent_bytes, now)
+        if self._flush_now is None:
+            self._flush(now)
 
     def disconnected(self, conn: Connection) -> None:
         transport = self._transports.pop(conn, None)
@@ -116,11 +119,9 @@ class BrokerServer:
 
     # --- what the engine wants -----------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        """Send, close, sync and set the timer, until the engine wants nothing more. Not entered twice."""
-        if self._flushing:
-            return
-        self._flushing = True
+    def _flush(self, now: Now) -> None:
+        """Send, close, sync and set the timer, until the engine wants nothing more; `now` is one moment for all."""
+        self._flush_now = now
         engine = self._engine
         transports = self._transports
         try:
@@ -139,11 +140,11 @@ class BrokerServer:
             for sync in engine.take_syncs():
                 self._sync(sync)
         finally:
-            self._flushing = False
+            self._flush_now = None
         for transport in list(self._paused):
             if not transport.pause_unless_readable():
                 self._paused.discard(transport)
-        self._arm()
+        self._arm(now)
 
     def _close(self, conn: Connection) -> None:
         transport = self._transports.get(conn)
@@ -164,14 +165,13 @@ class BrokerServer:
 
         def finished(_: Any) -> None:
             self._syncs.discard(done)
-            self._flush()
+            self._flush(self.now())
 
         done.addCallbacks(synced, failed)
         done.addCallback(finished)
 
-    def _arm(self) -> None:
+    def _arm(self, now: Now) -> None:
         """One timer for everything that waits for time."""
-        now = self.now()
         deadline_ms = self._engine.next_deadline(now)
         if self._timer is not None and self._timer.active():
             if self._timer_ms <= deadline_ms:
@@ -182,5 +182,6 @@ class BrokerServer:
 
     def _tick(self) -> None:
         self._timer = None
-        self._engine.tick(self.now())
-        self._flush()
+        now = self.now()
+        self._engine.tick(now)
+        self._flush(now)
