@@ -192,8 +192,10 @@ class PartitionLog:
             )
         if offset >= self.high_watermark:
             return ReadResult(EMPTY)
-        with _answered():
+        try:  # the hot path: no context manager
             return self._read(offset, max_bytes, at_least_one, with_ids)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
         index = bisect_right(self._bases, offset) - 1

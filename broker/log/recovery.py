@@ -1,31 +1,29 @@
 """Finding out where a log ends, when it is opened.
 
-What the checkpoint covers was synced and is taken as it is. Past it every batch is looked at: its length against the
-file, its offset against the one before, its CRC, and that the id index has valid entries for just its offsets, ids
-rising. The log ends before the first batch for which any of this fails; both files are cut there, segments after it are
-removed. A log is never stamped again, so a batch whose ids were lost is lost with them: it was not synced.
+What the checkpoint covers was synced and is taken as it is (broker.log.synced). Past it every batch is looked at: its
+length against the file, its offset against the one before, its CRC, and that the id index has valid entries for just
+its offsets, ids rising. The log ends before the first batch for which any of this fails; both files are cut there,
+segments after it are removed. A log is never stamped again, so a batch whose ids were lost is lost with them: it was
+not synced.
 
 Damage *below* the checkpoint is not cut away: those messages were on the disk. `LogDamaged` names the file; the
 partition stays offline until somebody looks.
 """
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs, producer_state
 from broker.log.checkpoint import LogPosition
-from broker.log.id_index import IdIndex
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.segment import ID_INDEX, LOG, SUFFIXES, Segment, file_name, remove_files
+from broker.log.segment import LOG, SUFFIXES, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
-from broker.record.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, verify
+from broker.log.synced import LogDamaged, Synced, names_of
+from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.wire.id_entries import ENTRY_BYTES
 
-
-class LogDamaged(Exception):
-    """Data that the checkpoint says was synced is not there, or not what it was."""
+__all__ = ["LogDamaged", "RecoveryReport", "open_log"]
 
 
 @dataclass(slots=True)
@@ -76,9 +74,10 @@ class _Recovery:
     def run(self) -> tuple[PartitionLog, RecoveryReport]:
         self.storage.make_directory(self.name)
         epochs = self._epochs()
-        segments = self._trusted()
+        synced = Synced(self.storage, self.name, self.config.index_interval_bytes, self.known)
+        segments, self.known = synced.segments(), synced.known
         self._load_producers(segments)
-        self._recover_tail(segments)
+        self._recover_tail(segments, synced)
         self._remove_snapshots()
         known = self.known
         start = max(known.log_start_offset if known else 0, segments[0].base_offset)
@@ -102,129 +101,8 @@ class _Recovery:
         except ValueError as error:
             raise LogDamaged(f"{path}: {error}") from None
 
-    # --- what the checkpoint covers ------------------------------------------------------------------------------
-
     def _names(self, suffix: str) -> list[int]:
-        """The offsets that files of this kind are named by, ascending."""
-        names = self.storage.list(self.name)
-        return [int(n[: -len(suffix)]) for n in names if n.endswith(suffix) and n[: -len(suffix)].isdecimal()]
-
-    def _trusted(self) -> list[Segment]:
-        """The segments up to the checkpoint's, opened; the last one is still to be looked at from there on."""
-        bases = self._names(LOG)
-        if self.known is not None and self._is_another(bases, self.known):
-            self.known = None
-        known = self.known
-        if known is None:
-            return [self._open(bases[0]) if bases else self._create(0)]
-        if known.segment not in bases:
-            if known.offset > known.log_start_offset:
-                raise LogDamaged(f"{self.name}/{file_name(known.segment, LOG)} is gone, though it was synced")
-            nothing = {"log_bytes": 0, "id_bytes": 0, "index_bytes": 0, "time_index_bytes": 0}
-            self.known = replace(known, segment=known.offset, **nothing)
-            return [self._create(known.offset)]
-        segments = [self._open(base) for base in bases if base <= known.segment and not self._is_left_over(base, known)]
-        if segments[0].base_offset > known.log_start_offset:
-            raise self._gap(known.log_start_offset, segments[0].base_offset)
-        for segment, following in pairwise(segments):
-            self._check_sealed(segment, following.base_offset)
-        self._check_last(segments[-1], known)
-        return segments
-
-    def _is_another(self, bases: list[int], known: LogPosition) -> bool:
-        """Whether the checkpoint speaks of a deleted log of the same name: ids rise, so the new one's are all above."""
-        path = f"{self.name}/{file_name(bases[0], ID_INDEX)}" if bases else ""
-        if not bases or not self.storage.exists(path):
-            return False
-        first = IdIndex(self.storage.open(path), bases[0]).entry(0)
-        return first is not None and first.first_id > known.last_id
-
-    def _is_left_over(self, base: int, known: LogPosition) -> bool:
-        """Whether it is of a roll that failed: a segment gets a younger one only when it has something in it."""
-        paths = (f"{self.name}/{file_name(base, suffix)}" for suffix in (LOG, ID_INDEX))
-        return base < known.segment and not any(self.storage.open(p).size for p in paths if self.storage.exists(p))
-
-    def _open(self, base: int) -> Segment:
-        known = self.known
-        if not self.storage.exists(f"{self.name}/{file_name(base, ID_INDEX)}"):
-            if known is not None and (base < known.segment or (base == known.segment and known.id_bytes)):
-                raise LogDamaged(f"{self.name}/{file_name(base, ID_INDEX)} is gone, though it was synced")
-            return self._create(base)  # its name did not reach the disk; without ids the batches cannot be kept
-        return Segment(self.storage, self.name, base)
-
-    def _create(self, base: int) -> Segment:
-        """Its names are synced: a log whose first segment can vanish would begin in the middle."""
-        segment = Segment(self.storage, self.name, base, create=True)
-        self.storage.sync_directory(self.name)
-        return segment
-
-    def _gap(self, first: int, end: int) -> LogDamaged:
-        return LogDamaged(f"{self.name}: the segment with offsets {first} to {end - 1} is gone, though it was synced")
-
-    def _check_sealed(self, segment: Segment, next_offset: int) -> None:
-        """A segment before the checkpoint's: log and ids must reach the next one. Damaged indexes are written anew."""
-        segment.first_timestamp_ms = self._first_timestamp(segment)
-        number = len(segment.ids)
-        last = segment.ids.entry(number - 1) if number else None
-        ids_end = last.offset + last.length if last else segment.base_offset
-        indexed = self._indexed(segment)
-        log_end, position = self._end(segment, int(segment.offsets[-1][1]) if indexed else 0)
-        if (log_end, position) != (next_offset, segment.size):
-            indexed = False
-            log_end, position = self._end(segment, 0)
-        if position != segment.size or log_end < ids_end:
-            raise LogDamaged(f"{segment.log.path} at byte {position}: its ids go on to offset {ids_end}")
-        if ids_end < log_end:
-            raise LogDamaged(f"{segment.ids.file.path} ends at offset {ids_end}, its log at {log_end}")
-        if log_end != next_offset:
-            raise self._gap(log_end, next_offset)
-        if not indexed:
-            segment.index_anew(self.config.index_interval_bytes, segment.size, sealed=True)
-        segment.next_offset = next_offset
-        if len(segment.times):
-            segment.max_timestamp_ms, relative = segment.times[-1]
-            segment.max_timestamp_offset = segment.base_offset + relative
-
-    @staticmethod
-    def _indexed(segment: Segment) -> bool:
-        """Whether there are indexes, and the time index ends with a time that can be the segment's newest."""
-        newest = segment.times[-1][0] if len(segment.times) else NO_TIMESTAMP
-        return len(segment.offsets) > 0 and newest >= segment.first_timestamp_ms
-
-    @staticmethod
-    def _end(segment: Segment, position: int) -> tuple[int, int]:
-        """(offset, position) after the last batch, walking from one at `position`."""
-        offset = segment.base_offset
-        for at, header in segment.batches(position):
-            if header.base_offset < offset:
-                break
-            offset, position = header.last_offset + 1, at + header.size
-        return offset, position
-
-    def _check_last(self, segment: Segment, known: LogPosition) -> None:
-        """The checkpoint's own segment: there must be as much as was synced, and it must end with the last id."""
-        for file, size in ((segment.log, known.log_bytes), (segment.ids.file, known.id_bytes)):
-            if file.size < size:
-                raise LogDamaged(f"{file.path} has {file.size} bytes, {size} were synced")
-        if known.id_bytes:
-            entry = segment.ids.entry(known.id_bytes // ENTRY_BYTES - 1)
-            last = entry and (entry.offset + entry.length, entry.first_id + entry.length - 1)
-            if last != (known.offset, known.last_id):
-                raise LogDamaged(f"{segment.ids.file.path} at byte {known.id_bytes}: not what was synced")
-        if segment.offsets.file.size < known.index_bytes or segment.times.file.size < known.time_index_bytes:
-            segment.index_anew(self.config.index_interval_bytes, known.log_bytes)
-        else:
-            segment.offsets.keep_bytes(known.index_bytes)
-            segment.times.keep_bytes(known.time_index_bytes)
-        segment.next_offset = known.offset
-        segment.max_timestamp_ms, segment.max_timestamp_offset = known.max_timestamp_ms, known.max_timestamp_offset
-        segment.first_timestamp_ms = self._first_timestamp(segment)
-
-    @staticmethod
-    def _first_timestamp(segment: Segment) -> int:
-        for _, header in segment.batches():
-            return header.max_timestamp
-        return -1
+        return names_of(self.storage, self.name, suffix)
 
     # --- producers -----------------------------------------------------------------------------------------------
 
@@ -251,14 +129,14 @@ class _Recovery:
 
     # --- what lies past it ---------------------------------------------------------------------------------------
 
-    def _recover_tail(self, segments: list[Segment]) -> None:
+    def _recover_tail(self, segments: list[Segment], synced: Synced) -> None:
         known = self.known
         last = segments[-1]
         sound = self._recover(last, known.log_bytes, known.id_bytes) if known else self._recover_whole(last)
         for base in self._names(LOG):
             if sound and last.base_offset < base == segments[-1].next_offset:
                 segments[-1].seal()
-                segments.append(self._open(base))
+                segments.append(synced.open(base))
                 sound = self._recover_whole(segments[-1])
         self._remove_others({segment.base_offset for segment in segments})
 
