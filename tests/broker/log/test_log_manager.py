@@ -6,6 +6,7 @@ from broker.config import BrokerConfig, TopicConfig
 from broker.log import checkpoint
 from broker.log.log_manager import LogManager, SyncLog, WriteCheckpoint
 from broker.log.memory_storage import MemoryStorage
+from broker.log.os_storage import OsStorage
 from broker.log.storage import StorageError
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
@@ -423,3 +424,25 @@ def test_the_checkpoint_is_a_value_that_runs_in_a_thread():
     storage.replace("flights-0/old", b"")
     WriteCheckpoint(storage, b"data", ("flights-0/old",)).run()
     assert storage.open("checkpoint").read(0, 10) == b"data" and not storage.exists("flights-0/old")
+
+
+# --- on the machine's disk ---------------------------------------------------------------------------------------
+
+
+def test_a_data_directory_closes_opens_and_loses_a_log_as_memory_does(tmp_path):
+    """And holds the files Kafka's dump tool knows, by its names."""
+    first = Broker(OsStorage(str(tmp_path)), segment_bytes=1024)
+    log, doomed = first.open(0), first.open(1)
+    for _ in range(3):
+        first.append(log, b"x" * 800)
+    first.append(doomed, producer_id=7, producer_epoch=0, base_sequence=0)
+    first.manager.close()
+    first.manager.delete("flights", 1)
+    names = [f"{base:020d}{suffix}" for base in range(3) for suffix in (".idindex", ".index", ".log", ".timeindex")]
+    assert sorted(path.name for path in (tmp_path / "flights-0").iterdir()) == [*names, "leader-epoch-checkpoint"]
+    first.manager.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "flights-0"]
+    second = Broker(OsStorage(str(tmp_path)), segment_bytes=1024)
+    opened = second.open(0)
+    assert second.lines == [] and opened.log_end_offset == 3 and opened.ids_of(0, 3) == log.ids_of(0, 3)
+    assert second.open(1).log_end_offset == 0
