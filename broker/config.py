@@ -3,8 +3,9 @@
 A topic's own setting goes before the broker's default for it (`log.segment.bytes` is the default of `segment.bytes`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from idgen.config import InvalidSetting, at_least, between, check_settings, from_properties, setting, settings_of
 
@@ -46,8 +47,21 @@ class TopicConfig:
     def __post_init__(self) -> None:
         check_settings(self)
 
+    @staticmethod
+    def check_names(names: Iterable[str]) -> None:
+        """InvalidSetting for the first name that no topic can set here, with the nearest that one can."""
+        known = [each.name for each in settings_of(TopicConfig)]
+        for name in names:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                wanted = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                raise InvalidSetting(name, "...", f"topics have no such setting; {wanted}")
+
     def with_properties(self, properties: Mapping[str, str]) -> "TopicConfig":
-        """This configuration with a topic's own settings over it; InvalidSetting for an unknown or impossible one."""
+        """This configuration with a topic's own settings over it; InvalidSetting for an impossible one.
+
+        Names that are not known here are left alone: `check_names` refuses them where a topic is made.
+        """
         made = from_properties(TopicConfig, properties)
         fields = {each.field for each in settings_of(TopicConfig) if each.name in properties}
         return replace(self, **{name: getattr(made, name) for name in fields})

@@ -114,6 +114,10 @@ class BlockingClient:
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         self.run(self.core.create_topic(name, partitions, configs))
 
+    def delete_topic(self, name: str) -> None:
+        """With all that is in it."""
+        self.run(self.core.delete_topic(name))
+
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """The first offset not older than a time; core.EARLIEST and core.LATEST are times too."""
         return self.run(self.core.find_offset(topic, partition, timestamp_ms))

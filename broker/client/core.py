@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
+from broker.address import host_port
 from broker.client.errors import BrokerError, ClientError, Unreachable, Unsupported
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode
@@ -23,12 +24,28 @@ from broker.wire.produce import PartitionRecords, PartitionResult, ProduceReques
 CLIENT_ID = "flakelog"
 SOFTWARE_VERSION = "0.1.0"
 
-LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID = 2, 3, 18, 19, 22
+LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 2, 3, 18, 19, 20, 22
 LATEST, EARLIEST = -1, -2
 
 # The highest versions this client speaks; Produce and Fetch stay below topic ids, which it has no use for.
-_NEWEST = {produce.API_KEY: 12, fetch.API_KEY: 12, LIST_OFFSETS: 7, METADATA: 12, CREATE_TOPICS: 7, INIT_PRODUCER_ID: 4}
-_OLDEST = {produce.API_KEY: 3, fetch.API_KEY: 4, LIST_OFFSETS: 1, METADATA: 1, CREATE_TOPICS: 2, INIT_PRODUCER_ID: 0}
+_NEWEST = {
+    produce.API_KEY: 12,
+    fetch.API_KEY: 12,
+    LIST_OFFSETS: 7,
+    METADATA: 12,
+    CREATE_TOPICS: 7,
+    DELETE_TOPICS: 6,
+    INIT_PRODUCER_ID: 4,
+}
+_OLDEST = {
+    produce.API_KEY: 3,
+    fetch.API_KEY: 4,
+    LIST_OFFSETS: 1,
+    METADATA: 1,
+    CREATE_TOPICS: 2,
+    DELETE_TOPICS: 1,
+    INIT_PRODUCER_ID: 0,
+}
 _LIST_OFFSETS_BY_ID = 6
 
 
@@ -37,7 +54,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
 
 class Exchange(NamedTuple):
@@ -181,6 +198,18 @@ class ClientCore:
         address = next(iter(self._nodes.values()), self.bootstrap[0])
         response = yield from self._cold(address, CREATE_TOPICS, {"topics": [topic], "timeout": 30_000})
         answer = response.topics[0]
+        if answer.error_code:
+            raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)
+
+    def delete_topic(self, name: str) -> Steps[None]:
+        """Delete a topic with all that is in it; BrokerError UNKNOWN_TOPIC_OR_PARTITION and others."""
+        yield from self.metadata([])
+        address = next(iter(self._nodes.values()), self.bootstrap[0])
+        # v6 moved the name, as topics can be named by id there (KIP-516).
+        fields = {"topics": [{"name": name, "topic_id": None}], "topic_names": (name,), "timeout": 30_000}
+        response = yield from self._cold(address, DELETE_TOPICS, fields)
+        self._leaders = {key: leader for key, leader in self._leaders.items() if key[0] != name}
+        answer = response.responses[0]
         if answer.error_code:
             raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)
 

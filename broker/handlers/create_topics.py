@@ -8,6 +8,7 @@ Version notes: v5 answers with partitions, replicas and settings (KIP-525); v7 w
 from collections import Counter
 from typing import Any
 
+from broker.config import TopicConfig
 from broker.handlers.call import Call
 from broker.metadata import INTERNAL_TOPICS
 from broker.now import Now
@@ -43,6 +44,7 @@ def _create(call: Call, topic: Any) -> dict[str, Any]:
     partitions = _partitions(call, topic)
     properties = {config.name: config.value for config in topic.configs if config.value is not None}
     services.metadata.check_new(topic.name)
+    TopicConfig.check_names(properties)
     services.config.topic_defaults.with_properties(properties)
     result = {
         "name": topic.name,
