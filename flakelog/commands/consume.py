@@ -1,4 +1,4 @@
-"""`flakelog consume`: read topics' messages, with their ids, in the order they were sent."""
+"""`flakelog consume`: read topics' messages, with their ids, in the order they came."""
 
 import base64
 import heapq
@@ -65,7 +65,7 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC: those that are there now, or with --follow those that come too.
 
-    Partitions are merged by their messages' ids, which is the order in which they were sent.
+    Partitions are merged by their messages' ids, which is the order in which they came to the log.
     """
     out = sys.stdout.buffer
     with client_of(servers) as client, suppress(KeyboardInterrupt):
@@ -123,7 +123,7 @@ def _span_records(client: "BlockingClient", topic: str, span: Span) -> Iterator[
 
 
 def _age(found: Found) -> int:
-    """Ids are k-sorted, so the order of ids is that of sending; without ids the records' own times have to do."""
+    """Ids are k-sorted, so the order of ids is that of coming; without ids the records' own times have to do."""
     record = found[1]
     return record.timestamp_ms if record.id is None else record.id
 

@@ -1,4 +1,4 @@
-"""`flakelog topic`: make, list and describe topics."""
+"""`flakelog topic`: make, list, describe and delete topics."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ INTERNAL = "__"  # Kafka's own topics begin so
 
 @click.group()
 def topic() -> None:
-    """Make, list and describe topics."""
+    """Make, list, describe and delete topics."""
 
 
 @topic.command()
@@ -79,6 +79,24 @@ def describe(name: str, servers: str, as_json: bool) -> None:
     total = sum(each["offsets"] for each in partitions)
     click.echo(f"{name}: {count_of(described.partitions, 'partition')}, {count_of(total, 'offset')}, id {described.id}")
     print_table(("PARTITION", "BEGIN", "END", "OFFSETS"), [list(each.values()) for each in partitions])
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@servers_option
+@json_option
+def delete(name: str, yes: bool, servers: str, as_json: bool) -> None:
+    """Delete topic NAME with all its messages, and what groups have committed for it."""
+    with client_of(servers) as client:
+        there = client.topic(name)
+        if not yes:
+            click.confirm(f"delete {name} with {count_of(there.partitions, 'partition')}?", abort=True, err=True)
+        client.delete_topic(name)
+    if as_json:
+        print_json({"topic": name, "topic_id": str(there.id), "deleted": True})
+    else:
+        click.echo(f"deleted {name}")
 
 
 def bounds_of(client: "BlockingClient", topic: str, partition: int) -> tuple[int, int]:
