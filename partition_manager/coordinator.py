@@ -204,8 +204,9 @@ class PartitionCoordinator:
             del self._partitions[partition.number]
 
     def _on_failure(self, owner: object, request: Request, answer: Failed, failures: int) -> None:
+        where = self._source.topic
         if isinstance(owner, TaskPartition):
             owner.error = answer.error
+            where = f"{where}-{owner.number}"
         if failures == 1:  # an outage is told once; each partition's status shows that it lasts
-            name, partition = type(request).__name__, getattr(owner, "number", "")
-            self._notes.append(f"{self._source.topic}-{partition} {name} failed: {answer.error}; it is asked again")
+            self._notes.append(f"{where} {type(request).__name__} failed: {answer.error}; it is asked again")

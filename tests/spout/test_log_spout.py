@@ -207,7 +207,7 @@ def test_while_the_broker_is_down_it_asks_again_and_tells_once():
     world.log.append(b"a")
     driver = TopologyDriver(topology_of(), world).advance(5_000)
     assert [text for _, text in driver.reports if "refused" in text] == [
-        "flights- ListPartitions failed: connection refused; it is asked again"
+        "flights ListPartitions failed: connection refused; it is asked again"
     ]
     world.log.down = None
     assert values_of(driver.advance(10_000)) == [b"a"]
