@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from twisted.internet import main, tcp
 from twisted.internet.protocol import Protocol as TwistedProtocol
 
+from broker.address import host_port
 from broker.connection import Connection
 from broker.wire.frame import FileRegion, Part
 
@@ -54,7 +55,7 @@ class KafkaTransport(tcp.Server):
         self._queue: deque[Part | memoryview] = deque()
         self._paused = False
         self._broker: Broker = server.broker
-        self.conn = self._broker.connected(self, f"{client[0]}:{client[1]}")
+        self.conn = self._broker.connected(self, host_port(client[0], client[1]))
 
     # --- reading -------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks, mayb
 from twisted.internet.error import CannotListenError
 from twisted.python.failure import Failure
 
+from broker.address import host_port
 from broker.engine import Engine
 from broker.handlers.call import Services
 from broker.log.checkpoint import CheckpointDamaged
@@ -83,7 +84,7 @@ class Server:
         except (StorageError, MetadataDamaged, CheckpointDamaged, IdError, CoordinationError, OSError) as error:
             raise StartError(str(error)) from error
         except CannotListenError as error:
-            where = f"{error.interface}:{error.port}"
+            where = host_port(error.interface, error.port)
             raise StartError(f"cannot listen on {where}: {error.socketError.strerror}") from error
         if self.engine is not None and self._broker is not None:
             self.engine.services.load_groups(self._broker.now())
@@ -103,7 +104,7 @@ class Server:
         server = BrokerServer(self.reactor, self.clock, self._report)
         host, port = server.bind(*address)
         self._broker = server
-        self.addresses["broker"] = f"{host}:{port}"
+        self.addresses["broker"] = host_port(host, port)
         advertised = self.settings.server.advertised_address or (host, port)
         config = self.settings.broker
         node = Node(config.node_id, advertised[0], advertised[1] or port)
@@ -184,7 +185,7 @@ class Server:
         port = self.reactor.listenTCP(address[1], factory, interface=address[0])
         self._ports.append(port)
         host = port.getHost()
-        return f"{host.host}:{host.port}"
+        return host_port(host.host, host.port)
 
     # --- stop ----------------------------------------------------------------------------------------------------
 
