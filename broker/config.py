@@ -3,7 +3,7 @@
 A topic's own setting goes before the broker's default for it (`log.segment.bytes` is the default of `segment.bytes`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
@@ -48,14 +48,14 @@ class TopicConfig:
         check_settings(self)
 
     @staticmethod
-    def check_names(names: Iterable[str]) -> None:
+    def check_names(properties: Mapping[str, str]) -> None:
         """InvalidSetting for the first name that no topic can set here, with the nearest that one can."""
         known = [each.name for each in settings_of(TopicConfig)]
-        for name in names:
+        for name, value in properties.items():
             if name not in known:
                 near = get_close_matches(name, known, 1)
                 wanted = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-                raise InvalidSetting(name, "...", f"topics have no such setting; {wanted}")
+                raise InvalidSetting(name, value, f"topics have no such setting; {wanted}")
 
     def with_properties(self, properties: Mapping[str, str]) -> "TopicConfig":
         """This configuration with a topic's own settings over it; InvalidSetting for an impossible one.

@@ -1,21 +1,78 @@
-"""Flakelog's public face: the names a user imports, each loaded when it is first asked for (PEP 562)."""
+"""Flakelog's public face: the names a user imports, each loaded when it is first asked for (PEP 562).
+
+Importing this module loads none of Twisted, kazoo, kio, pyspark; a name loads what it needs itself.
+"""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# name -> where it lives; loading one loads nothing the others need.
-_HOMES = {
-    "Snowflake": "idgen.client",
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient as Client
+    from broker.client.producer import Producer
+    from idgen.client import IdClient, Snowflake
+    from idgen.layout import Layout
+    from partition_manager.start_offset import AtId, AtOffset, AtTime, Earliest, Latest
+    from spout.api import Bolt, Spout, Tuple
+    from spout.bolts import BatchBolt
+    from spout.config import SpoutConfig, TopologyConfig
+    from spout.log_spout import LogSpout
+    from spout.runner import run
+    from spout.scheme import JsonScheme, MetadataScheme, RawScheme, StringScheme
+    from spout.testing import TopologyDriver, run_bolt
+    from spout.topology import Topology
+
+# module -> names; `Client` is another's name. Loading one loads nothing the others need.
+_MODULES = {
+    "broker.client.producer": ("Producer",),
+    "idgen.client": ("IdClient", "Snowflake"),
+    "idgen.layout": ("Layout",),
+    "partition_manager.start_offset": ("AtId", "AtOffset", "AtTime", "Earliest", "Latest"),
+    "spout.api": ("Bolt", "Spout", "Tuple"),
+    "spout.bolts": ("BatchBolt",),
+    "spout.config": ("SpoutConfig", "TopologyConfig"),
+    "spout.log_spout": ("LogSpout",),
+    "spout.runner": ("run",),
+    "spout.scheme": ("JsonScheme", "MetadataScheme", "RawScheme", "StringScheme"),
+    "spout.testing": ("TopologyDriver", "run_bolt"),
+    "spout.topology": ("Topology",),
 }
+_HOMES = {name: (module, name) for module, names in _MODULES.items() for name in names}
+_HOMES["Client"] = ("broker.client.blocking", "BlockingClient")
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "AtId",
+    "AtOffset",
+    "AtTime",
+    "BatchBolt",
+    "Bolt",
+    "Client",
+    "Earliest",
+    "IdClient",
+    "JsonScheme",
+    "Latest",
+    "Layout",
+    "LogSpout",
+    "MetadataScheme",
+    "Producer",
+    "RawScheme",
+    "Snowflake",
+    "Spout",
+    "SpoutConfig",
+    "StringScheme",
+    "Topology",
+    "TopologyConfig",
+    "TopologyDriver",
+    "Tuple",
+    "run",
+    "run_bolt",
+]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in _HOMES:
         raise AttributeError(f"flakelog has no {name!r}; it offers {', '.join(__all__)}")
-    return getattr(import_module(home), name)
+    module, original = _HOMES[name]
+    return getattr(import_module(module), original)
 
 
 def __dir__() -> list[str]:
