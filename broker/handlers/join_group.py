@@ -45,7 +45,7 @@ def _asked(call: Call) -> JoinRequest:
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=call.client_id or "",
-        client_host="/" + call.peer.rpartition(":")[0],
+        client_host="/" + call.peer.rpartition(":")[0].strip("[]"),
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=milliseconds(request.rebalance_timeout) if call.version >= 1 else session_ms,
         protocol_type=request.protocol_type,

@@ -1,0 +1,252 @@
+"""Three stock clients behind one small face, so that each test can ask the same of each.
+
+    client.produce(address, topic, messages, codec)
+    client.read(address, topic, count)              without a group, partition 0 from its beginning
+    with client.member(address, group, topic) as m: in a group: poll, partitions, commit
+
+Nothing of ours is in here: what is imported are the clients as they come from PyPI.
+"""
+
+import asyncio
+import time
+from typing import NamedTuple
+
+import aiokafka
+import confluent_kafka
+import kafka
+import kafka.codec
+
+SECONDS = 30
+POLL_SECONDS = 0.1
+
+
+class Message(NamedTuple):
+    key: bytes | None
+    value: bytes
+    headers: tuple = ()
+
+
+def until(there, seconds=SECONDS, what="it"):
+    """Call until the answer is true, and return it; TimeoutError. What is called waits by itself, for a message."""
+    end = time.monotonic() + seconds
+    while not (found := there()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} has not come within {seconds} s")
+    return found
+
+
+def gather(poll, count):
+    """Poll until there are so many messages."""
+    found = []
+    until(lambda: found.extend(poll()) or len(found) >= count, what=f"{count} messages ({len(found)} have)")
+    return found
+
+
+class Confluent:
+    """confluent-kafka: librdkafka, as the clients of C, C++, Go, .NET, Rust, PHP and Node that wrap it."""
+
+    name = "confluent-kafka"
+    codecs = ("gzip", "snappy", "lz4", "zstd")
+
+    @staticmethod
+    def produce(address, topic, messages, codec="none", **config):
+        failed = []
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": address, "compression.type": codec or "none", "linger.ms": 50} | config
+        )
+        for each in messages:
+            producer.produce(
+                topic, each.value, each.key, partition=0, headers=list(each.headers),
+                on_delivery=lambda error, _: error and failed.append(error),
+            )  # fmt: skip
+        assert producer.flush(SECONDS) == 0 and not failed, failed
+
+    @staticmethod
+    def read(address, topic, count, **config):
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "unused"} | config)
+        try:
+            beginning = confluent_kafka.OFFSET_BEGINNING
+            consumer.assign([confluent_kafka.TopicPartition(topic, 0, beginning)])
+            return gather(lambda: _confluent_messages(consumer), count)
+        finally:
+            consumer.close()
+
+    class member:
+        def __init__(self, address, group, topic, session_ms=10_000):
+            self._consumer = confluent_kafka.Consumer(
+                {
+                    "bootstrap.servers": address,
+                    "group.id": group,
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                    "session.timeout.ms": session_ms,
+                    "heartbeat.interval.ms": session_ms // 5,
+                }
+            )
+            self._consumer.subscribe([topic])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self._consumer.close()
+
+        def poll(self):
+            return _confluent_messages(self._consumer)
+
+        @property
+        def partitions(self):
+            return {each.partition for each in self._consumer.assignment()}
+
+        def commit(self):
+            self._consumer.commit(asynchronous=False)
+
+
+def _confluent_messages(consumer):
+    found = []
+    for message in consumer.consume(500, POLL_SECONDS):
+        assert message.error() is None, message.error()
+        found.append(Message(message.key(), message.value(), tuple(message.headers() or ())))
+    return found
+
+
+class KafkaPython:
+    name = "kafka-python"
+    # All but gzip come with its extras (lz4, snappy, zstd).
+    codecs = tuple(c for c in ("gzip", "snappy", "lz4", "zstd") if getattr(kafka.codec, f"has_{c}")())
+
+    @staticmethod
+    def produce(address, topic, messages, codec=None):
+        producer = kafka.KafkaProducer(bootstrap_servers=address, compression_type=codec, linger_ms=50)
+        try:
+            sent = [producer.send(topic, m.value, m.key, list(m.headers), partition=0) for m in messages]
+            for future in sent:
+                future.get(SECONDS)
+        finally:
+            producer.close()
+
+    @staticmethod
+    def read(address, topic, count):
+        consumer = kafka.KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest")
+        try:
+            consumer.assign([kafka.TopicPartition(topic, 0)])
+            return gather(lambda: _plain(consumer.poll(POLL_SECONDS * 1000)), count)
+        finally:
+            consumer.close()
+
+    class member:
+        def __init__(self, address, group, topic, session_ms=10_000):
+            self._consumer = kafka.KafkaConsumer(
+                topic,
+                bootstrap_servers=address,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                session_timeout_ms=session_ms,
+                heartbeat_interval_ms=session_ms // 5,
+            )
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self._consumer.close()
+
+        def poll(self):
+            return _plain(self._consumer.poll(POLL_SECONDS * 1000))
+
+        @property
+        def partitions(self):
+            return {each.partition for each in self._consumer.assignment()}
+
+        def commit(self):
+            self._consumer.commit()
+
+
+class AioKafka:
+    name = "aiokafka"
+    codecs = ("gzip", "snappy", "lz4", "zstd")
+
+    @staticmethod
+    def produce(address, topic, messages, codec=None):
+        async def run():
+            async with aiokafka.AIOKafkaProducer(
+                bootstrap_servers=address, compression_type=codec, linger_ms=50
+            ) as producer:
+                sent = [await producer.send(topic, m.value, m.key, 0, headers=list(m.headers)) for m in messages]
+                await asyncio.wait_for(asyncio.gather(*sent), SECONDS)
+
+        asyncio.run(run())
+
+    @staticmethod
+    def read(address, topic, count):
+        with _Loop() as loop:
+            assigned = aiokafka.TopicPartition(topic, 0)
+            consumer = loop.run(_make(assigned=assigned, bootstrap_servers=address, auto_offset_reset="earliest"))
+            try:
+                return gather(lambda: _plain(loop.run(consumer.getmany(timeout_ms=100))), count)
+            finally:
+                loop.run(consumer.stop())
+
+    class member:
+        """Its heartbeats are sent while it polls: the loop runs only then."""
+
+        def __init__(self, address, group, topic, session_ms=10_000):
+            self._loop = _Loop().__enter__()
+            self._consumer = self._loop.run(
+                _make(
+                    topic,
+                    bootstrap_servers=address,
+                    group_id=group,
+                    auto_offset_reset="earliest",
+                    enable_auto_commit=False,
+                    session_timeout_ms=session_ms,
+                    heartbeat_interval_ms=session_ms // 5,
+                )
+            )
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self._loop.run(self._consumer.stop())
+            self._loop.__exit__()
+
+        def poll(self):
+            return _plain(self._loop.run(self._consumer.getmany(timeout_ms=100)))
+
+        @property
+        def partitions(self):
+            return {each.partition for each in self._consumer.assignment()}
+
+        def commit(self):
+            self._loop.run(self._consumer.commit())
+
+
+class _Loop:
+    """An event loop that runs when it is told to."""
+
+    def __enter__(self):
+        self._runner = asyncio.Runner()
+        return self
+
+    def __exit__(self, *_):
+        self._runner.close()
+
+    def run(self, coroutine):
+        return self._runner.run(asyncio.wait_for(coroutine, SECONDS))
+
+
+async def _make(*topics, assigned=None, **config):
+    consumer = aiokafka.AIOKafkaConsumer(*topics, **config)
+    await consumer.start()
+    if assigned is not None:
+        consumer.assign([assigned])
+    return consumer
+
+
+def _plain(polled):
+    return [Message(r.key, r.value, tuple(r.headers)) for records in polled.values() for r in records]
+
+
+CLIENTS = {client.name: client for client in (Confluent, KafkaPython, AioKafka)}
