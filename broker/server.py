@@ -92,10 +92,12 @@ class BrokerServer:
     # --- what transports tell ------------------------------------------------------------------------------------
 
     def connected(self, transport: KafkaTransport, peer: str) -> Connection:
-        conn = self._engine.opened(peer, self.now())
+        now = self.now()
+        conn = self._engine.opened(peer, now)
         self._transports[conn] = transport
         if conn.close_reason is not None:
             self._reactor.callLater(0, lambda: self._flush(self.now()))
+        self._arm(now)  # a peer that never says anything is to be closed in time
         return conn
 
     def received(self, conn: Connection, data: memoryview) -> None:

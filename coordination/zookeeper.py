@@ -5,6 +5,7 @@ thread (coordination.deferred makes a Deferred of it). kazoo must never be calle
 (python-zk/kazoo#356, #405), so listeners here only write events down.
 """
 
+import logging
 import os
 import warnings
 from collections.abc import Callable
@@ -56,6 +57,9 @@ from coordination.port import (
 SESSION_TIMEOUT_MS = 10_000  # a server takes 2 to 20 of its ticks (2 s each, as shipped)
 CONNECT_TIMEOUT_MS = 15_000
 REQUEST_TIMEOUT_MS = 10_000  # a request waits this long for a connection to come back; then its outcome is unknown
+
+# What kazoo says comes out as our errors and events; without a handler Python prints each failed attempt to stderr.
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 _ERRORS: dict[type[KazooException], type[CoordinationError]] = {
     NodeExistsError: NodeExists,
