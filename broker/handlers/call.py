@@ -9,6 +9,7 @@ from broker.config import BrokerConfig, TopicConfig
 from broker.group.config import GroupConfig
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
+from broker.log.storage import StorageError
 from broker.metadata import GROUP_OFFSETS_TOPIC, Metadata, Topic
 from broker.now import Now
 from broker.purgatory import Purgatory
@@ -45,9 +46,11 @@ class Stamp:
         return self.worker().next_ids(n, now_ms, floor)
 
     def ensure(self, n: int, now: Now) -> None:
-        """Backpressure unless `n` ids can be had now; any other IdError is left to who appends."""
+        """Backpressure unless `n` ids, or as many as there can be at once, can be had now; any other IdError is left
+        to who appends."""
         try:
-            ready = self.worker().ready_at_ms(n, now.wall_ms)
+            worker = self.worker()
+            ready = worker.ready_at_ms(min(n, worker.max_batch), now.wall_ms)
         except LeadExhausted:
             raise Backpressure(now.wall_ms + LEAD_RETRY_MS) from None
         except IdError:
@@ -93,12 +96,28 @@ class Services:
         return self.logs.get(known.name, partition)
 
     def create_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
-        """Commit a topic, then make its logs; InvalidSetting or ApiError before anything is done."""
+        """Commit a topic, then make its logs; InvalidSetting, or ApiError with nothing left behind."""
         config = self.config.topic_defaults.with_properties(properties)
-        topic = self.metadata.create_topic(name, partitions, properties)
-        for partition in range(partitions):
-            self.logs.open(name, partition, config)
+        try:
+            topic = self.metadata.create_topic(name, partitions, properties)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        try:
+            for partition in range(partitions):
+                self.logs.open(name, partition, config)
+        except StorageError as error:
+            self._uncreate(topic)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         return topic
+
+    def _uncreate(self, topic: Topic) -> None:
+        """Take back a topic whose logs could not all be made: the disk is full, so this may fail too, and is said."""
+        try:
+            for partition in range(len(topic.partitions)):
+                self.logs.delete(topic.name, partition)
+            self.metadata.delete_topic(topic)
+        except StorageError as error:
+            self.report(f"topic {topic.name} is half made and could not be taken back: {error}; delete it")
 
     def delete_topic(self, topic: Topic, now: Now) -> None:
         """Take a topic away, with its logs and the offsets committed for it; StorageError, then ask again.

@@ -25,7 +25,15 @@ def handle(call: Call, now: Now) -> list[PartitionResult] | None:
         return [_refused(each, ApiError(ErrorCode.INVALID_REQUIRED_ACKS)) for each in request.partitions]
     if len(request.partitions) > 1:
         _ensure_ids(call, request, now)
-    results = [_append(call, each, request.wants_ids, now) for each in request.partitions]
+    results: list[PartitionResult] = []
+    for each in request.partitions:
+        try:
+            results.append(_append(call, each, request.wants_ids, now))
+        except Backpressure:
+            if not results:
+                raise
+            # What stands before it is in the log and must be answered; the client sends this one again.
+            results.append(_refused(each, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock")))
     if request.acks == 0:
         failed = next((result for result in results if result.error_code), None)
         if failed is not None:
@@ -35,10 +43,10 @@ def handle(call: Call, now: Now) -> list[PartitionResult] | None:
 
 
 def _ensure_ids(call: Call, request: ProduceRequest, now: Now) -> None:
-    """All partitions or none: a request that is tried again must not have left half of itself in the log."""
+    """Wait before anything is appended: a request that is tried again must not have left half of itself in the log."""
     records = sum(record_count_of(each.records) for each in request.partitions if each.records is not None)
     if records > 0:
-        call.services.stamp.ensure(min(records, call.services.config.max_batch_records), now)
+        call.services.stamp.ensure(records, now)
 
 
 def _append(call: Call, each: PartitionRecords, wants_ids: bool, now: Now) -> PartitionResult:

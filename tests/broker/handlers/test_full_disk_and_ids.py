@@ -1,0 +1,39 @@
+"""What a request leaves behind when it cannot be done whole: nothing, or answers that say so."""
+
+from broker.record.records import Record, encode_batch
+from broker.wire.errors import ErrorCode
+from broker.wire.produce import PartitionRecords, ProduceRequest
+from tests.broker.engine_client import CREATE_TOPICS, METADATA, PRODUCE, EngineBroker
+
+
+def test_a_topic_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing():
+    broker = EngineBroker()
+    client = broker.connect()
+    broker.storage.free_bytes = 700  # enough for the metadata, not for the files of every partition
+    topic = {"name": "flights", "num_partitions": 50, "replication_factor": 1, "assignments": (), "configs": ()}
+    answer = client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
+    broker.storage.free_bytes = None
+    if answer.topics[0].error_code == ErrorCode.NONE:  # what a file takes is the storage's business
+        raise AssertionError("the disk was not full: lower free_bytes")
+    assert answer.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "No space left" in answer.topics[0].error_message
+    asked = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}
+    assert client.ask(METADATA, 9, asked).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000}).topics[0].error_code == ErrorCode.NONE
+
+
+def records(number):
+    return encode_batch([Record(i, 0, None, b"") for i in range(number)], base_timestamp_ms=1)
+
+
+def test_a_request_for_more_ids_than_there_are_at_once_is_answered_partition_by_partition():
+    broker = EngineBroker(max_ahead_ms=1)  # 8,192 ids at once
+    broker.create("flights", 3)
+    client = broker.connect()
+    parts = [PartitionRecords("flights", p, memoryview(records(4_000))) for p in range(3)]
+    results = client.ask(PRODUCE, 9, ProduceRequest(None, 1, 1000, parts, False))
+    codes = [result.error_code for result in results]
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+    broker.at(broker.now_ms + 10)
+    again = client.ask(PRODUCE, 9, ProduceRequest(None, 1, 1000, [parts[2]], False))
+    assert (again[0].error_code, again[0].base_offset) == (ErrorCode.NONE, 0)
