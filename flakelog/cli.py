@@ -11,6 +11,7 @@ COMMANDS = {
     "produce": "flakelog.commands.produce",
     "consume": "flakelog.commands.consume",
     "id": "flakelog.commands.id",
+    "settings": "flakelog.commands.settings",
     "replay": "flakelog.commands.replay",
     "demo": "flakelog.commands.demo",
 }

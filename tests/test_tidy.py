@@ -2,9 +2,18 @@
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from broker.api_table import APIS
+from broker.config import BrokerConfig, TopicConfig
+from broker.group.config import GroupConfig
+from flakelog.config import ServerConfig
+from idgen.config import IdgenConfig, settings_of
+from partition_manager.config import SpoutConfig
+from spout.config import TopologyConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("flakelog", "coordination", "idgen", "broker", "partition_manager", "spout", "spark_bridge")
@@ -46,6 +55,17 @@ WORLD = {
 }  # fmt: skip
 # Every file of flakelog/ composes, so it may touch the world; its one rule is to be lazy (tests/flakelog).
 COMPOSITION = ("flakelog/",)
+
+
+CONFIGS = (ServerConfig, BrokerConfig, TopicConfig, GroupConfig, IdgenConfig, SpoutConfig, TopologyConfig)
+SETTINGS = [(config, each) for config in CONFIGS for each in settings_of(config)]
+# Kafka's and Storm's names that are longer than a field's name should be.
+SHORTER_FIELDS = {
+    "flakelog.max.inflight.requests.per.connection": "max_inflight_requests",
+    "flakelog.max.queued.bytes.per.connection": "max_queued_bytes",
+    "topology.sleep.spout.wait.strategy.time.ms": "topology_spout_wait_ms",
+    "topology.max.task.parallelism": "topology_max_tasks",
+}
 
 
 def sources(*tops):
@@ -142,3 +162,24 @@ def test_tests_neither_sleep_nor_mock(path):
         if isinstance(node, ast.Call):
             text = ast.unparse(node.func)
             assert text not in ("time.sleep", "sleep"), f"{name_of(path)}:{node.lineno}: wait for the thing itself"
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_every_api_served_is_documented_where_it_is_handled(api):
+    doc = import_module(f"broker.handlers.{api.module}").__doc__
+    first = doc.split("\n")[0]
+    assert first == f"{api.name}, v{api.oldest} to v{api.newest}.", f"broker/handlers/{api.module}.py begins {first!r}"
+    assert "\nBehaviour: " in doc, f"broker/handlers/{api.module}.py does not say how {api.name} behaves"
+
+
+@pytest.mark.parametrize("config, setting", SETTINGS, ids=[setting.name for _, setting in SETTINGS])
+def test_every_setting_is_documented_and_named_as_its_field(config, setting):
+    assert len(setting.doc.split()) >= 3, f"{setting.name}: say what it does, and why its default is what it is"
+    wanted = setting.name.removeprefix("flakelog.").replace(".", "_")
+    assert setting.field == SHORTER_FIELDS.get(setting.name, wanted), f"{config.__name__} should have {wanted}"
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
+def test_every_field_of_a_configuration_is_a_setting_with_a_good_default(config):
+    assert {setting.field for setting in settings_of(config)} == set(config.__dataclass_fields__)
+    config()

@@ -1,0 +1,51 @@
+"""`flakelog settings`: what can be set, what it is by default, and what for."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.terminal import fail, json_option, print_json
+
+if TYPE_CHECKING:
+    from idgen.config import Setting
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+@json_option
+def settings(words: tuple[str, ...], as_json: bool) -> None:
+    """Explain the settings of `flakelog server` and of topics; with WORDs those whose names have one of them."""
+    found = [each for each in _all() if not words or any(word in each[1].name for word in words)]
+    if not found:
+        fail(f"no setting has {' or '.join(words)} in its name; `flakelog settings` lists them all")
+    for scope, each in found:
+        if as_json:
+            print_json(_describe(scope, each))
+        else:
+            click.secho(f"{each.name}={_value(each.default)}", bold=True, nl=False)
+            click.echo(f"  ({', '.join(filter(None, (scope, each.unit)))})")
+            click.echo(click.wrap_text(_sentence(each.doc), 100, "    ", "    ") + "\n")
+
+
+def _all() -> "list[tuple[str, Setting]]":
+    from broker.config import TopicConfig
+    from flakelog.settings import CONFIGS
+    from idgen.config import settings_of
+
+    scopes = [("server", config) for config in CONFIGS] + [("topic", TopicConfig)]
+    found = [(scope, each) for scope, config in scopes for each in settings_of(config)]
+    return sorted(found, key=lambda one: (one[0], one[1].name))
+
+
+def _describe(scope: str, each: "Setting") -> dict[str, Any]:
+    return {"name": each.name, "default": each.default, "unit": each.unit, "scope": scope, "doc": each.doc}
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _sentence(doc: str) -> str:
+    return doc[0].upper() + doc[1:] + ("" if doc.endswith(".") else ".")

@@ -1,0 +1,144 @@
+"""The command line's own logic: places, times, tables, lines."""
+
+import io
+
+import click
+import pytest
+
+from flakelog.cli import COMMANDS, main
+from flakelog.commands.consume import _text
+from flakelog.commands.produce import Line, Target, _by_partition, _lines
+from flakelog.commands.start import Start, parse_start
+from flakelog.commands.terminal import count_of, describe_id, iso, parse_time, print_table
+from idgen.layout import Layout
+
+NEW_YEAR_2013_MS = 1_356_998_400_000
+
+
+@pytest.mark.parametrize(
+    "text, place",
+    [
+        ("earliest", Start("earliest")),
+        ("latest", Start("latest")),
+        ("17", Start("offset", 17)),
+        ("@2013-01-01", Start("time", NEW_YEAR_2013_MS)),
+        ("@1356998400000", Start("time", NEW_YEAR_2013_MS)),
+        ("id:285898127569846272", Start("id", 285898127569846272)),
+    ],
+)
+def test_a_place_to_begin_is_one_of_five(text, place):
+    assert parse_start(text) == place
+
+
+@pytest.mark.parametrize("text", ["", "newest", "-1", "id:", "id:x", "id:9223372036854775808", "@", "@noon", "1.5"])
+def test_what_is_no_place_to_begin_is_refused(text):
+    with pytest.raises(ValueError, match="give"):
+        parse_start(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2013-01-01", "20130101", "2013-01-01T00:00Z", "2013-01-01 00:00:00.000", "2013-01-01T01:00:00+01:00",
+     "1356998400000"],
+)  # fmt: skip
+def test_a_time_is_iso_8601_or_unix_ms_and_utc_where_no_zone_is_named(text):
+    assert parse_time(text) == NEW_YEAR_2013_MS
+
+
+def test_times_are_shown_in_utc_to_the_millisecond():
+    """RFC 3339."""
+    assert iso(NEW_YEAR_2013_MS + 7) == "2013-01-01T00:00:00.007Z"
+    assert parse_time(iso(NEW_YEAR_2013_MS + 7)) == NEW_YEAR_2013_MS + 7
+
+
+@pytest.mark.parametrize("time_ms", [None, -1, 1 << 60])
+def test_a_time_no_calendar_has_is_shown_as_none(time_ms):
+    """-1 is the protocol's "no timestamp"."""
+    assert iso(time_ms) is None
+
+
+def test_an_id_is_described_with_the_http_services_names_and_as_a_string():
+    """JavaScript's numbers hold 53 bits."""
+    layout = Layout()
+    described = describe_id(layout.pack(NEW_YEAR_2013_MS, 33, 5), layout)
+    assert described["id_str"] == str(described["id"])
+    assert described["time"] == "2013-01-01T00:00:00.000Z"
+    assert (described["datacenter"], described["worker"], described["sequence"]) == (1, 1, 5)
+
+
+def test_a_table_has_numbers_to_the_right_and_a_dash_for_nothing(capsys):
+    print_table(("NAME", "SIZE"), [("a", 1), ("long-name", 20_000), ("b", None)])
+    assert capsys.readouterr().out == "NAME        SIZE\na              1\nlong-name  20000\nb              -\n"
+
+
+def test_numbers_are_told_with_their_noun():
+    assert [count_of(number, "topic") for number in (0, 1, 2000)] == ["0 topics", "1 topic", "2,000 topics"]
+
+
+def test_bytes_that_are_no_text_are_told_as_base64():
+    assert _text("value", b"caf\xc3\xa9") == {"value": "café"}
+    assert _text("value", b"\xff\x00") == {"value_base64": "/wA="}
+    assert _text("value", None) == {"value": None}
+
+
+class Chunks(io.BytesIO):
+    """stdin as a pipe gives it: in pieces of a size."""
+
+    def __init__(self, data, size):
+        super().__init__(data)
+        self._size = size
+
+    def read1(self, size=-1):
+        return self.read(self._size)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_lines_are_whole_however_stdin_is_cut(size):
+    found = [line.value for lines in _lines(Chunks(b"one\ntwo\r\n\nlast", size), None) for line in lines]
+    assert found == [b"one", b"two", b"", b"last"]
+
+
+def test_a_key_ends_at_the_first_separator():
+    assert list(_lines(Chunks(b"a::b::c\n", 1000), "::")) == [[Line(b"a", b"b::c")]]
+
+
+def test_what_comes_before_a_line_without_its_separator_is_sent():
+    chunks = _lines(Chunks(b"a:1\nb:2\nc\nd:4\n", 1000), ":")
+    assert next(chunks) == [Line(b"a", b"1"), Line(b"b", b"2")]
+    with pytest.raises(click.ClickException, match="line 3 has no ':'"):
+        next(chunks)
+
+
+def test_equal_keys_go_to_the_partition_librdkafka_chooses():
+    """Its partitioner `consistent_random`: CRC-32 of the key, modulo the partitions (rd_crc32 is zlib's)."""
+    target = Target("t", 4, None, "none")
+    assert _by_partition(target, [Line(b"123456789", b"v")], turn=0) == {0xCBF43926 % 4: [Line(b"123456789", b"v")]}
+
+
+def test_lines_without_a_key_take_the_partitions_in_turns():
+    target = Target("t", 3, None, "none")
+    assert [list(_by_partition(target, [Line(None, b"v")], turn)) for turn in range(4)] == [[0], [1], [2], [0]]
+
+
+def test_a_partition_asked_for_gets_everything():
+    target = Target("t", 3, 2, "none")
+    assert list(_by_partition(target, [Line(None, b"v"), Line(b"k", b"v")], turn=0)) == [2]
+
+
+def commands_of(command, path):
+    yield path, command
+    for name in getattr(command, "commands", ()):
+        yield from commands_of(command.commands[name], (*path, name))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_says_what_it_does(name):
+    context = click.Context(main)
+    for path, command in commands_of(main.get_command(context, name), (name,)):
+        assert command.help, f"flakelog {' '.join(path)} has no help"
+        for option in command.params:
+            if isinstance(option, click.Option) and option.name not in OBVIOUS:
+                assert option.help, f"flakelog {' '.join(path)} {option.opts[0]} has no help"
+
+
+OBVIOUS = {"count", "partitions", "compression"}
