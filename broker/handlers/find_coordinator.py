@@ -9,11 +9,9 @@ groups (KIP-932), not served.
 from typing import Any
 
 from broker.handlers.call import Call
-from broker.log.storage import StorageError
 from broker.metadata import Node
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.config import InvalidSetting
 
 GROUP, TRANSACTION = 0, 1
 KEYS_VERSION = 4
@@ -32,9 +30,6 @@ def _find(call: Call, key: str) -> dict[str, Any]:
         node = _coordinator(call, key)
     except ApiError as error:
         return _answer(key, NO_NODE, error.code, error.message)
-    except (InvalidSetting, StorageError) as error:  # __consumer_offsets could not be made
-        call.services.report(f"no group can be coordinated: {error}")
-        return _answer(key, NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
     return _answer(key, node, ErrorCode.NONE, None)
 
 

@@ -15,11 +15,12 @@ from broker.group.outbox import Append
 from broker.group.results import Pending
 from broker.handlers.call import Services
 from broker.log.partition_log import PartitionLog
-from broker.metadata import GROUP_OFFSETS_TOPIC, Node
+from broker.metadata import GROUP_OFFSETS_TOPIC, Node, Topic
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.batch import CorruptBatch
 from broker.wire.errors import ApiError, ErrorCode
+from idgen.config import InvalidSetting
 from idgen.errors import IdError
 
 R = TypeVar("R")
@@ -63,10 +64,7 @@ class GroupCoordination:
     def find(self, group_id: str) -> Node:
         """The node that coordinates the group; ApiError COORDINATOR_NOT_AVAILABLE. Makes the topic the first time."""
         metadata = self._services.metadata
-        topic = metadata.topic(GROUP_OFFSETS_TOPIC)
-        if topic is None:
-            partitions = self.config.offsets_topic_num_partitions
-            topic = self._services.create_topic(GROUP_OFFSETS_TOPIC, partitions, TOPIC_PROPERTIES)
+        topic = metadata.topic(GROUP_OFFSETS_TOPIC) or self._make_topic()
         partition = partition_of(group_id, len(topic.partitions))
         leader = topic.partitions[partition].leader
         node = next((node for node in metadata.nodes if node.id == leader), None)
@@ -75,6 +73,14 @@ class GroupCoordination:
             reason = self._services.logs.offline.get(name, "its leader is not there")
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the group is kept in {name}: {reason}")
         return node
+
+    def _make_topic(self) -> Topic:
+        try:
+            partitions = self.config.offsets_topic_num_partitions
+            return self._services.create_topic(GROUP_OFFSETS_TOPIC, partitions, TOPIC_PROPERTIES)
+        except (ApiError, InvalidSetting) as error:
+            self._services.report(f"no group can be coordinated, {GROUP_OFFSETS_TOPIC} could not be made: {error}")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
     # --- what follows from a verb --------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ def _commit(call: Call, named: list[tuple[Any, Topic | None]], now: Now) -> list
     if error:
         return [error] * len(offsets)
     if offsets:
-        call.services.stamp.ensure(min(len(offsets), call.services.config.max_batch_records), now)
+        call.services.stamp.ensure(len(offsets), now)
     errors = groups.core.commit(_request(call, offsets), now)
     refused = groups.settle(now).get(group_id, ErrorCode.NONE)
     return [error or refused for error in errors]
