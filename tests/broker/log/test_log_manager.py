@@ -184,6 +184,21 @@ def test_snapshots_of_producers_go_with_the_checkpoint_that_names_them(broker):
     assert [path for path in broker.storage.files if path.endswith(".snapshot")] == snapshots[1:]
 
 
+def test_a_disk_too_full_for_a_snapshot_takes_no_log_offline(broker):
+    """Issue 3: serving goes on when there is space again. The log is synced; producers are known by its headers too."""
+    log = broker.open()
+    sent = {"producer_id": 7, "producer_epoch": 0}
+    broker.append(log, base_sequence=0, **sent)
+    broker.storage.free_bytes = 0
+    broker.round()
+    assert log.offline is None and log.unflushed == 0
+    assert any("the checkpoint could not be written" in line for line in broker.lines)
+    broker.storage.free_bytes = None
+    broker.round()
+    again = Broker(broker.storage)
+    assert broker.append(again.open(), base_sequence=0, **sent).duplicate
+
+
 # --- flush.messages, flush.ms ------------------------------------------------------------------------------------
 
 
