@@ -128,9 +128,10 @@ class Server:
             from coordination.directory import DirectoryCoordinator
 
             return DirectoryCoordinator(self.data_dir / IDS_DIRECTORY)
-        from coordination.zookeeper import ZooKeeperCoordinator
+        from coordination.zookeeper import CONNECT_TIMEOUT_MS, ZooKeeperCoordinator
 
-        return ZooKeeperCoordinator(self._zookeeper)
+        patience_ms = min(CONNECT_TIMEOUT_MS, self.settings.server.start_timeout_ms)
+        return ZooKeeperCoordinator(self._zookeeper, connect_timeout_ms=patience_ms)
 
     @inlineCallbacks
     def _claim_numbers(self) -> Any:

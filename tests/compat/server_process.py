@@ -83,7 +83,7 @@ class ServerProcess:
         self._process = subprocess.Popen(
             self.argv,
             cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **self._env},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **self._env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

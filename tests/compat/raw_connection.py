@@ -1,0 +1,71 @@
+"""A socket to a broker that does as a test wants: half frames, no reading, small buffers, any bytes."""
+
+import socket
+import struct
+
+from broker.wire import fetch
+from broker.wire.fetch import FetchPartition, FetchRequest
+from broker.wire.frame import request_header
+
+SECONDS = 20
+
+
+class RawConnection:
+    """`receive_buffer` makes the kernel's window small, so that a reader who is slow is felt soon."""
+
+    def __init__(self, address, receive_buffer=None):
+        host, _, port = address.rpartition(":")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.socket = socket.socket(family)
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(SECONDS)
+        self.socket.connect((host.strip("[]"), int(port)))
+        self.name = "{}:{}".format(*self.socket.getsockname()[:2])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def read_exactly(self, size, chunk=1 << 16):
+        data = bytearray()
+        while len(data) < size:
+            got = self.socket.recv(min(chunk, size - len(data)))
+            assert got, f"it closed the connection after {len(data)} of {size} bytes"
+            data += got
+        return data
+
+    def read_frame(self, chunk=1 << 16):
+        """(correlation id, what follows it)."""
+        (size,) = struct.unpack(">i", self.read_exactly(4))
+        frame = self.read_exactly(size, chunk)
+        return int.from_bytes(frame[:4], "big"), memoryview(frame)[4:]
+
+    def read_to_end(self):
+        """What came before it closed the connection; a reset is an end too."""
+        data = b""
+        try:
+            while got := self.socket.recv(1 << 16):
+                data += got
+        except ConnectionResetError:
+            pass
+        return data
+
+
+def frame(api_key, version, correlation_id, body, client_id="raw", flexible=True):
+    """A whole request."""
+    message = request_header(api_key, version, correlation_id, client_id, flexible) + body
+    return struct.pack(">i", len(message)) + message
+
+
+def fetch_frame(correlation_id, topic, offset=0, max_bytes=1 << 20, version=12, client_id="raw"):
+    """A Fetch of partition 0 that does not wait."""
+    request = FetchRequest(0, 1, max_bytes, [FetchPartition(topic, 0, offset, max_bytes)])
+    return frame(fetch.API_KEY, version, correlation_id, fetch.encode_request(version, request), client_id)
+
+
+def fetched(body, version=12):
+    """The one partition in a Fetch's answer, as `read_frame` gives it."""
+    return fetch.decode_response(version, body, 1).partitions[0]

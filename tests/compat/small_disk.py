@@ -1,0 +1,58 @@
+"""A disk of a few megabytes that can be filled: a tmpfs in a mount namespace of its own (Linux, root)."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+class SmallDisk:
+    """Mounted at `directory` for those who run under `prefix`; everyone else reaches it by `root`.
+
+    Skips the test, aloud, where the system does not allow it.
+    """
+
+    def __init__(self, directory, size_bytes):
+        if not (shutil.which("unshare") and shutil.which("nsenter")):
+            pytest.skip("no small disk: unshare and nsenter (util-linux) are not here")
+        self.directory = Path(directory)
+        self.directory.mkdir()
+        script = 'mount -t tmpfs -o "size=$1" none "$2" && echo mounted && read _'
+        self._holder = subprocess.Popen(
+            ["unshare", "-m", "sh", "-c", script, "sh", str(size_bytes), str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if self._holder.stdout.readline() != "mounted\n":
+            reason = self._holder.communicate()[1].strip()
+            pytest.skip(f"no small disk: this user may not mount one ({reason})")
+        self.prefix = ("nsenter", "-t", str(self._holder.pid), "-m")
+        self.root = Path(f"/proc/{self._holder.pid}/root{self.directory}")
+        self._ballast = self.root / "ballast"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._holder.communicate()
+
+    def fill(self):
+        """Until not one byte is free."""
+        with open(self._ballast, "ab", buffering=0) as ballast:
+            for size in (1 << 16, 1 << 12, 1):
+                while self._write(ballast, bytes(size)):
+                    pass
+
+    @staticmethod
+    def _write(ballast, data):
+        try:
+            return os.write(ballast.fileno(), data)
+        except OSError:
+            return 0
+
+    def free(self):
+        self._ballast.unlink()
