@@ -1,0 +1,110 @@
+"""The commands of group_*.txt: one group of a GroupCoordinator, and processes called by short names.
+
+A process remembers, as a real one does, the member id and the generation it was told last. Sessions last 10 s, a
+rebalance waits a minute, an empty group 3 s for more members; all are Kafka's defaults or usual values.
+"""
+
+from broker.wire.errors import ErrorCode
+from tests.broker.group.conftest import House
+from tests.scenarios.scenario import join_parts
+
+
+class GroupWorld:
+    def __init__(self):
+        self.said = []
+        self.house = House()
+        self.joined = {}
+        self.instances = {}
+        self.waiting = []
+
+    def do_at(self, now_ms):
+        self.house.at(int(now_ms))
+        self._hear()
+
+    def do_restart(self):
+        """Another coordinator reads __consumer_offsets; the answers awaited of the old one never come."""
+        self.house = self.house.restarted()
+        self.waiting.clear()
+
+    def do_join(self, name, instance=None, id_required="no"):
+        known = self.joined.get(name)
+        self.instances.setdefault(name, instance)
+        pending = self.house.join(
+            known.member_id if known else "",
+            client=name, instance=self.instances[name], id_required=id_required == "yes", may_skip=True,
+        )  # fmt: skip
+        self._wait(name, "join", pending)
+
+    def do_sync(self, name, **shares):
+        """The leader's gives out shares, by process."""
+        given = {self.joined[process].member_id: share.encode() for process, share in shares.items()}
+        self._wait(name, "sync", self.house.sync(self.joined[name], given, instance_id=self.instances[name]))
+
+    def do_heartbeat(self, *names):
+        for name in names:
+            known = self.joined[name]
+            error = self.house.heartbeat(known.member_id, known.generation, instance=self.instances[name])
+            self.said.append(f"heartbeat of {name}: {_error(error)}")
+        self._hear()
+
+    def do_leave(self, name):
+        ((_, error),) = self.house.leave(self.joined[name].member_id).members
+        self.said.append(f"leave of {name}: {_error(error)}")
+        self._hear()
+
+    def do_commit(self, name, generation=None, **offsets):
+        known = self.joined[name]
+        generation = known.generation if generation is None else int(generation)
+        placed = [(*_partition(where), int(offset)) for where, offset in offsets.items()]
+        errors = self.house.commit(
+            *placed, member_id=known.member_id, generation=generation, instance_id=self.instances[name]
+        )
+        self.said += [f"commit of {name}: {_error(error)}" for error in errors]
+
+    # answers, now or when something else brings them
+
+    def _wait(self, name, verb, pending):
+        if pending.result is None:
+            self.said.append(f"{verb} of {name} waits")
+        if all(pending is not each for _, _, each in self.waiting):
+            self.waiting.append((name, verb, pending))
+        self._hear()
+
+    def _hear(self):
+        answered = [each for each in self.waiting if each[2].result is not None]
+        self.waiting = [each for each in self.waiting if each[2].result is None]
+        for name, verb, pending in answered:
+            heard = self._joined if verb == "join" else self._synced
+            self.said.append(f"{verb} of {name}: {heard(name, pending.result)}")
+
+    def _joined(self, name, result):
+        if result.error is ErrorCode.NONE or result.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.joined[name] = result
+        if result.error:
+            return f"{result.error.name} {result.member_id}".rstrip()
+        leads = result.leader == result.member_id
+        members = " ".join(member.member_id for member in result.members)
+        return join_parts(
+            f"generation {result.generation}",
+            f"is {result.member_id}",
+            f"leads {members}" if leads else f"leader {result.leader}",
+            "assigns nothing" if result.skip_assignment else "",
+        )
+
+    def _synced(self, name, result):
+        return result.error.name if result.error else f"gets {result.assignment.decode() or 'nothing'}"
+
+    def state(self):
+        group = self.house.coordinator.describe("g")
+        members = [f"{each.member_id}={each.assignment.decode() or '-'}" for each in group.members]
+        offsets = [f"{f.topic}-{f.partition}={f.committed.offset}" for f in self.house.coordinator.fetch("g", None)]
+        return join_parts(group.state, " ".join(members), "offsets " + " ".join(offsets) if offsets else "")
+
+
+def _error(error):
+    return error.name if error else "taken"
+
+
+def _partition(where):
+    topic, _, partition = where.rpartition("-")
+    return topic, int(partition)

@@ -1,0 +1,51 @@
+"""Text scenarios, as etcd/raft's testdata: paragraphs of commands, `----`, and what they answer and lead to.
+
+A paragraph of comments only is prose. Every other one is a step: its commands are carried out in order, then what was
+said and the world's state stand below the rule. A world is any object with a `do_<word>` for each command, a list
+`said` of answers, and a `state()`.
+"""
+
+import re
+import shlex
+from difflib import unified_diff
+
+RULE = "----"
+
+
+def replay(text, world):
+    """The whole text as it reads with what really happens in place of what was expected."""
+    return "\n\n".join(_step(paragraph, world) for paragraph in re.split(r"\n\s*\n", text.strip())) + "\n"
+
+
+def difference(expected, happened, name):
+    return "\n".join(unified_diff(expected.splitlines(), happened.splitlines(), name, "what happened", "", "", 6, ""))
+
+
+def _step(paragraph, world):
+    lines = paragraph.splitlines()
+    asked = lines[: lines.index(RULE)] if RULE in lines else lines
+    commands = [line for line in asked if not line.startswith("#")]
+    if not commands:
+        return paragraph
+    world.said.clear()
+    for command in commands:
+        _carry_out(command, world)
+    return "\n".join([*asked, RULE, *world.said, world.state()])
+
+
+def _carry_out(command, world):
+    """`word this that=5` is `world.do_word("this", that="5")`."""
+    word, *arguments = shlex.split(command)
+    known = sorted(name.removeprefix("do_") for name in dir(world) if name.startswith("do_"))
+    assert word in known, f"{command!r}: no such command; there are {', '.join(known)}"
+    named = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+    try:
+        getattr(world, f"do_{word}")(*[argument for argument in arguments if "=" not in argument], **named)
+    except Exception as error:
+        error.add_note(f"in the command {command!r}")
+        raise
+
+
+def join_parts(*parts):
+    """One line of state; parts that are empty are left out."""
+    return " | ".join(part for part in parts if part)
