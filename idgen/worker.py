@@ -68,6 +68,10 @@ class IdWorker:
 
         ValueError when `n` is not in 1..max_batch. Else as `next_id`.
         """
+        first = self._next
+        if now_ms <= self._ms and floor < first and 0 < n <= self._end - first:  # still in the same millisecond
+            self._next = first + n
+            return [Run(first, n)]
         runs, place = self._plan(n, now_ms, floor)
         if place.ms > self._ms:  # a fence has emptied the millisecond, so it is met here too
             self._check(place.ms, now_ms)

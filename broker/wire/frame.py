@@ -70,4 +70,7 @@ def request_header(api_key: int, version: int, correlation_id: int, client_id: s
 
 
 def size_of(parts: list[Part]) -> int:
+    """Bytes of a reply."""
+    if len(parts) == 1 and not isinstance(parts[0], FileRegion):
+        return len(parts[0])
     return sum(part.length if isinstance(part, FileRegion) else len(part) for part in parts)

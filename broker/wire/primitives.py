@@ -64,8 +64,12 @@ def _text(data: Buffer, position: int, length: int) -> tuple[str, int]:
 def read_string(data: Buffer, position: int, flexible: bool) -> tuple[str | None, int]:
     """A nullable string: two bytes of length, or in a flexible version a uvarint of length + 1."""
     if flexible:
-        length, position = read_uvarint(data, position)
-        length -= 1
+        length = data[position]
+        if length < 0x80:  # one byte, as nearly always: without a call
+            length, position = length - 1, position + 1
+        else:
+            length, position = read_uvarint(data, position)
+            length -= 1
     else:
         (length,) = I16.unpack_from(data, position)
         position += 2
@@ -84,6 +88,9 @@ def string(value: str | None, flexible: bool) -> bytes:
 def read_length(data: Buffer, position: int, flexible: bool) -> tuple[int, int]:
     """The length of an array or of bytes; -1 is null."""
     if flexible:
+        length = data[position]
+        if length < 0x80:
+            return length - 1, position + 1
         length, position = read_uvarint(data, position)
         return length - 1, position
     (length,) = I32.unpack_from(data, position)

@@ -63,16 +63,18 @@ def flexible_structures(api_key, version, kind):
     return found
 
 
-SERVED = [key for key in cold.api_key_map if key not in (0, 1) and key <= 61]
+FLEXIBLE = [
+    key
+    for key in cold.api_key_map
+    if key not in (0, 1) and key <= 61 and cold.schema(key, cold.versions_of(key)[-1], "request").__flexible__
+]
 
 
-@pytest.mark.parametrize("api_key", SERVED)
-def test_a_tag_nobody_knows_is_passed_over_in_every_flexible_structure(api_key, monkeypatch):
+@pytest.mark.parametrize("api_key", FLEXIBLE)
+def test_a_tag_nobody_knows_is_passed_over_in_every_flexible_structure(api_key):
     """Writes one filled-in item of every nested structure, each with an unknown tag, and reads it back."""
     version = cold.versions_of(api_key)[-1]
     cls = cold.schema(api_key, version, "request")
-    if not cls.__flexible__:
-        pytest.skip(f"API {api_key} is not flexible")
     plain = fill(cls)
     names = cold._names(api_key, "request")
     expected = cold._build(cls, plain, names)
