@@ -23,7 +23,8 @@ class Slot:
 
 
 class Connection:
-    """`peer` is "host:port". `out` is what `Engine.take_replies` will hand to the shell."""
+    """`peer` is "host:port". `out` is what `Engine.take_replies` will hand to the shell. `queued_bytes` are those of all
+    answers that have not been sent, whether in `out`, behind a slot that waits, or with the shell."""
 
     __slots__ = (
         "peer",
@@ -70,12 +71,13 @@ class Connection:
 
     def put(self, parts: list[Part]) -> None:
         """A reply for now, or behind the slots that wait."""
+        self.queued_bytes += size_of(parts)
         if self.slots:
             slot = Slot()
             slot.parts = parts
             self.slots.append(slot)
             return
-        self._emit(parts)
+        self.out += parts
 
     def wait(self) -> Slot:
         slot = Slot()
@@ -84,12 +86,9 @@ class Connection:
 
     def fill(self, slot: Slot, parts: list[Part]) -> None:
         """The reply of a slot is there; it leaves with all that are ready behind it."""
+        self.queued_bytes += size_of(parts)
         slot.parts = parts
         slot.delayed = None
         slots = self.slots
         while slots and slots[0].parts is not None:
-            self._emit(slots.popleft().parts or [])
-
-    def _emit(self, parts: list[Part]) -> None:
-        self.out += parts
-        self.queued_bytes += size_of(parts)
+            self.out += slots.popleft().parts or []

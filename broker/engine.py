@@ -11,6 +11,7 @@ and everything else is an answer. A fault of our own closes the one connection i
 
 import struct
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from traceback import format_exc
 from typing import Any
 
@@ -171,8 +172,12 @@ class Engine:
         except ApiError as error:
             self._close(conn, str(error))
         except Exception:
-            self.services.report(f"a fault of the broker's own, on the connection of {conn.peer}:\n{format_exc()}")
-            self._close(conn, "a fault of the broker's own; see the log")
+            self._fault(conn)
+
+    def _fault(self, conn: Connection) -> None:
+        """An exception that nobody expected: the connection it happened on pays for it, and the log has it all."""
+        self.services.report(f"a fault of the broker's own, on the connection of {conn.peer}:\n{format_exc()}")
+        self._close(conn, "a fault of the broker's own; see the log")
 
     def _resume(self) -> None:
         """Read on where answers have made room. Each verb ends with it, and only here: an answer is often given from
@@ -229,17 +234,32 @@ class Engine:
     def _wait(self, conn: Connection, api: Api, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:
         slot = conn.wait()
         slot.delayed = delayed
+        delayed.try_complete = self._guarded(conn, delayed.try_complete)
+        delayed.expire = self._guarded(conn, delayed.expire)
 
         def done(response: Any) -> None:
             slot.delayed = None
+            if response is None:
+                return  # a fault; the connection is being closed
             try:
                 self._reply(conn, api, version, correlation_id, response, slot)
             except Exception:
-                self.services.report(f"a fault of the broker's own, answering {conn.peer}:\n{format_exc()}")
-                self._close(conn, "a fault of the broker's own; see the log")
+                self._fault(conn)
             self._resumable.append(conn)
 
         self.services.purgatory.watch(delayed, done, self._now)
+
+    def _guarded(self, conn: Connection, answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
+        """`answer` without its exceptions: it is called from within another connection's request, or from `tick`."""
+
+        def guarded(now: Now) -> Any:
+            try:
+                return answer(now)
+            except Exception:
+                self._fault(conn)
+                return None
+
+        return guarded
 
     def _try_again(self, conn: Connection, frame: memoryview, wait: Backpressure) -> None:
         """Nothing was done for this request: keep it, read nothing more from this peer, and come back to it."""
@@ -252,9 +272,9 @@ class Engine:
                 self._resumable.append(conn)
 
         deadline_ms = self._now.ms + max(wait.retry_wall_ms - self._now.wall_ms, 1)
-        self.services.purgatory.watch(
-            Delayed((), deadline_ms, lambda now: None, lambda now: True), again, self._now
-        )
+        later: Delayed[bool] = Delayed((), deadline_ms, lambda now: None, lambda now: True)
+        # Answered early it would be tried again at once, and for ever; one a connection is limit enough.
+        self.services.purgatory.watch(later, again, self._now, limited=False)
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
         """KIP-511: a version of ApiVersions that is not known here is answered in v0, with the table."""

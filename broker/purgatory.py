@@ -77,12 +77,17 @@ class Purgatory:
         """Keys that something waits on."""
         return len(self._watchers)
 
-    def watch(self, delayed: Delayed[Response], on_done: Callable[[Response], None], now: Now) -> None:
-        """Answer `delayed` through `on_done`: now if it can be, else when a key is touched or its deadline comes."""
+    def watch(
+        self, delayed: Delayed[Response], on_done: Callable[[Response], None], now: Now, limited: bool = True
+    ) -> None:
+        """Answer `delayed` through `on_done`: now if it can be, else when a key is touched or its deadline comes.
+
+        Not `limited`: it waits past `max_delayed` too, for what must not be answered early.
+        """
         if delayed.waiting:
             raise ValueError("this delayed request is watched already; each is answered once")
         response = delayed.try_complete(now)
-        if response is None and self._may_not_wait(delayed, now):
+        if response is None and self._may_not_wait(delayed, now, limited):
             response = delayed.expire(now)
         if response is not None:
             on_done(response)
@@ -119,10 +124,10 @@ class Purgatory:
         """When `advance` is wanted next, on the monotonic clock; None when no deadline stands."""
         return self._wheel.next_deadline_ms()
 
-    def _may_not_wait(self, delayed: AnyDelayed, now: Now) -> bool:
+    def _may_not_wait(self, delayed: AnyDelayed, now: Now, limited: bool) -> bool:
         if delayed.deadline_ms is not None and delayed.deadline_ms <= now.ms:
             return True
-        if self._waiting < self._max_delayed:
+        if self._waiting < self._max_delayed or not limited:
             return False
         self.overflowed += 1
         return True

@@ -123,6 +123,7 @@ class EngineClient:
         self.received = bytearray()
         self._client_id = client_id
         self._drains = drains
+        self._unsent_bytes = 0
         self._ids = count(1)
         self._asked = {}
 
@@ -134,14 +135,17 @@ class EngineClient:
         self.broker.pump()
 
     def take(self, parts):
+        before = len(self.received)
         for part in parts:
             self.received += part.file.read(part.position, part.length) if isinstance(part, FileRegion) else part
+        self._unsent_bytes += len(self.received) - before
         if self._drains:
             self.drain()
 
     def drain(self):
         """The socket has sent everything: the broker may go on."""
-        self.broker.engine.drained(self.conn, self.conn.queued_bytes, self.broker.now)
+        sent_bytes, self._unsent_bytes = self._unsent_bytes, 0
+        self.broker.engine.drained(self.conn, sent_bytes, self.broker.now)
         self.broker.pump()
 
     def frame(self, api_key, version, fields):

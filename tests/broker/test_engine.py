@@ -8,6 +8,7 @@ import pytest
 
 from broker.wire import cold
 from broker.wire.errors import ErrorCode
+from idgen.errors import SequenceExhausted
 from tests.broker.engine_client import (
     FETCH,
     LIST_OFFSETS,
@@ -313,6 +314,51 @@ def test_a_reader_that_leaves_its_answers_is_not_read_from_until_it_drains():
     assert slow.conn.readable and slow.conn.queued_bytes == 0
 
 
+def test_answers_behind_one_that_waits_take_room_too():
+    """They are in memory as well; a peer that has one fetch wait must not gather answers without a limit behind it."""
+    broker = EngineBroker(max_queued_bytes=1 << 16)
+    broker.create("flights")
+    broker.connect().produce("flights", b"x" * 40_000)
+    client = broker.connect()
+    sent = [client.frame(FETCH, 12, fetch_request("flights", offset=1, max_wait_ms=1_000))]
+    sent += [client.frame(FETCH, 12, fetch_request("flights")) for _ in range(5)]
+    client.feed(b"".join(data for _, data in sent))
+    assert not client.conn.readable and len(client.conn.slots) == 3
+    broker.at(broker.now_ms + 1_000)
+    assert [answered for answered, _ in client.replies()] == [each[0] for each in sent]
+    assert client.conn.readable and client.conn.queued_bytes == 0
+
+
+def test_a_held_request_waits_though_no_more_may_wait():
+    """flakelog.max.delayed.operations answers early; a held request tried again early would be tried for ever."""
+    broker = EngineBroker(max_ahead_ms=0, max_delayed_operations=1)
+    broker.create("flights")
+    waiting, client = broker.connect(), broker.connect()
+    waiting.send(FETCH, 12, fetch_request("flights", max_wait_ms=5_000))
+    worker = OnceExhausted(broker.worker)
+    broker.services.stamp.worker = lambda: worker
+    client.send(PRODUCE, 9, produce_request("flights", b"a"))
+    assert not client.replies() and client.closed is None
+    broker.at(broker.now_ms + 1)
+    ((_, results),) = client.replies()
+    assert results[0].error_code == 0
+
+
+class OnceExhausted:
+    """Has no ids at one moment; asked again at the same one it fails, in place of a broker that never comes back."""
+
+    def __init__(self, worker):
+        self._worker = worker
+        self._exhausted_ms = None
+
+    def next_ids(self, n, now_ms, floor):
+        assert now_ms != self._exhausted_ms, "asked again at the same moment"
+        if self._exhausted_ms is None:
+            self._exhausted_ms = now_ms
+            raise SequenceExhausted(now_ms + 1, 0)
+        return self._worker.next_ids(n, now_ms, floor)
+
+
 def test_without_ids_a_produce_is_held_and_comes_back_with_nothing_lost_or_twice():
     """SequenceExhausted: past the run-ahead of 4,096 ids a millisecond the peer meets back-pressure by timer."""
     broker = EngineBroker(max_ahead_ms=0)
@@ -386,3 +432,29 @@ def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported
     assert client.closed == "a fault of the broker's own; see the log"
     assert "NameError" in broker.reported[0]
     assert is_served(other)
+
+
+@pytest.mark.parametrize("ended_by", ["an append", "its deadline"])
+def test_a_fault_in_an_answer_that_waited_closes_who_waited_and_nobody_else(broker, client, monkeypatch, ended_by):
+    """It shows while another peer's request is handled, or in `tick`: neither may pay for it."""
+    from broker.handlers import fetch
+
+    other, producer = broker.connect(), broker.connect()
+    broker.create("trains")
+    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=1_000))
+    other.send(FETCH, 12, fetch_request("trains", max_wait_ms=1_000))
+    collect = fetch._collect
+
+    def faulty(call):
+        if call.request.partitions[0].topic == "flights":
+            raise ZeroDivisionError
+        return collect(call)
+
+    monkeypatch.setattr(fetch, "_collect", faulty)
+    if ended_by == "an append":
+        assert producer.produce("flights", b"a").error_code == 0
+    broker.at(broker.now_ms + 1_000)
+    assert client.closed == "a fault of the broker's own; see the log"
+    assert "ZeroDivisionError" in broker.reported[0] and client.conn.peer in broker.reported[0]
+    assert [len(answer.partitions) for _, answer in other.replies()] == [1]
+    assert producer.closed is None and len(broker.services.purgatory) == 0
