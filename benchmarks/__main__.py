@@ -1,0 +1,80 @@
+"""`python -m benchmarks [ROW...]`: each figure beside its peer's, from the same run, min - median - max."""
+
+import json
+import os
+import platform
+import sys
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import bulk, ids, single, startup
+from benchmarks.measure import QUICK, SERIOUS, Result, Row, Scale, Spread, measure
+from benchmarks.native import Unavailable
+
+ROWS = {row.name: row for row in [*bulk.ROWS, *single.ROWS, *ids.ROWS, *startup.ROWS]}
+
+
+def _text(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _cell(spread: Spread, runs: int) -> str:
+    return _text(spread.median) if runs == 1 else " - ".join(map(_text, spread))
+
+
+def _table(row: Row, result: Result, runs: int) -> Table:
+    units = list(dict.fromkeys(unit for spreads in result.values() for unit in spreads))
+    table = Table("", box=SIMPLE_HEAD)
+    for unit in units:
+        table.add_column(unit, justify="right")
+    for contender, spreads in result.items():
+        table.add_row(contender, *(_cell(spreads[unit], runs) if unit in spreads else "" for unit in units))
+    return table
+
+
+def _machine() -> dict[str, str | int]:
+    return {"python": platform.python_version(), "system": platform.platform(), "cpus": os.cpu_count() or 0}
+
+
+def _run(rows: list[Row], scale: Scale, as_json: bool) -> tuple[dict[str, Result], dict[str, str]]:
+    results: dict[str, Result] = {}
+    skipped: dict[str, str] = {}
+    out, progress = Console(), Console(stderr=True)
+    for row in rows:
+        try:
+            with progress.status(row.name) as status:
+                results[row.name] = measure(row, scale, status.update)
+        except Unavailable as error:
+            skipped[row.name] = str(error)
+            progress.print(f"{row.name}: skipped: {error}")
+            continue
+        if not as_json:
+            out.print(f"[bold]{row.name}[/]: {row.about}")
+            out.print(_table(row, results[row.name], scale.runs))
+    return results, skipped
+
+
+@click.command()
+@click.argument("names", metavar="[ROW]...", nargs=-1, type=click.Choice(list(ROWS)))
+@click.option("--runs", type=click.IntRange(1), default=SERIOUS.runs, show_default=True, help="Counted runs of each.")
+@click.option("--quick", is_flag=True, help="One tiny run of each: shows that it works, says nothing of speed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def main(names: tuple[str, ...], runs: int, quick: bool, as_json: bool) -> None:
+    """Measure ROWs, by default all of them."""
+    if not sys.platform.startswith("linux"):
+        raise click.ClickException("the benchmarks read /proc, so they need Linux")
+    scale = QUICK if quick else SERIOUS._replace(runs=runs)
+    results, skipped = _run([ROWS[name] for name in names or ROWS], scale, as_json)
+    if as_json:
+        spreads = {
+            row: {who: {unit: spread._asdict() for unit, spread in units.items()} for who, units in result.items()}
+            for row, result in results.items()
+        }
+        print(json.dumps({"machine": _machine(), "runs": scale.runs, "rows": spreads, "skipped": skipped}, indent=1))
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

@@ -1,0 +1,113 @@
+"""Bulk produce and fetch by librdkafka in C, beside its own mock cluster (in memory, nothing checked or kept)."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.measure import Contenders, Figures, Row, Scale, cpu_seconds, numbered
+from benchmarks.native import program
+from tests.compat.server_process import ServerProcess
+
+MOCK_TOPIC = "bench"
+
+
+def run_program(*argv: str) -> list[float]:
+    """The numbers a load program prints; RuntimeError with what it says when it fails."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise RuntimeError(f"{Path(argv[0]).name}: {done.stderr.strip()}")
+    return [float(word) for word in done.stdout.split()]
+
+
+@contextmanager
+def child(*argv: str) -> Iterator[tuple[int, str]]:
+    """(pid, the first line it prints) of a server of ours in C, which ends when its standard input does."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.pid, process.stdout.readline().strip()
+    finally:
+        process.communicate()
+
+
+@contextmanager
+def flakelog(**settings: str) -> Iterator[ServerProcess]:
+    """A server in a directory of its own."""
+    with TemporaryDirectory(prefix="flakelog-bench-") as directory:
+        with ServerProcess(Path(directory) / "data", settings) as server:
+            yield server
+
+
+class Topics:
+    """A fresh topic for each run, taken away after it: what a run left dirty must not slow the next one down."""
+
+    def __init__(self, address: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        self._numbers = numbered()
+
+    @contextmanager
+    def fresh(self, partitions: int = 1) -> Iterator[str]:
+        name = f"bench-{next(self._numbers)}"
+        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+        try:
+            yield name
+        finally:
+            self._admin.delete_topics([name])[name].result()
+
+
+def produce(address: str, pid: int, topic: str, messages: int, size: int, partitions: int) -> Figures:
+    before = cpu_seconds(pid)
+    settings = [f"bootstrap.servers={address}"]
+    (seconds,) = run_program(program("bulk_produce"), topic, str(partitions), str(messages), str(size), *settings)
+    return {
+        "MB/s": messages * size / seconds / 1e6,
+        "msg/s": messages / seconds,
+        "CPU s": cpu_seconds(pid) - before,
+    }
+
+
+@contextmanager
+def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Iterator[Contenders]:
+    count = scale.of(messages)
+    mock = program("mock_cluster"), MOCK_TOPIC, str(partitions)
+    with flakelog() as server, child(*mock) as (mock_pid, mock_address):
+        topics = Topics(server.address)
+
+        def ours() -> Figures:
+            with topics.fresh(partitions) as topic:
+                return produce(server.address, server.pid, topic, count, size, partitions)
+
+        def mocks() -> Figures:
+            return produce(mock_address, mock_pid, MOCK_TOPIC, count, size, partitions)
+
+        yield {"flakelog": ours, "librdkafka's mock": mocks}
+
+
+@contextmanager
+def _fetch_row(messages: int, size: int, scale: Scale) -> Iterator[Contenders]:
+    """From the page cache: it was just written. The mock keeps only the newest few megabytes, so it is no peer here."""
+    count = scale.of(messages)
+    with flakelog() as server, Topics(server.address).fresh() as topic:
+        produce(server.address, server.pid, topic, count, size, 1)
+
+        def ours() -> Figures:
+            before = cpu_seconds(server.pid)
+            settings = f"bootstrap.servers={server.address}", "group.id=bench", "enable.auto.commit=false"
+            seconds, received = run_program(program("bulk_fetch"), topic, str(count), *settings)
+            cpu = cpu_seconds(server.pid) - before
+            return {"MB/s": received / seconds / 1e6, "msg/s": count / seconds, "CPU s": cpu}
+
+        yield {"flakelog": ours}
+
+
+ROWS = [
+    Row("produce-100", "bulk produce, 100 B, 1 partition, librdkafka", partial(_produce_row, 3_000_000, 100, 1)),
+    Row("produce-1k", "bulk produce, 1 KiB, 1 partition, librdkafka", partial(_produce_row, 600_000, 1024, 1)),
+    Row("fetch-1k", "fetch, 1 KiB, from the page cache, librdkafka", partial(_fetch_row, 1_000_000, 1024)),
+]

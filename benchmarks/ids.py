@@ -1,0 +1,101 @@
+"""Ids: in this process beside uuid4 and the loop everyone writes first; by RPC beside Thrift's own server and a C loop."""
+
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.bulk import child
+from benchmarks.measure import Contenders, Figures, Row, Scale
+from benchmarks.naive import NaiveWorker
+from benchmarks.native import program
+from benchmarks.single import FrameLoad
+from idgen.client import Snowflake
+from idgen.clock import IdClock
+from idgen.errors import SequenceExhausted
+from idgen.layout import Layout
+from idgen.wire import Call, decode_reply, encode_call
+from idgen.worker import IdWorker
+from tests.compat.server_process import ServerProcess
+
+SECONDS = 2.0  # several times the run-ahead of 500 ms, so that the layout's 4.096 M/s show and not what is borrowed
+CHUNK = 1000
+RPC_CONNECTIONS = 10
+RPC_DEPTH = 256
+
+
+def _rate(make_chunk: Callable[[], object], seconds: float) -> Figures:
+    """Make CHUNK ids again and again for so long; rest when they run too far ahead of the clock, as callers do."""
+    rounds = 0
+    start = time.perf_counter()
+    end = start + seconds
+    while time.perf_counter() < end:
+        try:
+            make_chunk()
+            rounds += 1
+        except SequenceExhausted:
+            time.sleep(0.001)
+    return {"ids/s": rounds * CHUNK / (time.perf_counter() - start)}
+
+
+def _one_by_one(make: Callable[[], object]) -> Callable[[], None]:
+    def chunk() -> None:
+        for _ in range(CHUNK):
+            make()
+
+    return chunk
+
+
+def _worker(now_ms: int) -> IdWorker:
+    return IdWorker(Layout(), 1, start_ms=now_ms, limit_ms=now_ms + 3_600_000)
+
+
+@contextmanager
+def _in_process_row(scale: Scale) -> Iterator[Contenders]:
+    now_ms = IdClock().now_ms
+    next_id, many = _worker(now_ms()).next_id, _worker(now_ms())
+    seconds = SECONDS * max(scale.share, 0.05)
+
+    def worker_chunk() -> None:
+        for _ in range(CHUNK):
+            next_id(now_ms())
+
+    with TemporaryDirectory() as directory, Snowflake(directory=directory) as snowflake:
+        chunks: dict[str, Callable[[], object]] = {
+            "IdWorker.next_id": worker_chunk,
+            "IdWorker.next_ids(1000)": lambda: many.next_ids(CHUNK, now_ms()),
+            "Snowflake.next_id (thread-safe)": _one_by_one(snowflake.next_id),
+            "uuid.uuid4": _one_by_one(uuid.uuid4),
+            "a naive worker": _one_by_one(NaiveWorker().next_id),
+        }
+        yield {name: partial(_rate, chunk, seconds) for name, chunk in chunks.items()}
+
+
+@contextmanager
+def _rpc_row(scale: Scale) -> Iterator[Contenders]:
+    requests = scale.of(2_000_000, least=RPC_CONNECTIONS * RPC_DEPTH)
+    frame = encode_call(Call("get_id", 1, "bench", None))
+    with TemporaryDirectory() as directory:
+        with ServerProcess(Path(directory) / "data", command="idgen") as server:
+            load = FrameLoad(Path(directory), frame, RPC_CONNECTIONS, RPC_DEPTH, requests)
+            load.run(server.ids, server.pid)
+            reply = decode_reply(load.reply[4:])
+            assert isinstance(reply.value, int), f"the service refuses: {reply}"
+            peer = child(sys.executable, "-m", "benchmarks.thrift_peer")
+            floor = child(program("frame_floor"), str(len(load.reply)))
+            with peer as (peer_pid, peer_port), floor as (floor_pid, floor_port):
+                yield {
+                    "flakelog idgen": lambda: load.run(server.ids, server.pid),
+                    "thrift's TTwisted, naive worker": lambda: load.run(f"127.0.0.1:{peer_port}", peer_pid),
+                    "C epoll floor": lambda: load.run(f"127.0.0.1:{floor_port}", floor_pid),
+                }
+
+
+ROWS = [
+    Row("ids-process", "ids in this process, one thread", _in_process_row),
+    Row("ids-rpc", f"ids by RPC: Thrift get_id, {RPC_CONNECTIONS} connections, {RPC_DEPTH} outstanding each", _rpc_row),
+]

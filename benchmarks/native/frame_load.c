@@ -1,0 +1,134 @@
+/* frame_load HOST PORT CONNECTIONS DEPTH REQUESTS FRAME_FILE REPLY_FILE
+ *
+ * Sends the same frame (four bytes of length, then so many bytes) REQUESTS times over some connections, DEPTH of them
+ * unanswered on each, and reads as many answers framed alike. Writes one answer to REPLY_FILE for the caller to look at;
+ * all others must be as long. Prints: seconds, and the median and 99th percentile of an answer's time in us (with DEPTH
+ * 1 that is one request's). */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common.h"
+
+enum { FRAME_MAX = 1 << 20, REPLY_MAX = 1 << 16 };
+
+struct connection {
+    int fd;
+    uint64_t sent_at;
+    long unsent, unanswered;
+    size_t filled;
+    unsigned char buffer[REPLY_MAX];
+};
+
+static char frames[FRAME_MAX];
+static size_t frame_size;
+static long depth, to_send, to_answer;
+static uint32_t *times_us;
+static long answered;
+static long reply_size = -1;
+static const char *reply_file;
+
+static void read_frame(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) die("%s: %s", path, strerror(errno));
+    frame_size = fread(frames, 1, FRAME_MAX, file);
+    fclose(file);
+    if (!frame_size || frame_size * (size_t)depth > FRAME_MAX) die("a frame of %zu bytes, %ld deep", frame_size, depth);
+    for (long i = 1; i < depth; i++) memcpy(frames + (size_t)i * frame_size, frames, frame_size);
+}
+
+static void fill(struct connection *c) {
+    long count = depth - c->unanswered;
+    if (count > to_send) count = to_send;
+    if (count <= 0) return;
+    size_t size = (size_t)count * frame_size, done = 0;
+    c->sent_at = now_ns();
+    while (done < size) { /* a few kilobytes: they fit into the socket's buffer, or wait a moment */
+        ssize_t sent = send(c->fd, frames + done, size - done, 0);
+        if (sent < 0) die("send: %s", strerror(errno));
+        done += (size_t)sent;
+    }
+    c->unanswered += count;
+    to_send -= count;
+}
+
+static void look_at(const unsigned char *reply, long size) {
+    if (reply_size < 0) {
+        FILE *file = fopen(reply_file, "wb");
+        if (!file || fwrite(reply, 1, (size_t)size, file) != (size_t)size) die("%s: %s", reply_file, strerror(errno));
+        fclose(file);
+        reply_size = size;
+    }
+    if (size != reply_size) die("an answer has %ld bytes, the first had %ld", size, reply_size);
+}
+
+static void receive(struct connection *c) {
+    ssize_t got = recv(c->fd, c->buffer + c->filled, REPLY_MAX - c->filled, 0);
+    if (got <= 0) die("the server closed a connection after %ld answers", answered);
+    c->filled += (size_t)got;
+    uint64_t at = now_ns();
+    size_t begin = 0;
+    while (c->filled - begin >= 4) {
+        uint32_t length;
+        memcpy(&length, c->buffer + begin, 4);
+        size_t size = 4 + (size_t)ntohl(length);
+        if (size > REPLY_MAX) die("an answer of %zu bytes", size);
+        if (c->filled - begin < size) break;
+        look_at(c->buffer + begin, (long)size);
+        times_us[answered++] = (uint32_t)((at - c->sent_at) / 1000);
+        c->unanswered--;
+        to_answer--;
+        begin += size;
+    }
+    memmove(c->buffer, c->buffer + begin, c->filled - begin);
+    c->filled -= begin;
+    if (c->unanswered <= depth / 2) fill(c);
+}
+
+static int connect_to(const char *host, int port) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    if (inet_pton(AF_INET, host, &address.sin_addr) != 1) die("%s is no IPv4 address", host);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address)) die("%s:%d: %s", host, port, strerror(errno));
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
+}
+
+static int by_value(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 8) die("usage: frame_load HOST PORT CONNECTIONS DEPTH REQUESTS FRAME_FILE REPLY_FILE");
+    int number = atoi(argv[3]);
+    depth = atol(argv[4]);
+    to_send = to_answer = atol(argv[5]);
+    reply_file = argv[7];
+    read_frame(argv[6]);
+    times_us = malloc((size_t)to_answer * sizeof *times_us);
+    struct connection *all = calloc((size_t)number, sizeof *all);
+    int poll = epoll_create1(0);
+    for (int i = 0; i < number; i++) {
+        all[i].fd = connect_to(argv[1], atoi(argv[2]));
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &all[i]};
+        epoll_ctl(poll, EPOLL_CTL_ADD, all[i].fd, &event);
+    }
+    uint64_t start = now_ns();
+    for (int i = 0; i < number; i++) fill(&all[i]);
+    while (to_answer > 0) {
+        struct epoll_event events[64];
+        int count = epoll_wait(poll, events, 64, 30000);
+        if (count == 0) die("no answer for 30 s after %ld answers", answered);
+        for (int i = 0; i < count; i++) receive(events[i].data.ptr);
+    }
+    double seconds = (double)(now_ns() - start) / 1e9;
+    qsort(times_us, (size_t)answered, sizeof *times_us, by_value);
+    printf("%.6f %u %u\n", seconds, times_us[answered / 2], times_us[answered * 99 / 100]);
+    return 0;
+}
