@@ -1,4 +1,4 @@
-"""Ids: in this process beside uuid4 and the loop everyone writes first; by RPC beside Thrift's own server and a C loop."""
+"""Ids: in this process beside uuid4 and the loop everyone writes first; by RPC beside Thrift's own server."""
 
 import sys
 import time
