@@ -213,6 +213,31 @@ def test_what_was_acknowledged_outlives_twenty_kills_with_its_ids(tmp_path):
             check_everything(client, load, delivered)
 
 
+def test_a_clean_stop_under_load_leaves_nothing_to_recover(tmp_path):
+    """The counterpart: SIGTERM in the middle of the same load; at the next start there is nothing to say."""
+    load = Load()
+    with ServerProcess(tmp_path / "data", SETTINGS).start().keep_ports() as server:
+        with BlockingClient(server.address) as client:
+            for topic, partitions in TOPICS.items():
+                client.create_topic(topic, partitions)
+        load.up.set()
+        threads = [load.run(produce, b"producer-%d" % each, server.address, each) for each in range(3)]
+        assert load.wait_for_more(100), server.log
+        load.up.clear()
+        assert server.stop() == 0
+        load.stopped.set()
+        mark = server.mark()
+        server.start()
+        assert [line for line in server.log_since(mark).splitlines() if not line.startswith("ready: ")] == []
+        load.up.set()
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
+        assert not load.faults, load.faults
+        with BlockingClient(server.address) as client:
+            for at, batches in load.acknowledged.items():
+                check(client, at, batches)
+
+
 def check_everything(client, load, delivered):
     logs = {}
     for at in [*PARTITIONS, (IDEMPOTENT, 0)]:
