@@ -23,8 +23,8 @@ class Slot:
 
 
 class Connection:
-    """`peer` is "host:port". `out` is what `Engine.take_replies` will hand to the shell. `queued_bytes` are those of all
-    answers that have not been sent, whether in `out`, behind a slot that waits, or with the shell."""
+    """`peer` is "host:port". `out` is what `Engine.take_replies` will hand to the shell. `queued_bytes` are those of
+    all answers that have not been sent, whether in `out`, behind a slot that waits, or with the shell."""
 
     __slots__ = (
         "peer",

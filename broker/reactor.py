@@ -9,8 +9,10 @@ Private names of Twisted relied on: `_poller`, `_selectables`, `_doReadOrWrite`,
 """
 
 import errno
+import time
 
 from twisted.internet.main import installReactor
+from twisted.logger import Logger
 
 
 def install() -> None:
@@ -22,7 +24,12 @@ def install() -> None:
     except ImportError:
         return
 
+    log = Logger("broker")
+
     class FastEPollReactor(EPollReactor):
+        # Twisted's is the wall clock: stepped back by an hour, it would keep every timer waiting for an hour.
+        seconds = staticmethod(time.monotonic)
+
         def doPoll(self, timeout: float | None) -> None:
             try:
                 events = self._poller.poll(-1 if timeout is None else timeout, 1024)
@@ -41,6 +48,7 @@ def install() -> None:
                 try:
                     why = selectable.doRead()
                 except Exception as error:
+                    log.failure("a fault while reading from {selectable}", selectable=selectable)
                     why = error
                 if why:
                     self._disconnectSelectable(selectable, why, True)

@@ -7,6 +7,7 @@
 
 import time
 from collections.abc import Callable
+from traceback import format_exc
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
@@ -24,7 +25,7 @@ from idgen.clock import IdClock
 
 SYNC_THREADS = 2
 BACKLOG = 1024
-CLOSE_WAIT_SECONDS = 5
+FAULT_WAIT_MS = 1_000  # a fault that comes back with each tick must not fill the log
 
 Log = Callable[[str], None]
 
@@ -45,6 +46,7 @@ class BrokerServer:
         self._timer_ms = 0
         self._flush_now: Now | None = None  # while a flush is under way
         self._syncs: set[Deferred[Any]] = set()
+        self._stopping = False
         self._pool = ThreadPool(0, SYNC_THREADS, "sync")
 
     def now(self) -> Now:
@@ -76,6 +78,7 @@ class BrokerServer:
         """Take no more connections, close those there are, let running syncs end. Logs are closed by who made them."""
 
         def close(_: Any) -> "Deferred[Any]":
+            self._stopping = True
             for transport in list(self._transports.values()):
                 transport.abortConnection()
             if self._timer is not None and self._timer.active():
@@ -113,6 +116,11 @@ class BrokerServer:
         if self._flush_now is None:
             self._flush(now)
 
+    def broken(self, conn: Connection, reason: str) -> None:
+        """What was promised to a peer cannot be sent: its transport ends the connection."""
+        conn.close_reason = reason
+        self._log(f"connection of {conn.peer} closed: {reason}")
+
     def disconnected(self, conn: Connection) -> None:
         transport = self._transports.pop(conn, None)
         if transport is not None:
@@ -139,8 +147,9 @@ class BrokerServer:
                     break
             for conn in engine.take_closes():
                 self._close(conn)
-            for sync in engine.take_syncs():
-                self._sync(sync)
+            if not self._stopping:
+                for sync in engine.take_syncs():
+                    self._sync(sync)
         finally:
             self._flush_now = None
         for transport in list(self._paused):
@@ -165,15 +174,21 @@ class BrokerServer:
         def failed(failure: Failure) -> None:
             self._engine.sync_failed(sync, Exception(failure.getErrorMessage()), self.now())
 
+        def fault(failure: Failure) -> None:
+            self._log(f"a fault of the broker's own, after a sync:\n{failure.getTraceback()}")
+
         def finished(_: Any) -> None:
             self._syncs.discard(done)
             self._flush(self.now())
 
         done.addCallbacks(synced, failed)
+        done.addErrback(fault)
         done.addCallback(finished)
 
     def _arm(self, now: Now) -> None:
         """One timer for everything that waits for time."""
+        if self._stopping:
+            return
         deadline_ms = self._engine.next_deadline(now)
         if self._timer is not None and self._timer.active():
             if self._timer_ms <= deadline_ms:
@@ -185,5 +200,10 @@ class BrokerServer:
     def _tick(self) -> None:
         self._timer = None
         now = self.now()
-        self._engine.tick(now)
+        try:
+            self._engine.tick(now)
+        except Exception:
+            self._log(f"a fault of the broker's own, at a tick:\n{format_exc()}")
+            self._timer_ms = now.ms  # the earliest: `_arm` leaves this timer alone
+            self._timer = self._reactor.callLater(FAULT_WAIT_MS / 1000, self._tick)
         self._flush(now)

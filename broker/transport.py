@@ -18,11 +18,13 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 
 from broker.address import host_port
 from broker.connection import Connection
+from broker.log.storage import StorageError
 from broker.wire.frame import FileRegion, Part
 
 RECEIVE_BYTES = 256 * 1024
 TURN_BYTES = 4 << 20  # most bytes one connection sends before the others have their turn
 PREAD_BYTES = 128 * 1024  # below it one copy and one send are cheaper than a sendfile
+CLOSE_WAIT_SECONDS = 5  # how long a peer may take for what is queued when its connection is closed
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _scratch = memoryview(bytearray(RECEIVE_BYTES))
@@ -36,6 +38,8 @@ class Broker(Protocol):
     def received(self, conn: Connection, data: memoryview) -> None: ...
 
     def drained(self, conn: Connection, sent_bytes: int) -> None: ...
+
+    def broken(self, conn: Connection, reason: str) -> None: ...
 
     def disconnected(self, conn: Connection) -> None: ...
 
@@ -54,6 +58,7 @@ class KafkaTransport(tcp.Server):
         self.setTcpNoDelay(True)
         self._queue: deque[Part | memoryview] = deque()
         self._paused = False
+        self._abort_later: Any = None
         self._broker: Broker = server.broker
         self.conn = self._broker.connected(self, host_port(client[0], client[1]))
 
@@ -96,7 +101,8 @@ class KafkaTransport(tcp.Server):
             except BlockingIOError:
                 sent = 0
             except OSError:
-                return  # reading will find the connection gone
+                self.abortConnection()
+                return
             if sent == len(data):
                 self._broker.drained(self.conn, sent)
                 return
@@ -106,29 +112,32 @@ class KafkaTransport(tcp.Server):
             self.startWriting()
             return
         self._queue.extend(parts)
-        self._write()
+        if self._write() is not None:
+            # Nobody else would find it gone: where reading is paused, no descriptor is watched any more.
+            self.abortConnection()
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
-        return self._write()
+        error = self._write()
+        if error is None and not self._queue and self.disconnecting:
+            error = self._postLoseConnection()
+        return error
 
     def _write(self) -> Exception | None:
+        """Send what the socket takes, and be called again for the rest; the exception when the peer is gone."""
         try:
             sent = self._drain()
-        except ShortFile as error:
-            self.conn.close_reason = str(error)
+        except (ShortFile, StorageError) as error:
+            self._broker.broken(self.conn, str(error))
             self.abortConnection()
             return None
         except OSError:
             return main.CONNECTION_LOST
         if sent:
             self._broker.drained(self.conn, sent)
-        if self._queue:
+        if self._queue or self.disconnecting:
             self.startWriting()
-            return None
-        self.stopWriting()
-        if self.disconnecting:
-            done: Exception | None = self._postLoseConnection()
-            return done
+        else:
+            self.stopWriting()
         return None
 
     def _drain(self) -> int:
@@ -180,12 +189,16 @@ class KafkaTransport(tcp.Server):
     # --- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send what is queued, then close; a peer that does not take it in time loses it."""
         self.stopReading()
         self.loseConnection()
+        if self._abort_later is None:
+            self._abort_later = self.reactor.callLater(CLOSE_WAIT_SECONDS, self.abortConnection)
 
     def connectionLost(self, reason: Any) -> None:
         self._queue.clear()
+        if self._abort_later is not None and self._abort_later.active():
+            self._abort_later.cancel()
         self._broker.disconnected(self.conn)
         super().connectionLost(reason)
 
