@@ -2,10 +2,14 @@
 
 A frame that lies whole in what was received is a view into it, valid until the next `feed`. One that does not is
 gathered in a buffer of its own; `wanted` is the rest of that buffer, and bytes received straight into it need no copy.
+The buffer begins small and doubles as bytes come: a length is only a claim, and must not cost what it claims.
 """
 
 from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES
+
+# A producer's batch is 1 MB by default, so that its frame is seldom copied; a claim costs no more than this.
+FIRST_BYTES = 1 << 20
 
 _NOTHING = memoryview(bytearray())
 
@@ -25,7 +29,7 @@ _STRANGERS = {
 class FrameDecoder:
     """`feed`, then `next_frame` until it gives None, then `end`; or `pause` in between."""
 
-    __slots__ = ("_max_frame_bytes", "_view", "_at", "_head", "_partial", "_filled")
+    __slots__ = ("_max_frame_bytes", "_view", "_at", "_head", "_partial", "_size", "_filled")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -33,6 +37,7 @@ class FrameDecoder:
         self._at = 0
         self._head = b""
         self._partial: bytearray | None = None
+        self._size = 0
         self._filled = 0
 
     @property
@@ -55,11 +60,9 @@ class FrameDecoder:
         if partial is not None:
             if data.obj is partial:
                 self._filled += len(data)
+                self._make_room()
                 return
-            taken = min(len(data), len(partial) - self._filled)
-            partial[self._filled : self._filled + taken] = data[:taken]
-            self._filled += taken
-            data = data[taken:]
+            data = self._gather(data)
         elif self._head:
             data = memoryview(bytearray(self._head) + data)
             self._head = b""
@@ -67,11 +70,30 @@ class FrameDecoder:
             data = memoryview(bytearray(self._view[self._at :]) + data)
         self._view, self._at = data, 0
 
+    def _gather(self, data: memoryview) -> memoryview:
+        """Take from `data` what belongs to the frame that has begun; what follows it is given back."""
+        end = min(len(data), self._size - self._filled)
+        taken = 0
+        while taken < end and self._partial is not None:
+            piece = data[taken : min(end, taken + len(self._partial) - self._filled)]
+            self._partial[self._filled : self._filled + len(piece)] = piece
+            self._filled += len(piece)
+            taken += len(piece)
+            self._make_room()
+        return data[end:]
+
+    def _make_room(self) -> None:
+        """Double a buffer that is full before its frame is whole."""
+        partial = self._partial
+        if partial is not None and self._filled == len(partial) < self._size:
+            self._partial = bytearray(min(2 * len(partial), self._size))
+            self._partial[: self._filled] = partial
+
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its length; None until more is fed. WireError for an impossible length."""
         partial = self._partial
         if partial is not None:
-            if self._filled < len(partial):
+            if self._filled < self._size:
                 return None
             self._partial = None
             return memoryview(partial)
@@ -101,8 +123,9 @@ class FrameDecoder:
         view, at = self._view, self._at
         left = len(view) - at
         if left >= LENGTH_BYTES:
-            self._partial = partial = bytearray(int.from_bytes(view[at : at + LENGTH_BYTES], "big"))
+            self._size = int.from_bytes(view[at : at + LENGTH_BYTES], "big")
             self._filled = left - LENGTH_BYTES
+            self._partial = partial = bytearray(min(self._size, max(FIRST_BYTES, 2 * self._filled)))
             partial[: self._filled] = view[at + LENGTH_BYTES :]
         elif left:
             self._head = bytes(view[at:])

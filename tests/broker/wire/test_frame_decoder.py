@@ -1,0 +1,98 @@
+"""Bytes in, frames out: however they are cut, put aside, or received, and whatever they claim to be."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.wire.errors import WireError
+from broker.wire.frame_decoder import FIRST_BYTES, FrameDecoder
+
+MAX_FRAME_BYTES = 100 << 20
+
+
+def framed(*bodies):
+    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
+def feed(decoder, data):
+    """As the shell does: straight into what is wanted, where something is."""
+    frames = []
+    while data:
+        into = decoder.wanted()
+        taken = bytearray(data) if into is None else into[: len(data)]
+        taken[:] = data[: len(taken)]
+        decoder.feed(memoryview(taken))
+        data = data[len(taken) :]
+        while (frame := decoder.next_frame()) is not None:
+            frames.append(bytes(frame))
+        decoder.end()
+    return frames
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5), st.lists(st.integers(1, 50), min_size=1))
+def test_frames_come_out_whole_however_the_stream_is_cut(bodies, cuts):
+    stream, decoder, found, position = framed(*bodies), FrameDecoder(1 << 10), [], 0
+    while position < len(stream):
+        for cut in cuts:
+            found += feed(decoder, stream[position : position + cut])
+            position += cut
+    assert found == bodies
+    assert not decoder.in_frame
+
+
+@pytest.mark.parametrize("size", [FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, 5 * FIRST_BYTES + 3])
+@pytest.mark.parametrize("piece", [100_000, FIRST_BYTES, 64 << 20])
+def test_a_large_frame_is_gathered_in_pieces(size, piece):
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    stream, decoder, found = framed(body, b"next"), FrameDecoder(MAX_FRAME_BYTES), []
+    for position in range(0, len(stream), piece):
+        found += feed(decoder, stream[position : position + piece])
+    assert found == [body, b"next"]
+
+
+def test_bytes_from_elsewhere_are_taken_into_a_frame_that_has_begun():
+    """A shell need not ask what is wanted: a frame's rest may come with the next frame's beginning."""
+    body, decoder = bytes(3 * FIRST_BYTES), FrameDecoder(MAX_FRAME_BYTES)
+    stream = framed(body, b"next")
+    assert feed(decoder, stream[:10]) == []
+    decoder.feed(memoryview(bytearray(stream[10:])))
+    assert bytes(decoder.next_frame()) == body
+    assert bytes(decoder.next_frame()) == b"next"
+
+
+def test_a_length_takes_no_memory_before_its_bytes_have_come():
+    """DESIGN's fourth rule: four bytes of a stranger must not cost socket.request.max.bytes."""
+    decoder = FrameDecoder(MAX_FRAME_BYTES)
+    feed(decoder, MAX_FRAME_BYTES.to_bytes(4, "big"))
+    assert len(decoder.wanted()) == FIRST_BYTES
+    feed(decoder, bytes(FIRST_BYTES))
+    assert len(decoder.wanted()) == FIRST_BYTES, "at most as much again as has come"
+    assert decoder.in_frame
+
+
+def test_a_frame_past_the_limit_is_refused_at_its_length():
+    decoder = FrameDecoder(1000)
+    assert feed(decoder, framed(bytes(1000))) == [bytes(1000)]
+    with pytest.raises(WireError, match="1001 bytes is announced, socket.request.max.bytes is 1000"):
+        feed(decoder, (1001).to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize("data, name", [(b"\x16\x03\x01\x02", "TLS"), (b"GET ", "HTTP"), (b"SSH-", "SSH")])
+def test_what_is_often_sent_by_mistake_is_named(data, name):
+    with pytest.raises(WireError, match=name):
+        feed(FrameDecoder(MAX_FRAME_BYTES), data)
+
+
+def test_what_is_put_aside_is_read_on_later_with_a_frame_given_back_before_it():
+    decoder = FrameDecoder(1000)
+    data = bytearray(framed(b"one", b"two", b"three")[:-2])
+    decoder.feed(memoryview(data))
+    held = bytearray(decoder.next_frame())
+    decoder.pause()
+    data[:] = bytes(len(data))  # the shell's buffer is used again
+    assert decoder.has_more
+    decoder.put_back(memoryview(held))
+    assert [bytes(decoder.next_frame()) for _ in range(2)] == [b"one", b"two"]
+    assert decoder.next_frame() is None
+    decoder.end()
+    assert feed(decoder, b"ee") == [b"three"]
