@@ -53,11 +53,17 @@ def id() -> None:
 
 @id.command()
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--server", metavar="HOST:PORT", help=f"Ask this id service. [default: {SERVER}]")
+@click.option(
+    "--server",
+    envvar="FLAKELOG_IDS",
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help=f"Ask this id service.  [default: {SERVER}]",
+)
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Make them here, with a worker number kept in this directory (a server's is DATA-DIR/ids).",
+    help="Make them here, not at a service, with a worker number kept in this directory (a server's: DATA-DIR/ids).",
 )
 @click.option("--zookeeper", metavar="HOST:PORT,...", help="Make them here, with a worker number from ZooKeeper.")
 @json_option
@@ -66,9 +72,9 @@ def new(
     count: int, server: str | None, directory: Path | None, zookeeper: str | None, as_json: bool, layout: "Layout"
 ) -> None:
     """Print new ids, one a line: each larger than the one before."""
-    if sum(way is not None for way in (server, directory, zookeeper)) > 1:
-        raise click.UsageError("give one of --server, --directory, --zookeeper")
     made_here = directory is not None or zookeeper is not None
+    if directory is not None and zookeeper is not None:
+        raise click.UsageError("a worker number comes from --directory or --zookeeper, not from both")
     source = _own_ids(count, directory, zookeeper, layout) if made_here else _asked_ids(count, server or SERVER)
     shown = count if count > AT_ONCE else None
     with progress("ids", shown) as step:

@@ -1,0 +1,169 @@
+"""Runs what documents show: fenced blocks, in their order, against one real server.
+
+```console   `$ command`, then its output. `flakelog server ...` is started and left running.
+```python    a program; the ```text block after it is what it prints. One that calls run(...) is stopped by Ctrl-C then.
+
+What comes to stdout is compared line by line, with times, durations, addresses and ids evened out; HOME is where the
+reader is. An id that a document shows stands for the one that came in its place, so a later block can use it. After a
+block that went wrong none is run: what it should have left behind is not there.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from threading import Timer
+from typing import NamedTuple
+
+from tests.compat.server_process import FREE_PORTS
+
+BIN = Path(sys.executable).parent
+SECONDS = 60
+ADDRESSES = {"broker": "127.0.0.1:9092", "ids": "127.0.0.1:7609", "http": "127.0.0.1:8609"}
+HOME = "/home/ada"
+ID = re.compile(r"\d{18,19}")
+VARYING = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "TIME"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"in \d+\.\d s"), "in SECONDS"),
+    (ID, "ID"),
+)
+# For machines without curl: what the README does with it.
+CURL = """#!/bin/sh
+exec "{python}" -c 'import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[-1], method="POST"))
+.read().decode(), end="")' "$@"
+"""
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its text, and the ```text block right after it, if one is."""
+
+    line: int
+    language: str
+    text: str
+    prints: str | None
+
+
+def blocks_of(path):
+    """All blocks of a document but the ```text ones, which belong to the block before them."""
+    found = []
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL):
+        line = path.read_text()[: match.start()].count("\n") + 1
+        if match[1] == "text":
+            found[-1] = found[-1]._replace(prints=match[2])
+        else:
+            found.append(Block(line, match[1], match[2], None))
+    return found
+
+
+def commands_of(block):
+    """(command, its output) of a console block."""
+    found = []
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        found.append((command, output))
+    return found
+
+
+class Tour:
+    """A reader who does what a document says, in a directory of their own."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.real = {}  # what a document shows -> what it is here
+        self.broken = None
+        self._server = None
+        tools = directory / "tools"
+        tools.mkdir()
+        if shutil.which("curl") is None:
+            (tools / "curl").write_text(CURL.format(python=sys.executable))
+            (tools / "curl").chmod(0o755)
+        self.env = {**os.environ, "PATH": f"{BIN}:{tools}:{os.environ['PATH']}", "COLUMNS": "200"}
+
+    def close(self):
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait(SECONDS)
+
+    def do(self, block):
+        assert not self.broken, f"not run, as the block at line {self.broken} went wrong"
+        self.broken = block.line
+        self._do(block)
+        self.broken = None
+
+    def _do(self, block):
+        if block.language == "console":
+            for command, output in commands_of(block):
+                if command.startswith("flakelog server"):
+                    self.serve(command, output)
+                else:
+                    self.check(f"$ {command}", output, self.shell(command))
+        else:
+            assert block.language == "python", f"a block of {block.language!r} at line {block.line} is run by nobody"
+            self.check(f"the program at line {block.line}", block.prints or "", self.python(block))
+
+    def serve(self, command, output):
+        """Start a server as the document does, but on free ports; its `ready:` line is the output."""
+        free = [f"--set={name}={value}" for name, value in FREE_PORTS.items()]
+        self._server = subprocess.Popen(
+            [*command.split(), *free], cwd=self.directory, env=self.env, stdout=subprocess.PIPE, text=True
+        )
+        ready = self._server.stdout.readline()
+        self.check(f"$ {command}", output, ready)
+        words = [word.partition("=") for word in ready.split()]
+        self.real |= {ADDRESSES[name]: address for name, _, address in words if address and name in ADDRESSES}
+        self.env |= {"FLAKELOG_SERVERS": self.real[ADDRESSES["broker"]], "FLAKELOG_IDS": self.real[ADDRESSES["ids"]]}
+
+    def shell(self, command):
+        done = subprocess.run(
+            self._here(command), shell=True, cwd=self.directory, env=self.env, capture_output=True, text=True,
+            timeout=SECONDS,
+        )  # fmt: skip
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def python(self, block):
+        """What the program prints; one that would run for ever is stopped when it has printed what it should."""
+        forever = re.search(r"^run\(", block.text, re.MULTILINE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", self._here(block.text)],
+            cwd=self.directory,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        printed = _interrupted(process, block.prints) if forever else process.communicate(timeout=SECONDS)[0]
+        assert process.returncode == 0, f"the program at line {block.line} ended with {process.returncode}: {printed}"
+        return printed
+
+    def check(self, what, shown, printed):
+        """Compare, and learn which id stands for which."""
+        printed = printed.replace(str(self.directory), HOME)
+        assert _even(printed) == _even(shown), f"{what} printed\n{printed}"
+        self.real |= dict(zip(ID.findall(shown), ID.findall(printed), strict=True))
+
+    def _here(self, text):
+        for shown, real in self.real.items():
+            text = text.replace(shown, real)
+        return text
+
+
+def _interrupted(process, shown):
+    """Ctrl-C when as many lines have come as are shown. Those of several partitions come in any order, so the answer is
+    in the order shown, if they are the same lines."""
+    late = Timer(SECONDS, process.kill)
+    late.start()
+    lines = [process.stdout.readline() for _ in shown.splitlines()]
+    late.cancel()
+    process.send_signal(signal.SIGINT)
+    lines += process.communicate(timeout=SECONDS)[0].splitlines(keepends=True)
+    return shown if sorted(lines) == sorted(shown.splitlines(keepends=True)) else "".join(lines)
+
+
+def _even(text):
+    for varying, name in VARYING:
+        text = varying.sub(name, text)
+    return [line.rstrip() for line in text.rstrip().splitlines()]

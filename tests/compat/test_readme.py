@@ -1,0 +1,94 @@
+"""Each fenced block of the README and each program in examples/ is run, against one real server, as a reader would."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.client.blocking import BlockingClient
+from broker.record.records import Record, encode_batch
+from tests.compat.documents import SECONDS, Tour, blocks_of
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+BLOCKS = blocks_of(README)
+
+# The blocks follow each other on one server, so they run in one process of pytest-xdist.
+pytestmark = pytest.mark.xdist_group("readme")
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory):
+    tour = Tour(tmp_path_factory.mktemp("reader"))
+    yield tour
+    tour.close()
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=[f"line-{block.line}-{block.language}" for block in BLOCKS])
+def test_the_readme_shows_what_happens(tour, block):
+    tour.do(block)
+
+
+def example(name, *arguments):
+    return [sys.executable, str(ROOT / "examples" / name), *map(str, arguments)]
+
+
+def printed_by(command, cwd):
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_example_is_run_here():
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {
+        "ids_in_process.py",
+        "produce_and_consume.py",
+        "count_words.py",
+        "replay_with_spark.py",
+    }
+
+
+def test_example_ids_in_process(tmp_path):
+    assert "the ids of that minute: 2006696907371446272 <= id < 2006697159029686272" in printed_by(
+        example("ids_in_process.py"), tmp_path
+    )
+
+
+def test_example_produce_and_consume(broker, tmp_path):
+    printed = printed_by(example("produce_and_consume.py", broker.address), tmp_path)
+    assert printed.startswith("a stock consumer read 10 messages\n0 ")
+
+
+def test_example_replay_with_spark(broker, tmp_path):
+    printed = printed_by(example("replay_with_spark.py", broker.address, "example-orders"), tmp_path)
+    assert printed.splitlines() == ["phone 333", "shop 333", "web 334", "1000 orders in the replay"]
+
+
+class CountWords:
+    """The example's process: read until it says so many words, then stop it as a user or as fate does."""
+
+    def __init__(self, broker, directory):
+        command = example("count_words.py", broker.address, "example-lines", directory)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def until(self, line, how):
+        seen = next((each for each in self.process.stdout if each.strip() == line), None)
+        self.process.send_signal(how)
+        self.process.communicate(timeout=SECONDS)
+        assert seen is not None, f"{line!r} never came"
+        return self.process.returncode
+
+
+def test_example_count_words_goes_on_where_it_was_killed(broker, tmp_path):
+    def say(*lines):
+        records = [Record(n, 0, None, line) for n, line in enumerate(lines)]
+        client.produce("example-lines", 0, encode_batch(records, base_timestamp_ms=0))
+
+    with BlockingClient(broker.address) as client:
+        client.create_topic("example-lines")
+        say(b"the quick fox", b"the dog")
+        CountWords(broker, tmp_path).until("5 words in 2 lines", signal.SIGKILL)
+        say(b"over")
+        assert CountWords(broker, tmp_path).until("6 words in 3 lines", signal.SIGINT) == 0
