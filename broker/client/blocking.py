@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, parse_addresses
-from broker.client.errors import BrokerError, Unreachable
+from broker.client.errors import BadAnswer, BrokerError, Unreachable
 from broker.client.records import LogRecord, read_records
 from broker.wire.errors import WireError
 from broker.wire.produce import PartitionResult
@@ -53,6 +53,8 @@ class BlockingClient:
             except StopIteration as done:
                 result: T = done.value
                 return result
+            except WireError as error:
+                raise BadAnswer(f"an answer of the broker cannot be read: {error}") from error
             failure = None
             try:
                 answer = self._exchange(exchange)
@@ -61,13 +63,15 @@ class BlockingClient:
                 failure = Unreachable(str(exchange.address), str(error) or type(error).__name__)
 
     def retry(self, make: Callable[[], Steps[T]], within: float = TIMEOUT_SECONDS) -> T:
-        """Carry an operation out, again while its error is one that passes (a leader that moved), up to `within` s."""
+        """Carry an operation out, again while its error is one that passes (a leader that moved, a broker that is
+        started again), up to `within` s."""
         end = time.monotonic() + within
         while True:
             try:
                 return self.run(make())
-            except BrokerError as error:
-                if not error.retriable or time.monotonic() >= end:
+            except (BrokerError, Unreachable) as error:
+                passes = isinstance(error, Unreachable) or error.retriable
+                if not passes or time.monotonic() >= end:
                     raise
             time.sleep(RETRY_SECONDS)
 
@@ -90,6 +94,9 @@ class BlockingClient:
 
     def _connect(self, address: Address) -> tuple[socket.socket, ClientConnection]:
         known = self._connections.get(address)
+        if known is not None and _has_ended(known[0]):
+            self._drop(address)
+            known = None
         if known is None:
             sock = socket.create_connection(address, self._timeout)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -97,6 +104,7 @@ class BlockingClient:
         return known
 
     def _drop(self, address: Address) -> None:
+        """Close a connection; what was known of its node is asked for again."""
         known = self._connections.pop(address, None)
         if known is not None:
             known[0].close()
@@ -134,3 +142,19 @@ class BlockingClient:
         """(records with their ids, the offset to fetch next); empty when nothing came within the wait."""
         steps = self.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         return read_records(self.run(steps), offset)
+
+
+def _has_ended(sock: socket.socket) -> bool:
+    """Whether a connection that nothing is expected on was closed meanwhile: the broker was started again, or found it
+    idle. Seen before a request is sent, it costs nothing; seen after, nobody knows what became of the request."""
+    timeout = sock.gettimeout()
+    sock.setblocking(False)
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    finally:
+        sock.settimeout(timeout)
+    return True

@@ -45,5 +45,9 @@ class BrokerError(ClientError):
         return self.code in RETRIABLE
 
 
+class BadAnswer(ClientError):
+    """What came back is not Kafka's protocol, or ends too early."""
+
+
 class Unsupported(ClientError):
     """The broker has no version of an API that this client, or what was asked of it, needs."""

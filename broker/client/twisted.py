@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
-from twisted.internet.error import ConnectError, ConnectionClosed
+from twisted.internet.error import ConnectError, ConnectingCancelledError, ConnectionClosed
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, parse_addresses
-from broker.client.errors import Unreachable
+from broker.client.errors import BadAnswer, Unreachable
 from broker.client.records import LogRecord, read_records
 from broker.wire.errors import WireError
 from broker.wire.produce import PartitionResult
@@ -75,13 +75,17 @@ class TwistedClient:
     def __init__(self, servers: str, reactor: Any) -> None:
         self.core = ClientCore(parse_addresses(servers))
         self.reactor = reactor
-        self._channels: dict[Address, Deferred[_Channel]] = {}
+        self._connecting: dict[Address, Deferred[Any]] = {}
+        self._waiting: dict[Address, list[Deferred[_Channel]]] = {}
+        """Who waits for a connection that is being made."""
         self._open: dict[Address, _Channel] = {}
         self._closed = False
 
     def close(self) -> None:
         """Close all connections; what still waits fails."""
         self._closed = True
+        for connecting in list(self._connecting.values()):
+            connecting.cancel()
         for channel in list(self._open.values()):
             channel.transport.abortConnection()
 
@@ -98,38 +102,42 @@ class TwistedClient:
                     exchange = next(steps) if answer is None else steps.send(answer)
             except StopIteration as done:
                 return done.value
+            except WireError as error:
+                raise BadAnswer(f"an answer of the broker cannot be read: {error}") from error
             failure = None
             try:
                 channel = yield self._channel(exchange.address)
                 answer = yield channel.ask(exchange)
             except Unreachable as error:
                 failure = error
-            except (ConnectError, ConnectionClosed, OSError) as error:
+            except (ConnectError, ConnectionClosed, OSError, CancelledError, ConnectingCancelledError) as error:
                 failure = Unreachable(str(exchange.address), str(error) or type(error).__name__)
 
     def _channel(self, address: Address) -> "Deferred[_Channel]":
         """The connection to a node, made when there is none; those who ask meanwhile share it."""
-        shared: Deferred[_Channel] = Deferred()
+        found: Deferred[_Channel] = Deferred()
         if self._closed:
-            shared.errback(Unreachable(str(address), "the client was closed"))
-            return shared
+            found.errback(Unreachable(str(address), "the client was closed"))
+            return found
         if address in self._open:
-            shared.callback(self._open[address])
-            return shared
-        connecting = self._channels.get(address)
-        if connecting is None:
+            found.callback(self._open[address])
+            return found
+        self._waiting.setdefault(address, []).append(found)
+        if len(self._waiting[address]) == 1:
             endpoint = HostnameEndpoint(self.reactor, address.host, address.port, timeout=CONNECT_SECONDS)
             connecting = connectProtocol(endpoint, _Channel(self, address))  # type: ignore[no-untyped-call]
-            self._channels[address] = connecting
+            self._connecting[address] = connecting
             connecting.addBoth(self._connected, address)
-        return _share(connecting, shared)
+        return found
 
-    def _connected(self, result: Any, address: Address) -> Any:
-        self._channels.pop(address, None)
+    def _connected(self, result: Any, address: Address) -> None:
+        """A connection was made, or could not be: tell everyone who waits for it."""
+        self._connecting.pop(address, None)
         if isinstance(result, _Channel):
             result.transport.setTcpNoDelay(True)
             self._open[address] = result
-        return result
+        for found in self._waiting.pop(address):
+            found.callback(result)  # a Failure goes the way of errbacks
 
     def lost(self, address: Address, channel: _Channel) -> None:
         """A connection is gone: what was known of its node is asked for again."""
@@ -167,17 +175,3 @@ class TwistedClient:
         """(records with their ids, the offset to fetch next); empty when nothing came within the wait."""
         steps = self.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         return self.run(steps).addCallback(read_records, offset)
-
-
-def _share(source: "Deferred[_Channel]", copy: "Deferred[_Channel]") -> "Deferred[_Channel]":
-    """`copy` gets what `source` gets, and `source` keeps it."""
-
-    def passed(result: Any) -> Any:
-        if isinstance(result, Failure):
-            copy.errback(result)
-            return None
-        copy.callback(result)
-        return result
-
-    source.addBoth(passed)
-    return copy

@@ -1,0 +1,165 @@
+"""Our own clients at brokers that go, refuse, or answer what is no answer: each ends in a ClientError that says so.
+
+broker.client: blocking for plain programs, Twisted for those on a reactor; one core, so both are held to the same.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from broker.client.blocking import BlockingClient
+from broker.client.errors import BadAnswer, Unreachable
+from broker.wire import cold
+from tests.compat.server_process import ROOT, ServerProcess
+
+API_VERSIONS, METADATA = 18, 3
+SECONDS = 20
+
+
+class ScriptedBroker:
+    """Answers requests one after the other with what `answer(api_key)` gives: a body, or None to close."""
+
+    def __init__(self, answer, wrong_id=False):
+        self._answer = answer
+        self._wrong_id = wrong_id
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = "{}:{}".format(*self._socket.getsockname())
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._socket.close()
+
+    def _serve(self):
+        try:
+            while True:
+                with self._socket.accept()[0] as peer:
+                    while self._serve_one(peer):
+                        pass
+        except OSError:
+            return
+
+    def _serve_one(self, peer):
+        size = int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "big")
+        request = peer.recv(size, socket.MSG_WAITALL)
+        if len(request) < 8:
+            return False
+        api_key, correlation_id = int.from_bytes(request[:2], "big"), int.from_bytes(request[4:8], "big")
+        body = self._answer(api_key)
+        if body is None:
+            return False
+        tags = b"" if api_key == API_VERSIONS else b"\0"
+        frame = (correlation_id + self._wrong_id).to_bytes(4, "big") + tags + body
+        peer.sendall(len(frame).to_bytes(4, "big") + frame)
+        return True
+
+
+def versions():
+    return cold.encode(
+        API_VERSIONS, 3, "response",
+        {"error_code": 0, "api_keys": [{"api_key": METADATA, "min_version": 0, "max_version": 12}], "throttle_time": 0},
+    )  # fmt: skip
+
+
+def half_of_metadata(api_key):
+    return versions() if api_key == API_VERSIONS else b"\0\0\0\0\x05"
+
+
+BROKERS = {
+    "it closes": (lambda: ScriptedBroker(lambda api_key: None), Unreachable, "closed the connection|cleanly"),
+    "another's answer": (lambda: ScriptedBroker(lambda _: versions(), True), Unreachable, "correlation id"),
+    "half an answer": (lambda: ScriptedBroker(half_of_metadata), BadAnswer, "MetadataResponse v12"),
+    "nonsense": (lambda: ScriptedBroker(lambda _: b"\0"), BadAnswer, "ApiVersionsResponse"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKERS)
+def test_what_is_no_answer_is_a_client_error_that_says_so(kind):
+    make, error, said = BROKERS[kind]
+    with make() as broker, BlockingClient(broker.address, timeout=SECONDS) as client:
+        with pytest.raises(error, match=said):
+            client.topics()
+
+
+@pytest.mark.parametrize("kind", BROKERS)
+def test_on_a_reactor_it_is_the_same_error(kind):
+    make, error, said = BROKERS[kind]
+    with make() as broker:
+        (outcome,) = on_a_reactor("asked(client.topics())", broker.address)
+    assert outcome[0] == error.__name__
+    assert any(word in outcome[1] for word in said.split("|"))
+
+
+def test_a_broker_that_was_started_again_is_found_by_the_next_call(tmp_path):
+    """Nothing was sent on the old connection, so nothing can happen twice."""
+    with ServerProcess(tmp_path / "data").start().keep_ports() as server, BlockingClient(server.address) as client:
+        client.create_topic("kept")
+        server.restart()
+        assert [topic.name for topic in client.topics()] == ["kept"]
+
+
+def test_a_broker_that_is_away_for_a_moment_is_waited_for_by_retry(tmp_path):
+    with ServerProcess(tmp_path / "data").start().keep_ports() as server, BlockingClient(server.address) as client:
+        client.create_topic("kept")
+        server.kill()
+        with pytest.raises(Unreachable):
+            client.topics()
+        server.launch()
+        assert client.retry(client.core.metadata)[0].name == "kept"
+
+
+# --- Twisted's ---------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import json, sys
+from twisted.internet import reactor
+from twisted.internet.defer import DeferredList
+from broker.client.twisted import TwistedClient
+client = TwistedClient(sys.argv[1], reactor)
+outcomes = []
+def asked(d):
+    d.addCallbacks(lambda r: outcomes.append(["ok", repr(r)]), lambda f: outcomes.append([f.type.__name__, str(f.value)]))
+    return d
+def begin():
+    DeferredList([d for d in [ASKED] if d is not None]).addCallback(lambda _: reactor.callLater(0, end))
+def end():
+    client.close()
+    reactor.stop()
+reactor.callWhenRunning(begin)
+reactor.run()
+print(json.dumps(outcomes))
+"""
+
+
+def on_a_reactor(asked, address):
+    """The outcomes of calls of a TwistedClient, in the order they came: [kind, text]."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", PROGRAM.replace("ASKED", asked), address]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def nobody():
+    """An address where connections are refused."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = "{}:{}".format(*gone.getsockname())
+    return address
+
+
+def test_all_who_wait_for_a_connection_that_is_refused_are_told_so(nobody):
+    outcomes = on_a_reactor("asked(client.topics()), asked(client.topics()), asked(client.topic('t'))", nobody)
+    assert [kind for kind, _ in outcomes] == ["Unreachable"] * 3
+
+
+def test_a_client_that_is_closed_while_it_connects_fails_what_waits_and_connects_no_more(nobody):
+    outcomes = on_a_reactor("asked(client.topics()), asked(client.topics()), client.close()", nobody)
+    assert [kind for kind, _ in outcomes] == ["Unreachable"] * 2
