@@ -2,7 +2,7 @@
 
 The page cache outlives the process, so nothing acknowledged may be missing even without a sync (DESIGN section 5).
 Ids rise with the offset in each partition and none is given twice, over all runs and beside the id service (section 4).
-`FLAKELOG_KILL_SEED=n pytest tests/compat/test_kill_9.py` repeats a run's choices, though not its races.
+A failure prints the command that repeats its choices; its races are not repeated.
 """
 
 import os
@@ -185,6 +185,7 @@ def kill_somewhere(server, load, chance):
 
 @pytest.mark.timeout(180)
 def test_what_was_acknowledged_outlives_twenty_kills_with_its_ids(tmp_path):
+    print(f"replay: FLAKELOG_KILL_SEED={SEED} .venv/bin/python -m pytest tests/compat/test_kill_9.py")
     chance = random.Random(SEED)
     load, delivered = Load(), {}
     with ServerProcess(tmp_path / "data", SETTINGS).start().keep_ports() as server:
