@@ -1,0 +1,247 @@
+"""The commands, as a user meets them: output, errors in one line, exit codes that mean something."""
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import flakelog as face
+from flakelog.cli import main
+
+NOBODY = "127.0.0.1:1"  # a port nothing listens at
+
+
+@pytest.fixture
+def flakelog(broker):
+    """Run a command in this process, against the real server: (exit code, stdout, stderr)."""
+    env = {"FLAKELOG_SERVERS": broker.address, "FLAKELOG_IDS": broker.ids}
+
+    def run(command, stdin=b"", **more):
+        result = CliRunner().invoke(main, command.split(), input=stdin, env=env | more)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.exit_code, result.stdout, result.stderr
+
+    return run
+
+
+def objects(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_topic_is_made_described_and_deleted(flakelog):
+    assert flakelog("topic create cli-life --partitions 2 --config segment.bytes=1048576") == (
+        0,
+        "created cli-life: 2 partitions\n",
+        "",
+    )
+    flakelog("produce cli-life --partition 1", b"a\nb\n")
+    _, described, _ = flakelog("topic describe cli-life --json")
+    assert objects(described)[0]["partitions"] == [
+        {"partition": 0, "begin": 0, "end": 0, "offsets": 0},
+        {"partition": 1, "begin": 0, "end": 2, "offsets": 2},
+    ]
+    assert any(line.split() == ["cli-life", "2"] for line in flakelog("topic list")[1].splitlines())
+    assert flakelog("topic delete cli-life --yes")[:2] == (0, "deleted cli-life\n")
+    assert flakelog("topic describe cli-life")[0] == 1
+
+
+def test_a_topic_is_not_deleted_unless_that_was_meant(flakelog):
+    flakelog("topic create cli-kept")
+    assert flakelog("topic delete cli-kept", b"n\n")[0] == 1
+    assert flakelog("topic describe cli-kept")[0] == 0
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("ids", ["", "--show-ids"])
+def test_what_is_produced_is_consumed_in_order(flakelog, codec, ids):
+    topic = f"cli-order-{codec}{ids}"
+    lines = b"".join(b"line %d \xc3\xa9\n" % n for n in range(5_000))
+    code, _, errors = flakelog(f"produce {topic} --compression {codec} {ids}", lines)
+    assert code == 0, errors
+    assert flakelog(f"consume {topic}")[1] == lines.decode()
+
+
+def test_the_ids_shown_when_producing_are_those_that_are_consumed(flakelog):
+    """One id for each offset, and ids rise with it (DESIGN section 4)."""
+    flakelog("topic create cli-ids --partitions 3")
+    shown = objects(flakelog("produce cli-ids --key-separator : --show-ids --json", b"a:1\nb:2\nc:3\nd:4\n")[1])
+    read = objects(flakelog("consume cli-ids --json")[1])
+    assert {(one["partition"], one["offset"], one["id"]) for one in shown} == {
+        (one["partition"], one["offset"], one["id"]) for one in read
+    }
+    assert [one["id"] for one in read] == sorted(one["id"] for one in read)
+    assert {one["key"]: one["value"] for one in read} == {"a": "1", "b": "2", "c": "3", "d": "4"}
+
+
+def test_both_ways_of_producing_put_a_key_into_the_same_partition(flakelog):
+    flakelog("topic create cli-keys --partitions 5")
+    lines = b"".join(b"key-%d:v\n" % n for n in range(40))
+    flakelog("produce cli-keys --key-separator :", lines)
+    flakelog("produce cli-keys --key-separator : --show-ids", lines)
+    places = {}
+    for one in objects(flakelog("consume cli-keys --json")[1]):
+        places.setdefault(one["key"], set()).add(one["partition"])
+    assert len(places) == 40 and all(len(each) == 1 for each in places.values())
+
+
+def test_consume_begins_where_it_is_told(flakelog):
+    flakelog("produce cli-from", b"".join(b"%d\n" % n for n in range(100)))
+    read = objects(flakelog("consume cli-from --json")[1])
+    assert flakelog("consume cli-from --from 98")[1] == "98\n99\n"
+    assert flakelog("consume cli-from --from latest")[1] == ""
+    assert flakelog(f"consume cli-from --from id:{read[97]['id']}")[1] == "97\n98\n99\n"
+    assert flakelog(f"consume cli-from --from @{read[0]['timestamp']} --count 1")[1] == "0\n"
+    assert flakelog("consume cli-from --from @2100-01-01")[1] == ""
+
+
+def test_an_offset_that_is_not_there_is_refused_with_those_that_are(flakelog):
+    flakelog("produce cli-range", b"a\nb\n")
+    assert flakelog("consume cli-range --from 3") == (1, "", "Error: cli-range-0 has offsets 0 to 2, not 3\n")
+
+
+def test_an_offset_of_several_partitions_is_refused(flakelog):
+    flakelog("topic create cli-several --partitions 2")
+    code, _, errors = flakelog("consume cli-several --from 3")
+    assert code == 2 and "name one by --partition" in errors
+    assert flakelog("consume cli-several --from 0 --partition 1")[0] == 0
+    assert "has partitions 0 to 1, not 2" in flakelog("consume cli-several --partition 2")[2]
+
+
+def test_an_id_finds_its_message_in_any_topic_and_partition(flakelog):
+    flakelog("topic create cli-find --partitions 3")
+    flakelog("produce cli-find --key-separator :", b"".join(b"k%d:%d\n" % (n, n) for n in range(300)))
+    wanted = objects(flakelog("consume cli-find --json")[1])[217]
+    (found,) = objects(flakelog(f"id find {wanted['id']} --json")[1])
+    assert [found[name] for name in ("topic", "partition", "offset")] == [
+        "cli-find",
+        wanted["partition"],
+        wanted["offset"],
+    ]
+
+
+def test_an_id_no_message_has_is_not_found(flakelog):
+    code, out, errors = flakelog("id find 4096")
+    assert (code, out) == (1, "") and errors.startswith("Error: no message has id 4096 (2010-11-04T01:42:54.657Z)")
+
+
+def test_new_ids_rise_and_are_decoded(flakelog, tmp_path):
+    asked = [int(line) for line in flakelog("id new --count 20001")[1].splitlines()]
+    assert len(asked) == 20_001 and asked == sorted(set(asked))
+    made = objects(flakelog(f"id new --count 3 --directory {tmp_path} --json")[1])
+    assert [each["sequence"] for each in made] == [0, 1, 2]
+    assert objects(flakelog(f"id decode {made[0]['id']} --json")[1]) == made[:1]
+
+
+def test_a_time_range_is_a_range_of_ids(flakelog):
+    assert flakelog("id range 2013-01-01 2013-02-01")[1] == "285898127569846272 297132151403446272\n"
+    assert flakelog("id range 2013-02-01 2013-01-01")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["topic list", "topic create x", "topic describe x", "topic delete x --yes", "produce x", "consume x", "id find 7"],
+)
+def test_without_a_broker_one_line_names_the_address_and_the_command_that_starts_one(flakelog, command):
+    code, out, errors = flakelog(f"{command} --servers {NOBODY}", b"line\n")
+    assert (code, out) == (3, "")
+    assert errors.startswith(f"Error: no broker answers at {NOBODY} (") and errors.count("\n") == 1
+    assert errors.endswith("start one with: flakelog server\n")
+
+
+def test_without_an_id_service_one_line_says_which_commands_start_one(flakelog):
+    code, _, errors = flakelog(f"id new --server {NOBODY}")
+    assert code == 3 and errors.count("\n") == 1
+    assert f"no id service answers at {NOBODY}" in errors and "flakelog idgen" in errors
+
+
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        ("topic list --servers nonsense", "'nonsense' is no address; give host:port"),
+        ("topic create x --config segment.bytes", "'segment.bytes' is no setting; give NAME=VALUE"),
+        ("consume x --from yesterday", "'yesterday' is no place to begin"),
+        ("id decode 12a", "'12a' is no id"),
+        ("id range noon now", "'noon' is no time"),
+        ("id decode 1 --set flakelog.ids.epoch=5", "did you mean flakelog.ids.epoch.ms?"),
+        ("id new --directory a --zookeeper b:2181", "not from both"),
+    ],
+)
+def test_a_wrong_call_is_refused_with_what_would_be_right(flakelog, command, said):
+    code, out, errors = flakelog(command)
+    assert (code, out) == (2, "") and said in errors
+
+
+def test_a_topic_that_is_not_there_is_made_by_produce_and_by_nothing_else(flakelog):
+    assert flakelog("consume cli-absent") == (1, "", "Error: topic cli-absent: UNKNOWN_TOPIC_OR_PARTITION\n")
+    assert "made topic cli-absent: 1 partition" in flakelog("produce cli-absent", b"x")[2]
+    assert flakelog("consume cli-absent")[1] == "x\n"
+
+
+def test_a_setting_no_topic_has_is_refused(flakelog):
+    code, _, errors = flakelog("topic create cli-setting --config segment.bytez=4")
+    assert code == 1 and "did you mean segment.bytes?" in errors
+
+
+def test_a_line_without_its_separator_is_refused_by_its_number(flakelog):
+    code, _, errors = flakelog("produce cli-lines --key-separator =", b"a=1\nb=2\nc\n")
+    assert code == 1 and "line 3 has no '='" in errors
+    assert flakelog("consume cli-lines --key-separator =")[1] == "a=1\nb=2\n"
+
+
+def test_follow_goes_on_until_ctrl_c(broker, flakelog):
+    flakelog("produce cli-follow", b"before\n")
+    command = [sys.executable, "-m", "flakelog", "consume", "cli-follow", "--follow", "--servers", broker.address]
+    following = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert following.stdout.readline() == "before\n"
+    flakelog("produce cli-follow", b"after\n")
+    assert following.stdout.readline() == "after\n"
+    following.send_signal(signal.SIGINT)
+    assert following.communicate(timeout=30) == ("", "") and following.returncode == 0
+
+
+HEAVY = "twisted", "kazoo", "pyspark", "kio", "confluent_kafka", "rich", "pyarrow"
+
+
+def loaded_by(program):
+    """Which heavy modules a program loads, in a process of its own."""
+    shown = f"import sys\n{program}\nprint(*[name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True, env=os.environ)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "program, allowed",
+    [
+        ("import flakelog", set()),
+        ("from flakelog import Snowflake, IdClient, Layout", set()),
+        ("from flakelog import Producer", {"confluent_kafka"}),
+        ("from flakelog import Client", {"kio"}),
+        ("from flakelog import Topology, LogSpout, Bolt, Spout, BatchBolt, JsonScheme, run_bolt", set()),
+        ("from flakelog import run", {"twisted", "kio"}),
+        ("from flakelog.cli import main, COMMANDS\n[main.get_command(None, name) for name in COMMANDS]", set()),
+    ],
+)
+def test_a_name_loads_no_more_than_it_needs(program, allowed):
+    """DESIGN section 2: flakelog/__init__ is lazy (PEP 562)."""
+    assert loaded_by(program) <= allowed
+
+
+def test_each_name_offered_is_there_and_known_to_type_checkers():
+    tree = ast.parse(Path(face.__file__).read_text())
+    typed = {
+        alias.asname or alias.name
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for statement in block.body
+        for alias in statement.names
+    }
+    assert typed == set(face.__all__) == set(dir(face))
+    assert all(getattr(face, name) is not None for name in face.__all__)
+    with pytest.raises(AttributeError, match="flakelog has no 'Snowflakes'"):
+        face.Snowflakes
