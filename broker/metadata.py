@@ -102,7 +102,7 @@ class Metadata:
         data = self._store.load()
         if data is None:
             self.cluster_id = _base64(self.new_uuid())
-            self._save()
+            self.commit()
             return
         try:
             document = json.loads(data)
@@ -118,7 +118,8 @@ class Metadata:
                 raise
             raise MetadataDamaged(f"{FILE} is not a metadata document: {error!r}") from None
 
-    def _save(self) -> None:
+    def commit(self) -> None:
+        """Write the whole document; StorageError, and the one before it stays."""
         topics = {
             topic.name: {
                 "id": str(topic.id),
@@ -158,7 +159,7 @@ class Metadata:
         topic = Topic(name, self.new_uuid(), (state,) * partitions, dict(properties))
         self._put(topic)
         try:
-            self._save()
+            self.commit()
         except Exception:
             self._drop(topic)
             raise
@@ -176,7 +177,7 @@ class Metadata:
     def delete_topic(self, topic: Topic) -> None:
         self._drop(topic)
         try:
-            self._save()
+            self.commit()
         except Exception:
             self._put(topic)
             raise
@@ -191,7 +192,7 @@ class Metadata:
         if self._next_producer_id == self._producer_ids_end:
             self._producer_ids_end += PRODUCER_ID_BLOCK
             try:
-                self._save()
+                self.commit()
             except Exception:
                 self._producer_ids_end -= PRODUCER_ID_BLOCK
                 raise

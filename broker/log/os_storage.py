@@ -5,7 +5,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from broker.log.storage import Buffer, StorageError
 
@@ -144,20 +144,29 @@ class OsStorage:
     def replace(self, path: str, data: bytes) -> None:
         full = self._path(path)
         with _named(full):
-            fd = os.open(full + _TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             try:
-                written = 0
-                while written < len(data):
-                    written += os.write(fd, memoryview(data)[written:])
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+                _write_synced(full + _TEMPORARY, data)
+            except OSError:
+                with suppress(FileNotFoundError):
+                    os.unlink(full + _TEMPORARY)
+                raise
             os.replace(full + _TEMPORARY, full)
             _sync_names(os.path.dirname(full))
 
     def sync_directory(self, path: str) -> None:
         with _named(self._path(path)):
             _sync_names(self._path(path))
+
+
+def _write_synced(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(fd, memoryview(data)[written:])
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _sync_names(directory: str) -> None:
