@@ -105,9 +105,13 @@ class Services:
         try:
             for partition in range(partitions):
                 self.logs.open(name, partition, config)
+                self.logs.get(name, partition)  # one that could not be opened is offline
         except StorageError as error:
             self._uncreate(topic)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except ApiError:
+            self._uncreate(topic)
+            raise
         return topic
 
     def _uncreate(self, topic: Topic) -> None:

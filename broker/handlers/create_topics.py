@@ -21,11 +21,13 @@ PARTITIONS_MAX = 10_000  # in one request; each takes four files
 def handle(call: Call, now: Now) -> dict[str, Any]:
     named = Counter(topic.name for topic in call.request.topics)
     results = []
+    left = PARTITIONS_MAX
     for topic in call.request.topics:
         try:
             if named[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands in the request more than once")
-            results.append(_create(call, topic))
+            results.append(_create(call, topic, left))
+            left -= results[-1]["num_partitions"]
         except InvalidSetting as error:
             results.append(_refused(topic.name, ErrorCode.INVALID_CONFIG, str(error)))
         except ApiError as error:
@@ -37,11 +39,16 @@ def _refused(name: str, code: ErrorCode, message: str | None) -> dict[str, Any]:
     return {"name": name, "error_code": code, "error_message": message, "configs": ()}
 
 
-def _create(call: Call, topic: Any) -> dict[str, Any]:
+def _create(call: Call, topic: Any, partitions_max: int) -> dict[str, Any]:
     services = call.services
     if topic.name in INTERNAL_TOPICS:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is made by the broker itself")
     partitions = _partitions(call, topic)
+    if not 1 <= partitions <= partitions_max:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{partitions} partitions; a topic has 1 or more, and one request makes {PARTITIONS_MAX} at most",
+        )
     properties = {config.name: config.value for config in topic.configs if config.value is not None}
     services.metadata.check_new(topic.name)
     TopicConfig.check_names(properties)
@@ -68,7 +75,9 @@ def _partitions(call: Call, topic: Any) -> int:
             )
         indexes = sorted(each.partition_index for each in topic.assignments)
         known = {node.id for node in call.services.metadata.nodes}
-        if indexes != list(range(len(indexes))) or any(set(each.broker_ids) - known for each in topic.assignments):
+        replicas = [each.broker_ids for each in topic.assignments]
+        good = all(ids and known.issuperset(ids) and len(set(ids)) == len(ids) for ids in replicas)
+        if indexes != list(range(len(indexes))) or not good:
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions 0 to n-1 on nodes of {sorted(known)}")
         return len(indexes)
     if topic.replication_factor not in (-1, *range(1, nodes + 1)):
@@ -76,7 +85,4 @@ def _partitions(call: Call, topic: Any) -> int:
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {topic.replication_factor}; there are {nodes} nodes",
         )
-    partitions = call.services.config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
-    if not 1 <= partitions <= PARTITIONS_MAX:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; 1 to {PARTITIONS_MAX} can be made")
-    return int(partitions)
+    return call.services.config.num_partitions if topic.num_partitions == -1 else int(topic.num_partitions)

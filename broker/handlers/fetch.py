@@ -3,7 +3,8 @@
 Behaviour: the answer is sent when `min_bytes` are there, when a partition has an error, or after `max_wait_ms`; a first
 batch larger than the limits is returned whole (KIP-74). Records leave as regions of the log's files.
 Version notes: fetch sessions (v7) are not kept: a session asked for is answered with session id 0, as by a broker whose
-cache is full, and clients go on with full requests (KIP-227). From v13 topics have ids.
+cache is full, and clients go on with full requests (KIP-227); a request that goes on with a session names only what has
+changed, and is refused. From v13 topics have ids.
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
 
@@ -13,7 +14,8 @@ from broker.now import Now
 from broker.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import (
-    NO_SESSION_ID,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
     READ_COMMITTED,
     FetchedPartition,
     FetchPartition,
@@ -26,7 +28,7 @@ from broker.wire.frame import FileRegion
 def handle(call: Call, now: Now) -> FetchResponse | Delayed[FetchResponse]:
     """What there is, or a Delayed until there is enough."""
     request: FetchRequest = call.request
-    if request.session_id != NO_SESSION_ID:
+    if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     response, enough = _collect(call)
     if enough or request.max_wait_ms <= 0:
@@ -77,7 +79,7 @@ def _read(call: Call, each: FetchPartition, left: int, first: bool) -> FetchedPa
     result = FetchedPartition(each.topic, each.partition)
     try:
         log = call.services.log_of(each.topic, each.partition)
-        _check_epoch(each, log)
+        log.check_leader_epoch(each.current_leader_epoch)
         result.high_watermark = log.high_watermark
         result.last_stable_offset = log.last_stable_offset
         result.log_start_offset = log.log_start_offset
@@ -90,13 +92,3 @@ def _read(call: Call, each: FetchPartition, left: int, first: bool) -> FetchedPa
     if request.isolation_level == READ_COMMITTED:
         result.aborted = ()
     return result
-
-
-def _check_epoch(each: FetchPartition, log: PartitionLog) -> None:
-    """KIP-320: the client must know the leader's epoch, where it says one."""
-    epoch = each.current_leader_epoch
-    if epoch < 0 or epoch == log.leader_epoch:
-        return
-    if epoch < log.leader_epoch:
-        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{log.name}: epoch {epoch} is over, {log.leader_epoch} is on")
-    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{log.name}: epoch {epoch} is to come, {log.leader_epoch} is on")

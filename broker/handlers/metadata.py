@@ -3,17 +3,19 @@
 Behaviour: nodes, the controller, and the topics asked for, or all of them. A topic that is not there is made when both
 the client and `auto.create.topics.enable` allow it, with `num.partitions` partitions, and answered at once.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
-auto-creation; from v10 topics can be asked for by id; v13 has a top-level error.
+auto-creation; v10 and v11 have a topic's id, from v12 on it can be asked for by it; v13 has a top-level error.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from broker.handlers.call import Call
-from broker.metadata import INTERNAL_TOPICS, Topic
+from broker.metadata import INTERNAL_TOPICS, Topic, check_name
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
+
+BY_ID_VERSION = 12
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
@@ -35,13 +37,16 @@ def _topics(call: Call) -> Iterable[dict[str, Any]]:
         yield from (_describe(topic) for topic in metadata.topics())
         return
     create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
-    for each in asked:
-        if each.name is None:
-            topic = metadata.topic(each.topic_id) if each.topic_id else None
-            unknown = {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": each.topic_id}
-            yield unknown if topic is None else _describe(topic)
+    # Each once, as Kafka does: a topic of many partitions named a thousand times would fill the memory.
+    for name, topic_id in dict.fromkeys((each.name, each.topic_id) for each in asked):
+        if name is not None:
+            yield _by_name(call, str(name), create)
+        elif call.version < BY_ID_VERSION:
+            yield {"error_code": ErrorCode.INVALID_REQUEST, "name": "", "topic_id": topic_id}
         else:
-            yield _by_name(call, str(each.name), create)
+            topic = metadata.topic(topic_id) if topic_id else None
+            unknown = {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
+            yield unknown if topic is None else _describe(topic)
 
 
 def _by_name(call: Call, name: str, create: bool) -> dict[str, Any]:
@@ -49,6 +54,8 @@ def _by_name(call: Call, name: str, create: bool) -> dict[str, Any]:
     try:
         if topic is None and create and name not in INTERNAL_TOPICS:
             topic = call.services.create_topic(name, call.services.config.num_partitions, {})
+        if topic is None:
+            check_name(name)
     except ApiError as error:
         return {"error_code": error.code, "name": name}
     except InvalidSetting:

@@ -122,6 +122,16 @@ class PartitionLog:
         if self.offline is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline}")
 
+    def check_leader_epoch(self, epoch: int) -> None:
+        """KIP-320: a client that names the leader's epoch must name the current one; below 0 it names none. ApiError."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            said = f"{self.name}: epoch {epoch} is over, {self.leader_epoch} is on"
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, said)
+        said = f"{self.name}: epoch {epoch} is to come, {self.leader_epoch} is on"
+        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, said)
+
     # --- append --------------------------------------------------------------------------------------------------
 
     def append(self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now) -> Appended:

@@ -125,7 +125,8 @@ from broker.client.twisted import TwistedClient
 client = TwistedClient(sys.argv[1], reactor)
 outcomes = []
 def asked(d):
-    d.addCallbacks(lambda r: outcomes.append(["ok", repr(r)]), lambda f: outcomes.append([f.type.__name__, str(f.value)]))
+    d.addCallback(lambda r: outcomes.append(["ok", repr(r)]))
+    d.addErrback(lambda f: outcomes.append([f.type.__name__, str(f.value)]))
     return d
 def begin():
     DeferredList([d for d in [ASKED] if d is not None]).addCallback(lambda _: reactor.callLater(0, end))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.log.storage import StorageError
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import CREATE_TOPICS, EngineBroker
 
@@ -40,3 +41,57 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_one(client, versio
 def test_an_impossible_setting_is_refused_by_name(client, version):
     answer = create(client, version, segment_bytes="1")
     assert answer.error_code == ErrorCode.INVALID_CONFIG and "segment.bytes=1" in answer.error_message
+
+
+def asked(name, partitions=-1, assignments=()):
+    replication = -1 if assignments else 1
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replication,
+        "assignments": [{"partition_index": index, "broker_ids": ids} for index, ids in enumerate(assignments)],
+        "configs": (),
+    }
+
+
+def codes(client, *topics, validate_only=False):
+    fields = {"topics": topics, "timeout": 1_000, "validate_only": validate_only}
+    return [topic.error_code for topic in client.ask(CREATE_TOPICS, 7, fields).topics]
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_one_request_makes_ten_thousand_partitions_at_most_over_all_its_topics(client, validate_only):
+    """As Kafka's controller; each takes four files, and nobody is served while they are made."""
+    topics = [asked("a", 3), asked("b", 9_998), asked("c", assignments=[[1]] * 9_998), asked("d", 2)]
+    found = codes(client, *topics, validate_only=validate_only)
+    assert found == [0, ErrorCode.INVALID_PARTITIONS, ErrorCode.INVALID_PARTITIONS, 0]
+    made = [] if validate_only else ["a", "d"]
+    assert [topic.name for topic in client.broker.services.metadata.topics()] == made
+
+
+@pytest.mark.parametrize("ids", [[], [1, 1], [2], [1, 2]])
+def test_a_partition_is_assigned_to_nodes_that_there_are_each_once(client, ids):
+    assert codes(client, asked("flights", assignments=[[1], ids])) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+
+
+@pytest.mark.parametrize("partitions", [0, -2, 10_001, 2**31 - 1])
+def test_an_impossible_number_of_partitions_is_refused(client, partitions):
+    assert codes(client, asked("flights", partitions)) == [ErrorCode.INVALID_PARTITIONS]
+
+
+def test_a_topic_whose_logs_cannot_all_be_opened_is_refused_and_leaves_nothing(client, monkeypatch):
+    """Too many open files, say: half a topic answered as a whole one would be found out by its producers."""
+    storage = client.broker.storage
+    open_file, opened = storage.open, []
+
+    def open_some(path, create=False):
+        opened.append(path)
+        if len(opened) > 10:
+            raise StorageError(path, "Too many open files")
+        return open_file(path, create)
+
+    monkeypatch.setattr(storage, "open", open_some)
+    assert codes(client, asked("flights", 5)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    monkeypatch.undo()
+    assert client.broker.services.metadata.topics() == [] and client.broker.services.logs.offline == {}
+    assert codes(client, asked("flights", 5)) == [0]

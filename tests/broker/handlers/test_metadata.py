@@ -1,0 +1,67 @@
+"""Metadata through the wire (https://kafka.apache.org/protocol#The_Messages_Metadata; KafkaApis.handleTopicMetadata)."""
+
+from uuid import UUID
+
+import pytest
+
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import METADATA, EngineBroker
+
+BAD_NAMES = ["", ".", "..", "a/b", "a b", "x" * 250]
+
+
+@pytest.fixture
+def broker():
+    broker = EngineBroker(num_partitions=3)
+    broker.create("flights", 2)
+    return broker
+
+
+def topics(broker, version, names, create=True):
+    fields = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": create}
+    found = broker.connect().ask(METADATA, version, fields).topics
+    return [(topic.name, topic.error_code, len(topic.partitions)) for topic in found]
+
+
+@pytest.mark.parametrize("version", [0, 1, 4, 13])
+def test_a_topic_that_is_not_there_is_made_and_answered(broker, version):
+    assert topics(broker, version, ["trains"]) == [("trains", 0, 3)]
+
+
+@pytest.mark.parametrize("version", [4, 13])
+def test_none_is_made_where_the_client_forbids_it(broker, version):
+    assert topics(broker, version, ["trains"], create=False) == [("trains", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)]
+    assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_name_no_topic_can_have_is_said_to_be_one_and_made_by_nobody(broker, create):
+    """Not UNKNOWN_TOPIC_OR_PARTITION, which clients ask again for until their time is over."""
+    found = topics(broker, 12, [*BAD_NAMES, "flights"], create)
+    assert found == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION, 0) for name in BAD_NAMES] + [("flights", 0, 2)]
+    assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
+
+
+def test_a_topic_named_twice_is_answered_once(broker):
+    """As by Kafka, which makes a set of them: else a small request could ask for an answer without bounds."""
+    assert topics(broker, 12, ["flights", "trains", "flights", "trains"]) == [("flights", 0, 2), ("trains", 0, 3)]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_since_v12_topics_are_asked_for_by_id(broker, version):
+    known = broker.services.metadata.topic("flights").id
+    asked = {"topics": [{"name": None, "topic_id": each} for each in (known, UUID(int=77))]}
+    found = broker.connect().ask(METADATA, version, asked).topics
+    assert [(topic.name, topic.error_code) for topic in found] == [
+        ("flights", 0),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("topic_id", [None, UUID(int=77)])
+def test_before_v12_a_topic_without_a_name_is_refused(broker, version, topic_id):
+    """Its name may be null in the request, but not in the answer."""
+    asked = {"topics": [{"name": None, "topic_id": topic_id}]}
+    (topic,) = broker.connect().ask(METADATA, version, asked).topics
+    assert (topic.name, topic.error_code) == ("", ErrorCode.INVALID_REQUEST)
