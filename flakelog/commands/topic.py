@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flakelog.commands.progress import progress
 from flakelog.commands.terminal import client_of, count_of, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
@@ -68,7 +69,11 @@ def describe(name: str, servers: str, as_json: bool) -> None:
     """Show the partitions of topic NAME: the offsets they begin and end at, and how many lie between."""
     with client_of(servers) as client:
         described = client.topic(name)
-        bounds = [bounds_of(client, name, partition) for partition in range(described.partitions)]
+        bounds = []
+        with progress("partitions", described.partitions) as step:
+            for partition in range(described.partitions):
+                bounds.append(bounds_of(client, name, partition))
+                step()
     partitions = [
         {"partition": partition, "begin": begin, "end": end, "offsets": end - begin}
         for partition, (begin, end) in enumerate(bounds)
