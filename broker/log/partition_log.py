@@ -123,7 +123,7 @@ class PartitionLog:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline}")
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """KIP-320: a client that names the leader's epoch must name the current one; below 0 it names none. ApiError."""
+        """KIP-320: a client that names an epoch must name the leader's; below 0 it names none. ApiError."""
         if epoch < 0 or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:

@@ -17,7 +17,7 @@ def client():
 
 @pytest.mark.parametrize("session_id, epoch", [(0, -1), (0, 0), (77, -1), (77, 0)])
 def test_a_request_that_begins_or_ends_a_session_is_answered_in_full(client, session_id, epoch):
-    """KIP-227: epoch 0 asks for a new session, -1 for none; a session named beside is to be closed, and is not there."""
+    """KIP-227: epoch 0 asks for a new session, -1 for none; a session named beside it is to be closed."""
     request = fetch_request("flights")._replace(session_id=session_id, session_epoch=epoch)
     answer = client.ask(FETCH, 12, request)
     assert (answer.error_code, answer.session_id, values_of(answer)) == (0, 0, [b"a"])

@@ -1,4 +1,4 @@
-"""ListOffsets through the wire (https://kafka.apache.org/protocol#The_Messages_ListOffsets; ReplicaManager.fetchOffset)."""
+"""ListOffsets through the wire (https://kafka.apache.org/protocol#The_Messages_ListOffsets)."""
 
 import pytest
 

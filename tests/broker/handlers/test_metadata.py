@@ -1,4 +1,4 @@
-"""Metadata through the wire (https://kafka.apache.org/protocol#The_Messages_Metadata; KafkaApis.handleTopicMetadata)."""
+"""Metadata through the wire (https://kafka.apache.org/protocol#The_Messages_Metadata)."""
 
 from uuid import UUID
 
