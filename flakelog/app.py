@@ -36,6 +36,7 @@ from idgen.service import IdService
 Report = Callable[[str], None]
 
 IDS_DIRECTORY = "ids"
+FILES_UNLIMITED = 1 << 30
 
 
 class StartError(Exception):
@@ -114,6 +115,7 @@ class Server:
         logs = LogManager(self._storage, config, self._report)
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
         services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
+        services.max_open_files = file_limit()
         self._open_logs(services)
         self.engine = Engine(services)
         server.use(self.engine)
@@ -223,6 +225,16 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (ImportError, ValueError, OSError):
         return
+
+
+def file_limit() -> int:
+    """How many files this process may have open."""
+    try:
+        import resource
+    except ImportError:
+        return FILES_UNLIMITED
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return FILES_UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
 def default_data_dir() -> Path:

@@ -9,6 +9,7 @@ from broker.config import BrokerConfig, TopicConfig
 from broker.group.config import GroupConfig
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
+from broker.log.segment import SUFFIXES
 from broker.log.storage import StorageError
 from broker.metadata import GROUP_OFFSETS_TOPIC, Metadata, Topic
 from broker.now import Now
@@ -21,6 +22,8 @@ from idgen.worker import IdWorker, Run
 if TYPE_CHECKING:
     from broker.handlers.groups import GroupCoordination
 
+FILES_PER_SEGMENT = len(SUFFIXES)
+FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
 LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised
 
 
@@ -73,6 +76,8 @@ class Services:
     advertised: Sequence[tuple[int, int, int]] = ()
     """What ApiVersions answers: (API key, lowest version, highest version)."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
+    max_open_files: int = 1 << 30
+    """What the system lets this process open; connections and other files have a share of it."""
     _groups: "GroupCoordination | None" = None
     _start_ms: int = 0
 
@@ -97,6 +102,7 @@ class Services:
 
     def create_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
         """Commit a topic, then make its logs; InvalidSetting, or ApiError with nothing left behind."""
+        self._check_files(name, partitions)
         config = self.config.topic_defaults.with_properties(properties)
         try:
             topic = self.metadata.create_topic(name, partitions, properties)
@@ -113,6 +119,18 @@ class Services:
             self._uncreate(topic)
             raise
         return topic
+
+    def _check_files(self, name: str, partitions: int) -> None:
+        """Refuse what would take the last descriptors: then nobody could connect, nor could the next start succeed."""
+        spare = max(self.max_open_files // 8, min(FILES_SPARE_MIN, self.max_open_files // 2))
+        segments = sum(len(log.segments) for log in self.logs.all())
+        left = (self.max_open_files - spare) // FILES_PER_SEGMENT - segments
+        if partitions > left:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {name} with {partitions} partitions needs {FILES_PER_SEGMENT} open files each; the system's "
+                f"limit of {self.max_open_files} (ulimit -n) leaves room for {max(left, 0)} partitions",
+            )
 
     def _uncreate(self, topic: Topic) -> None:
         """Take back a topic whose logs could not all be made: the disk is full, so this may fail too, and is said."""

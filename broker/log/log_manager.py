@@ -114,6 +114,7 @@ class LogManager:
         if log is not None:
             log.offline = "it was deleted"
             self._out_of_round(log)
+            log = None  # its files close, unless somebody reads them: removing it takes descriptors too
         if self._known.pop(name, None) is not None:
             self._changed = True
             self._write_checkpoint()

@@ -14,6 +14,7 @@ import sys
 import pytest
 
 from broker.client.blocking import BlockingClient
+from broker.client.errors import BrokerError
 from broker.record.records import Record, encode_batch
 from broker.wire import fetch
 from broker.wire.fetch import FetchPartition, FetchRequest
@@ -127,3 +128,17 @@ def test_the_reactors_timers_do_not_follow_the_wall_clock_and_its_faults_are_log
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=15)
     assert said in done.stdout and done.returncode == 0, done.stderr
+
+
+def test_topics_do_not_take_the_last_descriptors(tmp_path):
+    """A broker out of them takes no connection, and does not start again: one request must not lead there."""
+    limited = ServerProcess(tmp_path / "data", prefix=["prlimit", "--nofile=600:600"])
+    with limited.start().keep_ports() as server, BlockingClient(server.address) as client:
+        client.create_topic("some", 60)
+        with pytest.raises(BrokerError, match=r"INVALID_PARTITIONS.*limit of 600 \(ulimit -n\) leaves room for 26 "):
+            client.create_topic("more", 27)
+        client.create_topic("enough", 26)
+        server.stop()
+        server.start()
+        with BlockingClient(server.address) as another:
+            assert {topic.name: topic.partitions for topic in another.topics()} == {"some": 60, "enough": 26}
