@@ -5,12 +5,15 @@ A handler sees one shape of each message, its newest: `decode` lifts an older ve
 has. So a handler says a thing once. Where Kafka moved a field (FindCoordinator's key became a list), the handler
 reads `original`, the message as it was sent.
 
-kio's readers stop at a tagged field they do not know; then `_Reader` reads the message once more and passes over it,
-as KIP-482 asks. Its top-level unknown tags are kept: `tags.IDS` is one of them.
+kio's own readers are used for messages without arrays only: for an array they take memory for as many items as it
+says, before they look whether these are there, and where there is not so much memory the process is aborted. `_Reader`
+reads all others, with kio's readers for the single fields. It also reads what kio's stop at, a tagged field that is not
+known, and passes over it as KIP-482 asks; unknown top-level tags are kept: `tags.IDS` is one of them.
 
 Fields of time (`*_timedelta`, datetimes in kio) are given to `encode` as integers of milliseconds.
 """
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -56,11 +59,10 @@ def decode(api_key: int, version: int, kind: Kind, data: Buffer, position: int, 
     data = memoryview(data).toreadonly()  # kio's readers take no other
     tags: Mapping[int, Buffer] = {}
     try:
-        try:
-            original, _ = entity_reader(cls)(data, position)
-        except KeyError:
+        original = _read_flat(cls, data, position) if _is_flat(api_key, version, kind) else None
+        if original is None:
             original, tags = _Reader(cls).read(data, position)
-    except (DecodeError, ValueError, IndexError, TypeError) as error:
+    except (DecodeError, WireError, ValueError, OverflowError, IndexError, TypeError, struct.error) as error:
         raise WireError(f"{cls.__name__} v{version}: {error or type(error).__name__}") from None
     lifted = original if version == newest else _lift(original, schema(api_key, newest, kind))
     return Message(lifted, original, tags)
@@ -89,6 +91,14 @@ def milliseconds(value: timedelta) -> int:
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+def _read_flat(cls: type[Any], data: memoryview, position: int) -> Any:
+    """A message without arrays by kio's own reader; None where it holds a tag that kio does not know."""
+    try:
+        return entity_reader(cls)(data, position)[0]
+    except KeyError:
+        return None
+
+
 # --- classes of the schema ---------------------------------------------------------------------------------------
 
 
@@ -104,6 +114,17 @@ def _item(field: Field[Any]) -> tuple[type[Any], bool, bool]:
         inner = get_args(kind)[0]
         return inner, True, optional
     return kind, False, optional
+
+
+@cache
+def _is_flat(api_key: int, version: int, kind: Kind) -> bool:
+    """Whether no array stands anywhere in a message."""
+
+    def flat(cls: type[Any]) -> bool:
+        items = [_item(field) for field in fields(cls)]
+        return not any(array or (is_dataclass(kind) and not flat(kind)) for kind, array, _ in items)
+
+    return flat(schema(api_key, version, kind))
 
 
 @cache

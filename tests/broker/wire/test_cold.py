@@ -3,6 +3,7 @@
 from dataclasses import fields, is_dataclass
 
 import pytest
+from kio.serial import entity_reader
 
 from broker.wire import cold, tags
 from broker.wire.errors import WireError
@@ -113,6 +114,30 @@ def write_with_unknown_tags(cls, entity):
             out.write(b"\x01" * optional + write_with_unknown_tags(kind, value))
     out.write(tag_section({9999: b"from the future"}))
     return out.getvalue()
+
+
+@pytest.mark.parametrize("api_key", sorted(k for k in cold.api_key_map if 2 <= k < 52))
+@pytest.mark.parametrize("kind", ["request", "response"])
+def test_our_reader_reads_every_version_as_kios_own(api_key, kind):
+    for version in cold.versions_of(api_key):
+        cls = cold.schema(api_key, version, kind)
+        body = memoryview(cold.encode(api_key, version, kind, fill(cls)))
+        assert cold._Reader(cls).read(body, 0)[0] == entity_reader(cls)(body, 0)[0]
+
+
+@pytest.mark.parametrize(
+    "api_key, version, count",
+    [
+        (METADATA, 1, b"\x7f\xff\xff\xff"),
+        (METADATA, 12, b"\xff\xff\xff\xff\x0f"),
+        (CREATE_TOPICS, 7, b"\x81\x80\x01"),
+    ],
+)
+def test_an_array_that_says_more_than_there_is_takes_no_memory_for_it(api_key, version, count):
+    """kio's own reader takes it all beforehand, and aborts the process where it is not to be had."""
+    body = count + b"\0\0\0"
+    with pytest.raises(WireError, match=f"Request v{version}: an array at byte .* says .* more than the bytes that follow"):
+        cold.decode(api_key, version, "request", body, 0, newest=version)
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7])
