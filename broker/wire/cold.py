@@ -263,6 +263,8 @@ class _Reader:
             return self._value(cls, field, kind, optional, data, position)
         count, after = read_length(data, position, cls.__flexible__)
         if count < 0:
+            if not optional:
+                raise WireError(f"{field.name} is null, which it may not be")
             return None, after
         count, position = read_count(data, position, cls.__flexible__, 1)
         values = []
