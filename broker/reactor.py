@@ -11,6 +11,7 @@ Private names of Twisted relied on: `_poller`, `_selectables`, `_doReadOrWrite`,
 import errno
 import time
 
+from twisted.internet.error import ReactorNotRunning
 from twisted.internet.main import installReactor
 from twisted.logger import Logger
 
@@ -29,6 +30,12 @@ def install() -> None:
     class FastEPollReactor(EPollReactor):
         # Twisted's is the wall clock: stepped back by an hour, it would keep every timer waiting for an hour.
         seconds = staticmethod(time.monotonic)
+
+        def stop(self) -> None:
+            try:
+                super().stop()
+            except ReactorNotRunning:
+                pass  # a second signal while it stops: the operator is impatient, nothing is wrong
 
         def doPoll(self, timeout: float | None) -> None:
             try:

@@ -67,6 +67,11 @@ class Server:
         self._thrift: ThriftFactory | None = None
 
     @property
+    def stopped(self) -> bool:
+        """It was told to stop; a start that is still under way comes to nothing."""
+        return self._stopped
+
+    @property
     def scope(self) -> str:
         """Where this process's ids are unique."""
         return self._coordinator.scope if self._coordinator else "nowhere"
@@ -80,6 +85,8 @@ class Server:
             self._take_directory()
             self._open_broker()
             yield self._claim_numbers()
+            if self.stopped:
+                raise StartError("it was told to stop while it started")
             self._serve_ids()
             self._serve_http()
         except (StorageError, MetadataDamaged, CheckpointDamaged, IdError, CoordinationError, OSError) as error:

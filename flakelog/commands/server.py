@@ -87,6 +87,8 @@ def _serve(settings: Settings, data_dir: Path | None, zookeeper: str | None) -> 
     outcome: list[str] = []
 
     def failed(failure: Any) -> None:
+        if app.stopped:
+            return  # SIGTERM came first: that it did not start is no news
         # Two kinds: what an operator can mend is one line; anything else is a fault of ours, with its traceback.
         expected = type(failure.value).__name__ == "StartError"
         outcome.append(str(failure.value) if expected else failure.getTraceback())

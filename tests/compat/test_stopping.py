@@ -1,0 +1,34 @@
+"""A server that is told to stop while it starts, or twice: it ends soon, with exit code 0 and without a traceback."""
+
+import pytest
+
+from tests.compat.server_process import ServerProcess
+
+
+@pytest.mark.parametrize("signals", [1, 3])
+def test_told_to_stop_while_it_waits_for_a_worker_number_it_just_stops(tmp_path, signals):
+    """A configured number rests after a crash; that it was not waited for to the end is no error."""
+    server = ServerProcess(tmp_path / "data", {"flakelog.ids.worker": "5"}).start()
+    server.kill()
+    begin = server.mark()
+    server.launch()
+    server.wait_for_log("waiting for a worker number", since=begin)
+    for _ in range(signals - 1):
+        server.send_signal(15)
+    assert server.stop() == 0
+    assert "Traceback" not in server.log_since(begin) and "Error" not in server.log_since(begin)
+
+
+def test_an_impatient_operator_sees_no_traceback(tmp_path):
+    server = ServerProcess(tmp_path / "data").start()
+    for number in (2, 15, 2):
+        server.send_signal(number)
+    assert server.stop() == 0
+    assert "Traceback" not in server.log
+
+
+def test_it_can_be_started_again_at_once(tmp_path):
+    server = ServerProcess(tmp_path / "data", {"flakelog.ids.worker": "5"}).start()
+    assert server.stop() == 0
+    with server.start():
+        assert server.running
