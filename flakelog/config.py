@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from idgen.config import at_least, check_settings, setting
+from idgen.config import InvalidSetting, at_least, check_settings, setting
+
+EVERYWHERE = ("0.0.0.0", "::")  # where one can listen, and nobody can be reached
 
 
 def _listener(value: str) -> str | None:
@@ -57,6 +59,10 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        told = self.advertised_address or self.broker_address
+        if self.broker_address and told and told[0] in EVERYWHERE:
+            wanted = "clients are told to connect there, and would reach themselves; give the name they know this host by"
+            raise InvalidSetting("advertised.listeners", self.advertised_listeners or self.listeners, wanted)
 
     @property
     def broker_address(self) -> tuple[str, int] | None:

@@ -84,3 +84,14 @@ def test_an_empty_listener_turns_its_part_off():
 def test_the_names_kafka_users_know_are_known():
     """https://kafka.apache.org/documentation/#brokerconfigs"""
     assert {"listeners", "num.partitions", "log.segment.bytes", "message.max.bytes", "node.id"} <= set(names())
+
+
+@pytest.mark.parametrize("everywhere", ["PLAINTEXT://0.0.0.0:9092", "PLAINTEXT://[::]:9092"])
+def test_who_listens_everywhere_must_say_how_clients_reach_it(everywhere):
+    """As Kafka: Metadata would send every client to its own machine."""
+    with pytest.raises(InvalidSetting, match=r"^advertised\.listeners=PLAINTEXT.*give the name they know this host by"):
+        Settings({"listeners": everywhere})
+    with pytest.raises(InvalidSetting, match=r"^advertised\.listeners="):
+        Settings({"listeners": "PLAINTEXT://127.0.0.1:9092", "advertised.listeners": everywhere})
+    named = Settings({"listeners": everywhere, "advertised.listeners": "PLAINTEXT://broker:9092"})
+    assert named.server.advertised_address == ("broker", 9092)
