@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test venv unit lint compat bench soak clean
 .DEFAULT_GOAL := test
@@ -13,8 +14,9 @@ venv: $(STAMP)
 $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Flakelog needs Python 3.11 or later; %s is %s. Try: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0])) if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip setuptools wheel
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,test]'
+	@echo "setting up $(VENV): once, a few minutes, 1.3 GB with Spark and a Java runtime"
+	@$(PIP) pip setuptools wheel > $(VENV)/install.log 2>&1 && $(PIP) -e '.[all,test]' >> $(VENV)/install.log 2>&1 \
+	  || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
 demo: venv
