@@ -61,7 +61,7 @@ class ServerConfig:
         check_settings(self)
         told = self.advertised_address or self.broker_address
         if self.broker_address and told and told[0] in EVERYWHERE:
-            wanted = "clients are told to connect there, and would reach themselves; give the name they know this host by"
+            wanted = "clients are told to connect there and reach themselves; give the name they know this host by"
             raise InvalidSetting("advertised.listeners", self.advertised_listeners or self.listeners, wanted)
 
     @property
