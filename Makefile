@@ -36,9 +36,9 @@ lint: venv
 unit: venv
 	$(BIN)/python -m pytest tests --ignore=tests/compat -m 'not soak' -n $(JOBS)
 
-# Stock clients, real ZooKeeper, real Spark, the real server in a process of its own.
+# Stock clients, real ZooKeeper, real Spark, the real server in a process of its own; a file stays in one process.
 compat: venv
-	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $(JOBS) --dist loadfile
 
 soak: venv
 	$(BIN)/python -m pytest tests -m soak --timeout 7200

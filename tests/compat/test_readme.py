@@ -15,9 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 BLOCKS = blocks_of(README)
 
-# The blocks follow each other on one server, so they run in one process of pytest-xdist.
-pytestmark = pytest.mark.xdist_group("readme")
-
 
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory):

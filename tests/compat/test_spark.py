@@ -30,7 +30,6 @@ from spark_bridge.receipt import ReplayError
 from spark_bridge.replay import make_manifest, replay, save_manifest, verify
 from spark_bridge.session import java_home, spark_session
 
-pytestmark = pytest.mark.xdist_group("spark")
 T0 = 1_700_000_000_000
 READY_SECONDS_MAX = 30
 

@@ -16,8 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("broker", "coordination", "flakelog", "idgen", "partition_manager", "spark_bridge", "spout")
 SECONDS = 120
 
-pytestmark = pytest.mark.xdist_group("wheel")  # one build, one environment
-
 ROUND_TRIP = """
 import sys
 from broker.record.records import Record, encode_batch
