@@ -8,7 +8,7 @@ must be tried again later (`hold`).
 from collections import deque
 
 from broker.purgatory import AnyDelayed
-from broker.wire.frame import Part, size_of
+from broker.wire.frame import Part
 from broker.wire.frame_decoder import FrameDecoder
 
 
@@ -69,9 +69,9 @@ class Connection:
         frame, self.held = self.held, None
         return frame
 
-    def put(self, parts: list[Part]) -> None:
-        """A reply for now, or behind the slots that wait."""
-        self.queued_bytes += size_of(parts)
+    def put(self, parts: list[Part], size: int) -> None:
+        """A reply of so many bytes, for now or behind the slots that wait."""
+        self.queued_bytes += size
         if self.slots:
             slot = Slot()
             slot.parts = parts
@@ -84,9 +84,9 @@ class Connection:
         self.slots.append(slot)
         return slot
 
-    def fill(self, slot: Slot, parts: list[Part]) -> None:
+    def fill(self, slot: Slot, parts: list[Part], size: int) -> None:
         """The reply of a slot is there; it leaves with all that are ready behind it."""
-        self.queued_bytes += size_of(parts)
+        self.queued_bytes += size
         slot.parts = parts
         slot.delayed = None
         slots = self.slots

@@ -22,7 +22,7 @@ from broker.log.log_manager import Sync
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode, WireError
-from broker.wire.frame import FileRegion, Part, read_request_header, size_of
+from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
 from broker.wire.primitives import skip_tags
 
 _LENGTH_AND_ID = struct.Struct(">ii")
@@ -70,11 +70,10 @@ class Engine:
     def drained(self, conn: Connection, sent_bytes: int, now: Now) -> None:
         """So many bytes of the replies went out; requests that waited for room are read."""
         self._now = now
-        full = not conn.readable
         conn.queued_bytes -= sent_bytes
         conn.active_ms = now.ms
         self._connections.move_to_end(conn)
-        if full and conn.readable:
+        if conn.decoder.has_more and conn.readable:  # only what had to be put aside is read on
             self._read(conn)
             self._resume()
 
@@ -219,16 +218,15 @@ class Engine:
         self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
     ) -> None:
         body = api.encode(version, response)
-        if version >= api.flexible and api.key != API_VERSIONS:
-            head = _LENGTH_AND_ID.pack(5 + size_of(body), correlation_id) + b"\0"
-        else:
-            head = _LENGTH_AND_ID.pack(4 + size_of(body), correlation_id)
+        tags = b"\0" if version >= api.flexible and api.key != API_VERSIONS else b""
+        size = 4 + len(tags) + size_of(body)
+        head = _LENGTH_AND_ID.pack(size, correlation_id) + tags
         first = body[0]
         parts = [head, *body] if isinstance(first, FileRegion) else [head + first, *body[1:]]
         if slot is None:
-            conn.put(parts)
+            conn.put(parts, size + LENGTH_BYTES)
         else:
-            conn.fill(slot, parts)
+            conn.fill(slot, parts, size + LENGTH_BYTES)
         self._ready.append(conn)
 
     def _wait(self, conn: Connection, api: Api, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:

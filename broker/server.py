@@ -152,9 +152,8 @@ class BrokerServer:
                     self._sync(sync)
         finally:
             self._flush_now = None
-        for transport in list(self._paused):
-            if not transport.pause_unless_readable():
-                self._paused.discard(transport)
+        if self._paused:
+            self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
         self._arm(now)
 
     def _close(self, conn: Connection) -> None:
