@@ -34,7 +34,7 @@ lint: venv
 
 # The cores: no Java, no sockets, under 20 seconds.
 unit: venv
-	$(BIN)/python -m pytest tests --ignore=tests/compat -m 'not soak' -n $(JOBS)
+	$(BIN)/python -m pytest tests --ignore=tests/compat --ignore=tests/test_tidy.py -m 'not soak' -n $(JOBS)
 
 # Stock clients, real ZooKeeper, real Spark, the real server in a process of its own; a file stays in one process.
 compat: venv

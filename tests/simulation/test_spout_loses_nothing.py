@@ -183,7 +183,7 @@ class Simulation:
 
 
 def seeds():
-    first, _, last = os.environ.get("FLAKELOG_SEEDS", "0-59").partition("-")
+    first, _, last = os.environ.get("FLAKELOG_SEEDS", "0-39").partition("-")
     return range(int(first), int(last or first) + 1)
 
 
