@@ -188,7 +188,7 @@ class Services:
 
     def appended(self, log: PartitionLog, now: Now) -> None:
         """What follows from an append: a sync that falls due, and fetches that waited for it."""
-        self.logs.appended(log, now.ms)
+        self.logs.appended(log)
         self.purgatory.touch(log, now)
 
 

@@ -149,11 +149,8 @@ class LogManager:
                 log.producers.expire(now.wall_ms, self.config.producer_id_expiration_ms)
             self.start_round()
 
-    def appended(self, log: PartitionLog, now_ms: int) -> None:
-        """After an append: ask for a sync where the topic counts messages, note when one is due where it counts time.
-
-        `now_ms` is the time that was given to the append.
-        """
+    def appended(self, log: PartitionLog) -> None:
+        """After an append: ask for a sync where the topic counts messages, note when one is due where it counts time."""
         self._look(log)
 
     def _look(self, log: PartitionLog) -> None:

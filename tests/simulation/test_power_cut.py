@@ -185,7 +185,7 @@ class Life:
             part.acked[offset] = bytes(sent[16:]), self.stamp.last, done.last_offset
             if header.producer_id >= 0:
                 part.sequences[header.producer_id] = header.base_sequence + header.record_count, bytes(batch), offset
-            self.manager.appended(log, self.now_ms - START_MS)
+            self.manager.appended(log)
             self.syncs += self.manager.take_syncs()
         return done
 

@@ -35,7 +35,7 @@ class Broker:
 
     def append(self, log, *values, ms=NOW.ms, **fields):
         done = append(log, *(values or (b"a",)), worker=self.worker, now=NOW._replace(ms=ms), **fields)
-        self.manager.appended(log, ms)
+        self.manager.appended(log)
         return done
 
     def run(self, *syncs):
