@@ -150,7 +150,7 @@ class LogManager:
             self.start_round()
 
     def appended(self, log: PartitionLog) -> None:
-        """After an append: ask for a sync where the topic counts messages, note when one is due where it counts time."""
+        """After an append: ask for a sync where the topic counts messages, note when one is due where it counts ms."""
         self._look(log)
 
     def _look(self, log: PartitionLog) -> None:
