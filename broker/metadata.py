@@ -98,12 +98,16 @@ class Metadata:
     # --- the store -----------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the store, or begin a cluster. MetadataDamaged."""
+        """Read the store, or begin a cluster, and write it anew: a disk that is full, or cannot be written, is found
+        now and not when it matters. MetadataDamaged, StorageError."""
         data = self._store.load()
         if data is None:
             self.cluster_id = _base64(self.new_uuid())
-            self.commit()
-            return
+        else:
+            self._read(data)
+        self.commit()
+
+    def _read(self, data: bytes) -> None:
         try:
             document = json.loads(data)
             if document["version"] != _VERSION:

@@ -118,7 +118,6 @@ class Server:
         node = Node(config.node_id, advertised[0], advertised[1] or port)
         metadata = Metadata(FileMetadataStore(self._storage), node, uuid.uuid4)
         metadata.load()
-        metadata.commit()  # written anew, so that a disk that is full, or not writable, is found before it serves
         logs = LogManager(self._storage, config, self._report)
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
         services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)

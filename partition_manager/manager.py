@@ -102,11 +102,6 @@ class PartitionManager:
         self._drop_settled_heads()
         return self._order[0] if self._order else self._position
 
-    @property
-    def lag(self) -> int:
-        """Offsets between the watermark and the end of the log as last seen."""
-        return max(0, self.high_watermark - self.watermark)
-
     # --- reading
 
     def wanted(self) -> FetchWanted | None:

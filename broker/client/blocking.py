@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from broker.client.connection import ClientConnection
-from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, parse_addresses
-from broker.client.errors import BadAnswer, BrokerError, Unreachable
+from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
+from broker.client.errors import BrokerError, Unreachable
 from broker.client.records import LogRecord, read_records
 from broker.wire.errors import WireError
 from broker.wire.produce import PartitionResult
@@ -42,25 +42,18 @@ class BlockingClient:
 
     def run(self, steps: Steps[T]) -> T:
         """Carry an operation of the core out."""
-        answer: memoryview | None = None
-        failure: Unreachable | None = None
+        outcome: memoryview | Unreachable | None = None
         while True:
             try:
-                if failure is not None:
-                    exchange = steps.throw(failure)
-                else:
-                    exchange = next(steps) if answer is None else steps.send(answer)
+                exchange = advance(steps, outcome)
             except StopIteration as done:
                 result: T = done.value
                 return result
-            except WireError as error:
-                raise BadAnswer(f"an answer of the broker cannot be read: {error}") from error
-            failure = None
             try:
-                answer = self._exchange(exchange)
+                outcome = self._exchange(exchange)
             except (OSError, WireError) as error:
                 self._drop(exchange.address)
-                failure = Unreachable(str(exchange.address), str(error) or type(error).__name__)
+                outcome = Unreachable(str(exchange.address), str(error) or type(error).__name__)
 
     def retry(self, make: Callable[[], Steps[T]], within: float = TIMEOUT_SECONDS) -> T:
         """Carry an operation out, again while its error is one that passes (a leader that moved, a broker that is

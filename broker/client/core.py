@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from broker.address import host_port
-from broker.client.errors import BrokerError, ClientError, Unreachable, Unsupported
+from broker.client.errors import BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
 from broker.wire import cold, fetch, produce, tags
-from broker.wire.errors import ErrorCode
+from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
 
@@ -70,6 +70,19 @@ class Exchange(NamedTuple):
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Exchange, memoryview, T]
+
+
+def advance(steps: Steps[T], outcome: memoryview | Unreachable | None) -> Exchange:
+    """The next exchange of an operation, given how the one before ended: its answer, or that nobody answered; None at
+    the beginning. StopIteration has the operation's result; BadAnswer for an answer that cannot be read."""
+    try:
+        if outcome is None:
+            return next(steps)
+        if isinstance(outcome, Unreachable):
+            return steps.throw(outcome)
+        return steps.send(outcome)
+    except WireError as error:
+        raise BadAnswer(f"an answer of the broker cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

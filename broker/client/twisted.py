@@ -10,8 +10,8 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from broker.client.connection import ClientConnection
-from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, parse_addresses
-from broker.client.errors import BadAnswer, Unreachable
+from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
+from broker.client.errors import Unreachable
 from broker.client.records import LogRecord, read_records
 from broker.wire.errors import WireError
 from broker.wire.produce import PartitionResult
@@ -92,26 +92,19 @@ class TwistedClient:
     @inlineCallbacks
     def run(self, steps: Steps[Any]) -> Any:
         """Carry an operation of the core out; a Deferred of its result."""
-        answer: memoryview | None = None
-        failure: Unreachable | None = None
+        outcome: memoryview | Unreachable | None = None
         while True:
             try:
-                if failure is not None:
-                    exchange = steps.throw(failure)
-                else:
-                    exchange = next(steps) if answer is None else steps.send(answer)
+                exchange = advance(steps, outcome)
             except StopIteration as done:
                 return done.value
-            except WireError as error:
-                raise BadAnswer(f"an answer of the broker cannot be read: {error}") from error
-            failure = None
             try:
                 channel = yield self._channel(exchange.address)
-                answer = yield channel.ask(exchange)
+                outcome = yield channel.ask(exchange)
             except Unreachable as error:
-                failure = error
+                outcome = error
             except (ConnectError, ConnectionClosed, OSError, CancelledError, ConnectingCancelledError) as error:
-                failure = Unreachable(str(exchange.address), str(error) or type(error).__name__)
+                outcome = Unreachable(str(exchange.address), str(error) or type(error).__name__)
 
     def _channel(self, address: Address) -> "Deferred[_Channel]":
         """The connection to a node, made when there is none; those who ask meanwhile share it."""

@@ -67,11 +67,6 @@ class Group:
         return can_rebalance(self.state)
 
     @property
-    def is_simple(self) -> bool:
-        """Nobody ever joined: it only keeps offsets for a consumer that assigns itself its partitions."""
-        return self.protocol_type is None and self.state is GroupState.EMPTY and not self.pending
-
-    @property
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
