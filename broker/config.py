@@ -7,10 +7,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from idgen.config import InvalidSetting, at_least, between, check_settings, from_properties, setting, settings_of
+from idgen.config import (
+    InvalidSetting,
+    at_least,
+    between,
+    check_settings,
+    from_properties,
+    one_of,
+    setting,
+    settings_of,
+)
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+
+DELETE = "delete"
+COMPACT = "compact"
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+def _policies(value: str) -> list[str]:
+    return [each.strip() for each in value.split(",") if each.strip()]
+
+
+def _cleanup_policy(value: str) -> str | None:
+    return None if set(_policies(value)) in ({DELETE}, {COMPACT}, {DELETE, COMPACT}) else (
+        "must be delete, compact, or both with a comma between"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +68,109 @@ class TopicConfig:
     flush_ms: int = setting(
         "flush.ms", LONG_MAX, "Sync the log when a message is so long in it.", check=at_least(0), unit="ms"
     )
+    cleanup_policy: str = setting(
+        "cleanup.policy",
+        DELETE,
+        "delete: old segments go; compact: the last record of each key stays; both with a comma.",
+        check=_cleanup_policy,
+    )
+    retention_ms: int = setting(
+        "retention.ms",
+        7 * 86_400_000,
+        "Age at which a closed segment is deleted; -1 keeps all.",
+        check=at_least(-1),
+        unit="ms",
+    )
+    retention_bytes: int = setting(
+        "retention.bytes",
+        -1,
+        "Size above which a partition's oldest segments are deleted; -1 has no bound.",
+        check=at_least(-1),
+        unit="bytes",
+    )
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms",
+        60_000,
+        "How long the files of a segment that is gone from the log stay on the disk.",
+        check=at_least(0),
+        unit="ms",
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio",
+        0.5,
+        "Share of a compacted log that must be uncleaned before it is cleaned.",
+        check=between(0, 1),
+    )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms",
+        86_400_000,
+        "How long a compacted log keeps tombstones, for readers that are behind.",
+        check=at_least(0),
+        unit="ms",
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms", 0, "Records younger than this are not compacted.", check=at_least(0), unit="ms"
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms",
+        LONG_MAX,
+        "Age at which a record is compacted whatever the dirty ratio.",
+        check=at_least(1),
+        unit="ms",
+    )
+    message_timestamp_type: str = setting(
+        "message.timestamp.type",
+        CREATE_TIME,
+        "Whether a message's time is its producer's or the broker's at the append.",
+        check=one_of(CREATE_TIME, LOG_APPEND_TIME),
+    )
+    message_timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms",
+        LONG_MAX,
+        "How far a producer's time may be behind the broker's; CreateTime only.",
+        check=at_least(0),
+        unit="ms",
+    )
+    message_timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms",
+        3_600_000,
+        "How far a producer's time may be ahead of the broker's; CreateTime only.",
+        check=at_least(0),
+        unit="ms",
+    )
+    compression_type: str = setting(
+        "compression.type",
+        "producer",
+        "producer keeps batches as they come; a codec, or uncompressed, has the broker write them anew.",
+        check=one_of(*COMPRESSION_TYPES),
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas", 1, "Replicas that must have a message before acks=all is answered.", check=at_least(1)
+    )
+    id_header: bool = setting(
+        "flakelog.id.header",
+        False,
+        "Give each record a header flakelog-id with its id, for stock consumers; batches are opened: slower.",
+    )
+    durable_acks: bool = setting(
+        "flakelog.durable.acks", False, "Answer a producer only when its messages are on the disk (group commit)."
+    )
+    visible_after_flush: bool = setting(
+        "flakelog.visible.after.flush",
+        False,
+        "Consumers see a message only when it is on the disk; without a flush setting it is synced at once.",
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def deletes(self) -> bool:
+        return DELETE in _policies(self.cleanup_policy)
+
+    @property
+    def compacts(self) -> bool:
+        return COMPACT in _policies(self.cleanup_policy)
 
     @staticmethod
     def check_names(properties: Mapping[str, str]) -> None:
@@ -95,6 +220,93 @@ class BrokerConfig:
     )
     log_flush_interval_ms: int = setting(
         "log.flush.interval.ms", LONG_MAX, "Default of flush.ms.", check=at_least(0), unit="ms"
+    )
+    log_cleanup_policy: str = setting(
+        "log.cleanup.policy", DELETE, "Default of cleanup.policy.", check=_cleanup_policy
+    )
+    log_retention_ms: int = setting(
+        "log.retention.ms", 7 * 86_400_000, "Default of retention.ms.", check=at_least(-1), unit="ms"
+    )
+    log_retention_bytes: int = setting(
+        "log.retention.bytes", -1, "Default of retention.bytes.", check=at_least(-1), unit="bytes"
+    )
+    log_segment_delete_delay_ms: int = setting(
+        "log.segment.delete.delay.ms", 60_000, "Default of file.delete.delay.ms.", check=at_least(0), unit="ms"
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms",
+        300_000,
+        "How often logs are looked through for segments past their retention.",
+        check=at_least(1),
+        unit="ms",
+    )
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable", True, "Whether compacted topics are compacted; __consumer_offsets is one."
+    )
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms",
+        15_000,
+        "How long the cleaner pauses when no log needs it.",
+        check=at_least(0),
+        unit="ms",
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        128 << 20,
+        "Memory for the keys of one pass of the cleaner; a log with more of them takes several passes.",
+        check=at_least(1 << 16),
+        unit="bytes",
+    )
+    log_cleaner_min_cleanable_ratio: float = setting(
+        "log.cleaner.min.cleanable.ratio", 0.5, "Default of min.cleanable.dirty.ratio.", check=between(0, 1)
+    )
+    log_cleaner_delete_retention_ms: int = setting(
+        "log.cleaner.delete.retention.ms",
+        86_400_000,
+        "Default of delete.retention.ms.",
+        check=at_least(0),
+        unit="ms",
+    )
+    log_cleaner_min_compaction_lag_ms: int = setting(
+        "log.cleaner.min.compaction.lag.ms", 0, "Default of min.compaction.lag.ms.", check=at_least(0), unit="ms"
+    )
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        "log.cleaner.max.compaction.lag.ms",
+        LONG_MAX,
+        "Default of max.compaction.lag.ms.",
+        check=at_least(1),
+        unit="ms",
+    )
+    log_message_timestamp_type: str = setting(
+        "log.message.timestamp.type",
+        CREATE_TIME,
+        "Default of message.timestamp.type.",
+        check=one_of(CREATE_TIME, LOG_APPEND_TIME),
+    )
+    log_message_timestamp_before_max_ms: int = setting(
+        "log.message.timestamp.before.max.ms",
+        LONG_MAX,
+        "Default of message.timestamp.before.max.ms.",
+        check=at_least(0),
+        unit="ms",
+    )
+    log_message_timestamp_after_max_ms: int = setting(
+        "log.message.timestamp.after.max.ms",
+        3_600_000,
+        "Default of message.timestamp.after.max.ms.",
+        check=at_least(0),
+        unit="ms",
+    )
+    compression_type: str = setting(
+        "compression.type", "producer", "Default of a topic's compression.type.", check=one_of(*COMPRESSION_TYPES)
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas", 1, "Default of a topic's min.insync.replicas.", check=at_least(1)
+    )
+    id_header: bool = setting("flakelog.id.header", False, "Default of a topic's flakelog.id.header.")
+    durable_acks: bool = setting("flakelog.durable.acks", False, "Default of a topic's flakelog.durable.acks.")
+    visible_after_flush: bool = setting(
+        "flakelog.visible.after.flush", False, "Default of a topic's flakelog.visible.after.flush."
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
@@ -164,14 +376,33 @@ class BrokerConfig:
 
     @property
     def topic_defaults(self) -> TopicConfig:
-        return TopicConfig(
-            segment_bytes=self.log_segment_bytes,
-            segment_ms=self.log_roll_ms,
-            index_interval_bytes=self.log_index_interval_bytes,
-            max_message_bytes=self.message_max_bytes,
-            flush_messages=self.log_flush_interval_messages,
-            flush_ms=self.log_flush_interval_ms,
-        )
+        return TopicConfig(**{field: getattr(self, default) for field, default in TOPIC_DEFAULTS.items()})
 
+
+# Which of the broker's settings is the default of a topic's, by their fields.
+TOPIC_DEFAULTS = {
+    "segment_bytes": "log_segment_bytes",
+    "segment_ms": "log_roll_ms",
+    "index_interval_bytes": "log_index_interval_bytes",
+    "max_message_bytes": "message_max_bytes",
+    "flush_messages": "log_flush_interval_messages",
+    "flush_ms": "log_flush_interval_ms",
+    "cleanup_policy": "log_cleanup_policy",
+    "retention_ms": "log_retention_ms",
+    "retention_bytes": "log_retention_bytes",
+    "file_delete_delay_ms": "log_segment_delete_delay_ms",
+    "min_cleanable_dirty_ratio": "log_cleaner_min_cleanable_ratio",
+    "delete_retention_ms": "log_cleaner_delete_retention_ms",
+    "min_compaction_lag_ms": "log_cleaner_min_compaction_lag_ms",
+    "max_compaction_lag_ms": "log_cleaner_max_compaction_lag_ms",
+    "message_timestamp_type": "log_message_timestamp_type",
+    "message_timestamp_before_max_ms": "log_message_timestamp_before_max_ms",
+    "message_timestamp_after_max_ms": "log_message_timestamp_after_max_ms",
+    "compression_type": "compression_type",
+    "min_insync_replicas": "min_insync_replicas",
+    "id_header": "id_header",
+    "durable_acks": "durable_acks",
+    "visible_after_flush": "visible_after_flush",
+}
 
 __all__ = ["BrokerConfig", "InvalidSetting", "TopicConfig"]

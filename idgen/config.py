@@ -42,11 +42,11 @@ def setting(name: str, default: T, doc: str, *, check: Check | None = None, unit
     return made
 
 
-def at_least(least: int) -> Check:
+def at_least(least: float) -> Check:
     return lambda value: None if value >= least else f"must be at least {least}"
 
 
-def between(least: int, most: int) -> Check:
+def between(least: float, most: float) -> Check:
     return lambda value: None if least <= value <= most else f"must be between {least} and {most}"
 
 
