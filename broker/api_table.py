@@ -10,12 +10,13 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from broker.handlers.call import Call, Tagged
+from broker.handlers.call import Call, Shortcut, Tagged
 from broker.now import Now
 from broker.wire import fetch, produce
 from broker.wire.frame import Part
 
 Handler = Callable[[Call, Now], Any]
+Again = Callable[[Call, memoryview], Shortcut | None]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Api:
     flexible: int
     module: str
     advertise_from: int | None = None
+    repeats: bool = False
+    """Its requests repeat on a connection: the module's `again` makes a short way for more of them."""
 
     @property
     def advertised_oldest(self) -> int:
@@ -39,6 +42,13 @@ class Api:
     def handle(self) -> Handler:
         handler: Handler = import_module(f"broker.handlers.{self.module}").handle
         return handler
+
+    @cached_property
+    def again(self) -> Again | None:
+        if not self.repeats:
+            return None
+        found: Again = import_module(f"broker.handlers.{self.module}_again").again
+        return found
 
     def decode(self, version: int, data: memoryview, position: int) -> tuple[Any, Any, Any]:
         """(request, as it was sent, unknown tags); WireError."""
@@ -67,7 +77,7 @@ API_VERSIONS = 18
 SASL_KEYS = (17, 36)
 
 _ROWS = (
-    Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0),
+    Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0, repeats=True),
     Api(1, "Fetch", 4, 18, 12, "fetch"),
     Api(2, "ListOffsets", 1, 11, 6, "list_offsets"),
     Api(3, "Metadata", 0, 13, 9, "metadata"),

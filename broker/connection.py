@@ -7,6 +7,7 @@ must be tried again later (`hold`).
 
 from collections import deque
 
+from broker.handlers.call import Shortcut
 from broker.purgatory import AnyDelayed
 from broker.wire.frame import Part
 from broker.wire.frame_decoder import FrameDecoder
@@ -35,6 +36,7 @@ class Connection:
         "held",
         "close_reason",
         "active_ms",
+        "again",
         "_max_inflight",
         "_max_queued_bytes",
     )
@@ -48,6 +50,7 @@ class Connection:
         self.held: memoryview | None = None
         self.close_reason: str | None = None
         self.active_ms = 0
+        self.again: Shortcut | None = None
         self._max_inflight = max_inflight
         self._max_queued_bytes = max_queued_bytes
 

@@ -61,8 +61,9 @@ class Engine:
         self._now = now
         if conn.close_reason is not None:
             return
-        conn.active_ms = now.ms
-        self._connections.move_to_end(conn)
+        if conn.active_ms != now.ms:
+            conn.active_ms = now.ms
+            self._connections.move_to_end(conn)
         conn.decoder.feed(data)
         self._read(conn)
         self._resume()
@@ -71,8 +72,9 @@ class Engine:
         """So many bytes of the replies went out; requests that waited for room are read."""
         self._now = now
         conn.queued_bytes -= sent_bytes
-        conn.active_ms = now.ms
-        self._connections.move_to_end(conn)
+        if conn.active_ms != now.ms:
+            conn.active_ms = now.ms
+            self._connections.move_to_end(conn)
         if conn.decoder.has_more and conn.readable:  # only what had to be put aside is read on
             self._read(conn)
             self._resume()
@@ -185,6 +187,14 @@ class Engine:
             self._read(self._resumable.popleft())
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
+        again = conn.again
+        if again is not None:
+            reply = again(frame, self._now)
+            if reply is not None:
+                conn.put([reply], len(reply))
+                self._ready.append(conn)
+                return
+            conn.again = None
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
         api = APIS.get(key)
@@ -213,6 +223,8 @@ class Engine:
             self._wait(conn, api, version, correlation_id, response)
         elif response is not None:
             self._reply(conn, api, version, correlation_id, response, None)
+            if api.again is not None:
+                conn.again = api.again(call, frame)
 
     def _reply(
         self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None

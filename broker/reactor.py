@@ -10,6 +10,7 @@ Private names of Twisted relied on: `_poller`, `_selectables`, `_doReadOrWrite`,
 
 import errno
 import time
+from collections.abc import Callable
 
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.main import installReactor
@@ -30,6 +31,14 @@ def install() -> None:
     class FastEPollReactor(EPollReactor):
         # Twisted's is the wall clock: stepped back by an hour, it would keep every timer waiting for an hour.
         seconds = staticmethod(time.monotonic)
+
+        def __init__(self) -> None:
+            self._after_events: list[Callable[[], None]] = []
+            super().__init__()
+
+        def after_events(self, call: Callable[[], None]) -> None:
+            """`call` when the events of a turn have all been seen to, before anything else happens."""
+            self._after_events.append(call)
 
         def stop(self) -> None:
             try:
@@ -59,6 +68,11 @@ def install() -> None:
                     why = error
                 if why:
                     self._disconnectSelectable(selectable, why, True)
+            for call in self._after_events:
+                try:
+                    call()
+                except Exception:
+                    log.failure("a fault after the events of a turn")
 
         doIteration = doPoll
 

@@ -45,6 +45,9 @@ class BrokerServer:
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # while a flush is under way
+        self._turn: Now | None = None  # the moment of this turn of the reactor, once something was received in it
+        # A reactor of ours says when all that was readable has been read; on any other each read is a turn.
+        self._turns = hasattr(reactor, "after_events")
         self._syncs: set[Deferred[Any]] = set()
         self._stopping = False
         self._pool = ThreadPool(0, SYNC_THREADS, "sync")
@@ -70,6 +73,8 @@ class BrokerServer:
 
     def serve(self) -> None:
         self._pool.start()
+        if self._turns:
+            self._reactor.after_events(self._end_turn)
         assert self._port is not None, "bind comes first"
         self._port.startReading()
         self._flush(self.now())
@@ -104,17 +109,29 @@ class BrokerServer:
         return conn
 
     def received(self, conn: Connection, data: memoryview) -> None:
-        now = self.now()
+        """Answers leave at once, so that their peers work meanwhile; all else is looked at once a turn."""
+        now = self._turn
+        if now is None:
+            now = self._turn = self.now()
         self._engine.receive(conn, data, now)
         if not conn.readable:
             self._paused.add(self._transports[conn])
-        self._flush(now)
+        if not self._turns:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        now, self._turn = self._turn, None
+        if now is not None:
+            self._flush(now)
 
     def drained(self, conn: Connection, sent_bytes: int) -> None:
-        now = self._flush_now or self.now()
+        now = self._flush_now
+        if now is not None:
+            self._engine.drained(conn, sent_bytes, now)
+            return
+        now = self.now()
         self._engine.drained(conn, sent_bytes, now)
-        if self._flush_now is None:
-            self._flush(now)
+        self._flush(now)
 
     def broken(self, conn: Connection, reason: str) -> None:
         """What was promised to a peer cannot be sent: its transport ends the connection."""
@@ -131,30 +148,30 @@ class BrokerServer:
 
     def _flush(self, now: Now) -> None:
         """Send, close, sync and set the timer, until the engine wants nothing more; `now` is one moment for all."""
+        self._send(now)
+        for conn in self._engine.take_closes():
+            self._close(conn)
+        if not self._stopping:
+            for sync in self._engine.take_syncs():
+                self._sync(sync)
+        if self._paused:
+            self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
+        self._arm(now)
+
+    def _send(self, now: Now) -> None:
         self._flush_now = now
         engine = self._engine
         transports = self._transports
         try:
-            while True:
-                replies = engine.take_replies()
+            while replies := engine.take_replies():
                 for conn, parts in replies:
                     transport = transports.get(conn)
                     if transport is not None:
                         transport.send(parts)
                         if not conn.readable:
                             self._paused.add(transport)
-                if not replies:
-                    break
-            for conn in engine.take_closes():
-                self._close(conn)
-            if not self._stopping:
-                for sync in engine.take_syncs():
-                    self._sync(sync)
         finally:
             self._flush_now = None
-        if self._paused:
-            self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
-        self._arm(now)
 
     def _close(self, conn: Connection) -> None:
         transport = self._transports.get(conn)

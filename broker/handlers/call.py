@@ -211,3 +211,7 @@ class Tagged(NamedTuple):
 
     fields: Mapping[str, Any]
     tags: dict[int, bytes]
+
+
+Shortcut = Callable[[memoryview, Now], bytes | None]
+"""The whole answer, with its length, to a frame that is just like one before it; None for any other."""
