@@ -174,13 +174,12 @@ class TopicConfig:
 
     @staticmethod
     def check_names(properties: Mapping[str, str]) -> None:
-        """InvalidSetting for the first name that no topic can set here, with the nearest that one can."""
+        """InvalidSetting for the first name that no topic can set here, with the nearest that one can. What Kafka's
+        topics have and nothing here depends on is taken (broker.kafka_settings says why)."""
         known = [each.name for each in settings_of(TopicConfig)]
         for name, value in properties.items():
             if name not in known:
-                near = get_close_matches(name, known, 1)
-                wanted = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-                raise InvalidSetting(name, value, f"topics have no such setting; {wanted}")
+                _check_unused(name, value, known)
 
     def with_properties(self, properties: Mapping[str, str]) -> "TopicConfig":
         """This configuration with a topic's own settings over it; InvalidSetting for an impossible one.
@@ -190,6 +189,20 @@ class TopicConfig:
         made = from_properties(TopicConfig, properties)
         fields = {each.field for each in settings_of(TopicConfig) if each.name in properties}
         return replace(self, **{name: getattr(made, name) for name in fields})
+
+
+def _check_unused(name: str, value: str, known: list[str]) -> None:
+    """InvalidSetting unless Kafka's topics have a setting of this name that can be left aside, with this value."""
+    from broker.kafka_settings import topic_setting
+
+    row = topic_setting(name)
+    if row is None:
+        near = get_close_matches(name, known, 1)
+        wanted = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise InvalidSetting(name, value, f"topics have no such setting; {wanted}")
+    refusal = row.refusal(value)
+    if refusal is not None:
+        raise InvalidSetting(name, value, refusal)
 
 
 @dataclass(frozen=True, kw_only=True)
