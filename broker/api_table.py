@@ -93,6 +93,7 @@ _ROWS = (
     Api(18, "ApiVersions", 0, 4, 3, "api_versions"),
     Api(19, "CreateTopics", 2, 7, 5, "create_topics"),
     Api(20, "DeleteTopics", 1, 6, 4, "delete_topics"),
+    Api(21, "DeleteRecords", 0, 2, 2, "delete_records"),
     Api(22, "InitProducerId", 0, 5, 2, "init_producer_id"),
     Api(42, "DeleteGroups", 0, 2, 2, "delete_groups"),
 )

@@ -24,6 +24,13 @@ def decode(data: bytes) -> list[tuple[int, int]]:
     return [(int(epoch), int(start)) for epoch, start in pairs]
 
 
+def from_offset(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
+    """The epochs of a log that begins at `offset`: the one that was on there begins with it."""
+    earlier = [epoch for epoch, begin in epochs if begin <= offset]
+    later = epochs[len(earlier) :]
+    return [(earlier[-1], offset), *later] if earlier else later
+
+
 def start(epochs: list[tuple[int, int]], epoch: int, offset: int) -> list[tuple[int, int]]:
     """The epochs after `epoch` began at `offset`; an epoch that began nowhere before it is dropped."""
     if epochs and epochs[-1][0] >= epoch:

@@ -6,22 +6,22 @@ falls due meanwhile is asked for when it is back. The checkpoint is written afte
 something new was synced.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
-from broker.log import checkpoint, producer_state
+from broker.log import checkpoint, producer_state, retention
 from broker.log.checkpoint import LogPosition
+from broker.log.deletions import Deletions
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import LogDamaged, RecoveryReport, open_log
-from broker.log.segment import file_name
+from broker.log.segment import DELETED, file_name
 from broker.log.storage import Storage, StorageError
-from broker.log.syncs import Sync, SyncLog, WriteCheckpoint
+from broker.log.syncs import RemoveFiles, Sync, SyncLog, WriteCheckpoint
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
-DELETED_SUFFIX = ".deleted"
-
+FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka: what has become too old meanwhile goes soon
 Report = Callable[[str], None]
 
 __all__ = ["LogManager", "Sync", "SyncLog", "WriteCheckpoint"]
@@ -40,6 +40,8 @@ class LogManager:
         self._syncing: set[PartitionLog] = set()
         self._asked: list[Sync] = []
         self._stale: list[str] = []
+        self._uncovered: dict[PartitionLog, LogPosition] = {}
+        """Logs synced for a checkpoint that is not on the disk yet."""
         self._round: set[PartitionLog] | None = None
         """While a round is on: the logs whose sync for the checkpoint is not back."""
         self._changed = False
@@ -47,13 +49,15 @@ class LogManager:
         self._checkpoint_ms: int | None = None
         self._flush_due: list[tuple[int, int, PartitionLog]] = []
         self._flush_noted: set[PartitionLog] = set()
+        self._deletions = Deletions(storage, report)
+        self._retention_ms: int | None = None
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
     def load_checkpoint(self) -> None:
         """Read the checkpoint, once, before logs are opened; finish deletions. CheckpointDamaged, StorageError."""
         for name in self.storage.list(""):
-            if name.endswith(DELETED_SUFFIX):
+            if name.endswith(DELETED):
                 self.storage.remove(name)
         if self.storage.exists(checkpoint.FILE):
             file = self.storage.open(checkpoint.FILE)
@@ -114,24 +118,48 @@ class LogManager:
         if log is not None:
             log.offline = "it was deleted"
             self._out_of_round(log)
+            self._deletions.forget(log)
             log = None  # its files close, unless somebody reads them: removing it takes descriptors too
         if self._known.pop(name, None) is not None:
             self._changed = True
             self._write_checkpoint()
         if self.storage.exists(name):
-            self.storage.remove(name + DELETED_SUFFIX)
-            self.storage.rename(name, name + DELETED_SUFFIX)
+            self.storage.remove(name + DELETED)
+            self.storage.rename(name, name + DELETED)
             self.storage.sync_directory("")
-            self.storage.remove(name + DELETED_SUFFIX)
+            self.storage.remove(name + DELETED)
+
+    # --- what old records ask for --------------------------------------------------------------------------------
+
+    def delete_records(self, log: PartitionLog, offset: int, now: Now) -> None:
+        """Nobody reads below `offset` any more, and whole segments below it go. ApiError OFFSET_OUT_OF_RANGE."""
+        if log.advance_start(offset):
+            self._deletions.begins_later(log, now.ms)
+            self._retain(log, now)
+
+    def _retain(self, log: PartitionLog, now: Now) -> None:
+        number = retention.expired(
+            log.segments, log.config, log.log_start_offset, log.high_watermark, now.wall_ms
+        )
+        if not number or log.offline is not None:
+            return
+        try:
+            self._deletions.dropped(log, log.drop_segments(number), now.ms)
+        except StorageError as error:
+            self._report(f"partition {log.name}: old segments stay for now: {error}")
 
     # --- syncs ---------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self, now_ms: int) -> int:
         """When `tick` has something to do."""
-        if self._checkpoint_ms is None:
+        if self._checkpoint_ms is None or self._retention_ms is None:
             self._checkpoint_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
-        due = self._flush_due
-        return min(self._checkpoint_ms, due[0][0]) if due else self._checkpoint_ms
+            self._retention_ms = now_ms + min(FIRST_RETENTION_MS, self.config.log_retention_check_interval_ms)
+        deadline = min(self._checkpoint_ms, self._retention_ms)
+        if self._flush_due:
+            deadline = min(deadline, self._flush_due[0][0])
+        deletion = self._deletions.next_deadline_ms()
+        return deadline if deletion is None else min(deadline, deletion)
 
     def tick(self, now: Now) -> None:
         """Ask for the syncs that time has made due, and at each interval for a checkpoint."""
@@ -148,6 +176,13 @@ class LogManager:
             for log in self._logs.values():
                 log.producers.expire(now.wall_ms, self.config.producer_id_expiration_ms)
             self.start_round()
+        if self._retention_ms is not None and now.ms >= self._retention_ms:
+            self._retention_ms = now.ms + self.config.log_retention_check_interval_ms
+            for log in self._logs.values():
+                self._retain(log, now)
+        if begun := self._deletions.to_checkpoint(now.ms, busy=self._round is not None):
+            self.start_round(begun)
+        self._asked += self._deletions.to_remove(now.ms)
 
     def appended(self, log: PartitionLog) -> None:
         """After an append: ask for a sync where the topic counts messages, note when one is due where it counts ms."""
@@ -166,11 +201,12 @@ class LogManager:
             self._flush_noted.add(log)
             heappush(self._flush_due, (since + log.config.flush_ms, id(log), log))
 
-    def start_round(self) -> None:
-        """Sync every log with something new, then write the checkpoint. Nothing while an earlier round is on."""
+    def start_round(self, among: Iterable[PartitionLog] | None = None) -> None:
+        """Sync every log with something new, or those of them named, then write the checkpoint. Nothing while an
+        earlier round is on."""
         if self._round is not None:
             return
-        logs = [log for log in self._logs.values() if log.offline is None]
+        logs = [log for log in (self._logs.values() if among is None else among) if log.offline is None]
         self._round = {log for log in logs if log.position() != self._known.get(log.name)}
         for log in logs:
             if log in self._round:
@@ -195,7 +231,8 @@ class LogManager:
 
     def synced(self, sync: Sync) -> None:
         if not isinstance(sync, SyncLog):
-            self._written()
+            if isinstance(sync, WriteCheckpoint):
+                self._written(sync)
             return
         log = sync.log
         self._syncing.discard(log)
@@ -203,7 +240,7 @@ class LogManager:
             return  # deleted meanwhile; the checkpoint must not speak of it
         log.flushed = sync.position
         if sync.for_checkpoint:
-            self._checkpointed(log.name, sync.position)
+            self._checkpointed(log, sync.position)
             self._out_of_round(log)
         elif log.offline is not None:
             self._out_of_round(log)
@@ -211,17 +248,21 @@ class LogManager:
             self.ask_sync(log, for_checkpoint=True)
         self._look(log)
 
-    def _checkpointed(self, name: str, position: LogPosition) -> None:
-        before = self._known.get(name)
+    def _checkpointed(self, log: PartitionLog, position: LogPosition) -> None:
+        before = self._known.get(log.name)
         if before is not None and before.producers and before.offset != position.offset:
-            self._stale.append(f"{name}/{file_name(before.offset, producer_state.SUFFIX)}")
-        self._known[name] = position
+            self._stale.append(f"{log.name}/{file_name(before.offset, producer_state.SUFFIX)}")
+        self._known[log.name] = self._uncovered[log] = position
         self._changed = True
 
     def sync_failed(self, sync: Sync, error: Exception) -> None:
         """A log whose sync failed goes offline and stays so; the kernel may have dropped what it could not write."""
-        if not isinstance(sync, SyncLog):
+        if isinstance(sync, RemoveFiles):
+            self._report(f"partition {sync.directory}: {error}; what is left of old segments goes at the next start")
+            return
+        if isinstance(sync, WriteCheckpoint):
             self._report(f"the checkpoint could not be written: {error}; the older one stays")
+            self._uncovered = sync.covers | self._uncovered
             self._changed = True
             self._writing = False
             return
@@ -249,9 +290,13 @@ class LogManager:
         if self._changed and not self._writing:
             self._changed, self._writing = False, True
             stale, self._stale = tuple(self._stale), []
-            self._asked.append(WriteCheckpoint(self.storage, checkpoint.encode(self._known), stale))
+            covers, self._uncovered = self._uncovered, {}
+            self._asked.append(WriteCheckpoint(self.storage, checkpoint.encode(self._known), stale, covers))
 
-    def _written(self) -> None:
+    def _written(self, sync: WriteCheckpoint) -> None:
+        for log, position in sync.covers.items():
+            log.checkpointed = position
+        self._deletions.checkpointed()
         self._writing = False
         if self._round is None:
             self._write_checkpoint()

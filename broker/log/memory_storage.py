@@ -25,6 +25,7 @@ class _Content:
         self.data = bytearray()
         self.synced = b""
         self.cut: list[bytes] = []
+        self.modified_ms = 0
 
     def truncate(self, size: int) -> None:
         if size < len(self.data):
@@ -85,6 +86,7 @@ class MemoryFile:
     def append(self, data: Buffer) -> None:
         self._storage.take(self.path, len(data))
         self._content.data += data
+        self._content.modified_ms = self._storage.wall_ms
 
     def read(self, position: int, length: int) -> bytes:
         return bytes(self._content.data[position : position + length])
@@ -100,6 +102,9 @@ class MemoryFile:
     def fileno(self) -> int:
         return -1
 
+    def modified_ms(self) -> int:
+        return self._content.modified_ms
+
 
 class MemoryStorage:
     """Files by path. `free_bytes` bounds what may be written; the `failing_*` sets name paths for which that fails."""
@@ -108,6 +113,8 @@ class MemoryStorage:
         self.files: dict[str, _Content] = {}
         self.directories: set[str] = set()
         self.free_bytes: int | None = None
+        self.wall_ms = 0
+        """The time that files are written at."""
         self.failing_syncs: set[str] = set()
         self.failing_cuts: set[str] = set()
         self.failing_opens: set[str] = set()

@@ -67,6 +67,10 @@ class OsFile:
     def fileno(self) -> int:
         return self._fd
 
+    def modified_ms(self) -> int:
+        with _named(self.path):
+            return os.fstat(self._fd).st_mtime_ns // 1_000_000
+
     def __del__(self) -> None:
         os.close(self._fd)
 

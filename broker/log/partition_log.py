@@ -82,6 +82,8 @@ class PartitionLog:
         self.epochs = epochs
         self.offline: str | None = None
         self.flushed = flushed
+        self.checkpointed = flushed
+        """What the checkpoint on the disk says: a start after a crash sees the log so."""
         self.log_start_offset = flushed.log_start_offset
         self.last_id = flushed.last_id
         self.leader_epoch = epochs[-1][0] if epochs else 0
@@ -183,9 +185,42 @@ class PartitionLog:
         except StorageError:
             remove_files(self._storage, self.name, self.log_end_offset)
             raise
-        self._segments += (segment,)
-        self._bases = [each.base_offset for each in self._segments]
+        self._take((*self._segments, segment))
         return segment
+
+    def _take(self, segments: tuple[Segment, ...]) -> None:
+        self._segments = segments
+        self._bases = [each.base_offset for each in segments]
+
+    # --- what goes -----------------------------------------------------------------------------------------------
+
+    def advance_start(self, offset: int) -> bool:
+        """Nobody reads below `offset` any more; False where the log begins there or later anyhow.
+
+        ApiError OFFSET_OUT_OF_RANGE above the high watermark. The files stay until `drop_segments`.
+        """
+        if offset > self.high_watermark:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name} cannot begin at {offset}, its high watermark is {self.high_watermark}",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.epochs = leader_epochs.from_offset(self.epochs, offset)
+        return True
+
+    def drop_segments(self, number: int) -> tuple[Segment, ...]:
+        """Take the oldest segments from the list and begin the log after them; their files are the caller's to remove.
+
+        A log never is without a segment: where all go, a new one is begun. StorageError where that fails.
+        """
+        dropped = self._segments[:number]
+        if number == len(self._segments):
+            self.roll()
+        self.advance_start(self._segments[number].base_offset)
+        self._take(self._segments[number:])
+        return dropped
 
     # --- read ----------------------------------------------------------------------------------------------------
 
@@ -246,6 +281,7 @@ class PartitionLog:
     def ids_of(self, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
         """The ids of first_offset .. end_offset - 1 as runs (first id, how many); of what has been deleted, none."""
         found: tuple[tuple[int, int], ...] = ()
+        first_offset = max(first_offset, self.log_start_offset)
         with _answered():
             for segment in self._segments[max(bisect_right(self._bases, first_offset) - 1, 0) :]:
                 if segment.base_offset >= end_offset:

@@ -17,9 +17,10 @@ from broker.log import leader_epochs, producer_state
 from broker.log.checkpoint import LogPosition
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.segment import LOG, SUFFIXES, Segment, file_name, remove_files
+from broker.log.segment import DELETED, LOG, SUFFIXES, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.synced import LogDamaged, Synced, names_of
+from broker.log.syncs import RemoveFiles
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.wire.id_entries import ENTRY_BYTES
 
@@ -73,6 +74,7 @@ class _Recovery:
 
     def run(self) -> tuple[PartitionLog, RecoveryReport]:
         self.storage.make_directory(self.name)
+        self._remove_retired()
         epochs = self._epochs()
         synced = Synced(self.storage, self.name, self.config.index_interval_bytes, self.known)
         segments, self.known = synced.segments(), synced.known
@@ -81,6 +83,7 @@ class _Recovery:
         self._remove_snapshots()
         known = self.known
         start = max(known.log_start_offset if known else 0, segments[0].base_offset)
+        epochs = leader_epochs.from_offset(epochs, start)
         if known is None:
             base = segments[0].base_offset
             known = LogPosition(base, start, -1, base, 0, 0, -1, base, 0)
@@ -90,6 +93,12 @@ class _Recovery:
         log.log_start_offset = start
         log.last_id = self.last_id
         return log, self.report
+
+    def _remove_retired(self) -> None:
+        """Files of segments that were deleted before the process ended."""
+        retired = [f"{self.name}/{name}" for name in self.storage.list(self.name) if name.endswith(DELETED)]
+        if retired:
+            RemoveFiles(self.storage, self.name, tuple(retired)).run()
 
     def _epochs(self) -> list[tuple[int, int]]:
         path = f"{self.name}/{leader_epochs.FILE}"
@@ -141,7 +150,8 @@ class _Recovery:
         self._remove_others({segment.base_offset for segment in segments})
 
     def _remove_others(self, kept: set[int]) -> None:
-        """Segments past the end, and single files of segments whose other names did not reach the disk."""
+        """Segments past the end, single files of segments whose other names did not reach the disk, and what is left
+        of segments below the log's start."""
         logs = set(self._names(LOG)) - kept
         others = logs.union(*map(self._names, SUFFIXES)) - kept
         for base in others:
@@ -149,7 +159,7 @@ class _Recovery:
         if others:
             # Before anything is appended: they must not be there again when the log has come to their offset.
             self.storage.sync_directory(self.name)
-        self.report.segments_removed = len(logs)
+        self.report.segments_removed = sum(base > min(kept) for base in logs)
 
     def _recover_whole(self, segment: Segment) -> bool:
         segment.offsets.keep(0)

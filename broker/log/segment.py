@@ -18,6 +18,8 @@ from broker.wire.frame import FileRegion
 
 LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, ID_INDEX)
+DELETED = ".deleted"
+"""Follows the name of a file that is to be removed, and of a topic's directory."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
@@ -32,6 +34,17 @@ def remove_files(storage: Storage, directory: str, base_offset: int) -> None:
     """Remove a segment, its ids last: batches without ids are cut, ids without batches are nothing."""
     for suffix in SUFFIXES:
         storage.remove(f"{directory}/{file_name(base_offset, suffix)}")
+
+
+def retire_files(storage: Storage, directory: str, base_offset: int) -> tuple[str, ...]:
+    """Take a segment's files out of the log by name, its ids last as in `remove_files`; the names they have now."""
+    retired = []
+    for suffix in SUFFIXES:
+        path = f"{directory}/{file_name(base_offset, suffix)}"
+        if storage.exists(path):
+            storage.rename(path, path + DELETED)
+            retired.append(path + DELETED)
+    return tuple(retired)
 
 
 class Segment:
@@ -130,6 +143,11 @@ class Segment:
         """The last time index entry, as Kafka writes it when a segment is rolled."""
         if self.max_timestamp_ms >= 0:
             self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+
+    @property
+    def newest_ms(self) -> int:
+        """The time of its newest record; where records have none, when it was last written to, as in Kafka."""
+        return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.log.modified_ms()
 
     def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
         """Whether a batch of `size` bytes ending at `last_offset` belongs here."""

@@ -47,6 +47,10 @@ class File(Protocol):
         """The descriptor for sendfile; -1 where there is none."""
         ...
 
+    def modified_ms(self) -> int:
+        """When it was last written to, by the wall clock."""
+        ...
+
 
 class Storage(Protocol):
     def open(self, path: str, create: bool = False) -> File:

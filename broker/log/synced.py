@@ -26,6 +26,12 @@ def names_of(storage: Storage, directory: str, suffix: str) -> list[int]:
     return [int(n[: -len(suffix)]) for n in names if n.endswith(suffix) and n[: -len(suffix)].isdecimal()]
 
 
+def _not_below(log_start_offset: int, bases: list[int], newest: int) -> list[int]:
+    """Without the segments that were deleted: a crash can leave their files, all of them or some."""
+    first = max((base for base in {*bases, newest} if base <= log_start_offset), default=0)
+    return [base for base in bases if base >= first]
+
+
 class Synced:
     """One log's directory as the checkpoint knows it: `known`, or None where it says nothing of use."""
 
@@ -43,6 +49,7 @@ class Synced:
         known = self.known
         if known is None:
             return [self.open(bases[0]) if bases else self._create(0)]
+        bases = _not_below(known.log_start_offset, bases, known.segment)
         if known.segment not in bases:
             if known.offset > known.log_start_offset:
                 raise LogDamaged(f"{self.name}/{file_name(known.segment, LOG)} is gone, though it was synced")

@@ -42,6 +42,8 @@ class WriteCheckpoint:
     data: bytes
     stale: tuple[str, ...]
     """Producer snapshots that nothing refers to once the checkpoint is there."""
+    covers: dict[PartitionLog, LogPosition]
+    """The logs for which it says something new."""
 
     def run(self) -> None:
         self.storage.replace(checkpoint.FILE, self.data)
@@ -49,4 +51,19 @@ class WriteCheckpoint:
             self.storage.remove(path)
 
 
-Sync: TypeAlias = SyncLog | WriteCheckpoint
+@dataclass(frozen=True, eq=False, slots=True)
+class RemoveFiles:
+    """Remove files of one log that were renamed for it; a large one takes the file system its time."""
+
+    storage: Storage
+    directory: str
+    paths: tuple[str, ...]
+
+    def run(self) -> None:
+        if self.storage.exists(self.directory):  # else its topic is deleted, and they with it
+            self.storage.sync_directory(self.directory)  # or a power cut gives old names back without what they named
+            for path in self.paths:
+                self.storage.remove(path)
+
+
+Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles

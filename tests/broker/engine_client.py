@@ -33,7 +33,7 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
-CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 19, 20, 22
+CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 19, 20, 21, 22
 
 WALL_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -89,9 +89,10 @@ class EngineBroker:
         while replies := self.engine.take_replies():
             for conn, parts in replies:
                 self.clients[conn].take(parts)
-        for sync in self.engine.take_syncs():
-            sync.run()
-            self.engine.synced(sync, self.now)
+        while syncs := self.engine.take_syncs():
+            for sync in syncs:
+                sync.run()
+                self.engine.synced(sync, self.now)
         for conn in self.engine.take_closes():
             self.clients[conn].closed = conn.close_reason
             self.engine.closed(conn)

@@ -106,13 +106,13 @@ def test_the_checkpoint_says_what_was_there_when_the_sync_was_asked_for(broker):
 def test_time_starts_a_round(broker):
     log = broker.open()
     broker.append(log)
-    due = broker.manager.next_deadline_ms(NOW.ms)
-    assert due == NOW.ms + MINUTE_MS
+    due = NOW.ms + MINUTE_MS
+    assert broker.manager.next_deadline_ms(NOW.ms) <= due
     broker.manager.tick(Now(due - 1, START_MS))
     assert broker.manager.take_syncs() == []
     broker.manager.tick(Now(due, START_MS))
     assert kinds(broker.manager.take_syncs()) == ["SyncLog"]
-    assert broker.manager.next_deadline_ms(due) == due + MINUTE_MS
+    assert broker.manager.next_deadline_ms(due) <= due + MINUTE_MS
 
 
 def test_a_round_takes_in_a_log_that_was_being_synced_when_it_began():
@@ -437,7 +437,7 @@ def test_closing_on_a_full_disk_says_so_and_syncs_the_others():
 def test_the_checkpoint_is_a_value_that_runs_in_a_thread():
     storage = MemoryStorage()
     storage.replace("flights-0/old", b"")
-    WriteCheckpoint(storage, b"data", ("flights-0/old",)).run()
+    WriteCheckpoint(storage, b"data", ("flights-0/old",), {}).run()
     assert storage.open("checkpoint").read(0, 10) == b"data" and not storage.exists("flights-0/old")
 
 

@@ -1,0 +1,53 @@
+"""DeleteRecords, v0 to v2.
+
+Behaviour: each partition then begins at the offset named, -1 naming its high watermark; what lies below cannot be read
+any more, and whole segments below it go. The answer says where the partition begins now: with one copy of the log there
+is nobody to wait for. It is on the disk soon after, not before (as Kafka, which writes it down each minute).
+Refused: offsets that are not there, topics that are not deleted from (cleanup.policy without `delete`, KIP-107), and
+the topics the broker keeps its own records in.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.log.partition_log import PartitionLog
+from broker.metadata import INTERNAL_TOPICS
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+HIGH_WATERMARK = -1
+NO_LOW_WATERMARK = -1
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    topics = [
+        {"name": topic.name, "partitions": [_answer(call, topic.name, each, now) for each in topic.partitions]}
+        for topic in call.request.topics
+    ]
+    return {"throttle_time": 0, "topics": topics}
+
+
+def _answer(call: Call, topic: str, each: Any, now: Now) -> dict[str, Any]:
+    error, low_watermark = ErrorCode.NONE, NO_LOW_WATERMARK
+    try:
+        log = call.services.log_of(topic, each.partition_index)
+        _delete(call, log, each.offset, now)
+        low_watermark = log.log_start_offset
+    except ApiError as refusal:
+        error = refusal.code
+    return {"partition_index": each.partition_index, "low_watermark": low_watermark, "error_code": error}
+
+
+def _delete(call: Call, log: PartitionLog, offset: int, now: Now) -> None:
+    if log.topic in INTERNAL_TOPICS:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} holds the broker's own records; they stay")
+    if log.offline is not None:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
+    if not log.config.deletes:
+        said = f"cleanup.policy of {log.topic} is {log.config.cleanup_policy}; records go where it has delete"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, said)
+    if offset == HIGH_WATERMARK:
+        offset = log.high_watermark
+    if offset < 0:
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {offset}")
+    call.services.logs.delete_records(log, offset, now)
