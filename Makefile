@@ -1,4 +1,4 @@
-# make demo | make test | make venv | make unit | make lint | make bench | make soak
+# make demo | make test | make venv | make stock | make unit | make lint | make bench | make soak
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,10 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test venv unit lint compat bench soak clean
+# Stock clients in other languages, for tests/compat: Kafka's jars by Maven.
+JARS := tests/compat/java/target/classpath
+
+.PHONY: demo test venv stock unit lint compat bench soak clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
@@ -18,6 +21,15 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(PIP) pip setuptools wheel > $(VENV)/install.log 2>&1 && $(PIP) -e '.[all,test]' >> $(VENV)/install.log 2>&1 \
 	  || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
+
+# Where there is no Maven, or it cannot reach its registry, the tests that need them say so.
+stock: $(JARS)
+
+$(JARS): tests/compat/java/pom.xml
+	@command -v mvn > /dev/null || { echo "no Maven (mvn): Kafka's Java clients and tools are not tested"; exit 0; }; \
+	  echo "fetching Kafka's Java clients and tools: once, 60 MB"; \
+	  mvn -q -B -Dstyle.color=never -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath \
+	  || echo "Maven failed: Kafka's Java clients and tools are not tested"
 
 demo: venv
 	$(BIN)/flakelog demo
@@ -37,7 +49,7 @@ unit: venv
 	$(BIN)/python -m pytest tests --ignore=tests/compat --ignore=tests/test_tidy.py -m 'not soak' -n $(JOBS)
 
 # Stock clients, real ZooKeeper, real Spark, the real server in a process of its own; a file stays in one process.
-compat: venv
+compat: venv stock
 	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $(JOBS) --dist loadfile
 
 soak: venv
@@ -47,4 +59,4 @@ bench: venv
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo-out
+	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target

@@ -67,7 +67,8 @@ SHORTER_FIELDS = {
 
 
 def sources(*tops):
-    return sorted(p for top in tops for p in (ROOT / top).rglob("*.py"))
+    found = (p for top in tops for p in (ROOT / top).rglob("*.py"))
+    return sorted(p for p in found if "node_modules" not in p.parts)
 
 
 def name_of(path):

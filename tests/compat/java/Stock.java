@@ -1,0 +1,637 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.BooleanSupplier;
+import java.util.stream.Collectors;
+import org.apache.kafka.clients.admin.*;
+import org.apache.kafka.clients.consumer.*;
+import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.*;
+import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.quota.ClientQuotaFilter;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.utils.Exit;
+
+/**
+ * Apache Kafka's Java clients and command-line tools, asked by lines of JSON on stdin; one process for many tests,
+ * as starting Java takes longer than most of them.
+ *
+ * <p>{"do": NAME, ...} is answered by {"result": ...}, or by {"error": class, "message": ...} when the client throws.
+ * NAME is a method of Clients, Members or AdminCalls below, or "tool", which runs a tool's main and answers
+ * {"exit", "stdout", "stderr"}.
+ */
+public class Stock {
+    static final ObjectMapper JSON = new ObjectMapper();
+    static final Duration POLL = Duration.ofMillis(100);
+    static final int SECONDS = 30;
+
+    public static void main(String[] unused) throws Exception {
+        PrintStream answers = System.out;
+        BufferedReader questions = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        Tools.takeTheStreams();
+        for (String line = questions.readLine(); line != null; line = questions.readLine()) {
+            answers.println(JSON.writeValueAsString(answer(JSON.readTree(line))));
+            answers.flush();
+        }
+    }
+
+    static Map<String, Object> answer(JsonNode call) {
+        String name = call.get("do").asText();
+        Map<String, Object> answer = new HashMap<>();
+        try {
+            answer.put("result", name.equals("tool") ? Tools.run(call) : run(name, call));
+        } catch (Throwable thrown) {
+            Throwable cause = thrown;
+            while (cause.getCause() != null
+                    && (cause instanceof ExecutionException || cause instanceof InvocationTargetException)) {
+                cause = cause.getCause();
+            }
+            answer.put("error", cause.getClass().getSimpleName());
+            answer.put("message", String.valueOf(cause.getMessage()));
+        }
+        return answer;
+    }
+
+    static Object run(String name, JsonNode call) throws Exception {
+        for (Class<?> each : List.of(Clients.class, Members.class)) {
+            for (var method : each.getDeclaredMethods()) {
+                if (method.getName().equals(name)) {
+                    return method.invoke(null, call);
+                }
+            }
+        }
+        try (Admin admin = Admin.create(config(call))) {
+            return AdminCalls.class.getDeclaredMethod(name, Admin.class, JsonNode.class).invoke(null, admin, call);
+        }
+    }
+
+    /** The address, and over it what the call has as "config". */
+    static Map<String, Object> config(JsonNode call) {
+        Map<String, Object> config = new HashMap<>(Map.of("bootstrap.servers", call.get("address").asText()));
+        config.putAll(map(call.path("config")));
+        return config;
+    }
+
+    static Map<String, String> map(JsonNode object) {
+        Map<String, String> map = new HashMap<>();
+        object.properties().forEach(each -> map.put(each.getKey(), each.getValue().asText()));
+        return map;
+    }
+
+    static List<String> texts(JsonNode array) {
+        List<String> texts = new ArrayList<>();
+        array.forEach(each -> texts.add(each.asText()));
+        return texts;
+    }
+
+    static <T> T get(Future<T> future) throws Exception {
+        return future.get(SECONDS, TimeUnit.SECONDS);
+    }
+
+    static TopicPartition partition(JsonNode call) {
+        return new TopicPartition(call.get("topic").asText(), call.path("partition").asInt(0));
+    }
+
+    static void until(BooleanSupplier there, String what) throws TimeoutException {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(SECONDS);
+        while (!there.getAsBoolean()) {
+            if (System.nanoTime() > end) {
+                throw new TimeoutException(what);
+            }
+        }
+    }
+}
+
+/** Producers and consumers without a group; each call opens one and closes it. */
+class Clients {
+    /** "values" to "topic" (and "partition"), keys being "key-n": [[partition, offset], ...]. */
+    static Object produce(JsonNode call) throws Exception {
+        try (Producer<byte[], byte[]> producer = producer(call)) {
+            return send(producer, call);
+        }
+    }
+
+    /** "values" in a transaction, with "offsets" {topic, partition, offset} of the group; "commit" false aborts. */
+    static Object transaction(JsonNode call) throws Exception {
+        try (Producer<byte[], byte[]> producer = producer(call)) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            Object sent = send(producer, call);
+            if (call.has("offsets")) {
+                sendOffsets(producer, call);
+            }
+            if (call.path("commit").asBoolean(true)) {
+                producer.commitTransaction();
+            } else {
+                producer.flush();
+                producer.abortTransaction();
+            }
+            return sent;
+        }
+    }
+
+    /** As a consumer that assigned its partitions itself: no member, no generation. */
+    private static void sendOffsets(Producer<byte[], byte[]> producer, JsonNode call) {
+        Map<String, Object> config = Map.of("bootstrap.servers", call.get("address").asText(),
+                "group.id", call.get("group").asText());
+        var bytes = new ByteArrayDeserializer();
+        try (Consumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, bytes, bytes)) {
+            for (JsonNode each : call.get("offsets")) {
+                var offset = new OffsetAndMetadata(each.get("offset").asLong(), "from a transaction");
+                producer.sendOffsetsToTransaction(Map.of(Stock.partition(each), offset), consumer.groupMetadata());
+            }
+        }
+    }
+
+    /** A second producer with the transactional id of the first: what the first meets when it goes on. */
+    static Object fencedTransaction(JsonNode call) throws Exception {
+        try (Producer<byte[], byte[]> first = producer(call); Producer<byte[], byte[]> second = producer(call)) {
+            first.initTransactions();
+            first.beginTransaction();
+            send(first, call);
+            second.initTransactions();
+            try {
+                first.commitTransaction();
+                return null;
+            } catch (KafkaException expected) {
+                return expected.getClass().getSimpleName();
+            }
+        }
+    }
+
+    /** A transaction left open, as a producer that dies leaves it. */
+    static Object leaveTransactionOpen(JsonNode call) throws Exception {
+        Producer<byte[], byte[]> producer = producer(call);
+        producer.initTransactions();
+        producer.beginTransaction();
+        Object sent = send(producer, call);
+        producer.close(Duration.ZERO);
+        return sent;
+    }
+
+    static Producer<byte[], byte[]> producer(JsonNode call) {
+        return new KafkaProducer<>(Stock.config(call), new ByteArraySerializer(), new ByteArraySerializer());
+    }
+
+    private static Object send(Producer<byte[], byte[]> producer, JsonNode call) throws Exception {
+        String topic = call.get("topic").asText();
+        Integer partition = call.has("partition") ? call.get("partition").asInt() : null;
+        Long timestamp = call.has("timestamp") ? call.get("timestamp").asLong() : null;
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (String value : Stock.texts(call.get("values"))) {
+            byte[] key = ("key-" + sent.size()).getBytes(StandardCharsets.UTF_8);
+            var record = new ProducerRecord<>(topic, partition, timestamp, key, value.getBytes(StandardCharsets.UTF_8));
+            record.headers().add("number", Integer.toString(sent.size()).getBytes(StandardCharsets.UTF_8));
+            sent.add(producer.send(record));
+        }
+        producer.flush();
+        List<Object> answers = new ArrayList<>();
+        for (Future<RecordMetadata> each : sent) {
+            RecordMetadata metadata = Stock.get(each);
+            answers.add(List.of(metadata.partition(), metadata.offset()));
+        }
+        return answers;
+    }
+
+    /** "count" records of a partition from "offset", or from "time", or from its beginning. */
+    static Object read(JsonNode call) throws Exception {
+        try (Consumer<byte[], byte[]> consumer = consumer(call)) {
+            TopicPartition partition = Stock.partition(call);
+            consumer.assign(List.of(partition));
+            if (call.has("time")) {
+                var found = consumer.offsetsForTimes(Map.of(partition, call.get("time").asLong())).get(partition);
+                consumer.seek(partition, found.offset());
+            } else if (call.has("offset")) {
+                consumer.seek(partition, call.get("offset").asLong());
+            } else {
+                consumer.seekToBeginning(List.of(partition));
+            }
+            int count = call.get("count").asInt();
+            List<Object> records = new ArrayList<>();
+            Stock.until(() -> {
+                consumer.poll(Stock.POLL).forEach(each -> records.add(record(each)));
+                return records.size() >= count;
+            }, count + " records");
+            return records;
+        }
+    }
+
+    /** How far a partition goes: {"begin", "end", "by_time" (null where there is nothing that late)}. */
+    static Object ends(JsonNode call) {
+        try (Consumer<byte[], byte[]> consumer = consumer(call)) {
+            TopicPartition partition = Stock.partition(call);
+            var found = consumer.offsetsForTimes(Map.of(partition, call.path("time").asLong())).get(partition);
+            Map<String, Object> ends = new HashMap<>();
+            ends.put("begin", consumer.beginningOffsets(List.of(partition)).get(partition));
+            ends.put("end", consumer.endOffsets(List.of(partition)).get(partition));
+            ends.put("by_time", found == null ? null : found.offset());
+            return ends;
+        }
+    }
+
+    static Consumer<byte[], byte[]> consumer(JsonNode call) {
+        return new KafkaConsumer<>(Stock.config(call), new ByteArrayDeserializer(), new ByteArrayDeserializer());
+    }
+
+    static Map<String, Object> record(ConsumerRecord<byte[], byte[]> record) {
+        Map<String, Object> fields = new HashMap<>();
+        fields.put("offset", record.offset());
+        fields.put("timestamp", record.timestamp());
+        fields.put("key", record.key() == null ? null : new String(record.key(), StandardCharsets.UTF_8));
+        fields.put("value", record.value() == null ? null : new String(record.value(), StandardCharsets.UTF_8));
+        Map<String, String> headers = new TreeMap<>();
+        for (Header each : record.headers()) {
+            headers.put(each.key(), new String(each.value(), StandardCharsets.UTF_8));
+        }
+        fields.put("headers", headers);
+        return fields;
+    }
+}
+
+/** Consumers in groups that stay, by name, between calls; all are polled in turn, as a rebalance needs them all. */
+class Members {
+    private static final Map<String, Consumer<byte[], byte[]>> members = new TreeMap<>();
+
+    /** A member "name" of the group in "config" subscribes to "topic". */
+    static Object join(JsonNode call) {
+        Consumer<byte[], byte[]> consumer = Clients.consumer(call);
+        consumer.subscribe(List.of(call.get("topic").asText()));
+        members.put(call.get("name").asText(), consumer);
+        return null;
+    }
+
+    /** Polls until the members "names" have "partitions" in all, each as many as another; {name: partitions}. */
+    static Object share(JsonNode call) throws Exception {
+        List<String> names = Stock.texts(call.get("names"));
+        int partitions = call.get("partitions").asInt();
+        Stock.until(() -> {
+            names.forEach(name -> members.get(name).poll(Stock.POLL));
+            return names.stream().allMatch(name -> members.get(name).assignment().size() == partitions / names.size());
+        }, partitions + " partitions shared by " + names);
+        Map<String, Object> shares = new TreeMap<>();
+        for (String name : names) {
+            var assigned = members.get(name).assignment().stream().map(TopicPartition::partition).sorted();
+            shares.put(name, assigned.collect(Collectors.toList()));
+        }
+        return shares;
+    }
+
+    /** "count" records that the members "names" get in all; then each commits. */
+    static Object take(JsonNode call) throws Exception {
+        List<String> names = Stock.texts(call.get("names"));
+        List<Object> records = new ArrayList<>();
+        Stock.until(() -> {
+            for (String name : names) {
+                members.get(name).poll(Stock.POLL).forEach(each -> records.add(Clients.record(each)));
+            }
+            return records.size() >= call.get("count").asInt();
+        }, call.get("count") + " records");
+        names.forEach(name -> members.get(name).commitSync());
+        return records;
+    }
+
+    /** The member leaves its group. */
+    static Object leave(JsonNode call) {
+        members.remove(call.get("name").asText()).close();
+        return null;
+    }
+}
+
+/** One call of the admin client each; what it answers, as JSON. */
+class AdminCalls {
+    static Object describeCluster(Admin admin, JsonNode call) throws Exception {
+        DescribeClusterResult result = admin.describeCluster();
+        List<Object> nodes = new ArrayList<>();
+        for (Node each : Stock.get(result.nodes())) {
+            nodes.add(Map.of("id", each.id(), "address", each.host() + ":" + each.port()));
+        }
+        return Map.of(
+                "cluster", Stock.get(result.clusterId()),
+                "controller", Stock.get(result.controller()).id(),
+                "nodes", nodes);
+    }
+
+    static Object describeFeatures(Admin admin, JsonNode call) throws Exception {
+        FeatureMetadata features = Stock.get(admin.describeFeatures().featureMetadata());
+        Map<String, Object> finalized = new TreeMap<>();
+        features.finalizedFeatures().forEach((name, range) -> finalized.put(name, range.maxVersionLevel()));
+        Map<String, Object> supported = new TreeMap<>();
+        features.supportedFeatures().forEach((name, range) -> supported.put(name, range.maxVersion()));
+        return Map.of("finalized", finalized, "supported", supported);
+    }
+
+    /** "topic", "partitions", "configs"; {"partitions", "replication", "configs"} of the answer. */
+    static Object createTopic(Admin admin, JsonNode call) throws Exception {
+        String name = call.get("topic").asText();
+        NewTopic topic = new NewTopic(name, Optional.of(call.path("partitions").asInt(1)), Optional.empty());
+        var options = new CreateTopicsOptions().validateOnly(call.path("validate").asBoolean(false));
+        CreateTopicsResult result = admin.createTopics(List.of(topic.configs(Stock.map(call.path("configs")))), options);
+        Stock.get(result.all());
+        Map<String, Object> answer = new HashMap<>();
+        answer.put("partitions", Stock.get(result.numPartitions(name)));
+        answer.put("replication", Stock.get(result.replicationFactor(name)));
+        answer.put("configs", entries(Stock.get(result.config(name))));
+        return answer;
+    }
+
+    static Object createPartitions(Admin admin, JsonNode call) throws Exception {
+        var more = NewPartitions.increaseTo(call.get("partitions").asInt());
+        return Stock.get(admin.createPartitions(Map.of(call.get("topic").asText(), more)).all());
+    }
+
+    static Object deleteTopics(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.deleteTopics(Stock.texts(call.get("topics"))).all());
+    }
+
+    static Object listTopics(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.listTopics().names()).stream().sorted().collect(Collectors.toList());
+    }
+
+    static Object describeTopic(Admin admin, JsonNode call) throws Exception {
+        String name = call.get("topic").asText();
+        TopicDescription topic = Stock.get(admin.describeTopics(List.of(name)).allTopicNames()).get(name);
+        List<Object> partitions = new ArrayList<>();
+        for (TopicPartitionInfo each : topic.partitions()) {
+            partitions.add(Map.of(
+                    "partition", each.partition(), "leader", each.leader().id(), "replicas", ids(each.replicas()),
+                    "isr", ids(each.isr())));
+        }
+        return Map.of("id", topic.topicId().toString(), "internal", topic.isInternal(), "partitions", partitions);
+    }
+
+    private static List<Integer> ids(Collection<Node> nodes) {
+        return nodes.stream().map(Node::id).collect(Collectors.toList());
+    }
+
+    /** {name: {"value", "source", "readOnly", "type", "documented", "synonyms"}} of "type" and "name". */
+    static Object describeConfigs(Admin admin, JsonNode call) throws Exception {
+        var options = new DescribeConfigsOptions().includeSynonyms(true).includeDocumentation(true);
+        return entries(Stock.get(admin.describeConfigs(List.of(resource(call)), options).all()).get(resource(call)));
+    }
+
+    private static ConfigResource resource(JsonNode call) {
+        return new ConfigResource(ConfigResource.Type.valueOf(call.get("type").asText()), call.get("name").asText());
+    }
+
+    private static Map<String, Object> entries(Config config) {
+        Map<String, Object> entries = new TreeMap<>();
+        for (ConfigEntry each : config.entries()) {
+            Map<String, Object> entry = new HashMap<>();
+            entry.put("value", each.value());
+            entry.put("source", each.source().name());
+            entry.put("readOnly", each.isReadOnly());
+            entry.put("type", String.valueOf(each.type()));
+            entry.put("documented", each.documentation() != null);
+            var synonyms = each.synonyms().stream().map(synonym -> synonym.source().name());
+            entry.put("synonyms", synonyms.collect(Collectors.toList()));
+            entries.put(each.name(), entry);
+        }
+        return entries;
+    }
+
+    /** "changes": [[operation, name, value], ...]. */
+    static Object alterConfigs(Admin admin, JsonNode call) throws Exception {
+        Collection<AlterConfigOp> changes = new ArrayList<>();
+        for (JsonNode each : call.get("changes")) {
+            var entry = new ConfigEntry(each.get(1).asText(), each.get(2).isNull() ? null : each.get(2).asText());
+            changes.add(new AlterConfigOp(entry, AlterConfigOp.OpType.valueOf(each.get(0).asText())));
+        }
+        return Stock.get(admin.incrementalAlterConfigs(Map.of(resource(call), changes)).all());
+    }
+
+    /** Offsets of "topic"'s "partition": {"earliest", "latest", "max_timestamp", "time"}. */
+    static Object listOffsets(Admin admin, JsonNode call) throws Exception {
+        TopicPartition partition = Stock.partition(call);
+        Map<String, OffsetSpec> specs = new TreeMap<>(Map.of(
+                "earliest", OffsetSpec.earliest(), "latest", OffsetSpec.latest(),
+                "max_timestamp", OffsetSpec.maxTimestamp(),
+                "time", OffsetSpec.forTimestamp(call.path("time").asLong(0))));
+        Map<String, Object> offsets = new TreeMap<>();
+        for (var each : specs.entrySet()) {
+            var found = admin.listOffsets(Map.of(partition, each.getValue())).partitionResult(partition);
+            offsets.put(each.getKey(), Stock.get(found).offset());
+        }
+        return offsets;
+    }
+
+    /** Deletes what lies before "before" and answers the low watermark. */
+    static Object deleteRecords(Admin admin, JsonNode call) throws Exception {
+        TopicPartition partition = Stock.partition(call);
+        var before = RecordsToDelete.beforeOffset(call.get("before").asLong());
+        var deleted = admin.deleteRecords(Map.of(partition, before)).lowWatermarks().get(partition);
+        return Stock.get(deleted).lowWatermark();
+    }
+
+    static Object listGroups(Admin admin, JsonNode call) throws Exception {
+        Map<String, Object> groups = new TreeMap<>();
+        for (GroupListing each : Stock.get(admin.listGroups().all())) {
+            String state = each.groupState().map(Object::toString).orElse("");
+            groups.put(each.groupId(), List.of(each.type().map(Object::toString).orElse(""), each.protocol(), state));
+        }
+        return groups;
+    }
+
+    static Object describeGroup(Admin admin, JsonNode call) throws Exception {
+        String name = call.get("group").asText();
+        ConsumerGroupDescription group =
+                Stock.get(admin.describeConsumerGroups(List.of(name)).all()).get(name);
+        List<Object> members = new ArrayList<>();
+        for (MemberDescription each : group.members()) {
+            List<Integer> partitions = each.assignment().topicPartitions().stream()
+                    .map(TopicPartition::partition).sorted().collect(Collectors.toList());
+            members.add(Map.of("client", each.clientId(), "host", each.host(), "partitions", partitions));
+        }
+        return Map.of(
+                "state", group.groupState().toString(), "assignor", group.partitionAssignor(), "members", members,
+                "coordinator", group.coordinator().id());
+    }
+
+    /** {"topic-partition": offset}. */
+    static Object groupOffsets(Admin admin, JsonNode call) throws Exception {
+        Map<String, Object> offsets = new TreeMap<>();
+        var found = admin.listConsumerGroupOffsets(call.get("group").asText()).partitionsToOffsetAndMetadata();
+        Stock.get(found).forEach((partition, offset) -> offsets.put(partition.toString(), offset.offset()));
+        return offsets;
+    }
+
+    static Object alterGroupOffset(Admin admin, JsonNode call) throws Exception {
+        var offset = Map.of(Stock.partition(call), new OffsetAndMetadata(call.get("offset").asLong()));
+        return Stock.get(admin.alterConsumerGroupOffsets(call.get("group").asText(), offset).all());
+    }
+
+    static Object deleteGroupOffset(Admin admin, JsonNode call) throws Exception {
+        var partitions = Set.of(Stock.partition(call));
+        return Stock.get(admin.deleteConsumerGroupOffsets(call.get("group").asText(), partitions).all());
+    }
+
+    static Object deleteGroup(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.deleteConsumerGroups(List.of(call.get("group").asText())).all());
+    }
+
+    /** {directory: {"topic-partition": size}} of node "node". */
+    static Object describeLogDirs(Admin admin, JsonNode call) throws Exception {
+        int node = call.get("node").asInt();
+        Map<String, Object> directories = new TreeMap<>();
+        Stock.get(admin.describeLogDirs(List.of(node)).allDescriptions()).get(node).forEach((path, directory) -> {
+            Map<String, Object> replicas = new TreeMap<>();
+            directory.replicaInfos().forEach((partition, info) -> replicas.put(partition.toString(), info.size()));
+            directories.put(path, replicas);
+        });
+        return directories;
+    }
+
+    static Object electLeaders(Admin admin, JsonNode call) throws Exception {
+        var partitions = Set.of(Stock.partition(call));
+        var elected = Stock.get(admin.electLeaders(ElectionType.PREFERRED, partitions).partitions());
+        return elected.get(Stock.partition(call)).map(each -> each.getClass().getSimpleName()).orElse(null);
+    }
+
+    /** {"transactional id": state}. */
+    static Object listTransactions(Admin admin, JsonNode call) throws Exception {
+        Map<String, Object> states = new TreeMap<>();
+        for (TransactionListing each : Stock.get(admin.listTransactions().all())) {
+            states.put(each.transactionalId(), each.state().toString());
+        }
+        return states;
+    }
+
+    static Object describeTransaction(Admin admin, JsonNode call) throws Exception {
+        String id = call.get("id").asText();
+        TransactionDescription found = Stock.get(admin.describeTransactions(List.of(id)).all()).get(id);
+        var partitions = found.topicPartitions().stream().map(TopicPartition::toString).sorted();
+        return Map.of(
+                "state", found.state().toString(), "timeout_ms", found.transactionTimeoutMs(),
+                "partitions", partitions.collect(Collectors.toList()));
+    }
+
+    /** How many producers a partition knows, and how many of them are in a transaction. */
+    static Object describeProducers(Admin admin, JsonNode call) throws Exception {
+        TopicPartition partition = Stock.partition(call);
+        var states = Stock.get(admin.describeProducers(List.of(partition)).partitionResult(partition));
+        long open = states.activeProducers().stream()
+                .filter(each -> each.currentTransactionStartOffset().isPresent()).count();
+        return Map.of("known", states.activeProducers().size(), "in_transaction", open);
+    }
+
+    static Object fenceProducers(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.fenceProducers(List.of(call.get("id").asText())).all());
+    }
+
+    static Object describeAcls(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.describeAcls(AclBindingFilter.ANY).values()).size();
+    }
+
+    static Object describeQuotas(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.describeClientQuotas(ClientQuotaFilter.all()).entities()).size();
+    }
+
+    static Object describeScram(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.describeUserScramCredentials().all()).size();
+    }
+
+    static Object listReassignments(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.listPartitionReassignments().reassignments()).size();
+    }
+
+    static Object listConfigResources(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.listConfigResources().all()).stream()
+                .map(each -> each.type() + " " + each.name()).sorted().collect(Collectors.toList());
+    }
+}
+
+/** A tool's main, run in this process: exit, shutdown hooks and the three streams are its own. */
+class Tools {
+    private static final Stream out = new Stream();
+    private static final Stream err = new Stream();
+    private static final List<Runnable> hooks = new ArrayList<>();
+    private static Integer exitCode;
+
+    /** Once and for all, as some tools keep the stream that they first see. */
+    static void takeTheStreams() {
+        System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+        Exit.setExitProcedure(Tools::exit);
+        Exit.setHaltProcedure(Tools::exit);
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
+    }
+
+    static Object run(JsonNode call) throws Exception {
+        exitCode = null;
+        hooks.clear();
+        out.take();
+        err.take();
+        System.setIn(new ByteArrayInputStream(call.path("stdin").asText("").getBytes(StandardCharsets.UTF_8)));
+        String[] arguments = Stock.texts(call.get("args")).toArray(new String[0]);
+        try {
+            Class.forName(call.get("class").asText()).getMethod("main", String[].class).invoke(null, (Object) arguments);
+        } catch (InvocationTargetException thrown) {
+            if (!(thrown.getCause() instanceof Exited)) {
+                throw thrown;
+            }
+        }
+        err.hear(true);
+        for (Runnable each : List.copyOf(hooks)) {
+            each.run();
+        }
+        return Map.of("exit", exitCode == null ? 0 : exitCode, "stdout", out.take(), "stderr", err.take());
+    }
+
+    /** The first call counts: a tool may take what stops it here for a failure, complain, and exit once more. */
+    private static void exit(int code, String message) {
+        exitCode = exitCode == null ? code : exitCode;
+        err.hear(false);
+        throw new Exited();
+    }
+
+    static class Exited extends Error {}
+
+    static class Stream extends OutputStream {
+        private final ByteArrayOutputStream written = new ByteArrayOutputStream();
+        private boolean heard = true;
+
+        synchronized void hear(boolean on) {
+            heard = on;
+        }
+
+        @Override
+        public synchronized void write(int value) {
+            write(new byte[] {(byte) value}, 0, 1);
+        }
+
+        @Override
+        public synchronized void write(byte[] bytes, int offset, int length) {
+            if (heard) {
+                written.write(bytes, offset, length);
+            }
+        }
+
+        synchronized String take() {
+            String text = written.toString(StandardCharsets.UTF_8);
+            written.reset();
+            return text;
+        }
+    }
+}

@@ -1,0 +1,224 @@
+"""Apache Kafka's command-line tools (bin/kafka-*.sh, by their classes), unchanged, against a real server.
+
+Every test here was seen to pass against Apache Kafka 4.3.1, one node without an authorizer, too. What a tool writes to
+stderr counts: warnings there are what an operator sees first.
+"""
+
+import json
+import re
+from itertools import count
+
+import pytest
+
+from tests.compat.server_process import ServerProcess
+from tests.compat.stock_java import stock_java
+
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+TOOLS = "org.apache.kafka.tools"
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def java():
+    with stock_java() as java:
+        yield java
+
+
+@pytest.fixture(scope="module")
+def server(java, tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("tools") / "data", SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def run(java, server):
+    """run("TopicCommand", "--list"): its stdout; it must succeed, and say nothing on stderr but what is `said`."""
+
+    def ran(tool, *arguments, stdin="", said=""):
+        done = java.tool(f"{TOOLS}.{tool}", *arguments, "--bootstrap-server", server.address, stdin=stdin)
+        assert done.exit == 0 and re.fullmatch(said, done.stderr), done
+        return done.stdout
+
+    return ran
+
+
+@pytest.fixture
+def consume(run, topic):
+    """consume(3, "--group", "g"): what the console consumer prints of the topic's beginning."""
+
+    def consumed(number, *arguments):
+        asked = ("--topic", topic, "--from-beginning", "--max-messages", number, *arguments)
+        said = f"(The consumer rebalance protocol .*\n)?Processed a total of {number} messages\n"
+        return run("consumer.ConsoleConsumer", *asked, said=said)
+
+    return consumed
+
+
+@pytest.fixture
+def topic(java, server):
+    name = f"tools-{next(_numbers)}"
+    java.ask("createTopic", address=server.address, topic=name, partitions=2)
+    return name
+
+
+# --- producing and consuming -----------------------------------------------------------------------------------------
+
+
+def test_the_console_consumer_prints_what_the_console_producer_was_told(run, topic, consume):
+    keyed = ("--reader-property", "parse.key=true", "--compression-codec", "gzip")
+    run("ConsoleProducer", "--topic", topic, *keyed, stdin="a\tone\nb\ttwo\nc\tthree\n")
+    lines = consume(3, "--formatter-property", "print.key=true").splitlines()
+    assert sorted(lines) == ["a\tone", "b\ttwo", "c\tthree"]
+
+
+def test_what_the_verifiable_producer_sends_the_verifiable_consumer_finds(java, run, server, topic):
+    asked = ("--bootstrap-server", server.address, "--topic", topic, "--max-messages", 500, "--acks", -1)
+    produced = java.process(f"{TOOLS}.VerifiableProducer", *asked)
+    assert (produced.exit, produced.stderr) == (0, "")
+    sent = fields(produced.stdout, "producer_send_success")
+    assert len(sent) == 500
+    group = ("--group-id", f"verify-{topic}", "--reset-policy", "earliest", "--verbose")
+    consumed = run("VerifiableConsumer", "--topic", topic, "--max-messages", 500, *group)
+    assert sorted(fields(consumed, "record_data")) == sorted(sent)
+
+
+def fields(text, name):
+    """[(partition, offset, value)] of the lines of this name."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [(each["partition"], each["offset"], each["value"]) for each in lines if each["name"] == name]
+
+
+def test_the_performance_tools_send_and_read_all(run, topic):
+    load = ("--topic", topic, "--num-records", 20_000, "--record-size", 100, "--throughput", -1)
+    sent = run("ProducerPerformance", *load)
+    assert sent.splitlines()[-1].startswith("20000 records sent")
+    read = run("ConsumerPerformance", "--topic", topic, "--num-records", 20_000, "--hide-header")
+    assert read.split(", ")[4] == "20000"
+
+
+# --- topics, groups, offsets -----------------------------------------------------------------------------------------
+
+
+def test_get_offsets_of_a_topic_by_kind_and_time(run, topic):
+    run("ConsoleProducer", "--topic", topic, stdin="one\ntwo\nthree\n")
+    asked = ("GetOffsetShell", "--topic", topic)
+
+    def total(*arguments):
+        rows = [line.split(":") for line in run(*asked, *arguments).splitlines()]
+        assert {row[0] for row in rows} == {topic}
+        return sum(int(row[2]) for row in rows)
+
+    assert total() == 3
+    assert total("--time", "earliest") == 0
+    assert total("--time", "0") == 0
+    assert total("--partitions", "0,1") == 3
+
+
+def test_consumer_groups_are_listed_described_reset_and_deleted(run, topic, consume):
+    group = f"group-{topic}"
+    run("ConsoleProducer", "--topic", topic, stdin="one\ntwo\nthree\n")
+    consume(3, "--group", group)
+    groups = "consumer.group.ConsumerGroupCommand"
+    assert group in run(groups, "--list").split()
+    (state,) = [row["STATE"] for row in rows_of(run(groups, "--list", "--state")) if row["GROUP"] == group]
+    assert state == "Empty"
+    describe = (groups, "--describe", "--group", group)
+    nobody = f"\nConsumer group '{group}' has no active members.\n"
+    rows = rows_of(run(*describe, said=nobody))
+    assert sum(int(row["CURRENT-OFFSET"]) for row in rows) == 3
+    assert all(row["LAG"] == "0" for row in rows)
+    run(groups, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
+    rows = rows_of(run(*describe, said=nobody))
+    assert sum(int(row["LAG"]) for row in rows) == 3
+    assert "was successful" in run(groups, "--delete", "--group", group)
+    assert group not in run(groups, "--list").split()
+
+
+def rows_of(table):
+    """The rows under the heading of what a tool prints, as dicts."""
+    heading, *rows = [line.split() for line in table.splitlines() if line.strip()]
+    return [dict(zip(heading, row)) for row in rows]
+
+
+# --- the cluster -----------------------------------------------------------------------------------------------------
+
+
+def test_the_versions_of_each_api_are_read(run, server):
+    printed = run("BrokerApiVersionsCommand")
+    assert server.address in printed.splitlines()[0]
+    assert "Produce(0): 0 to 13 [usable: 13]" in printed
+
+
+def test_the_cluster_tells_its_id(run):
+    assert run("ClusterTool", "cluster-id").startswith("Cluster ID: ")
+
+
+# --- the files -------------------------------------------------------------------------------------------------------
+
+SMALL_SEGMENTS = SETTINGS | {"log.segment.bytes": 65_536, "log.index.interval.bytes": 4_096}
+MESSAGES = 2_000
+
+
+@pytest.fixture(scope="module")
+def files(java, tmp_path_factory):
+    """The directory of a stopped server: many segments of an idempotent producer, a group's offsets."""
+    with ServerProcess(tmp_path_factory.mktemp("dumped") / "data", SMALL_SEGMENTS) as server:
+        values = [f"value {n} ".ljust(200, ".") for n in range(MESSAGES)]
+        config = {"compression.type": "none", "batch.size": 4_000}
+        java.ask("produce", address=server.address, topic="dumped", values=values, config=config)
+        group = {"group.id": "read", "auto.offset.reset": "earliest"}
+        java.ask("join", address=server.address, name="member", topic="dumped", config=group)
+        java.ask("take", names=["member"], count=MESSAGES)
+        java.ask("leave", name="member")
+        assert server.stop() == 0
+        yield server.data_dir
+
+
+@pytest.fixture
+def dump(java):
+    """dump(paths, "--deep-iteration"): what the dump tool prints of them."""
+
+    def dumped(paths, *arguments, said=""):
+        assert paths, "there is no such file"
+        done = java.tool(f"{TOOLS}.DumpLogSegments", "--files", ",".join(map(str, paths)), *arguments)
+        assert done.exit == 0 and re.fullmatch(said, done.stderr), done
+        return done.stdout
+
+    return dumped
+
+
+def test_every_segment_is_dumped_record_by_record(files, dump):
+    """The tool of 4.3 takes each segment but the first for a gap after offset -1, in Kafka's own files too."""
+    logs = sorted((files / "dumped-0").glob("*.log"))
+    assert len(logs) > 3
+    gap = r"Non-consecutive offsets in .*/\d+\.log\n  -1 is followed by \d+\n"
+    printed = dump(logs, "--deep-iteration", "--print-data-log", said=f"({gap}){{{len(logs) - 1}}}")
+    assert re.findall(r"\| offset: (\d+)", printed) == [str(n) for n in range(MESSAGES)]
+    assert "isvalid: false" not in printed
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex"])
+def test_an_index_agrees_with_its_segment(files, dump, kind):
+    """The tool looks each entry up in the segment; what does not fit it writes to stdout too."""
+    printed = dump(sorted((files / "dumped-0").glob(f"*.{kind}")))
+    assert len(re.findall(r"^(?:offset|timestamp): ", printed, re.MULTILINE)) > 3 * 3
+    assert not re.search("mismatch|found|not indexed|out of order", printed, re.IGNORECASE), printed
+
+
+def test_an_index_passes_the_sanity_check(files, dump):
+    printed = dump(sorted((files / "dumped-0").glob("*.index")), "--index-sanity-check")
+    assert "passed sanity check" in printed
+
+
+def test_the_producers_of_a_snapshot_are_listed(files, dump):
+    printed = dump([max((files / "dumped-0").glob("*.snapshot"))])
+    assert len(re.findall("producerId: ", printed)) == 1
+
+
+def test_a_groups_offsets_are_decoded(files, dump):
+    logs = [path for path in files.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
+    printed = dump(logs, "--offsets-decoder")
+    assert '"group":"read"' in printed and '"topic":"dumped"' in printed
+    assert f'"offset":{MESSAGES}' in printed
+    assert "protocolType" in printed

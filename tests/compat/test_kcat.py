@@ -1,0 +1,89 @@
+"""kcat, as Debian brings it: librdkafka 2.0.2 of 2023, an old client with traps of its own (KAFKA-18659)."""
+
+import json
+import shutil
+import subprocess
+from itertools import count
+
+import pytest
+
+from tests.compat.server_process import ServerProcess
+
+SECONDS = 30
+
+_numbers = count()
+
+pytestmark = pytest.mark.skipif(not shutil.which("kcat"), reason="kcat is not there: Debian's package of that name")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("kcat") / "data", {"group.initial.rebalance.delay.ms": 0}) as server:
+        yield server
+
+
+@pytest.fixture
+def kcat(server):
+    """kcat("-L"): its stdout; it must succeed."""
+
+    def ran(*arguments, stdin=""):
+        argv = ["kcat", "-b", server.address, *map(str, arguments)]
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=SECONDS, check=False)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    return ran
+
+
+@pytest.fixture
+def topic():
+    return f"kcat-{next(_numbers)}"
+
+
+def read(kcat, topic, *arguments):
+    """The messages from the beginning to the end, as dicts."""
+    return [json.loads(line) for line in kcat("-C", "-t", topic, "-e", "-q", "-J", *arguments).splitlines()]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_what_it_produces_it_consumes(kcat, topic, codec):
+    lines = "".join(f"key-{n}:{'value ' * 20}{n}\n" for n in range(100))
+    kcat("-P", "-t", topic, "-p", 0, "-K", ":", "-z", codec, "-H", "source=kcat", stdin=lines)
+    messages = read(kcat, topic)
+    assert [(m["offset"], m["key"], m["payload"]) for m in messages] == [
+        (n, f"key-{n}", f"{'value ' * 20}{n}") for n in range(100)
+    ]
+    assert all(message["headers"] == ["source", "kcat"] for message in messages)
+
+
+def test_an_idempotent_producer(kcat, topic):
+    kcat("-P", "-t", topic, "-X", "enable.idempotence=true", stdin="one\ntwo\n")
+    assert [message["payload"] for message in read(kcat, topic)] == ["one", "two"]
+
+
+def test_the_metadata_names_the_node_and_the_topics(kcat, server, topic):
+    kcat("-P", "-t", topic, stdin="one\n")
+    metadata = json.loads(kcat("-L", "-J", "-t", topic))
+    (node,) = metadata["brokers"]
+    assert node["name"] == server.address and metadata["controllerid"] == node["id"]
+    (found,) = metadata["topics"]
+    assert found["topic"] == topic
+    (partition,) = found["partitions"]
+    assert partition["leader"] == node["id"] and partition["isrs"] == [{"id": node["id"]}]
+
+
+def test_offsets_are_found_by_time(kcat, topic):
+    kcat("-P", "-t", topic, stdin="one\n")
+    (first,) = read(kcat, topic)
+    assert kcat("-Q", "-t", f"{topic}:0:{first['ts']}") == f"{topic} [0] offset 0\n"
+    assert kcat("-Q", "-t", f"{topic}:0:{first['ts'] + 1}") == f"{topic} [0] offset -1\n"
+    assert kcat("-Q", "-t", f"{topic}:0:-1") == f"{topic} [0] offset 1\n"
+    assert read(kcat, topic, "-o", f"s@{first['ts']}") == [first]
+
+
+def test_a_group_goes_on_where_it_has_committed(kcat, topic):
+    kcat("-P", "-t", topic, stdin="one\ntwo\n")
+    group = ("-G", f"group-{topic}", "-X", "auto.offset.reset=earliest", "-q", "-c")
+    assert kcat(*group, 2, topic) == "one\ntwo\n"
+    kcat("-P", "-t", topic, stdin="three\n")
+    assert kcat(*group, 1, topic) == "three\n"
