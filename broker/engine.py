@@ -64,9 +64,14 @@ class Engine:
         if conn.active_ms != now.ms:
             conn.active_ms = now.ms
             self._connections.move_to_end(conn)
-        conn.decoder.feed(data)
-        self._read(conn)
-        self._resume()
+        frame = conn.decoder.sole_frame(data) if conn.readable else None
+        if frame is not None:
+            self._take(conn, frame)
+        else:
+            conn.decoder.feed(data)
+            self._read(conn)
+        if self._resumable:
+            self._resume()
 
     def drained(self, conn: Connection, sent_bytes: int, now: Now) -> None:
         """So many bytes of the replies went out; requests that waited for room are read."""
@@ -166,11 +171,16 @@ class Engine:
                 if frame is None:
                     decoder.end()
                     return
-                self._request(conn, frame)
+                self._take(conn, frame)
             decoder.pause()
         except WireError as error:
             self._close(conn, str(error))
-        except ApiError as error:
+
+    def _take(self, conn: Connection, frame: memoryview) -> None:
+        """One request, whatever comes of it."""
+        try:
+            self._request(conn, frame)
+        except (WireError, ApiError) as error:
             self._close(conn, str(error))
         except Exception:
             self._fault(conn)

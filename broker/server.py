@@ -120,9 +120,9 @@ class BrokerServer:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        now, self._turn = self._turn, None
-        if now is not None:
-            self._flush(now)
+        if self._turn is not None:
+            self._turn = None
+            self._flush(self.now())  # anew: a first import may have taken long, which is not the peers' silence
 
     def drained(self, conn: Connection, sent_bytes: int) -> None:
         now = self._flush_now

@@ -20,7 +20,7 @@ from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.now import Now
-from broker.record.batch import BatchHeader, place
+from broker.record.batch import PLACE, BatchHeader
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
@@ -142,16 +142,18 @@ class PartitionLog:
         ApiError for a wrong sequence or a disk that failed, an error of `idgen.errors` where no id is to be had; in
         each case the log is as it was.
         """
-        self._check_online()
+        if self.offline is not None:
+            self._check_online()
         known = self.producers.check(header) if header.producer_id >= 0 else None
         if known is not None:
             first_runs = self.ids_of(known.base_offset, known.last_offset + 1)  # those of a deleted batch are gone
             return Appended(known.base_offset, known.last_offset, first_runs, duplicate=True)
         base_offset = self.log_end_offset
         runs = ids.next_ids(header.record_count, now.wall_ms, self.last_id)
-        place(batch, base_offset, self.leader_epoch)
+        PLACE.pack_into(batch, 0, base_offset, header.batch_length, self.leader_epoch)
+        last_offset = base_offset + header.last_offset_delta
         try:
-            segment = self._segment_for(header, base_offset + header.last_offset_delta)
+            segment = self._segment_for(header, last_offset)
             segment.append(batch, header, base_offset, runs, self.config.index_interval_bytes)
         except StorageError as error:
             if self._segments[-1].broken:
@@ -164,7 +166,7 @@ class PartitionLog:
             self.producers.appended(header, base_offset, now.wall_ms)
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now.ms
-        return Appended(base_offset, base_offset + header.last_offset_delta, runs)
+        return Appended(base_offset, last_offset, runs)
 
     def _segment_for(self, header: BatchHeader, last_offset: int) -> Segment:
         active = self._segments[-1]

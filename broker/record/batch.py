@@ -25,6 +25,7 @@ from crc32c import crc32c
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size  # 61
+PLACE = struct.Struct(">qii")  # the first 16: base offset, batch length, leader epoch; the CRC does not cover them
 LENGTH_END = 12  # base offset and batch length
 CRC_START = 21  # the CRC covers a batch from here to its end
 MAGIC = 2
@@ -38,7 +39,6 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 
-_LENGTH = struct.Struct(">8xi")
 _RECORD_COUNT = struct.Struct(">i")
 
 
@@ -110,15 +110,10 @@ def verify(data: bytes | bytearray | memoryview, header: BatchHeader, position: 
     if header.batch_length < HEADER_BYTES - LENGTH_END or end > len(data):
         left = len(data) - position
         raise CorruptBatch(f"the batch at {position} says {header.batch_length + LENGTH_END} bytes, {left} are there")
-    computed = crc32c(memoryview(data)[position + CRC_START : end])
+    view = data if data.__class__ is memoryview else memoryview(data)
+    computed = crc32c(view[position + CRC_START : end])
     if computed != header.crc:
         raise CorruptBatch(f"CRC of the batch at {position} is {computed:#010x}, its header says {header.crc:#010x}")
-
-
-def place(data: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Write a batch's place in the log into its first bytes; the CRC does not cover them."""
-    length = _LENGTH.unpack_from(data, 0)[0]
-    struct.pack_into(">qii", data, 0, base_offset, length, leader_epoch)
 
 
 def walk(data: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

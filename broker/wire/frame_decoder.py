@@ -54,6 +54,21 @@ class FrameDecoder:
         """Where the next bytes may be received to, when a frame has begun."""
         return None if self._partial is None else memoryview(self._partial)[self._filled :]
 
+    def sole_frame(self, data: memoryview) -> memoryview | None:
+        """The frame, without its length, where `data` is one whole frame and nothing was begun before it: as small
+        requests nearly always come. None where it has to be fed; nothing was taken then."""
+        size = len(data) - LENGTH_BYTES
+        if (
+            size < 0
+            or self._partial is not None
+            or self._head
+            or self._view is not _NOTHING
+            or size > self._max_frame_bytes
+            or size != data[0] << 24 | data[1] << 16 | data[2] << 8 | data[3]
+        ):
+            return None
+        return data[LENGTH_BYTES:]
+
     def feed(self, data: memoryview) -> None:
         """Writable bytes of the stream; what was fed before must have been read, or put aside by `pause`."""
         partial = self._partial

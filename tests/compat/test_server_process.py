@@ -14,7 +14,7 @@ import pytest
 from broker.client.blocking import BlockingClient
 from broker.client.core import LATEST
 from broker.client.errors import BrokerError
-from broker.record.batch import place
+from broker.record.batch import LENGTH_END, PLACE
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
 from idgen.layout import Layout
@@ -347,7 +347,7 @@ def big(broker):
         for number in range(14):
             batch = batch_of(bytes([number]) * 150_000, bytes([number + 1]) * 150_000)
             client.produce("big", 0, batch)
-            place(batch, offset, 0)
+            PLACE.pack_into(batch, 0, offset, len(batch) - LENGTH_END, 0)
             log += batch
             offset += 2
     return "big", bytes(log)

@@ -96,3 +96,33 @@ def test_what_is_put_aside_is_read_on_later_with_a_frame_given_back_before_it():
     assert decoder.next_frame() is None
     decoder.end()
     assert feed(decoder, b"ee") == [b"three"]
+
+
+@pytest.mark.parametrize("data", [b"\0\0\0\x05hello", b"\0\0\0\0"])
+def test_bytes_that_are_one_whole_frame_need_no_feeding(data):
+    assert FrameDecoder(100).sole_frame(memoryview(bytearray(data))) == data[4:]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\0\0", b"\0\0\0\x05hell", b"\0\0\0\x05hello!", b"\0\0\0\x01a\0\0\0\x01b", b"\xff\xff\xff\xff"],
+)
+def test_bytes_that_are_less_more_or_too_much_are_fed(data):
+    assert FrameDecoder(100).sole_frame(memoryview(bytearray(data))) is None
+
+
+@pytest.mark.parametrize("begun", [b"\0", b"\0\0\0\x09", b"\0\0\0\x09hello"])
+def test_what_follows_the_beginning_of_a_frame_is_no_frame_of_its_own(begun):
+    decoder = FrameDecoder(100)
+    decoder.feed(memoryview(bytearray(begun)))
+    assert decoder.next_frame() is None
+    decoder.end()
+    assert decoder.sole_frame(memoryview(bytearray(b"\0\0\0\x01a"))) is None
+
+
+def test_nor_is_what_follows_bytes_that_were_put_aside():
+    decoder = FrameDecoder(100)
+    decoder.feed(memoryview(bytearray(b"\0\0\0\x01a\0\0\0\x01b")))
+    assert decoder.next_frame() == b"a"
+    decoder.pause()
+    assert decoder.sole_frame(memoryview(bytearray(b"\0\0\0\x01c"))) is None
