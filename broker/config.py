@@ -377,6 +377,18 @@ class BrokerConfig:
     fetch_max_bytes: int = setting(
         "fetch.max.bytes", 55 << 20, "Most bytes in one answer to Fetch.", check=at_least(1024), unit="bytes"
     )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        1_000,
+        "Fetch sessions kept at once; clients that find no room send whole requests.",
+        check=at_least(0),
+    )
+    fetch_session_partitions_max: int = setting(
+        "flakelog.fetch.session.partitions.max",
+        500_000,
+        "Partitions all fetch sessions remember together, at about half a kilobyte each; what is more has no session.",
+        check=at_least(0),
+    )
     max_delayed_operations: int = setting(
         "flakelog.max.delayed.operations",
         1_000_000,

@@ -90,6 +90,8 @@ class Metadata:
         self.nodes: tuple[Node, ...] = (node,)
         self.node = node
         self.cluster_id = ""
+        self.generation = 0
+        """Another one after each change of topics: what was looked up before is to be looked up again."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._next_producer_id = 0
@@ -141,10 +143,12 @@ class Metadata:
         self._store.save(json.dumps(document, indent=1, sort_keys=True).encode())
 
     def _put(self, topic: Topic) -> None:
+        self.generation += 1
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
 
     def _drop(self, topic: Topic) -> None:
+        self.generation += 1
         self._topics.pop(topic.name, None)
         self._by_id.pop(topic.id, None)
 

@@ -26,10 +26,11 @@ class Delayed(Generic[Response]):
     """A request that waits. Answered once: by `try_complete` when one of `keys` is touched, or by `expire`.
 
     `deadline_ms` is on the engine's monotonic clock; None leaves the time limit to whoever owns the key
-    (a group's own timers). `try_complete` answers None as long as there is nothing to answer.
+    (a group's own timers). `try_complete` answers None as long as there is nothing to answer. Who waits on many keys
+    is told by `touched`, just before, which one it was.
     """
 
-    __slots__ = ("keys", "deadline_ms", "try_complete", "expire", "_on_done", "_timer")
+    __slots__ = ("keys", "deadline_ms", "try_complete", "expire", "touched", "_on_done", "_timer")
 
     def __init__(
         self,
@@ -37,11 +38,13 @@ class Delayed(Generic[Response]):
         deadline_ms: int | None,
         try_complete: Callable[[Now], Response | None],
         expire: Callable[[Now], Response],
+        touched: Callable[[Hashable], None] | None = None,
     ) -> None:
         self.keys = tuple(keys)
         self.deadline_ms = deadline_ms
         self.try_complete = try_complete
         self.expire = expire
+        self.touched = touched
         self._on_done: Callable[[Response], None] | None = None
         self._timer: Timer[Delayed[Any]] | None = None
 
@@ -101,7 +104,11 @@ class Purgatory:
             return 0
         answered = 0
         for delayed in list(watchers):  # a copy: answering changes the list, and may answer others on it
-            if delayed.waiting and (response := delayed.try_complete(now)) is not None:
+            if not delayed.waiting:
+                continue
+            if delayed.touched is not None:
+                delayed.touched(key)
+            if (response := delayed.try_complete(now)) is not None:
                 self._finish(delayed, response)
                 answered += 1
         return answered

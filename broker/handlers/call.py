@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from broker.config import BrokerConfig, TopicConfig
+from broker.fetch_session import FetchSessions
 from broker.group.config import GroupConfig
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FILES_PER_SEGMENT = len(SUFFIXES)
 FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
+FETCH_SESSION_ID_MAX = 2**31 - 1
 LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised
 
 
@@ -78,8 +80,16 @@ class Services:
     group_config: GroupConfig = field(default_factory=GroupConfig)
     max_open_files: int = 1 << 30
     """What the system lets this process open; connections and other files have a share of it."""
+    fetch_sessions: FetchSessions = field(init=False)
     _groups: "GroupCoordination | None" = None
     _start_ms: int = 0
+
+    def __post_init__(self) -> None:
+        slots, partitions = (
+            self.config.max_incremental_fetch_session_cache_slots,
+            self.config.fetch_session_partitions_max,
+        )
+        self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
 
     def config_of(self, topic: Topic) -> TopicConfig:
         return self.config.topic_defaults.with_properties(topic.properties)

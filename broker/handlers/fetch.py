@@ -1,94 +1,204 @@
 """Fetch, v4 to v18.
 
 Behaviour: the answer is sent when `min_bytes` are there, when a partition has an error, or after `max_wait_ms`; a first
-batch larger than the limits is returned whole (KIP-74). Records leave as regions of the log's files.
-Version notes: fetch sessions (v7) are not kept: a session asked for is answered with session id 0, as by a broker whose
-cache is full, and clients go on with full requests (KIP-227); a request that goes on with a session names only what has
-changed, and is refused. From v13 topics have ids.
+batch larger than the limits is returned whole (KIP-74). Records leave as regions of the log's files. While a fetch
+waits, an append to one of its partitions has only that one looked at.
+Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
+broker.fetch_session); from v13 topics have ids (KIP-516).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
 
+from collections.abc import Hashable
+
+from broker.fetch_session import FetchSession, WantedPartition, wanted
 from broker.handlers.call import Call
 from broker.log.partition_log import PartitionLog
+from broker.log.segment import Segment
 from broker.now import Now
 from broker.purgatory import Delayed
+from broker.record.compression import Codec
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.fetch import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    READ_COMMITTED,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-)
+from broker.wire.fetch import INITIAL_EPOCH, READ_COMMITTED, TOPIC_IDS, FetchedPartition, FetchPartition, FetchResponse
 from broker.wire.frame import FileRegion
+
+STORAGE_ERROR_VERSION = 6
+ZSTD_VERSION = 10
+
+Found = list[tuple[WantedPartition, FetchedPartition]]
 
 
 def handle(call: Call, now: Now) -> FetchResponse | Delayed[FetchResponse]:
     """What there is, or a Delayed until there is enough."""
-    request: FetchRequest = call.request
-    if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    response, enough = _collect(call)
-    if enough or request.max_wait_ms <= 0:
-        return response
-
-    def try_complete(now: Now) -> FetchResponse | None:
-        response, enough = _collect(call)
-        return response if enough else None
-
-    return Delayed(
-        _logs(call),
-        now.ms + request.max_wait_ms,
-        try_complete,
-        lambda now: _collect(call)[0],
-    )
-
-
-def _logs(call: Call) -> list[PartitionLog]:
-    """What the fetch waits for: each partition's log."""
-    found = []
-    for each in call.request.partitions:
-        try:
-            found.append(call.services.log_of(each.topic, each.partition))
-        except ApiError:
-            continue
-    return found
-
-
-def _collect(call: Call) -> tuple[FetchResponse, bool]:
-    """The answer as things stand, and whether it need not wait: enough bytes, or an error, or nothing asked for."""
-    request: FetchRequest = call.request
-    left = min(request.max_bytes, call.services.config.fetch_max_bytes)
-    found = 0
-    failed = False
-    response = FetchResponse()
-    for each in request.partitions:
-        result = _read(call, each, left, found == 0)
-        size = result.records.length if isinstance(result.records, FileRegion) else 0
-        found += size
-        left = max(left - size, 0)
-        failed = failed or result.error_code != 0
-        response.partitions.append(result)
-    return response, failed or found >= request.min_bytes or not request.partitions
-
-
-def _read(call: Call, each: FetchPartition, left: int, first: bool) -> FetchedPartition:
-    request: FetchRequest = call.request
-    result = FetchedPartition(each.topic, each.partition)
     try:
-        log = call.services.log_of(each.topic, each.partition)
-        log.check_leader_epoch(each.current_leader_epoch)
+        session = call.services.fetch_sessions.resume(call.request, call.version >= TOPIC_IDS, now)
+    except ApiError as error:
+        return FetchResponse(error_code=error.code)
+    partitions = session.partitions() if session else list(wanted(call.request.partitions).values())
+    fetch = _Fetch(call, partitions, session)
+    found, enough = fetch.collect()
+    if enough or call.request.max_wait_ms <= 0:
+        return fetch.answer(found, now)
+    return fetch.wait(now.ms + call.request.max_wait_ms)
+
+
+class _Fetch:
+    """One request over the partitions it is about: of a session all that it remembers, else those the request names."""
+
+    def __init__(self, call: Call, partitions: list[WantedPartition], session: FetchSession | None) -> None:
+        self._call = call
+        self._request = call.request
+        self._partitions = partitions
+        self._session = session
+        self._max_bytes = min(call.request.max_bytes, call.services.config.fetch_max_bytes)
+        self._min_bytes = min(call.request.min_bytes, self._max_bytes)
+        self._by_log: dict[PartitionLog, WantedPartition] = {}
+        self._places: dict[PartitionLog, tuple[Segment, int]] = {}
+        """Where the records of a partition begin, for those that have any."""
+        self._available: dict[PartitionLog, int] = {}
+        self._bytes = 0  # their sum
+        self._touched: PartitionLog | None = None
+
+    # --- now -----------------------------------------------------------------------------------------------------
+
+    def collect(self) -> tuple[Found, bool]:
+        """What there is of each partition, and whether the answer need not wait: enough bytes, or no more to come.
+
+        Partitions of a session that have nothing new are left out.
+        """
+        generation = self._call.services.metadata.generation
+        left = self._max_bytes
+        enough = not self._partitions
+        found: Found = []
+        self._available.clear()
+        self._bytes = 0
+        for each in self._partitions:
+            if self._session is not None and each.has_nothing_new(generation):
+                continue
+            result = self._read(each, generation, left, first=not self._bytes)
+            if isinstance(result.records, FileRegion):
+                left = max(left - result.records.length, 0)
+                enough = self._note(each, result.records) or enough
+            enough = enough or result.error_code != ErrorCode.NONE
+            found.append((each, result))
+        return found, enough or self._bytes >= self._min_bytes
+
+    def _note(self, each: WantedPartition, records: FileRegion) -> bool:
+        """Keep where records were found; True where they are of an older segment, which will not have more."""
+        assert each.log is not None
+        active = each.log.segments[-1]
+        self._places[each.log] = active, records.position
+        self._count(each.log, records.length)
+        return records.file is not active.log
+
+    def _count(self, log: PartitionLog, size: int) -> None:
+        self._bytes += size - self._available.get(log, 0)
+        self._available[log] = size
+
+    def _read(self, each: WantedPartition, generation: int, left: int, first: bool) -> FetchedPartition:
+        asked = each.asked
+        result = FetchedPartition(asked.topic, asked.partition)
+        try:
+            log = each.log
+            if log is None or each.generation != generation:
+                log = self._find(each, generation)
+            log.check_leader_epoch(asked.current_leader_epoch)
+            self._check(log, asked)
+            limit = min(asked.max_bytes, left)
+            read = log.read(asked.fetch_offset, limit, at_least_one=first, with_ids=self._request.wants_ids)
+        except ApiError as error:
+            result.error_code = self._told(error.code)
+            return result
         result.high_watermark = log.high_watermark
         result.last_stable_offset = log.last_stable_offset
         result.log_start_offset = log.log_start_offset
-        limit = min(each.max_bytes, left)
-        read = log.read(each.fetch_offset, limit, at_least_one=first, with_ids=request.wants_ids)
-    except ApiError as error:
-        result.error_code = error.code
+        result.records, result.ids = read
+        if self._request.isolation_level == READ_COMMITTED:
+            result.aborted = ()
         return result
-    result.records, result.ids = read
-    if request.isolation_level == READ_COMMITTED:
-        result.aborted = ()
-    return result
+
+    def _find(self, each: WantedPartition, generation: int) -> PartitionLog:
+        """The partition's log; a session may know a topic that has been deleted since, or made anew (KIP-516)."""
+        each.log = None
+        try:
+            log = self._call.services.log_of(*each.key)
+        except ApiError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_ID or each.name is None:
+                raise
+            if self._call.services.metadata.topic(each.name) is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {each.name} was deleted") from None
+            raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic {each.name} has another id now") from None
+        each.log, each.name, each.generation = log, log.topic, generation
+        return log
+
+    def _check(self, log: PartitionLog, asked: FetchPartition) -> None:
+        replica = self._request.replica_id
+        if replica >= 0:  # no partition has a second replica, so nobody follows; as Kafka tells a stranger
+            named = asked.current_leader_epoch >= 0
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise ApiError(code, f"node {replica} is no replica of {log.name}")
+        if self._call.version < ZSTD_VERSION and log.config.compression_type == Codec.ZSTD.name.lower():
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{log.name} is compressed by zstd")
+
+    def _told(self, code: ErrorCode) -> ErrorCode:
+        if code == ErrorCode.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_VERSION:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # such a client would give up at a code it does not know
+        return code
+
+    def answer(self, found: Found, now: Now) -> FetchResponse:
+        request = self._request
+        if self._session is not None:
+            return self._session.answer(request.session_epoch, found)
+        response = FetchResponse([result for _, result in found])
+        if request.session_epoch == INITIAL_EPOCH:
+            by_id = self._call.version >= TOPIC_IDS
+            response.session_id = self._call.services.fetch_sessions.open(found, by_id, now)
+        return response
+
+    # --- later ---------------------------------------------------------------------------------------------------
+
+    def wait(self, deadline_ms: int) -> Delayed[FetchResponse]:
+        """Wait for each partition's log."""
+        self._by_log = {each.log: each for each in self._partitions if each.log is not None}
+        return Delayed(self._by_log, deadline_ms, self._try_complete, self._expire, self._touch)
+
+    def _touch(self, log: Hashable) -> None:
+        assert isinstance(log, PartitionLog)
+        self._touched = log
+
+    def _try_complete(self, now: Now) -> FetchResponse | None:
+        log, self._touched = self._touched, None
+        if log is None or not self._may_be_enough(log):
+            return None  # not touched: nothing has happened since the handler looked
+        found, enough = self.collect()
+        return self.answer(found, now) if enough else None
+
+    def _expire(self, now: Now) -> FetchResponse:
+        return self.answer(self.collect()[0], now)
+
+    def _may_be_enough(self, log: PartitionLog) -> bool:
+        """Something happened to this log: whether to collect. Once it is known where its records begin they are
+        counted by that place and the log's end, unless some of them may not be seen yet."""
+        each = self._by_log[log]
+        asked = each.asked
+        if log.offline is not None or asked.current_leader_epoch not in (-1, log.leader_epoch):
+            return True
+        end = self._end(log)
+        if end <= asked.fetch_offset:
+            return False
+        if log not in self._places or end < log.log_end_offset:
+            return self._look(each, log) or self._bytes >= self._min_bytes
+        segment, position = self._places[log]
+        self._count(log, min(segment.size - position, asked.max_bytes))
+        return segment is not log.segments[-1] or self._bytes >= self._min_bytes
+
+    def _look(self, each: WantedPartition, log: PartitionLog) -> bool:
+        """Count by reading; True where there is nothing to wait for."""
+        try:
+            records = log.read(each.asked.fetch_offset, each.asked.max_bytes, at_least_one=True).records
+        except ApiError:
+            return True
+        return isinstance(records, FileRegion) and self._note(each, records)
+
+    def _end(self, log: PartitionLog) -> int:
+        committed = self._request.isolation_level == READ_COMMITTED
+        return log.last_stable_offset if committed else log.high_watermark

@@ -9,7 +9,7 @@ replica (KIP-392); v12 flexible, last fetched epoch (KIP-595); v13 topic ids (KI
 
 import struct
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.wire import tags
@@ -57,6 +57,10 @@ _RESULT_V5 = struct.Struct(">ihqqq")  # ... log start offset
 _ABORTED = struct.Struct(">qq")
 
 
+PartitionKey: TypeAlias = tuple[str | UUID, int]
+"""A partition as a request names it: its topic's name or, in the newest versions, its id; and its index."""
+
+
 class FetchPartition(NamedTuple):
     topic: str | UUID
     partition: int
@@ -75,7 +79,7 @@ class FetchRequest(NamedTuple):
     isolation_level: int = READ_UNCOMMITTED
     session_id: int = NO_SESSION_ID
     session_epoch: int = FINAL_EPOCH
-    forgotten: tuple[tuple[str | UUID, int], ...] = ()
+    forgotten: tuple[PartitionKey, ...] = ()
     rack: str = ""
     replica_id: int = CONSUMER
     wants_ids: bool = False
@@ -102,6 +106,11 @@ class FetchedPartition:
     """(producer id, first offset) of each aborted transaction the records may hold; None: not asked for."""
     records: bytes | bytearray | memoryview | FileRegion = b""
     ids: IdRegion | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return self.records.length if isinstance(self.records, FileRegion) else len(self.records)
 
 
 @dataclass(slots=True)
@@ -133,7 +142,7 @@ def _decode_request(version: int, data: memoryview, position: int) -> FetchReque
         session_id, session_epoch = _SESSION.unpack_from(data, position)
         position += 8
     partitions, position = _read_partitions(version, data, position)
-    forgotten: tuple[tuple[str | UUID, int], ...] = ()
+    forgotten: tuple[PartitionKey, ...] = ()
     if version >= SESSIONS:
         forgotten, position = _read_forgotten(version, data, position)
     rack: str | None = None
@@ -178,9 +187,9 @@ def _read_partitions(version: int, data: memoryview, position: int) -> tuple[lis
     return partitions, position
 
 
-def _read_forgotten(version: int, data: memoryview, position: int) -> tuple[tuple[tuple[str | UUID, int], ...], int]:
+def _read_forgotten(version: int, data: memoryview, position: int) -> tuple[tuple[PartitionKey, ...], int]:
     flexible = version >= FLEXIBLE
-    forgotten: list[tuple[str | UUID, int]] = []
+    forgotten: list[PartitionKey] = []
     topics, position = read_count(data, position, flexible, 2)
     for _ in range(topics):
         topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)

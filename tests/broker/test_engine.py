@@ -6,6 +6,7 @@ third rule: a peer that breaks the protocol loses its own connection, with a rea
 
 import pytest
 
+from broker.log.partition_log import PartitionLog
 from broker.wire import cold
 from broker.wire.errors import ErrorCode
 from idgen.errors import SequenceExhausted
@@ -437,20 +438,18 @@ def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported
 @pytest.mark.parametrize("ended_by", ["an append", "its deadline"])
 def test_a_fault_in_an_answer_that_waited_closes_who_waited_and_nobody_else(broker, client, monkeypatch, ended_by):
     """It shows while another peer's request is handled, or in `tick`: neither may pay for it."""
-    from broker.handlers import fetch
-
     other, producer = broker.connect(), broker.connect()
     broker.create("trains")
     client.send(FETCH, 12, fetch_request("flights", max_wait_ms=1_000))
     other.send(FETCH, 12, fetch_request("trains", max_wait_ms=1_000))
-    collect = fetch._collect
+    read = PartitionLog.read
 
-    def faulty(call):
-        if call.request.partitions[0].topic == "flights":
+    def faulty(log, *args, **more):
+        if log.topic == "flights":
             raise ZeroDivisionError
-        return collect(call)
+        return read(log, *args, **more)
 
-    monkeypatch.setattr(fetch, "_collect", faulty)
+    monkeypatch.setattr(PartitionLog, "read", faulty)
     if ended_by == "an append":
         assert producer.produce("flights", b"a").error_code == 0
     broker.at(broker.now_ms + 1_000)

@@ -1,0 +1,217 @@
+"""Fetch sessions (KIP-227): what a client that fetches many partitions asked for last, and what it was told last.
+
+A full request may begin a session; the ones after it name only what has changed in what they want, and are answered
+with only what has changed in what they get. Each request of a session has the next epoch, so one that was lost or came
+twice is noticed, and the client begins again.
+
+    request epoch 0     full; begins a session if there is room (the answer has its id, or 0)
+    request epoch -1    full; without a session
+    request epoch n     goes on with the session it names; an answer to epoch n is due before n + 1 is sent
+
+A session belongs to no connection. How many there are is limited, and how many partitions they all remember: what has
+no room goes on with full requests. To make room one goes that was not used for two minutes, else the smallest of those
+that are older than that, if it is smaller than the new one: large sessions save most.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from broker.log.partition_log import PartitionLog
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_OFFSET,
+    NO_SESSION_ID,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionKey,
+)
+
+EVICTION_AGE_MS = 120_000  # Kafka's: less would let two clients take each other's place again and again
+_EPOCH_MAX = 2**31 - 1
+
+
+class WantedPartition:
+    """One partition a fetch is about: what was asked for it, and in a session what was last told of it.
+
+    `log` is where it was found as of `generation` of the metadata; `name` the topic's, once it was found.
+    """
+
+    __slots__ = ("asked", "name", "log", "generation", "high_watermark", "log_start_offset")
+
+    def __init__(self, asked: FetchPartition) -> None:
+        self.asked = asked
+        self.name: str | None = None
+        self.log: PartitionLog | None = None
+        self.generation = -1
+        self.high_watermark = NO_OFFSET
+        self.log_start_offset = NO_OFFSET
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.asked.topic, self.asked.partition
+
+    def has_nothing_new(self, generation: int) -> bool:
+        """The client is at the end of what it may see and knows all about it: most partitions, most of the time."""
+        log = self.log
+        return (
+            log is not None
+            and self.generation == generation
+            and log.high_watermark == self.high_watermark == self.asked.fetch_offset
+            and log.log_start_offset == self.log_start_offset
+            and log.offline is None
+            and self.asked.current_leader_epoch in (-1, log.leader_epoch)
+        )
+
+    def told(self, result: FetchedPartition) -> bool:
+        """Note what the client is told; False where it knows all of it and need not be told."""
+        failed = result.error_code != ErrorCode.NONE
+        known = (self.high_watermark, self.log_start_offset) == (result.high_watermark, result.log_start_offset)
+        # After an error anything is news: the client must hear that it is over.
+        self.high_watermark = NO_OFFSET if failed else result.high_watermark
+        self.log_start_offset = result.log_start_offset
+        return failed or not known or result.size > 0
+
+
+def wanted(partitions: Iterable[FetchPartition]) -> dict[PartitionKey, WantedPartition]:
+    """Each partition once, in order; of one that is named twice the last request counts, as for Kafka."""
+    return {(asked.topic, asked.partition): WantedPartition(asked) for asked in partitions}
+
+
+class FetchSession:
+    """`epoch` is that of the next request. Partitions are looked at in their order; those that gave records go to the
+    end, so none starves behind others that have always more than an answer holds."""
+
+    def __init__(self, id: int, partitions: dict[PartitionKey, WantedPartition], by_id: bool, now_ms: int) -> None:
+        self.id = id
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.by_id = by_id
+        self.made_ms = now_ms
+        self.used_ms = now_ms
+        self._partitions = partitions
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def partitions(self) -> list[WantedPartition]:
+        return list(self._partitions.values())
+
+    def update(self, request: FetchRequest) -> None:
+        """What this request changes: partitions added or asked for anew, and forgotten."""
+        for asked in request.partitions:
+            known = self._partitions.get((asked.topic, asked.partition))
+            if known is None:
+                self._partitions[asked.topic, asked.partition] = WantedPartition(asked)
+            else:
+                known.asked = asked
+        for key in request.forgotten:
+            self._partitions.pop(key, None)
+
+    def answer(self, epoch: int, found: list[tuple[WantedPartition, FetchedPartition]]) -> FetchResponse:
+        """The answer to the request that had `epoch`; refused where another request of the session came meanwhile."""
+        if self.epoch != next_epoch(epoch):
+            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=self.id)
+        response = FetchResponse(session_id=self.id)
+        for partition, result in found:
+            if partition.told(result):
+                response.partitions.append(result)
+            if result.size and self._partitions.pop(partition.key, None) is not None:
+                self._partitions[partition.key] = partition
+        return response
+
+
+class FetchSessions:
+    """All sessions of one broker. `new_id` gives random numbers from 1 to 2^31 - 1."""
+
+    def __init__(self, sessions_max: int, partitions_max: int, new_id: Callable[[], int]) -> None:
+        self._sessions_max = sessions_max
+        self._partitions_max = partitions_max
+        self._new_id = new_id
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one used longest ago comes first
+        self.partitions = 0
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def resume(self, request: FetchRequest, by_id: bool, now: Now) -> FetchSession | None:
+        """The session a request goes on with, as it is after it; None where the request says all it wants itself.
+
+        A full request closes the session it names. ApiError where a session is not there, or not as the client thinks.
+        """
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._remove(request.session_id)
+            return None
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
+        if session.epoch != request.session_epoch:
+            said = f"fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}"
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, said)
+        if session.by_id != by_id:
+            named = "ids" if session.by_id else "names"
+            said = f"fetch session {session.id} names topics by their {named}"
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, said)
+        return self._go_on(session, request, now)
+
+    def _go_on(self, session: FetchSession, request: FetchRequest, now: Now) -> FetchSession | None:
+        before = len(session)
+        session.update(request)
+        self.partitions += len(session) - before
+        if not len(session):
+            self._remove(session.id)
+            return None
+        if self.partitions > self._partitions_max and len(session) > before:
+            self._remove(session.id)
+            said = f"fetch sessions remember {self._partitions_max} partitions (flakelog.fetch.session.partitions.max)"
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, said)
+        session.epoch = next_epoch(session.epoch)
+        session.used_ms = now.ms
+        self._sessions.move_to_end(session.id)
+        return session
+
+    def open(self, found: list[tuple[WantedPartition, FetchedPartition]], by_id: bool, now: Now) -> int:
+        """Begin a session for a client that is told this; its id, or 0 where there is no room for it."""
+        size = len(found)
+        if not self._has_room(size, now):
+            return NO_SESSION_ID
+        for partition, result in found:
+            partition.told(result)
+        id = self._new_id()
+        while id in self._sessions or id == NO_SESSION_ID:
+            id = self._new_id()
+        self._sessions[id] = FetchSession(id, {partition.key: partition for partition, _ in found}, by_id, now.ms)
+        self.partitions += size
+        return id
+
+    def _has_room(self, size: int, now: Now) -> bool:
+        if len(self._sessions) >= self._sessions_max and not self._evict(size, now):
+            return False
+        return self.partitions + size <= self._partitions_max
+
+    def _evict(self, size: int, now: Now) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now.ms - oldest.used_ms <= EVICTION_AGE_MS:
+            aged = (each for each in self._sessions.values() if now.ms - each.made_ms > EVICTION_AGE_MS)
+            oldest = min(aged, key=len, default=None)
+            if oldest is None or len(oldest) >= size:
+                return False
+        self._remove(oldest.id)
+        self.evicted += 1
+        return True
+
+    def _remove(self, id: int) -> None:
+        session = self._sessions.pop(id, None)
+        if session is not None:
+            self.partitions -= len(session)
+
+
+def next_epoch(epoch: int) -> int:
+    """Epochs after the first begin again at 1: 0 and -1 mean something else."""
+    return 1 if epoch == _EPOCH_MAX else epoch + 1
