@@ -131,6 +131,7 @@ _BROKER_ROWS = [
         compression.type string producer
         connections.max.idle.ms long 600000
         fetch.max.bytes int 57671680
+        max.incremental.fetch.session.cache.slots int 1000
         group.initial.rebalance.delay.ms int 3000
         group.max.session.timeout.ms int 1800000
         group.max.size int 2147483647
@@ -641,13 +642,6 @@ _BROKER_ROWS = [
         """,
         IGNORED,
         "there are no unfinished versions to open up",
-    ),
-    *_rows(
-        """
-        max.incremental.fetch.session.cache.slots int 1000
-        """,
-        IGNORED,
-        "fetch sessions are not kept; clients get whole answers",
     ),
     *_rows(
         """
