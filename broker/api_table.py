@@ -95,7 +95,13 @@ _ROWS = (
     Api(20, "DeleteTopics", 1, 6, 4, "delete_topics"),
     Api(21, "DeleteRecords", 0, 2, 2, "delete_records"),
     Api(22, "InitProducerId", 0, 5, 2, "init_producer_id"),
+    Api(32, "DescribeConfigs", 1, 4, 4, "describe_configs"),
+    Api(33, "AlterConfigs", 0, 2, 2, "alter_configs"),
+    Api(37, "CreatePartitions", 0, 3, 2, "create_partitions"),
     Api(42, "DeleteGroups", 0, 2, 2, "delete_groups"),
+    Api(44, "IncrementalAlterConfigs", 0, 1, 1, "incremental_alter_configs"),
+    Api(60, "DescribeCluster", 0, 2, 0, "describe_cluster"),
+    Api(75, "DescribeTopicPartitions", 0, 0, 0, "describe_topic_partitions"),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}

@@ -3,17 +3,18 @@
 A topic's own setting goes before the broker's default for it (`log.segment.bytes` is the default of `segment.bytes`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import TypeVar
 
 from idgen.config import (
     InvalidSetting,
     at_least,
     between,
     check_settings,
-    from_properties,
     one_of,
+    parse_setting,
     setting,
     settings_of,
 )
@@ -26,6 +27,21 @@ COMPACT = "compact"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+C = TypeVar("C", bound="TopicConfig | BrokerConfig")
+
+
+def with_properties(config: C, properties: Mapping[str, str]) -> C:
+    """A configuration with properties as text over it; those of others are left alone. InvalidSetting."""
+    given = {s.field: parse_setting(s, properties[s.name]) for s in settings_of(type(config)) if s.name in properties}
+    return replace(config, **given)
+
+
+def near_name(name: str, known: Sequence[str]) -> str:
+    """What might have been meant by a name that is not known."""
+    near = get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def _policies(value: str) -> list[str]:
@@ -186,9 +202,7 @@ class TopicConfig:
 
         Names that are not known here are left alone: `check_names` refuses them where a topic is made.
         """
-        made = from_properties(TopicConfig, properties)
-        fields = {each.field for each in settings_of(TopicConfig) if each.name in properties}
-        return replace(self, **{name: getattr(made, name) for name in fields})
+        return with_properties(self, properties)
 
 
 def _check_unused(name: str, value: str, known: list[str]) -> None:
@@ -197,9 +211,7 @@ def _check_unused(name: str, value: str, known: list[str]) -> None:
 
     row = topic_setting(name)
     if row is None:
-        near = get_close_matches(name, known, 1)
-        wanted = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        raise InvalidSetting(name, value, f"topics have no such setting; {wanted}")
+        raise InvalidSetting(name, value, f"topics have no such setting; {near_name(name, known)}")
     refusal = row.refusal(value)
     if refusal is not None:
         raise InvalidSetting(name, value, refusal)
@@ -374,6 +386,12 @@ class BrokerConfig:
         check=at_least(1 << 16),
         unit="bytes",
     )
+    max_request_partition_size_limit: int = setting(
+        "max.request.partition.size.limit",
+        2_000,
+        "Most partitions in one answer to DescribeTopicPartitions; clients ask for the rest by its cursor.",
+        check=at_least(1),
+    )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes", 55 << 20, "Most bytes in one answer to Fetch.", check=at_least(1024), unit="bytes"
     )
@@ -429,5 +447,16 @@ TOPIC_DEFAULTS = {
     "durable_acks": "durable_acks",
     "visible_after_flush": "visible_after_flush",
 }
+
+# Which of the broker's settings can be altered while it runs: Kafka's list (DynamicBrokerConfig), of what is looked up
+# at each use here. All others are read once, at the start. By their properties' names.
+DYNAMIC = frozenset(
+    each.name
+    for each in settings_of(BrokerConfig)
+    if each.field in {*TOPIC_DEFAULTS.values(), "max_connections", "producer_id_expiration_ms"}
+)
+
+# Settings whose value is a list with commas between, to which can be appended.
+LISTS = frozenset({"cleanup.policy", "log.cleanup.policy"})
 
 __all__ = ["BrokerConfig", "InvalidSetting", "TopicConfig"]

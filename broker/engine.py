@@ -33,7 +33,6 @@ class Engine:
 
     def __init__(self, services: Services) -> None:
         self.services = services
-        self.config = services.config
         services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._ready: list[Connection] = []
@@ -46,7 +45,7 @@ class Engine:
 
     def opened(self, peer: str, now: Now) -> Connection:
         """A peer ("host:port") connected. Past `max.connections` it is closed at once."""
-        config = self.config
+        config = self.services.config
         conn = Connection(
             peer, config.socket_request_max_bytes, config.max_inflight_requests, config.max_queued_bytes
         )
@@ -129,7 +128,7 @@ class Engine:
             deadline = group
         if self._connections:
             oldest = next(iter(self._connections))
-            deadline = min(deadline, oldest.active_ms + self.config.connections_max_idle_ms)
+            deadline = min(deadline, oldest.active_ms + self.services.config.connections_max_idle_ms)
         return deadline
 
     def tick(self, now: Now) -> None:
@@ -138,7 +137,7 @@ class Engine:
         self.services.purgatory.advance(now)
         self.services.tick_groups(now)
         self.services.logs.tick(now)
-        idle_ms = self.config.connections_max_idle_ms
+        idle_ms = self.services.config.connections_max_idle_ms
         for conn in list(self._connections):
             if conn.active_ms + idle_ms > now.ms:
                 break

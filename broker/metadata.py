@@ -8,7 +8,7 @@ import json
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -22,6 +22,7 @@ PRODUCER_ID_BLOCK = 1000  # as Kafka's: a restart skips at most so many ids
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # where Kafka keeps what is kept in FILE here
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, "__transaction_state"})
 
 
@@ -92,6 +93,8 @@ class Metadata:
         self.cluster_id = ""
         self.generation = 0
         """Another one after each change of topics: what was looked up before is to be looked up again."""
+        self.broker_properties: dict[str, Mapping[str, str]] = {}
+        """What was altered of brokers' settings while they ran: by node id, as text, or "" for all of them."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._next_producer_id = 0
@@ -116,6 +119,7 @@ class Metadata:
                 raise MetadataDamaged(f"{FILE} has version {document['version']}; this program reads {_VERSION}")
             self.cluster_id = document["cluster_id"]
             self._next_producer_id = self._producer_ids_end = document["producer_ids_end"]
+            self.broker_properties = {name: dict(each) for name, each in document.get("brokers", {}).items()}
             for name, each in document["topics"].items():
                 partitions = tuple(PartitionState(p[0], p[1], tuple(p[2])) for p in each["partitions"])
                 self._put(Topic(name, UUID(each["id"]), partitions, each["properties"]))
@@ -138,6 +142,7 @@ class Metadata:
             "version": _VERSION,
             "cluster_id": self.cluster_id,
             "producer_ids_end": self._producer_ids_end,
+            "brokers": {name: dict(each) for name, each in self.broker_properties.items()},
             "topics": topics,
         }
         self._store.save(json.dumps(document, indent=1, sort_keys=True).encode())
@@ -163,8 +168,7 @@ class Metadata:
     def create_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
         """Make a topic led by this node; ApiError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION."""
         self.check_new(name)
-        state = PartitionState(self.node.id, 0, (self.node.id,))
-        topic = Topic(name, self.new_uuid(), (state,) * partitions, dict(properties))
+        topic = Topic(name, self.new_uuid(), (self._new_partition(),) * partitions, dict(properties))
         self._put(topic)
         try:
             self.commit()
@@ -172,6 +176,28 @@ class Metadata:
             self._drop(topic)
             raise
         return topic
+
+    def _new_partition(self) -> PartitionState:
+        return PartitionState(self.node.id, 0, (self.node.id,))
+
+    def alter_topic(self, topic: Topic, properties: Mapping[str, str]) -> Topic:
+        """The topic with these settings in place of those it had."""
+        return self._replace_topic(topic, replace(topic, properties=dict(properties)))
+
+    def resize_topic(self, topic: Topic, partitions: int) -> Topic:
+        """The topic with so many partitions; the new ones are led by this node."""
+        kept = topic.partitions[:partitions]
+        added = (self._new_partition(),) * (partitions - len(kept))
+        return self._replace_topic(topic, replace(topic, partitions=kept + added))
+
+    def _replace_topic(self, old: Topic, new: Topic) -> Topic:
+        self._put(new)
+        try:
+            self.commit()
+        except Exception:
+            self._put(old)
+            raise
+        return new
 
     def check_new(self, name: str) -> None:
         check_name(name)
@@ -192,6 +218,18 @@ class Metadata:
 
     def is_leader(self, topic: Topic, partition: int) -> bool:
         return topic.partitions[partition].leader == self.node.id
+
+    # --- brokers -------------------------------------------------------------------------------------------------
+
+    def alter_broker(self, name: str, properties: Mapping[str, str]) -> None:
+        """What is altered of a node's settings from now on, or with "" of all nodes'."""
+        before = self.broker_properties
+        self.broker_properties = {**before, name: dict(properties)}
+        try:
+            self.commit()
+        except Exception:
+            self.broker_properties = before
+            raise
 
     # --- producer ids --------------------------------------------------------------------------------------------
 

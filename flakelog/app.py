@@ -29,6 +29,7 @@ from flakelog.config import split_address
 from flakelog.settings import Settings
 from idgen.claim import WorkerClaim, worker_claim
 from idgen.clock import IdClock
+from idgen.config import InvalidSetting
 from idgen.errors import IdError
 from idgen.server import ClaimDriver, ThriftFactory
 from idgen.service import IdService
@@ -89,7 +90,9 @@ class Server:
                 raise StartError("it was told to stop while it started")
             self._serve_ids()
             self._serve_http()
-        except (StorageError, MetadataDamaged, CheckpointDamaged, IdError, CoordinationError, OSError) as error:
+        except (InvalidSetting, StorageError, MetadataDamaged, CheckpointDamaged) as error:
+            raise StartError(str(error)) from error
+        except (IdError, CoordinationError, OSError) as error:
             raise StartError(str(error)) from error
         except CannotListenError as error:
             where = host_port(error.interface, error.port)
@@ -122,6 +125,8 @@ class Server:
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
         services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
         services.max_open_files = file_limit()
+        services.given = self.settings.properties
+        services.fixed_configs = (self.settings.server, self.settings.idgen)
         self._open_logs(services)
         self.engine = Engine(services)
         server.use(self.engine)

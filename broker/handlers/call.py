@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from broker.config import BrokerConfig, TopicConfig
+from broker.config import BrokerConfig, TopicConfig, with_properties
 from broker.fetch_session import FetchSessions
 from broker.group.config import GroupConfig
 from broker.log.log_manager import LogManager
@@ -80,16 +80,45 @@ class Services:
     group_config: GroupConfig = field(default_factory=GroupConfig)
     max_open_files: int = 1 << 30
     """What the system lets this process open; connections and other files have a share of it."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """The properties this process was started with."""
+    fixed_configs: Sequence[object] = ()
+    """Configurations beside BrokerConfig and GroupConfig, of which clients may read the settings."""
     fetch_sessions: FetchSessions = field(init=False)
     _groups: "GroupCoordination | None" = None
     _start_ms: int = 0
 
     def __post_init__(self) -> None:
+        self._started_with = self.config
+        self._configure()
         slots, partitions = (
             self.config.max_incremental_fetch_session_cache_slots,
             self.config.fetch_session_partitions_max,
         )
         self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
+
+    # --- settings ------------------------------------------------------------------------------------------------
+
+    def _configure(self) -> None:
+        """Settings as they are now, with what was altered at run time over what this process was started with."""
+        config = self._started_with
+        for name in ("", str(self.metadata.node.id)):
+            config = with_properties(config, self.metadata.broker_properties.get(name, {}))
+        self.config = self.logs.config = config
+
+    def alter_topic(self, topic: Topic, properties: Mapping[str, str]) -> None:
+        """Settings of a topic in place of those it had; InvalidSetting, StorageError and nothing is changed."""
+        config = self.config.topic_defaults.with_properties(properties)
+        self.metadata.alter_topic(topic, properties)
+        self.logs.configure(topic.name, config)
+
+    def alter_broker(self, name: str, properties: Mapping[str, str]) -> None:
+        """Altered settings of a node, or with "" of all, in place of those it had; InvalidSetting, StorageError."""
+        with_properties(self._started_with, properties)
+        self.metadata.alter_broker(name, properties)
+        self._configure()
+        for topic in self.metadata.topics():
+            self.logs.configure(topic.name, self.config_of(topic))
 
     def config_of(self, topic: Topic) -> TopicConfig:
         return self.config.topic_defaults.with_properties(topic.properties)
@@ -113,22 +142,44 @@ class Services:
     def create_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
         """Commit a topic, then make its logs; InvalidSetting, or ApiError with nothing left behind."""
         self._check_files(name, partitions)
-        config = self.config.topic_defaults.with_properties(properties)
+        self.config.topic_defaults.with_properties(properties)
         try:
             topic = self.metadata.create_topic(name, partitions, properties)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         try:
-            for partition in range(partitions):
-                self.logs.open(name, partition, config)
-                self.logs.get(name, partition)  # one that could not be opened is offline
-        except StorageError as error:
-            self._uncreate(topic)
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            self._open_logs(topic, 0)
         except ApiError:
-            self._uncreate(topic)
+            self._take_back(topic, 0, lambda: self.metadata.delete_topic(topic))
             raise
         return topic
+
+    def _open_logs(self, topic: Topic, first: int) -> None:
+        """Make the logs of partitions from `first` on; ApiError where one could not be made."""
+        config = self.config_of(topic)
+        try:
+            for partition in range(first, len(topic.partitions)):
+                self.logs.open(topic.name, partition, config)
+                self.logs.get(topic.name, partition)  # one that could not be opened is offline
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def add_partitions(self, topic: Topic, partitions: int) -> None:
+        """Let a topic have so many partitions, more than it has; ApiError with nothing changed.
+
+        As with a new topic the metadata is first: a log of no topic would keep its records for a later partition.
+        """
+        self._check_files(topic.name, partitions - len(topic.partitions))
+        try:
+            grown = self.metadata.resize_topic(topic, partitions)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        try:
+            self._open_logs(grown, len(topic.partitions))
+        except ApiError:
+            before = len(topic.partitions)
+            self._take_back(grown, before, lambda: self.metadata.resize_topic(grown, before))
+            raise
 
     def _check_files(self, name: str, partitions: int) -> None:
         """Refuse what would take the last descriptors: then nobody could connect, nor could the next start succeed."""
@@ -142,12 +193,13 @@ class Services:
                 f"limit of {self.max_open_files} (ulimit -n) leaves room for {max(left, 0)} partitions",
             )
 
-    def _uncreate(self, topic: Topic) -> None:
-        """Take back a topic whose logs could not all be made: the disk is full, so this may fail too, and is said."""
+    def _take_back(self, topic: Topic, first: int, commit: Callable[[], object]) -> None:
+        """Take back partitions whose logs could not all be made: the disk is full, so this may fail too, and is
+        said."""
         try:
-            for partition in range(len(topic.partitions)):
+            for partition in range(first, len(topic.partitions)):
                 self.logs.delete(topic.name, partition)
-            self.metadata.delete_topic(topic)
+            commit()
         except StorageError as error:
             self.report(f"topic {topic.name} is half made and could not be taken back: {error}; delete it")
 

@@ -1,16 +1,20 @@
 """CreateTopics, v2 to v7.
 
 Behaviour: each topic is made or refused by itself, with a message. -1 partitions mean `num.partitions`. A replication
-factor above the number of nodes is refused, as by Kafka; an unknown setting is refused by name.
+factor above the number of nodes is refused, as by Kafka; an unknown setting, or one without a value, by name. With
+`validate_only` nothing is made, and the answer is the same.
 Version notes: v5 answers with partitions, replicas and settings (KIP-525); v7 with the topic id (KIP-516).
 """
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.config import TopicConfig
+from broker.config_entries import topic_entries
 from broker.handlers.call import Call
-from broker.metadata import INTERNAL_TOPICS
+from broker.handlers.config_resources import sources_of
+from broker.metadata import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
@@ -41,32 +45,63 @@ def _refused(name: str, code: ErrorCode, message: str | None) -> dict[str, Any]:
 
 def _create(call: Call, topic: Any, partitions_max: int) -> dict[str, Any]:
     services = call.services
-    if topic.name in INTERNAL_TOPICS:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is made by the broker itself")
+    _check_name(call, topic.name)
     partitions = _partitions(call, topic)
     if not 1 <= partitions <= partitions_max:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
             f"{partitions} partitions; a topic has 1 or more, and one request makes {PARTITIONS_MAX} at most",
         )
-    properties = {config.name: config.value for config in topic.configs if config.value is not None}
-    services.metadata.check_new(topic.name)
-    TopicConfig.check_names(properties)
-    services.config.topic_defaults.with_properties(properties)
-    result = {
+    properties = _properties(topic)
+    config = services.config.topic_defaults.with_properties(properties)
+    made = None
+    if not call.request.validate_only:
+        made = services.create_topic(topic.name, partitions, properties)
+    return {
         "name": topic.name,
+        "topic_id": None if made is None else made.id,
         "error_code": ErrorCode.NONE,
         "error_message": None,
         "num_partitions": partitions,
         "replication_factor": 1,
-        "configs": (),
+        "configs": _configs(call, config, properties),
     }
-    if not call.request.validate_only:
-        result["topic_id"] = services.create_topic(topic.name, partitions, properties).id
-    return result
+
+
+def _check_name(call: Call, name: str) -> None:
+    if name == CLUSTER_METADATA_TOPIC:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is Kafka's name for its own log; no topic has it")
+    if name in INTERNAL_TOPICS:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is made by the broker itself")
+    call.services.metadata.check_new(name)
+
+
+def _properties(topic: Any) -> dict[str, str]:
+    """What is set for the topic; InvalidSetting for a name no topic can set, ApiError for one without a value."""
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"settings have no value (null); leave them out: {', '.join(nulls)}")
+    properties = {config.name: config.value for config in topic.configs}
+    TopicConfig.check_names(properties)
+    return properties
+
+
+def _configs(call: Call, config: TopicConfig, properties: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The settings that hold for a topic, as the answer has them."""
+    return [
+        {
+            "name": entry.name,
+            "value": entry.value,
+            "read_only": entry.read_only,
+            "config_source": entry.source,
+            "is_sensitive": entry.sensitive,
+        }
+        for entry in topic_entries(config, properties, sources_of(call.services))
+    ]
 
 
 def _partitions(call: Call, topic: Any) -> int:
+    """How many partitions a topic is to have; ApiError for an assignment or a replication factor that cannot be."""
     nodes = len(call.services.metadata.nodes)
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -74,11 +109,10 @@ def _partitions(call: Call, topic: Any) -> int:
                 ErrorCode.INVALID_REQUEST, "give an assignment, or partitions and replication factor, not both"
             )
         indexes = sorted(each.partition_index for each in topic.assignments)
-        known = {node.id for node in call.services.metadata.nodes}
-        replicas = [each.broker_ids for each in topic.assignments]
-        good = all(ids and known.issuperset(ids) and len(set(ids)) == len(ids) for ids in replicas)
-        if indexes != list(range(len(indexes))) or not good:
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions 0 to n-1 on nodes of {sorted(known)}")
+        if indexes != list(range(len(indexes))):
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are 0 to n-1, each assigned once")
+        for each in topic.assignments:
+            check_replicas(call, each.broker_ids, len(topic.assignments[0].broker_ids))
         return len(indexes)
     if topic.replication_factor not in (-1, *range(1, nodes + 1)):
         raise ApiError(
@@ -86,3 +120,13 @@ def _partitions(call: Call, topic: Any) -> int:
             f"replication factor {topic.replication_factor}; there are {nodes} nodes",
         )
     return call.services.config.num_partitions if topic.num_partitions == -1 else int(topic.num_partitions)
+
+
+def check_replicas(call: Call, broker_ids: Sequence[int], replicas: int) -> None:
+    """ApiError INVALID_REPLICA_ASSIGNMENT unless a partition can be on these nodes, so many as the others are on."""
+    known = {node.id for node in call.services.metadata.nodes}
+    if not broker_ids or len(set(broker_ids)) < len(broker_ids) or not known.issuperset(broker_ids):
+        wanted = f"a partition is on one or more of the nodes {sorted(known)}, each once"
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{wanted}; not on {list(broker_ids)}")
+    if len(broker_ids) != replicas:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{len(broker_ids)} replicas; the others have {replicas}")

@@ -1,14 +1,15 @@
 """DescribeGroups, v0 to v6.
 
 Behaviour: state, protocol and members of each group; one that nobody knows is Dead.
-Version notes: v4 static members (KIP-345); from v6 a group that is not known is an error with a message (KIP-1043),
-before it is only Dead. Authorized operations (v3) are not answered: there are no access rules.
+Version notes: v3 says what a client is allowed to do (KIP-430); v4 static members (KIP-345); from v6 a group that is
+not known is an error with a message (KIP-1043), before it is only Dead.
 """
 
 from typing import Any
 
 from broker.group.results import DescribedGroup
 from broker.group.states import GroupState
+from broker.handlers.authorized_operations import GROUP, operations
 from broker.handlers.call import Call
 from broker.now import Now
 from broker.wire.errors import ErrorCode
@@ -34,6 +35,7 @@ def _describe(call: Call, group_id: str) -> dict[str, Any]:
         "group_state": group.state,
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol_data,
+        "authorized_operations": operations(call.request.include_authorized_operations and not group.error, GROUP),
         "members": [
             {
                 "member_id": each.member_id,

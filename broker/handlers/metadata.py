@@ -3,12 +3,14 @@
 Behaviour: nodes, the controller, and the topics asked for, or all of them. A topic that is not there is made when both
 the client and `auto.create.topics.enable` allow it, with `num.partitions` partitions, and answered at once.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
-auto-creation; v10 and v11 have a topic's id, from v12 on it can be asked for by it; v13 has a top-level error.
+auto-creation; from v8 on a client may ask what it is allowed to do (KIP-430), with the cluster to v10; v10 and v11 have
+a topic's id, from v12 on it can be asked for by it; v13 has a top-level error.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
+from broker.handlers.authorized_operations import CLUSTER, TOPIC, operations
 from broker.handlers.call import Call
 from broker.metadata import INTERNAL_TOPICS, Topic, check_name
 from broker.now import Now
@@ -20,12 +22,16 @@ BY_ID_VERSION = 12
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
     metadata = call.services.metadata
+    allowed = {"topic_authorized_operations": operations(call.request.include_topic_authorized_operations, TOPIC)}
     return {
         "throttle_time": 0,
         "brokers": [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in metadata.nodes],
         "cluster_id": metadata.cluster_id,
         "controller_id": metadata.node.id,
-        "topics": list(_topics(call)),
+        "topics": [topic | allowed for topic in _topics(call)],
+        "cluster_authorized_operations": operations(
+            getattr(call.original, "include_cluster_authorized_operations", False), CLUSTER
+        ),
         "error_code": ErrorCode.NONE,
     }
 

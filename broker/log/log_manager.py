@@ -7,7 +7,7 @@ something new was synced.
 """
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.log import checkpoint, producer_state, retention
@@ -100,6 +100,18 @@ class LogManager:
 
     def all(self) -> list[PartitionLog]:
         return list(self._logs.values())
+
+    def configure(self, topic: str, config: TopicConfig) -> None:
+        """Settings of a topic that hold from now on: its logs look them up at each use."""
+        for log in self._logs.values():
+            if log.topic != topic or log.config == config:
+                continue
+            log.config = config
+            if log in self._flush_noted:  # for a time that may no longer be the one
+                self._flush_noted.discard(log)
+                self._flush_due = [each for each in self._flush_due if each[2] is not log]
+                heapify(self._flush_due)
+            self._look(log)
 
     @property
     def offline(self) -> dict[str, str]:

@@ -33,6 +33,8 @@ from broker.wire.errors import WireError
 from broker.wire.primitives import Buffer, read_count, read_length, read_tags
 from broker.wire.primitives import tags as tag_section
 
+METADATA = 3
+
 Kind = Literal["request", "response"]
 Fields = Mapping[str, Any]
 
@@ -127,10 +129,15 @@ def _is_flat(api_key: int, version: int, kind: Kind) -> bool:
     return flat(schema(api_key, version, kind))
 
 
+# Fields that came and went: Metadata has them in v8 to v10.
+_BETWEEN = frozenset({"include_cluster_authorized_operations", "cluster_authorized_operations"})
+
+
 @cache
 def _names(api_key: int, kind: Kind) -> frozenset[str]:
-    """The message's field names: those of its first and its last version (a test says which these miss)."""
-    names: set[str] = set()
+    """The message's field names: those of its first and its last version, and what only stands between (a test says
+    that there is no other)."""
+    names = set(_BETWEEN if api_key == METADATA else ())
 
     def collect(cls: type[Any]) -> None:
         for field in fields(cls):

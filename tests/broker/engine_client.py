@@ -26,6 +26,7 @@ from broker.record.records import Record, decode_records, encode_batch
 from broker.wire import cold, fetch, produce
 from broker.wire.frame import FileRegion, request_header
 from broker.wire.primitives import skip_tags
+from idgen.config import settings_of
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 
@@ -34,6 +35,10 @@ OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 19, 20, 21, 22
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
+CREATE_PARTITIONS, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 37, 60, 75
+
+SETTINGS = settings_of(BrokerConfig) + settings_of(GroupConfig)
 
 WALL_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -58,6 +63,7 @@ class EngineBroker:
         self.services = Services(
             config, metadata, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
         )
+        self.services.given = {each.name: str(settings[each.field]) for each in SETTINGS if each.field in settings}
         logs.load_checkpoint()
         for topic in metadata.topics():
             for partition in range(len(topic.partitions)):

@@ -95,3 +95,31 @@ def test_a_topic_whose_logs_cannot_all_be_opened_is_refused_and_leaves_nothing(c
     monkeypatch.undo()
     assert client.broker.services.metadata.topics() == [] and client.broker.services.logs.offline == {}
     assert codes(client, asked("flights", 5)) == [0]
+
+
+def test_the_answer_has_partitions_and_settings_with_their_sources(client):
+    """KIP-525; Java's admin client of 4.3 fails on null settings, also in refusals."""
+    configs = [{"name": "retention.ms", "value": "60000"}]
+    topics = [asked("flights", 2) | {"configs": configs}, asked("a/b")]
+    made, refused = client.ask(CREATE_TOPICS, 5, {"topics": topics, "timeout": 1_000, "validate_only": False}).topics
+    found = {each.name: (each.value, each.config_source) for each in made.configs}
+    assert (made.num_partitions, made.replication_factor) == (2, 1)
+    assert found["retention.ms"] == ("60000", 1) and found["segment.bytes"] == ("1073741824", 5)
+    assert refused.configs == ()
+
+
+@pytest.mark.parametrize("version", [2, 7])
+def test_a_setting_without_a_value_is_refused(client, version):
+    """As by Kafka (INVALID_CONFIG): the client may mean its default, or have lost the value."""
+    answer = create(client, version, segment_bytes=None)
+    assert answer.error_code == ErrorCode.INVALID_CONFIG and "segment.bytes" in answer.error_message
+
+
+def test_names_that_are_the_brokers_own_are_refused(client):
+    found = codes(client, asked("__cluster_metadata"), asked("__consumer_offsets"))
+    assert found == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_validating_answers_as_if_it_were_made_and_makes_nothing(client):
+    assert codes(client, asked("flights", 2), asked("a/b"), validate_only=True) == [0, 17]
+    assert client.broker.services.metadata.topics() == []

@@ -65,3 +65,20 @@ def test_before_v12_a_topic_without_a_name_is_refused(broker, version, topic_id)
     asked = {"topics": [{"name": None, "topic_id": topic_id}]}
     (topic,) = broker.connect().ask(METADATA, version, asked).topics
     assert (topic.name, topic.error_code) == ("", ErrorCode.INVALID_REQUEST)
+
+
+@pytest.mark.parametrize("version", [8, 10])
+def test_who_asks_is_told_that_all_is_allowed(broker, version):
+    """KIP-430; as Kafka without an authorizer. The cluster's left Metadata with v11 (KIP-700)."""
+    asked = {"topics": [{"name": "flights"}]}
+    answer = broker.connect().ask(METADATA, version, asked)
+    assert answer.cluster_authorized_operations == answer.topics[0].topic_authorized_operations == -(2**31)
+    for_cluster, for_topics = "include_cluster_authorized_operations", "include_topic_authorized_operations"
+    answer = broker.connect().ask(METADATA, version, asked | {for_cluster: True, for_topics: True})
+    assert answer.cluster_authorized_operations == 8096 and answer.topics[0].topic_authorized_operations == 3576
+
+
+@pytest.mark.parametrize("version", [11, 13])
+def test_newer_versions_tell_of_topics_only(broker, version):
+    asked = {"topics": [{"name": "flights"}], "include_topic_authorized_operations": True}
+    assert broker.connect().ask(METADATA, version, asked).topics[0].topic_authorized_operations == 3576

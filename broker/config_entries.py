@@ -1,0 +1,155 @@
+"""Settings as clients are told of them: value, where it comes from, and what else it could have come from.
+
+Precedence is Kafka's (KIP-226): a topic's own, this node's altered at run time, all nodes' altered at run time, what
+the process was started with, the default. `synonyms` are those that there are, in that order; the first of them holds.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from broker.config import DYNAMIC, INT_MAX, LISTS, TOPIC_DEFAULTS, BrokerConfig, TopicConfig
+from idgen.config import Setting, parse_setting, settings_of
+
+
+class ConfigSource(IntEnum):
+    """Kafka's codes (KIP-226)."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigType(IntEnum):
+    """Kafka's codes (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One setting. `value` is None where none is set, or where it is nobody's business."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    type: ConfigType
+    documentation: str
+
+
+class BrokerSources(NamedTuple):
+    """Where a broker's settings come from, each by name and as text."""
+
+    given: Mapping[str, str]
+    """What the process was started with."""
+    altered_for_all: Mapping[str, str]
+    altered: Mapping[str, str]
+    """What was altered at run time, of all nodes and of this one."""
+
+
+_BROKER = {each.name: each for each in settings_of(BrokerConfig)}
+_BROKER_DEFAULTS = {each.field: each.name for each in _BROKER.values()}
+_SECRET = re.compile("password|secret|jaas|credential")
+_LONG = frozenset({"ms", "messages"})  # units; and where a value may be too long for 32 bits
+
+
+def text_of(value: Any) -> str | None:
+    """A value as properties have it; None where there is none."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def type_of(setting: Setting) -> ConfigType:
+    """The type Kafka's documentation gives to a setting of this kind."""
+    if setting.name in LISTS:
+        return ConfigType.LIST
+    kinds = getattr(setting.type, "__args__", (setting.type,))
+    if bool in kinds:
+        return ConfigType.BOOLEAN
+    if float in kinds:
+        return ConfigType.DOUBLE
+    if int not in kinds:
+        return ConfigType.STRING
+    long = setting.unit in _LONG or setting.name.endswith("retention.bytes") or (setting.default or 0) > INT_MAX
+    return ConfigType.LONG if long else ConfigType.INT
+
+
+def broker_entries(configs: Iterable[object], sources: BrokerSources) -> list[ConfigEntry]:
+    """All settings of a broker's configurations."""
+    return [
+        _entry(setting, getattr(config, setting.field), _broker_synonyms(setting, sources), setting.name not in DYNAMIC)
+        for config in configs
+        for setting in settings_of(type(config))
+    ]
+
+
+def default_entries(altered: Mapping[str, str]) -> list[ConfigEntry]:
+    """What was altered at run time of all brokers' settings, and nothing else."""
+    entries = []
+    for name, text in altered.items():
+        setting, value = _BROKER[name], parse_setting(_BROKER[name], text)
+        synonym = Synonym(name, _shown(setting, value), ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        entries.append(_entry(setting, value, (synonym,), read_only=False))
+    return entries
+
+
+def topic_entries(config: TopicConfig, own: Mapping[str, str], sources: BrokerSources) -> list[ConfigEntry]:
+    """All settings of a topic: `config` is what holds, `own` what was set for this topic."""
+    entries = []
+    for setting in settings_of(TopicConfig):
+        value = getattr(config, setting.field)
+        synonyms = _broker_synonyms(_BROKER[_BROKER_DEFAULTS[TOPIC_DEFAULTS[setting.field]]], sources)
+        if setting.name in own:
+            synonyms = (Synonym(setting.name, _shown(setting, value), ConfigSource.TOPIC), *synonyms)
+        entries.append(_entry(setting, value, synonyms, read_only=False))
+    return entries
+
+
+def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym, ...]:
+    places = (
+        (sources.altered, ConfigSource.DYNAMIC_BROKER),
+        (sources.altered_for_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (sources.given, ConfigSource.STATIC_BROKER),
+    )
+    found = [
+        Synonym(setting.name, _shown(setting, parse_setting(setting, properties[setting.name])), source)
+        for properties, source in places
+        if setting.name in properties
+    ]
+    if setting.default is not None:
+        found.append(Synonym(setting.name, _shown(setting, setting.default), ConfigSource.DEFAULT))
+    return tuple(found)
+
+
+def _shown(setting: Setting, value: Any) -> str | None:
+    return None if _SECRET.search(setting.name) else text_of(value)
+
+
+def _entry(setting: Setting, value: Any, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:
+    return ConfigEntry(
+        setting.name,
+        _shown(setting, value),
+        synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        read_only,
+        _SECRET.search(setting.name) is not None,
+        synonyms,
+        type_of(setting),
+        setting.doc,
+    )

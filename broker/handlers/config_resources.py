@@ -1,0 +1,150 @@
+"""What the handlers of settings share: which resource is meant, and what was altered of it (KIP-133, KIP-226, KIP-339).
+
+Topics and brokers have settings that can be altered. A broker's resource is named by its node id, or by "" for all
+brokers. Groups have settings for the consumer protocol of KIP-848 only, which is not served: there are none to show,
+and none can be set. Log levels and client metrics are not kept either; they are refused as such.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Any
+
+from broker.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
+from broker.config_entries import BrokerSources
+from broker.handlers.call import Call, Services
+from broker.log.storage import StorageError
+from broker.metadata import Topic, check_name
+from broker.wire.errors import ApiError, ErrorCode
+from idgen.config import InvalidSetting, settings_of
+
+Properties = Mapping[str, str]
+NewProperties = Callable[[Any, Properties], Properties]
+
+
+class ResourceType(IntEnum):
+    """Kafka's codes."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def find_topic(services: Services, name: str) -> Topic:
+    """ApiError INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
+    check_name(name)
+    topic = services.metadata.topic(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return topic
+
+
+def check_broker(services: Services, name: str) -> None:
+    """ApiError unless the name is this node's id."""
+    node_id = services.metadata.node.id
+    if name != str(node_id):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name!r} is not here: this is {node_id}; '' means all")
+
+
+def sources_of(services: Services) -> BrokerSources:
+    altered = services.metadata.broker_properties
+    return BrokerSources(services.given, altered.get("", {}), altered.get(str(services.metadata.node.id), {}))
+
+
+# --- altering ----------------------------------------------------------------------------------------------------
+
+
+def alter_each(call: Call, new_properties: NewProperties) -> dict[str, Any]:
+    """The answer to a request whose `resources` are altered each by itself. `new_properties` says what a resource's
+    settings are to be, given those it has; it may raise ApiError."""
+    named = Counter((each.resource_type, each.resource_name) for each in call.request.resources)
+    answers: dict[tuple[int, str], tuple[ErrorCode, str | None]] = {}
+    for each in call.request.resources:
+        key = each.resource_type, each.resource_name
+        if named[key] > 1:
+            answers[key] = ErrorCode.INVALID_REQUEST, "a resource stands in a request once; this one does not"
+        else:
+            answers[key] = _alter(call, each, new_properties)
+    return {
+        "throttle_time": 0,
+        "responses": [
+            {"error_code": code, "error_message": message, "resource_type": kind, "resource_name": name}
+            for (kind, name), (code, message) in answers.items()
+        ],
+    }
+
+
+def _alter(call: Call, resource: Any, new_properties: NewProperties) -> tuple[ErrorCode, str | None]:
+    try:
+        _check_entries(resource.configs)
+        kind = resource.resource_type
+        if kind == ResourceType.TOPIC:
+            _alter_topic(call, resource, new_properties)
+        elif kind == ResourceType.BROKER:
+            _alter_broker(call, resource, new_properties)
+        elif kind == ResourceType.GROUP:
+            raise ApiError(ErrorCode.INVALID_CONFIG, "groups have settings for the protocol of KIP-848 only: none here")
+        elif kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{ResourceType(kind).name} is not kept; topics and brokers are")
+        else:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource type {kind}; 2 is a topic, 4 a broker")
+    except ApiError as error:
+        return error.code, error.message
+    except InvalidSetting as error:
+        return ErrorCode.INVALID_CONFIG, str(error)
+    except StorageError as error:
+        call.services.report(f"settings of {resource.resource_name or 'all brokers'} could not be altered: {error}")
+        return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+    return ErrorCode.NONE, None
+
+
+def _check_entries(configs: Iterable[Any]) -> None:
+    names = Counter(each.name for each in configs)
+    twice = sorted(name for name, count in names.items() if count > 1)
+    if twice:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"settings stand in a request once; not so {', '.join(twice)}")
+
+
+def refuse_null(name: str, value: str | None) -> str:
+    """The value; ApiError for none."""
+    if value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} has no value (null); delete it to have its default")
+    return value
+
+
+def _alter_topic(call: Call, resource: Any, new_properties: NewProperties) -> None:
+    services = call.services
+    if not resource.resource_name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic needs a name; all topics' defaults are brokers' settings")
+    topic = find_topic(services, resource.resource_name)
+    properties = new_properties(resource, topic.properties)
+    TopicConfig.check_names(properties)
+    services.config.topic_defaults.with_properties(properties)
+    if not call.request.validate_only:
+        services.alter_topic(topic, properties)
+
+
+def _alter_broker(call: Call, resource: Any, new_properties: NewProperties) -> None:
+    services, name = call.services, resource.resource_name
+    if name:
+        check_broker(services, name)
+    before = services.metadata.broker_properties.get(name, {})
+    properties = new_properties(resource, before)
+    _check_dynamic(properties)
+    try:
+        with_properties(services.config, properties)
+    except InvalidSetting as error:  # with this code Kafka refuses a broker's, unlike a topic's (KAFKA-13609)
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    if not call.request.validate_only:
+        services.alter_broker(name, properties)
+
+
+def _check_dynamic(properties: Properties) -> None:
+    known = [each.name for each in settings_of(BrokerConfig)]
+    for name, value in properties.items():
+        if name not in known:
+            raise InvalidSetting(name, value, f"brokers have no such setting; {near_name(name, sorted(DYNAMIC))}")
+        if name not in DYNAMIC:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is read once, at the start: it cannot be altered here")

@@ -1,0 +1,40 @@
+"""DescribeCluster, v0 to v2.
+
+Behaviour: the cluster's id, its nodes and the controller.
+Version notes: v1 asks for brokers or for controllers (KIP-919), who are not to be spoken to here; v2 shows fenced
+brokers too (KIP-1073), of which there are none.
+"""
+
+from typing import Any
+
+from broker.handlers.authorized_operations import CLUSTER, operations
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    metadata = call.services.metadata
+    kind = call.request.endpoint_type
+    if kind != BROKERS:
+        return _refused(kind)
+    asked = call.request.include_cluster_authorized_operations
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE,
+        "endpoint_type": BROKERS,
+        "cluster_id": metadata.cluster_id,
+        "controller_id": metadata.node.id,
+        "brokers": [{"broker_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in metadata.nodes],
+        "cluster_authorized_operations": operations(asked, CLUSTER),
+    }
+
+
+def _refused(kind: int) -> dict[str, Any]:
+    if kind == CONTROLLERS:
+        code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker; ask it for brokers (endpoint type 1)"
+    else:
+        code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {kind}; 1 is brokers"
+    return {"throttle_time": 0, "error_code": code, "error_message": message, "cluster_id": "", "brokers": ()}

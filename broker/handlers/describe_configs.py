@@ -1,0 +1,64 @@
+"""DescribeConfigs, v1 to v4.
+
+Behaviour: the settings that hold for topics and brokers, those asked for or all; each resource is answered once. Of the
+broker "" (all brokers) only what was altered at run time is shown. Log levels and client metrics are not kept and
+refused; a group has none (see `config_resources`).
+Version notes: v1 has sources and synonyms (KIP-226); v3 types and documentation (KIP-569).
+"""
+
+from typing import Any
+
+from broker.config_entries import ConfigEntry, broker_entries, default_entries, topic_entries
+from broker.handlers.call import Call
+from broker.handlers.config_resources import ResourceType, check_broker, find_topic, sources_of
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    # Each once: the answer for one name of a few bytes has some ten thousand.
+    asked = {(each.resource_type, each.resource_name): each for each in call.request.resources}
+    return {"throttle_time": 0, "results": [_describe(call, each) for each in asked.values()]}
+
+
+def _describe(call: Call, resource: Any) -> dict[str, Any]:
+    named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    try:
+        entries = _entries(call, resource.resource_type, resource.resource_name)
+    except ApiError as error:
+        return named | {"error_code": error.code, "error_message": error.message, "configs": ()}
+    wanted = set(resource.configuration_keys or ())
+    configs = [_config(call, each) for each in entries if not wanted or each.name in wanted]
+    return named | {"error_code": ErrorCode.NONE, "error_message": None, "configs": configs}
+
+
+def _entries(call: Call, kind: int, name: str) -> list[ConfigEntry]:
+    services = call.services
+    sources = sources_of(services)
+    if kind == ResourceType.TOPIC:
+        topic = find_topic(services, name)
+        return topic_entries(services.config_of(topic), topic.properties, sources)
+    if kind == ResourceType.BROKER:
+        if not name:
+            return default_entries(sources.altered_for_all)
+        check_broker(services, name)
+        return broker_entries((services.config, services.group_config, *services.fixed_configs), sources)
+    if kind == ResourceType.GROUP and name:
+        return []
+    if kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{ResourceType(kind).name} is not kept; topics and brokers are")
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource {name!r} of type {kind}; 2 is a topic, 4 a broker")
+
+
+def _config(call: Call, entry: ConfigEntry) -> dict[str, Any]:
+    synonyms = entry.synonyms if call.request.include_synonyms else ()
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "read_only": entry.read_only,
+        "config_source": entry.source,
+        "is_sensitive": entry.sensitive,
+        "synonyms": [each._asdict() for each in synonyms],
+        "config_type": entry.type,
+        "documentation": entry.documentation if call.request.include_documentation else None,
+    }

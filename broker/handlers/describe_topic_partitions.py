@@ -1,0 +1,87 @@
+"""DescribeTopicPartitions, v0 to v0.
+
+Behaviour: the partitions of the topics asked for, or of all, in the order of their names; not more than the request or
+`max.request.partition.size.limit` allows, with a cursor to go on from (KIP-966). None is made.
+"""
+
+from bisect import bisect_left
+from typing import Any
+
+from broker.handlers import authorized_operations
+from broker.handlers.call import Call
+from broker.metadata import Topic, check_name
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    request, metadata = call.request, call.services.metadata
+    if not _fits(request):
+        code = ErrorCode.INVALID_REQUEST
+        return {"throttle_time": 0, "topics": [{"error_code": code, "name": each.name} for each in request.topics]}
+    names = sorted({each.name for each in request.topics} or {topic.name for topic in metadata.topics()})
+    first, partition = 0, 0
+    if request.cursor is not None:
+        first = bisect_left(names, request.cursor.topic_name)
+        here = names[first : first + 1] == [request.cursor.topic_name]
+        partition = request.cursor.partition_index if here else 0
+    limit = call.services.config.max_request_partition_size_limit
+    room = max(min(limit, request.response_partition_limit), 1)
+    return {"throttle_time": 0} | _page(call, names[first:], partition, room)
+
+
+def _fits(request: Any) -> bool:
+    """Whether the cursor, where there is one, is a place in what is asked for."""
+    cursor = request.cursor
+    asked = {each.name for each in request.topics}
+    return cursor is None or (cursor.partition_index >= 0 and (not asked or cursor.topic_name in asked))
+
+
+def _page(call: Call, names: list[str], first: int, room: int) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+    for at, name in enumerate(names):
+        begin = 0 if at else first
+        if not room:
+            return {"topics": found, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        topic = call.services.metadata.topic(name)
+        if topic is None:
+            found.append(_unknown(name))
+            continue
+        end = min(len(topic.partitions), begin + room)
+        found.append(_describe(topic, range(begin, end)))
+        if end < len(topic.partitions):
+            return {"topics": found, "next_cursor": {"topic_name": name, "partition_index": end}}
+        room -= max(end - begin, 0)
+    return {"topics": found, "next_cursor": None}
+
+
+def _unknown(name: str) -> dict[str, Any]:
+    try:
+        check_name(name)
+    except ApiError as error:
+        return {"error_code": error.code, "name": name}
+    return {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": name}
+
+
+def _describe(topic: Topic, indexes: range) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.NONE,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            {
+                "error_code": ErrorCode.NONE,
+                "partition_index": index,
+                "leader_id": topic.partitions[index].leader,
+                "leader_epoch": topic.partitions[index].leader_epoch,
+                "replica_nodes": topic.partitions[index].replicas,
+                "isr_nodes": topic.partitions[index].replicas,
+                "eligible_leader_replicas": (),  # null may stand here, but Java's admin client does not survive it
+                "last_known_elr": (),
+                "offline_replicas": (),
+            }
+            for index in indexes
+        ],
+        "topic_authorized_operations": authorized_operations.TOPIC,
+    }

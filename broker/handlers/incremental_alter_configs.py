@@ -1,0 +1,63 @@
+"""IncrementalAlterConfigs, v0 to v1.
+
+Behaviour: settings of topics and brokers are set or deleted, and values appended to or taken from those that are lists,
+beginning with the default where nothing is set (KIP-339). Each resource is altered or refused by itself; what is
+altered holds at once, and after a restart.
+"""
+
+from enum import IntEnum
+from typing import Any
+
+from broker.config import LISTS, BrokerConfig, TopicConfig
+from broker.handlers.call import Call
+from broker.handlers.config_resources import Properties, alter_each, refuse_null
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+from idgen.config import settings_of
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_LIST_DEFAULTS = {
+    each.name: each.default for config in (BrokerConfig, TopicConfig) for each in settings_of(config)
+    if each.name in LISTS
+}
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    return alter_each(call, _changed)
+
+
+def _changed(resource: Any, before: Properties) -> Properties:
+    properties = dict(before)
+    for each in resource.configs:
+        _change(properties, each.name, each.config_operation, each.value)
+    return properties
+
+
+def _change(properties: dict[str, str], name: str, operation: int, value: str | None) -> None:
+    if operation == Operation.DELETE:
+        properties.pop(name, None)
+        return
+    text = refuse_null(name, value)
+    if operation == Operation.SET:
+        properties[name] = text
+    elif operation not in (Operation.APPEND, Operation.SUBTRACT):
+        wanted = "0 sets, 1 deletes, 2 appends, 3 subtracts"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation}; {wanted}")
+    elif name not in LISTS:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is no list: nothing can be appended to it or subtracted")
+    else:
+        properties[name] = _merged(properties.get(name, _LIST_DEFAULTS[name]), text, operation)
+
+
+def _merged(before: str, text: str, operation: int) -> str:
+    there, given = ([part.strip() for part in each.split(",") if part.strip()] for each in (before, text))
+    if operation == Operation.APPEND:
+        return ",".join([*there, *(part for part in dict.fromkeys(given) if part not in there)])
+    return ",".join(part for part in there if part not in given)

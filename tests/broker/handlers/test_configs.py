@@ -1,0 +1,324 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs through the wire (KIP-133, KIP-226, KIP-339, KIP-569)."""
+
+import pytest
+
+from broker.config_entries import ConfigSource, ConfigType
+from broker.log.storage import StorageError
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import (
+    ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    EngineBroker,
+)
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+OWN, DYNAMIC, DYNAMIC_DEFAULT, STATIC, DEFAULT = (
+    ConfigSource.TOPIC,
+    ConfigSource.DYNAMIC_BROKER,
+    ConfigSource.DYNAMIC_DEFAULT_BROKER,
+    ConfigSource.STATIC_BROKER,
+    ConfigSource.DEFAULT,
+)
+
+
+@pytest.fixture
+def broker():
+    broker = EngineBroker(log_segment_bytes=1 << 20)
+    broker.create("flights", retention_ms=60_000)
+    return broker
+
+
+@pytest.fixture
+def client(broker):
+    return broker.connect()
+
+
+def described(client, kind, name, *keys, version=4):
+    """The answer for one resource."""
+    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": keys or None}
+    fields = {"resources": [asked], "include_synonyms": True, "include_documentation": True}
+    (result,) = client.ask(DESCRIBE_CONFIGS, version, fields).results
+    return result
+
+
+def entry(client, kind, name, key):
+    (found,) = described(client, kind, name, key).configs
+    return found
+
+
+def values(client, kind, name, key):
+    """A setting's value, and the sources of it and of what it goes before."""
+    found = entry(client, kind, name, key)
+    assert found.config_source == (found.synonyms[0].source if found.synonyms else DEFAULT)
+    return found.value, [(each.name, each.value, each.source) for each in found.synonyms]
+
+
+def alter(client, kind, name, *operations, version=1, validate_only=False):
+    """Incrementally; (error code, message)."""
+    configs = [{"config_operation": op, "name": key, "value": value} for op, key, value in operations]
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+    fields = {"resources": [resource], "validate_only": validate_only}
+    (answer,) = client.ask(INCREMENTAL_ALTER_CONFIGS, version, fields).responses
+    assert (answer.resource_type, answer.resource_name) == (kind, name)
+    return answer.error_code, answer.error_message
+
+
+def alter_all(client, kind, name, version=2, validate_only=False, **configs):
+    """Non-incrementally; (error code, message)."""
+    named = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+    fields = {"resources": [{"resource_type": kind, "resource_name": name, "configs": named}]}
+    (answer,) = client.ask(ALTER_CONFIGS, version, fields | {"validate_only": validate_only}).responses
+    return answer.error_code, answer.error_message
+
+
+# --- describing --------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_is_told_with_where_it_comes_from(client):
+    """The order of KIP-226: the topic's own, the broker's, the default; a topic's and a broker's names differ."""
+    assert values(client, TOPIC, "flights", "retention.ms") == (
+        "60000",
+        [("retention.ms", "60000", OWN), ("log.retention.ms", "604800000", DEFAULT)],
+    )
+    assert values(client, TOPIC, "flights", "segment.bytes") == (
+        "1048576",
+        [("log.segment.bytes", "1048576", STATIC), ("log.segment.bytes", "1073741824", DEFAULT)],
+    )
+    assert values(client, BROKER, "1", "num.partitions") == ("1", [("num.partitions", "1", DEFAULT)])
+
+
+def test_the_newest_version_has_types_and_documentation(client):
+    """KIP-569."""
+    found = {each.name: each for each in described(client, TOPIC, "flights").configs}
+    assert all(each.documentation and not each.read_only and not each.is_sensitive for each in found.values())
+    assert {name: found[name].config_type for name in ("segment.bytes", "retention.ms", "cleanup.policy")} == {
+        "segment.bytes": ConfigType.INT,
+        "retention.ms": ConfigType.LONG,
+        "cleanup.policy": ConfigType.LIST,
+    }
+    assert found["retention.bytes"].config_type == ConfigType.LONG
+    assert found["min.cleanable.dirty.ratio"].config_type == ConfigType.DOUBLE
+    assert (found["flakelog.durable.acks"].config_type, found["flakelog.durable.acks"].value) == (1, "false")
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_every_version_has_sources_and_synonyms(client, version):
+    found = described(client, TOPIC, "flights", "retention.ms", version=version).configs[0]
+    assert (found.value, found.config_source, len(found.synonyms)) == ("60000", OWN, 2)
+
+
+def test_synonyms_and_documentation_are_sent_only_where_they_are_asked_for(client):
+    asked = {"resource_type": TOPIC, "resource_name": "flights", "configuration_keys": None}
+    fields = {"resources": [asked], "include_synonyms": False, "include_documentation": False}
+    (result,) = client.ask(DESCRIBE_CONFIGS, 4, fields).results
+    assert all(not each.synonyms and each.documentation is None for each in result.configs)
+
+
+def test_a_resource_is_answered_once(client):
+    """A small request must not ask for an answer without bounds."""
+    asked = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
+    fields = {"resources": [asked] * 100, "include_synonyms": True, "include_documentation": True}
+    assert len(client.ask(DESCRIBE_CONFIGS, 4, fields).results) == 1
+
+
+def test_settings_of_a_broker_are_read_only_unless_they_can_be_altered_while_it_runs(client):
+    found = {each.name: each for each in described(client, BROKER, "1").configs}
+    assert not found["log.retention.ms"].read_only and not found["max.connections"].read_only
+    assert found["node.id"].read_only and found["group.max.size"].read_only
+    assert described(client, BROKER, "").configs == ()
+
+
+@pytest.mark.parametrize(
+    "kind, name, code",
+    [
+        (TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "all", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (77, "x", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.NONE),
+    ],
+)
+def test_a_resource_that_has_no_settings_is_refused_by_name(client, kind, name, code):
+    result = described(client, kind, name)
+    assert (result.error_code, result.configs) == (code, ())
+    assert bool(result.error_message) == bool(code)
+
+
+# --- altering a topic --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_topics_setting_is_altered_at_once_and_for_good(broker, client, version):
+    assert alter(client, TOPIC, "flights", (SET, "segment.bytes", "4096"), version=version) == (0, None)
+    for now in (broker, broker.restarted(clean=False)):
+        assert now.services.logs.get("flights", 0).config.segment_bytes == 4096
+        assert now.services.metadata.topic("flights").properties == {"retention.ms": "60000", "segment.bytes": "4096"}
+    topic_id = broker.services.metadata.topic("flights").id
+    assert alter(client, TOPIC, "flights", (DELETE, "segment.bytes", None), version=version) == (0, None)
+    assert broker.services.logs.get("flights", 0).config.segment_bytes == 1 << 20
+    assert broker.services.metadata.topic("flights").id == topic_id
+
+
+def test_values_are_appended_to_lists_and_subtracted(client):
+    """KIP-339; where nothing is set the default is what is appended to."""
+
+    def policy():
+        return entry(client, TOPIC, "flights", "cleanup.policy").value
+
+    assert alter(client, TOPIC, "flights", (APPEND, "cleanup.policy", "compact")) == (0, None)
+    assert policy() == "delete,compact"
+    assert alter(client, TOPIC, "flights", (APPEND, "cleanup.policy", "compact")) == (0, None)
+    assert policy() == "delete,compact"
+    assert alter(client, TOPIC, "flights", (SUBTRACT, "cleanup.policy", "delete")) == (0, None)
+    assert policy() == "compact"
+    assert alter(client, TOPIC, "flights", (SUBTRACT, "cleanup.policy", "compact"))[0] == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    "operation, code, said",
+    [
+        ((SET, "segment.byte", "4096"), ErrorCode.INVALID_CONFIG, "did you mean segment.bytes?"),
+        ((SET, "segment.bytes", "4"), ErrorCode.INVALID_CONFIG, "segment.bytes=4: must be"),
+        ((SET, "segment.bytes", "many"), ErrorCode.INVALID_CONFIG, "a whole number"),
+        ((SET, "segment.bytes", None), ErrorCode.INVALID_REQUEST, "segment.bytes has no value"),
+        ((APPEND, "segment.bytes", "1"), ErrorCode.INVALID_CONFIG, "segment.bytes is no list"),
+        ((9, "segment.bytes", "1"), ErrorCode.INVALID_REQUEST, "no operation 9"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_by_name_and_changes_nothing(broker, client, operation, code, said):
+    found, message = alter(client, TOPIC, "flights", operation)
+    assert found == code and said in message
+    assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
+
+
+@pytest.mark.parametrize("name, code", [("", 42), ("a b", 17), ("nowhere", 3)])
+def test_settings_of_no_topic_are_refused(client, name, code):
+    assert alter(client, TOPIC, name, (SET, "segment.bytes", "4096"))[0] == code
+    assert alter_all(client, TOPIC, name, segment_bytes="4096")[0] == code
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_altering_all_settings_puts_those_not_named_back_to_their_defaults(broker, client, version):
+    """KIP-133: what the incremental API was made to end."""
+    assert alter_all(client, TOPIC, "flights", version, segment_bytes="4096") == (0, None)
+    assert broker.services.metadata.topic("flights").properties == {"segment.bytes": "4096"}
+    assert broker.services.logs.get("flights", 0).config.retention_ms == 604_800_000
+    assert alter_all(client, TOPIC, "flights", version, segment_bytes=None)[0] == ErrorCode.INVALID_REQUEST
+
+
+def test_validating_changes_nothing(broker, client):
+    assert alter(client, TOPIC, "flights", (SET, "segment.bytes", "4096"), validate_only=True) == (0, None)
+    assert alter(client, TOPIC, "flights", (SET, "segment.bytes", "1"), validate_only=True)[0] == 40
+    assert alter_all(client, TOPIC, "flights", validate_only=True) == (0, None)
+    assert alter(client, BROKER, "", (SET, "log.retention.ms", "5"), validate_only=True) == (0, None)
+    assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
+    assert broker.services.config.log_retention_ms == 604_800_000
+
+
+def test_a_name_stands_in_a_request_once(broker, client):
+    found, said = alter(client, TOPIC, "flights", (SET, "segment.bytes", "4096"), (DELETE, "segment.bytes", None))
+    assert found == ErrorCode.INVALID_REQUEST and "segment.bytes" in said
+    resource = {"resource_type": TOPIC, "resource_name": "flights", "configs": ()}
+    fields = {"resources": [resource] * 2, "validate_only": False}
+    for api, version in ((INCREMENTAL_ALTER_CONFIGS, 1), (ALTER_CONFIGS, 2)):
+        (answer,) = client.ask(api, version, fields).responses
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
+
+
+def test_a_disk_that_takes_no_settings_leaves_those_there_were(broker, client, monkeypatch):
+    def full(path, data):
+        raise StorageError(path, "No space left on device")
+
+    monkeypatch.setattr(broker.storage, "replace", full)
+    assert alter(client, TOPIC, "flights", (SET, "segment.bytes", "4096"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert alter(client, BROKER, "1", (SET, "log.segment.bytes", "4096"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.services.logs.get("flights", 0).config.segment_bytes == 1 << 20
+    assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
+    assert len(broker.reported) == 2
+
+
+@pytest.mark.parametrize(
+    "kind, code",
+    [(GROUP, ErrorCode.INVALID_CONFIG), (BROKER_LOGGER, 42), (CLIENT_METRICS, 42), (0, 42), (77, 42)],
+)
+def test_only_topics_and_brokers_have_settings_that_can_be_altered(client, kind, code):
+    assert alter(client, kind, "1", (SET, "x", "1"))[0] == code
+
+
+# --- altering a broker -------------------------------------------------------------------------------------------
+
+
+def test_a_brokers_setting_is_altered_for_one_node_over_all_over_what_it_was_started_with(broker, client):
+    name = "log.segment.bytes"
+    assert alter(client, BROKER, "", (SET, name, "8192")) == (0, None)
+    assert alter(client, BROKER, "1", (SET, name, "4096")) == (0, None)
+    sources = [
+        (name, "4096", DYNAMIC),
+        (name, "8192", DYNAMIC_DEFAULT),
+        (name, "1048576", STATIC),
+        (name, "1073741824", DEFAULT),
+    ]
+    assert values(client, BROKER, "1", name) == ("4096", sources)
+    assert values(client, TOPIC, "flights", "segment.bytes") == ("4096", sources)
+    assert values(client, BROKER, "", name) == ("8192", [(name, "8192", DYNAMIC_DEFAULT)])
+    assert broker.services.logs.get("flights", 0).config.segment_bytes == 4096
+    again = broker.restarted()
+    assert again.services.logs.get("flights", 0).config.segment_bytes == 4096
+    client = again.connect()
+    assert alter(client, BROKER, "1", (DELETE, name, None)) == (0, None)
+    assert again.services.logs.get("flights", 0).config.segment_bytes == 8192
+
+
+def test_a_topics_own_setting_goes_before_an_altered_brokers(broker, client):
+    assert alter(client, BROKER, "1", (SET, "log.retention.ms", "5")) == (0, None)
+    assert broker.services.logs.get("flights", 0).config.retention_ms == 60_000
+
+
+def test_values_are_appended_to_a_brokers_lists(client):
+    assert alter(client, BROKER, "", (APPEND, "log.cleanup.policy", "compact")) == (0, None)
+    assert entry(client, TOPIC, "flights", "cleanup.policy").value == "delete,compact"
+
+
+def test_altering_all_of_a_brokers_settings_forgets_what_was_altered_before(broker, client):
+    assert alter_all(client, BROKER, "1", log_retention_ms="5") == (0, None)
+    assert alter_all(client, BROKER, "1", log_segment_bytes="4096") == (0, None)
+    assert broker.services.config.log_retention_ms == 604_800_000
+
+
+@pytest.mark.parametrize(
+    "broker_name, operation, code, said",
+    [
+        ("1", (SET, "node.id", "2"), ErrorCode.INVALID_REQUEST, "node.id is read once, at the start"),
+        ("1", (SET, "log.retentionms", "2"), ErrorCode.INVALID_CONFIG, "did you mean log.retention.ms?"),
+        ("1", (SET, "log.retention.ms", "long"), ErrorCode.INVALID_REQUEST, "log.retention.ms"),
+        ("2", (SET, "log.retention.ms", "5"), ErrorCode.INVALID_REQUEST, "broker '2' is not here"),
+    ],
+)
+def test_what_cannot_be_altered_of_a_broker_is_refused_by_name(client, broker_name, operation, code, said):
+    found, message = alter(client, BROKER, broker_name, operation)
+    assert found == code and said in message
+
+
+def test_max_connections_holds_from_the_next_connection_on(broker, client):
+    assert alter(client, BROKER, "1", (SET, "max.connections", "1")) == (0, None)
+    assert "max.connections is 1" in broker.connect().closed
+    assert alter(client, BROKER, "1", (DELETE, "max.connections", None)) == (0, None)
+    assert broker.connect().closed is None
+
+
+def test_a_shorter_flush_interval_holds_for_what_is_in_the_log_already(broker, client):
+    assert alter(client, TOPIC, "flights", (SET, "flush.ms", "50000")) == (0, None)
+    client.produce("flights", b"a")
+    log = broker.services.logs.get("flights", 0)
+    broker.at(broker.now_ms + 100)
+    assert log.unflushed == 1
+    assert alter(client, TOPIC, "flights", (SET, "flush.ms", "1000")) == (0, None)
+    broker.at(broker.now_ms + 1_000)
+    assert log.unflushed == 0

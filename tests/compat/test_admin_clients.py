@@ -1,0 +1,138 @@
+"""Other people's admin clients, unchanged, against a real server: confluent-kafka's and kafka-python's.
+
+What each answers here is what it answers of a single Kafka node without access rules.
+"""
+
+from itertools import count
+
+import confluent_kafka
+import kafka
+import kafka.errors
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from kafka.admin import ConfigResource as PythonResource
+from kafka.admin import ConfigResourceType
+from kafka.admin import NewTopic as PythonTopic
+
+from tests.compat.server_process import ServerProcess
+
+SECONDS = 20
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("admin") / "data", {"log.retention.ms": 86_400_000}) as server:
+        yield server
+
+
+@pytest.fixture
+def admin(server):
+    return AdminClient({"bootstrap.servers": server.address})
+
+
+@pytest.fixture
+def python_admin(server):
+    with kafka.KafkaAdminClient(bootstrap_servers=server.address) as admin:
+        yield admin
+
+
+@pytest.fixture
+def topic(admin):
+    name = f"admin-{next(_numbers)}"
+    admin.create_topics([NewTopic(name, 1, config={"segment.bytes": "1048576"})])[name].result(SECONDS)
+    return name
+
+
+def only(futures):
+    ((_, future),) = futures.items()
+    return future.result(SECONDS)
+
+
+def settings(admin, kind, name):
+    return only(admin.describe_configs([ConfigResource(kind, name)]))
+
+
+@pytest.mark.filterwarnings("ignore:alter_configs has been deprecated")
+def test_confluent_describes_and_alters_a_topics_settings(admin, topic):
+    before = settings(admin, ResourceType.TOPIC, topic)
+    assert (before["segment.bytes"].value, before["segment.bytes"].source) == (
+        "1048576",
+        ConfigSource.DYNAMIC_TOPIC_CONFIG.value,
+    )
+    assert before["retention.ms"].source == ConfigSource.STATIC_BROKER_CONFIG.value
+    assert list(before["retention.ms"].synonyms) == ["log.retention.ms"] and not before["retention.ms"].is_read_only
+    changes = [
+        ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET),
+        ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND),
+        ConfigEntry("segment.bytes", None, incremental_operation=AlterConfigOpType.DELETE),
+    ]
+    only(admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)]))
+    after = settings(admin, ResourceType.TOPIC, topic)
+    found = {name: after[name].value for name in ("retention.ms", "cleanup.policy", "segment.bytes")}
+    assert found == {"retention.ms": "60000", "cleanup.policy": "delete,compact", "segment.bytes": "1073741824"}
+    only(admin.alter_configs([ConfigResource(ResourceType.TOPIC, topic, set_config={"max.message.bytes": "5000"})]))
+    assert settings(admin, ResourceType.TOPIC, topic)["retention.ms"].value == "86400000"
+
+
+def test_confluent_describes_and_alters_a_brokers_settings(admin, topic):
+    assert settings(admin, ResourceType.BROKER, "1")["node.id"].is_read_only
+    change = [ConfigEntry("log.flush.interval.ms", "5000", incremental_operation=AlterConfigOpType.SET)]
+    only(admin.incremental_alter_configs([ConfigResource(ResourceType.BROKER, "1", incremental_configs=change)]))
+    found = settings(admin, ResourceType.TOPIC, topic)["flush.ms"]
+    assert (found.value, found.source) == ("5000", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
+    change = [ConfigEntry("log.flush.interval.ms", None, incremental_operation=AlterConfigOpType.DELETE)]
+    only(admin.incremental_alter_configs([ConfigResource(ResourceType.BROKER, "1", incremental_configs=change)]))
+    change = [ConfigEntry("node.id", "2", incremental_operation=AlterConfigOpType.SET)]
+    with pytest.raises(confluent_kafka.KafkaException, match="node.id is read once"):
+        only(admin.incremental_alter_configs([ConfigResource(ResourceType.BROKER, "1", incremental_configs=change)]))
+
+
+def test_confluent_adds_partitions_and_a_consumer_sees_them(admin, topic):
+    only(admin.create_partitions([NewPartitions(topic, 3)]))
+    assert len(admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions) == 3
+    with pytest.raises(confluent_kafka.KafkaException, match="has 3 partitions"):
+        only(admin.create_partitions([NewPartitions(topic, 2)]))
+
+
+def test_confluent_describes_the_cluster_and_topics(admin, topic):
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(SECONDS)
+    assert cluster.cluster_id and [node.id for node in cluster.nodes] == [cluster.controller.id] == [1]
+    assert len(cluster.authorized_operations) == 7
+    named = confluent_kafka.TopicCollection([topic])
+    described = only(admin.describe_topics(named, include_authorized_operations=True))
+    assert [partition.leader.id for partition in described.partitions] == [1]
+    assert len(described.authorized_operations) == 8
+
+
+def test_kafka_python_describes_and_alters_settings(python_admin, topic):
+    def found(name):
+        resources = [PythonResource(ConfigResourceType.TOPIC, topic)]
+        return python_admin.describe_configs(resources, config_filter="all")["topic"][topic][name]
+
+    assert found("segment.bytes")["value"] == "1048576"
+    python_admin.alter_configs([PythonResource(ConfigResourceType.TOPIC, topic, {"segment.bytes": "2097152"})])
+    assert found("segment.bytes")["value"] == "2097152"
+    python_admin.reset_configs([PythonResource(ConfigResourceType.TOPIC, topic, ["segment.bytes"])])
+    assert found("segment.bytes")["value"] == "1073741824"
+
+
+def test_kafka_python_makes_grows_and_describes_topics(python_admin):
+    name = f"admin-{next(_numbers)}"
+    python_admin.create_topics([PythonTopic(name, 1, 1)])
+    python_admin.create_partitions({name: 2})
+    (described,) = python_admin.describe_topics([name])
+    assert len(described["partitions"]) == 2
+    pages = python_admin.describe_topic_partitions([name], response_partition_limit=1)
+    assert pages["topics"][0]["partitions"][0]["leader_id"] == 1 and pages["next_cursor"]["partition_index"] == 1
+    assert python_admin.describe_cluster()["controller_id"] == 1
