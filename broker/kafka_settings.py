@@ -163,6 +163,7 @@ _BROKER_ROWS = [
         log.segment.bytes int 1073741824
         log.segment.delete.delay.ms long 60000
         max.connections int 2147483647
+        max.request.partition.size.limit int 2000
         message.max.bytes int 1048588
         min.insync.replicas int 1
         node.id int -
@@ -642,13 +643,6 @@ _BROKER_ROWS = [
         """,
         IGNORED,
         "there are no unfinished versions to open up",
-    ),
-    *_rows(
-        """
-        max.request.partition.size.limit int 2000
-        """,
-        IGNORED,
-        "DescribeTopicPartitions is not served",
     ),
     *_rows(
         """
