@@ -23,7 +23,7 @@ from idgen.worker import IdWorker, Run
 if TYPE_CHECKING:
     from broker.handlers.groups import GroupCoordination
 
-FILES_PER_SEGMENT = len(SUFFIXES)
+FILES_PER_SEGMENT = len(SUFFIXES) - 1  # few have an index of aborted transactions
 FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
 FETCH_SESSION_ID_MAX = 2**31 - 1
 LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised

@@ -49,6 +49,7 @@ class _Fetch:
         self._request = call.request
         self._partitions = partitions
         self._session = session
+        self._committed = call.request.isolation_level == READ_COMMITTED
         self._max_bytes = min(call.request.max_bytes, call.services.config.fetch_max_bytes)
         self._min_bytes = min(call.request.min_bytes, self._max_bytes)
         self._by_log: dict[PartitionLog, WantedPartition] = {}
@@ -104,16 +105,14 @@ class _Fetch:
             log.check_leader_epoch(asked.current_leader_epoch)
             self._check(log, asked)
             limit = min(asked.max_bytes, left)
-            read = log.read(asked.fetch_offset, limit, at_least_one=first, with_ids=self._request.wants_ids)
+            read = log.read(asked.fetch_offset, limit, first, self._request.wants_ids, self._committed)
         except ApiError as error:
             result.error_code = self._told(error.code)
             return result
         result.high_watermark = log.high_watermark
         result.last_stable_offset = log.last_stable_offset
         result.log_start_offset = log.log_start_offset
-        result.records, result.ids = read
-        if self._request.isolation_level == READ_COMMITTED:
-            result.aborted = ()
+        result.records, result.ids, result.aborted = read
         return result
 
     def _find(self, each: WantedPartition, generation: int) -> PartitionLog:
@@ -194,11 +193,11 @@ class _Fetch:
     def _look(self, each: WantedPartition, log: PartitionLog) -> bool:
         """Count by reading; True where there is nothing to wait for."""
         try:
-            records = log.read(each.asked.fetch_offset, each.asked.max_bytes, at_least_one=True).records
+            asked = each.asked
+            records = log.read(asked.fetch_offset, asked.max_bytes, True, committed=self._committed).records
         except ApiError:
             return True
         return isinstance(records, FileRegion) and self._note(each, records)
 
     def _end(self, log: PartitionLog) -> int:
-        committed = self._request.isolation_level == READ_COMMITTED
-        return log.last_stable_offset if committed else log.high_watermark
+        return log.last_stable_offset if self._committed else log.high_watermark

@@ -55,6 +55,8 @@ def _append(call: Call, each: PartitionRecords, wants_ids: bool, now: Now) -> Pa
         log = services.log_of(each.topic, each.partition)
         header = judge(each.records, log.config, services.config, call.version >= ZSTD_VERSION)
         assert each.records is not None
+        if header.is_transactional:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is part of a transaction; none are served")
         done = log.append(each.records, header, services.stamp, now)
     except ApiError as error:
         return _refused(each, error)

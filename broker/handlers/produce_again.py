@@ -11,6 +11,7 @@ from broker.handlers.call import Call, Services
 from broker.log.judge import judge
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
+from broker.record.batch import TRANSACTIONAL_BIT
 from broker.wire.envelope import Envelope, envelope_of
 from broker.wire.errors import ApiError
 from broker.wire.produce import ProduceRequest
@@ -40,6 +41,8 @@ class ProduceAgain:
         services = self._services
         try:
             header = judge(records, config, services.config, self._zstd)
+            if header.attributes & TRANSACTIONAL_BIT:
+                return None
             done = log.append(records, header, services.stamp, now)
         except (ApiError, IdError):
             return None

@@ -35,6 +35,7 @@ class LogPosition:
     """How many producers the snapshot at `offset` has; 0: there is no snapshot file."""
     index_bytes: int = 0
     time_index_bytes: int = 0
+    txn_index_bytes: int = 0
     """What lies past these was not synced and carries no check of its own, so it is never looked at."""
 
 

@@ -67,8 +67,8 @@ def _judge_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> None
         )
     if header.is_control:
         raise ApiError(ErrorCode.INVALID_RECORD, "control batches are written by the broker, not by clients")
-    if header.is_transactional:
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is part of a transaction; transactions are not served")
+    if header.is_transactional and header.producer_id <= NO_PRODUCER_ID:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is part of a transaction, and no producer's")
     if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
         raise ApiError(
             ErrorCode.INVALID_RECORD, f"producer {header.producer_id} sent a batch with sequence {header.base_sequence}"

@@ -1,7 +1,7 @@
 """One partition's log: batches and their ids in, regions of files out.
 
     append    judge (broker.log.judge) -> duplicate? -> ids -> place -> roll? -> idindex, log, indexes
-    read      bisect over the segments -> offset index -> region
+    read      bisect over the segments -> offset index -> region, for read_committed up to the last stable offset
 
 Offsets rise by one a record, ids strictly with them; both numbers are taken here and nowhere else. A failed write
 leaves the log as it was. A failed sync takes the log offline for good (`offline` says why): what the disk then holds
@@ -19,8 +19,10 @@ from broker.log.checkpoint import LogPosition
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment, remove_files
 from broker.log.storage import Storage, StorageError
+from broker.log.txn_index import AbortedTransaction
 from broker.now import Now
-from broker.record.batch import PLACE, BatchHeader
+from broker.record.batch import PLACE, BatchHeader, read_header
+from broker.record.control import Marker, encode_marker
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
@@ -57,6 +59,8 @@ class Appended(NamedTuple):
 class ReadResult(NamedTuple):
     records: FileRegion | bytes
     ids: IdRegion | None = None
+    aborted: tuple[tuple[int, int], ...] | None = None
+    """(producer id, first offset) of aborted transactions, for who asked for what is committed."""
 
 
 class PartitionLog:
@@ -103,8 +107,10 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """read_committed consumers see offsets below it: no transaction is open, so it is the high watermark."""
-        return self.high_watermark
+        """read_committed consumers see offsets below it: the first of an open transaction, else the high watermark."""
+        high_watermark = self.high_watermark
+        unstable = self.producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else max(min(unstable, high_watermark), self.log_start_offset)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -168,6 +174,46 @@ class PartitionLog:
             self.unflushed_since_ms = now.ms
         return Appended(base_offset, last_offset, runs)
 
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, ids: IdSource, now: Now
+    ) -> Appended:
+        """End a producer's transaction here; where none is open the marker changes nothing (an end that is retried).
+
+        An abort is put into the index before its marker is in the log: recovery makes the index again from the log,
+        never the other way round. Errors as of `append`, and TRANSACTION_COORDINATOR_FENCED.
+        """
+        self._check_online()
+        self.producers.check_marker(producer_id, producer_epoch, marker)
+        batch = encode_marker(producer_id, producer_epoch, marker, now.wall_ms)
+        header = read_header(batch)
+        aborted = None if marker.commit else self.producers.aborted_at(producer_id, self.log_end_offset)
+        with self._indexed(header, aborted):
+            done = self.append(memoryview(batch), header, ids, now)
+        self.producers.marked(header, done.base_offset, marker, now.wall_ms)
+        self.producers.first_unstable_offset(self.high_watermark)  # lets go of what is decided
+        return done
+
+    @contextmanager
+    def _indexed(self, header: BatchHeader, aborted: AbortedTransaction | None) -> Iterator[None]:
+        """An entry of the transaction index, taken back where what is done under it fails."""
+        if aborted is None:
+            yield
+            return
+        try:
+            index = self._segment_for(header, aborted.last_offset).aborted
+            size = index.size
+            index.append(aborted)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        try:
+            yield
+        except Exception:
+            try:
+                index.keep_bytes(size)
+            except StorageError as error:
+                self.offline = f"{error}, and an aborted transaction that has not ended is in the index"
+            raise
+
     def _segment_for(self, header: BatchHeader, last_offset: int) -> Segment:
         active = self._segments[-1]
         # As in Kafka the age is told by the messages' times: with the clock's, each old message would roll a segment.
@@ -226,10 +272,13 @@ class PartitionLog:
 
     # --- read ----------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool = False) -> ReadResult:
+    def read(
+        self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool = False, committed: bool = False
+    ) -> ReadResult:
         """Whole batches from the one that holds `offset` on, at most `max_bytes` of one segment; the last may be cut.
 
-        `at_least_one`: a first batch larger than that is returned whole (KIP-74). ApiError OFFSET_OUT_OF_RANGE.
+        `at_least_one`: a first batch larger than that is returned whole (KIP-74). `committed`: what lies below the
+        last stable offset, and which transactions in it were aborted. ApiError OFFSET_OUT_OF_RANGE.
         """
         self._check_online()
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -238,11 +287,50 @@ class PartitionLog:
                 f"offset {offset} of {self.name}; it holds {self.log_start_offset} to {self.log_end_offset}",
             )
         if offset >= self.high_watermark:
-            return ReadResult(EMPTY)
+            return ReadResult(EMPTY, None, () if committed else None)
         try:  # the hot path: no context manager
+            if committed:
+                return self._read_committed(offset, max_bytes, at_least_one, with_ids)
             return self._read(offset, max_bytes, at_least_one, with_ids)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _read_committed(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
+        stable = self.last_stable_offset
+        if offset >= stable:
+            return ReadResult(EMPTY, None, ())
+        result = self._read(offset, max_bytes, at_least_one, with_ids)
+        region = result.records
+        if not isinstance(region, FileRegion):
+            return ReadResult(EMPTY, None, ())
+        if stable < self.log_end_offset:
+            region = self._up_to(stable, region)
+        segment = next(each for each in self._segments if each.log is region.file)
+        end = stable if not len(segment.aborted) else self._end_of(segment, region.position, region.length)
+        aborted = self.aborted_transactions(offset, min(end, stable))
+        return ReadResult(region, result.ids, tuple((each.producer_id, each.first_offset) for each in aborted))
+
+    def _up_to(self, offset: int, region: FileRegion) -> FileRegion:
+        """As much of a region that begins below `offset` as lies below it; a batch begins at `offset`."""
+        segment = self._segments[bisect_right(self._bases, offset) - 1]
+        found = segment.find(offset) if region.file is segment.log else None
+        length = region.length if found is None else min(region.length, found[0] - region.position)
+        return FileRegion(region.file, region.position, length)
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records or their marker in first_offset .. end_offset - 1, by their markers.
+
+        ApiError where an index cannot be read.
+        """
+        found = []
+        with _answered():
+            for segment in self._segments[max(bisect_right(self._bases, first_offset) - 1, 0) :]:
+                for aborted in segment.aborted.ending_from(first_offset):
+                    if aborted.first_offset < end_offset:
+                        found.append(aborted)
+                    if aborted.last_stable_offset >= end_offset:
+                        return found
+        return found
 
     def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
         index = bisect_right(self._bases, offset) - 1
@@ -347,6 +435,7 @@ class PartitionLog:
             len(self.producers),
             active.offsets.file.size,
             active.times.file.size,
+            active.aborted.size,
         )
 
     def unflushed_segments(self) -> tuple[Segment, ...]:

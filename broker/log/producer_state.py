@@ -1,17 +1,22 @@
-"""What a partition knows of its idempotent producers (KIP-98, KIP-360): the last five batches of each.
+"""What a partition knows of its producers (KIP-98, KIP-360): the last five batches of each, and open transactions.
 
 A batch that repeats one of them is a duplicate, answered with its first offset; one that does not follow the last is
-out of order. An unknown producer may begin at any sequence, as its state may have expired. State is kept in snapshots
-named by the offset they were taken at, in Kafka's format; what was appended after a snapshot is replayed from headers.
+out of order. An unknown producer may begin at any sequence, as its state may have expired. A transaction begins in the
+partition with its first batch and ends with a marker; what lies at or past the first one that is open is not stable.
+State is kept in snapshots named by the offset they were taken at, in Kafka's format; what was appended after a snapshot
+is replayed from headers and markers.
 """
 
 import struct
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from broker.log.txn_index import AbortedTransaction
 from broker.record.batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader
+from broker.record.control import Marker
 from broker.wire.errors import ApiError, ErrorCode
 
 BATCHES_KEPT = 5  # as many as a producer may have in flight (max.in.flight.requests.per.connection)
@@ -37,44 +42,129 @@ class ProducedBatch(NamedTuple):
     timestamp_ms: int
 
 
+class ActiveProducer(NamedTuple):
+    """A producer as DescribeProducers shows it; -1 for what is not known."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    first_offset: int
+
+
 class _Producer:
-    __slots__ = ("epoch", "batches", "seen_ms")
+    __slots__ = ("epoch", "batches", "seen_ms", "coordinator_epoch", "first_offset")
 
     def __init__(self, epoch: int, seen_ms: int) -> None:
         self.epoch = epoch
         self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_KEPT)
         self.seen_ms = seen_ms
+        self.coordinator_epoch = _NO_COORDINATOR_EPOCH
+        self.first_offset = _NO_TRANSACTION
+        """Where its open transaction begins."""
+
+    def at_epoch(self, epoch: int) -> None:
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
 
 
 class ProducerState:
-    """All producers of one partition, the one heard of least lately first. At most `producers_max` are kept."""
+    """All producers of one partition, the one heard of least lately first. At most `producers_max` are kept, and
+    besides whoever has an open transaction."""
 
     def __init__(self, producers_max: int) -> None:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self._producers_max = producers_max
+        self._open: dict[int, int] = {}
+        """Producer id -> first offset, of the open transactions in the order they began."""
+        self._undecided: deque[tuple[int, int]] = deque()
+        """(first offset, the marker's) of those whose marker consumers may not see yet, for the high watermark."""
 
     def __len__(self) -> int:
         return len(self._producers)
 
+    # --- transactions --------------------------------------------------------------------------------------------
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the first transaction begins that no consumer can know the end of; None where all have ended."""
+        undecided = self._undecided
+        while undecided and undecided[0][1] < high_watermark:
+            undecided.popleft()
+        firsts = [first for first, _ in undecided]
+        firsts += [next(iter(self._open.values()))] if self._open else []
+        return min(firsts, default=None)
+
+    def open_transactions(self) -> dict[int, int]:
+        """Producer id -> first offset."""
+        return dict(self._open)
+
+    def has_open(self, producer_id: int) -> bool:
+        return producer_id in self._open
+
+    def epoch_of(self, producer_id: int) -> int | None:
+        producer = self._producers.get(producer_id)
+        return None if producer is None else producer.epoch
+
+    def check_marker(self, producer_id: int, epoch: int, marker: Marker) -> None:
+        """ApiError where a later epoch of the producer, or of the coordinator, has been seen."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return
+        if epoch < producer.epoch:
+            raise _fenced(producer_id, epoch, producer.epoch)
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a marker of coordinator epoch {marker.coordinator_epoch}, {producer.coordinator_epoch} has been seen",
+            )
+
+    def marked(self, header: BatchHeader, base_offset: int, marker: Marker, seen_ms: int = NOT_KNOWN) -> None:
+        """Note a marker that now stands at `base_offset`."""
+        producer = self._seen(header, seen_ms)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.first_offset = _NO_TRANSACTION
+        first = self._open.pop(header.producer_id, None)
+        if first is not None:
+            self._undecided.append((first, base_offset))
+
+    def aborted_at(self, producer_id: int, marker_offset: int) -> AbortedTransaction | None:
+        """What an abort marker at this offset would end, for the index; None where nothing is open. Changes nothing."""
+        first = self._open.get(producer_id)
+        if first is None:
+            return None
+        others = (each for open_id, each in self._open.items() if open_id != producer_id)
+        return AbortedTransaction(producer_id, first, marker_offset, next(others, marker_offset + 1))
+
+    def _begins(self, producer_id: int, producer: _Producer, first_offset: int) -> None:
+        if producer_id not in self._open:
+            self._open[producer_id] = producer.first_offset = first_offset
+
+    # --- batches -------------------------------------------------------------------------------------------------
+
     def check(self, header: BatchHeader) -> ProducedBatch | None:
         """None when the batch may be appended, the first one when it is a duplicate; ApiError otherwise."""
         producer = self._producers.get(header.producer_id)
-        if header.base_sequence == NO_SEQUENCE or producer is None:
+        if producer is None:
             return None
+        if header.producer_epoch < producer.epoch:
+            raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
+        duplicate = None if header.base_sequence == NO_SEQUENCE else self._check_sequence(producer, header)
+        if duplicate is None and producer.first_offset != _NO_TRANSACTION and not header.is_transactional:
+            said = f"producer {header.producer_id} has a transaction open from offset {producer.first_offset} on"
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{said}; this batch is in none")
+        return duplicate
+
+    @staticmethod
+    def _check_sequence(producer: _Producer, header: BatchHeader) -> ProducedBatch | None:
         first = header.base_sequence
         last = (first + header.last_offset_delta) % _SEQUENCES
-        if header.producer_epoch < producer.epoch:
-            raise ApiError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {header.producer_epoch}, {producer.epoch} has been seen",
-            )
         expected = 0
-        if header.producer_epoch == producer.epoch:
+        if header.producer_epoch == producer.epoch and producer.batches:
             for batch in producer.batches:
                 if (batch.first_sequence, batch.last_sequence) == (first, last):
                     return batch
-            if not producer.batches:
-                return None
             expected = (producer.batches[-1].last_sequence + 1) % _SEQUENCES
         if first != expected:
             raise ApiError(
@@ -84,24 +174,16 @@ class ProducerState:
         return None
 
     def appended(self, header: BatchHeader, base_offset: int, seen_ms: int = NOT_KNOWN) -> None:
-        """Note a batch that now stands at `base_offset`; one without a producer is passed over.
+        """Note a batch that now stands at `base_offset`; one without a producer is passed over, and so are markers.
 
         `seen_ms` is the broker's clock, not the batch's time: who sends old messages is not silent for being late.
         It is not known of a batch that is found again in the log.
         """
-        producer_id = header.producer_id
-        if producer_id <= NO_PRODUCER_ID:
+        if header.producer_id <= NO_PRODUCER_ID or header.is_control:
             return
-        producer = self._producers.get(producer_id)
-        if producer is None:
-            producer = self._producers[producer_id] = _Producer(header.producer_epoch, seen_ms)
-            if len(self._producers) > self._producers_max:
-                self._producers.popitem(last=False)
-        elif header.producer_epoch > producer.epoch:
-            producer.epoch = header.producer_epoch
-            producer.batches.clear()
-        producer.seen_ms = seen_ms
-        self._producers.move_to_end(producer_id)
+        producer = self._seen(header, seen_ms)
+        if header.is_transactional:
+            self._begins(header.producer_id, producer, base_offset)
         if header.base_sequence != NO_SEQUENCE:
             last = (header.base_sequence + header.last_offset_delta) % _SEQUENCES
             last_offset = base_offset + header.last_offset_delta
@@ -109,18 +191,47 @@ class ProducerState:
                 ProducedBatch(header.base_sequence, last, base_offset, last_offset, header.max_timestamp)
             )
 
+    def _seen(self, header: BatchHeader, seen_ms: int) -> _Producer:
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            if len(self._producers) >= self._producers_max:
+                self._forget_one()
+            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, seen_ms)
+        else:
+            producer.at_epoch(header.producer_epoch)
+        producer.seen_ms = seen_ms
+        self._producers.move_to_end(header.producer_id)
+        return producer
+
+    def _forget_one(self) -> None:
+        """The one heard of least lately among those with no open transaction: without it, that one would never end."""
+        gone = next((each for each in self._producers if each not in self._open), None)
+        if gone is not None:
+            del self._producers[gone]
+
     def expire(self, now_ms: int, silence_ms: int) -> None:
-        """Forget producers not heard of for `silence_ms` (producer.id.expiration.ms). O(forgotten + replayed)."""
+        """Forget producers not heard of for `silence_ms` (producer.id.expiration.ms), but for those with an open
+        transaction. O(forgotten + replayed + open)."""
         gone = []
         for producer_id, producer in self._producers.items():
             if producer.seen_ms == NOT_KNOWN:
                 producer.seen_ms = now_ms
             elif producer.seen_ms >= now_ms - silence_ms:
                 break  # the ones after it were heard of later
-            else:
+            elif producer_id not in self._open:
                 gone.append(producer_id)
         for producer_id in gone:
             del self._producers[producer_id]
+
+    def active(self) -> Iterator[ActiveProducer]:
+        """All that are known, for DescribeProducers."""
+        for producer_id, producer in self._producers.items():
+            last = producer.batches[-1] if producer.batches else None
+            sequence, time_ms = (NO_SEQUENCE, producer.seen_ms) if last is None else (last.last_sequence, last[-1])
+            epochs = producer.coordinator_epoch, producer.first_offset
+            yield ActiveProducer(producer_id, producer.epoch, sequence, time_ms, *epochs)
+
+    # --- snapshots -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
         """The state in the format of Kafka's `.snapshot` files: the last batch of each producer."""
@@ -131,7 +242,7 @@ class ProducerState:
             if last is not None:
                 sequence, offset, delta = last.last_sequence, last.last_offset, last.last_offset - last.base_offset
             fields = producer_id, producer.epoch, sequence, offset, delta, producer.seen_ms
-            entries.append(_ENTRY.pack(*fields, _NO_COORDINATOR_EPOCH, _NO_TRANSACTION))
+            entries.append(_ENTRY.pack(*fields, producer.coordinator_epoch, producer.first_offset))
         body = len(entries).to_bytes(4, "big") + b"".join(entries)
         return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
@@ -144,8 +255,17 @@ class ProducerState:
         if version != _VERSION or crc32c(body) != crc or len(body) != 4 + number * _ENTRY.size:
             raise ValueError(f"producer snapshot of version {version}: its CRC or its length does not hold")
         for fields in _ENTRY.iter_unpack(body[4:]):
-            producer_id, epoch, sequence, offset, delta, seen_ms = fields[:6]
+            producer_id, epoch, sequence, offset, delta, seen_ms, coordinator_epoch, first_offset = fields
             producer = self._producers[producer_id] = _Producer(epoch, seen_ms)
+            producer.coordinator_epoch, producer.first_offset = coordinator_epoch, first_offset
             if sequence != NO_SEQUENCE:
                 first = (sequence - delta) % _SEQUENCES
                 producer.batches.append(ProducedBatch(first, sequence, offset - delta, offset, seen_ms))
+        began = sorted((each.first_offset, id) for id, each in self._producers.items() if each.first_offset >= 0)
+        self._open = {producer_id: first_offset for first_offset, producer_id in began}
+
+
+def _fenced(producer_id: int, epoch: int, seen: int) -> ApiError:
+    return ApiError(
+        ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {epoch}, {seen} has been seen"
+    )

@@ -22,6 +22,7 @@ from broker.log.storage import Storage, StorageError
 from broker.log.synced import LogDamaged, Synced, names_of
 from broker.log.syncs import RemoveFiles
 from broker.record.batch import BatchHeader, CorruptBatch, verify
+from broker.record.control import decode_marker
 from broker.wire.id_entries import ENTRY_BYTES
 
 __all__ = ["LogDamaged", "RecoveryReport", "open_log"]
@@ -78,7 +79,7 @@ class _Recovery:
         epochs = self._epochs()
         synced = Synced(self.storage, self.name, self.config.index_interval_bytes, self.known)
         segments, self.known = synced.segments(), synced.known
-        self._load_producers(segments)
+        self._load_producers(segments, synced.aborted_known)
         self._recover_tail(segments, synced)
         self._remove_snapshots()
         known = self.known
@@ -115,20 +116,48 @@ class _Recovery:
 
     # --- producers -----------------------------------------------------------------------------------------------
 
-    def _load_producers(self, segments: list[Segment]) -> None:
+    def _load_producers(self, segments: list[Segment], aborted_known: bool) -> None:
         """The snapshot at the checkpoint; without one, the headers of all that the checkpoint covers."""
         known = self.known
-        if known is None or known.producers == 0:
+        if known is None or (known.producers == 0 and aborted_known):
             return
         path = f"{self.name}/{file_name(known.offset, producer_state.SUFFIX)}"
         try:
-            file = self.storage.open(path)
-            self.producers.load(file.read(0, file.size))
+            if not aborted_known:
+                self._replay(segments, known)
+                self.producers = ProducerState(self.broker.max_producers_per_partition)
+            if known.producers:
+                file = self.storage.open(path)
+                self.producers.load(file.read(0, file.size))
         except (StorageError, ValueError):
-            for segment in segments:
-                end = known.log_bytes if segment.base_offset == known.segment else segment.size
-                for _, header in segment.batches(end=end):
-                    self.producers.appended(header, header.base_offset)
+            self.producers = ProducerState(self.broker.max_producers_per_partition)
+            self._replay(segments, known)
+
+    def _replay(self, segments: list[Segment], known: LogPosition) -> None:
+        """All that the checkpoint covers, by its headers; the indexes of aborted transactions are written anew."""
+        for segment in segments:
+            segment.aborted.keep_bytes(0)
+            end = known.log_bytes if segment.base_offset == known.segment else segment.size
+            try:
+                for position, header in segment.batches(end=end):
+                    self._note(segment, position, header)
+            except CorruptBatch as error:
+                raise LogDamaged(f"{segment.log.path}: {error}") from None
+            for file in segment.aborted.files:
+                file.sync()
+
+    def _note(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        """A batch that stands in the log: what it says of its producer, and of a transaction that it ends."""
+        if not header.is_control:
+            self.producers.appended(header, header.base_offset)
+            return
+        marker = decode_marker(segment.log.read(position, header.size))
+        if marker is None:
+            return
+        aborted = None if marker.commit else self.producers.aborted_at(header.producer_id, header.base_offset)
+        if aborted is not None:
+            segment.aborted.append(aborted)
+        self.producers.marked(header, header.base_offset, marker)
 
     def _remove_snapshots(self) -> None:
         """Those that nothing refers to: of syncs whose checkpoint was never written."""
@@ -164,6 +193,7 @@ class _Recovery:
     def _recover_whole(self, segment: Segment) -> bool:
         segment.offsets.keep(0)
         segment.times.keep(0)
+        segment.aborted.keep_bytes(0)
         return self._recover(segment, 0, 0)
 
     def _recover(self, segment: Segment, log_bytes: int, id_bytes: int) -> bool:
@@ -180,7 +210,7 @@ class _Recovery:
             number += entries
             self.report.batches_read += 1
             segment.passed(at, header, header.last_offset, self.config.index_interval_bytes)
-            self.producers.appended(header, header.base_offset)
+            self._note(segment, at, header)
             position = at + header.size
             reason = "it ends in the middle of a batch"
         sound = position == segment.size
@@ -197,7 +227,10 @@ class _Recovery:
         if header.record_count != header.last_offset_delta + 1 or header.record_count < 1:
             return f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
         try:
-            verify(segment.log.read(position, header.size), header)
+            batch = segment.log.read(position, header.size)
+            verify(batch, header)
+            if header.is_control:
+                decode_marker(batch)
         except CorruptBatch as error:
             return str(error)
         return None

@@ -4,6 +4,7 @@
     00000000000000000000.index       where offsets are       (broker.log.index)
     00000000000000000000.timeindex   where times are         (broker.log.index)
     00000000000000000000.idindex     which ids offsets have  (broker.log.id_index)
+    00000000000000000000.txnindex    aborted transactions, where there are any (broker.log.txn_index)
 
 A segment is read by whoever holds it: dropping it from the log's list does not take it from a reader.
 """
@@ -13,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from broker.log.id_index import IdIndex
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.storage import Buffer, File, Storage, StorageError
+from broker.log.txn_index import TXN_INDEX, TransactionIndex
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
 from broker.wire.frame import FileRegion
 
 LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"
-SUFFIXES = (LOG, INDEX, TIME_INDEX, ID_INDEX)
+SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ID_INDEX)
 DELETED = ".deleted"
 """Follows the name of a file that is to be removed, and of a topic's directory."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -68,6 +70,7 @@ class Segment:
         self.ids = IdIndex(open_file(ID_INDEX, create), base_offset)
         self.offsets = OffsetIndex(open_file(INDEX, True))
         self.times = TimeIndex(open_file(TIME_INDEX, True))
+        self.aborted = TransactionIndex(storage, f"{directory}/{file_name(base_offset, TXN_INDEX)}")
 
     @property
     def size(self) -> int:
@@ -76,7 +79,7 @@ class Segment:
     @property
     def files(self) -> tuple[File, ...]:
         """In the order they are synced: ids first, as they are written first."""
-        return (self.ids.file, self.log, self.offsets.file, self.times.file)
+        return (self.ids.file, self.log, self.offsets.file, self.times.file, *self.aborted.files)
 
     def append(
         self, batch: Buffer, header: BatchHeader, base_offset: int, runs: Sequence[tuple[int, int]], interval_bytes: int

@@ -40,6 +40,8 @@ class Synced:
         self.name = name
         self.index_interval_bytes = index_interval_bytes
         self.known = known
+        self.aborted_known = True
+        """False where an index of aborted transactions cannot be right."""
 
     def segments(self) -> list[Segment]:
         """The segments up to the checkpoint's, opened; the last one is still to be looked at from there on."""
@@ -53,7 +55,7 @@ class Synced:
         if known.segment not in bases:
             if known.offset > known.log_start_offset:
                 raise LogDamaged(f"{self.name}/{file_name(known.segment, LOG)} is gone, though it was synced")
-            nothing = {"log_bytes": 0, "id_bytes": 0, "index_bytes": 0, "time_index_bytes": 0}
+            nothing = dict.fromkeys(("log_bytes", "id_bytes", "index_bytes", "time_index_bytes", "txn_index_bytes"), 0)
             self.known = replace(known, segment=known.offset, **nothing)
             return [self._create(known.offset)]
         segments = [self.open(base) for base in bases if base <= known.segment and not self._is_left_over(base, known)]
@@ -115,6 +117,8 @@ class Synced:
         if not indexed:
             segment.index_anew(self.index_interval_bytes, segment.size, sealed=True)
         segment.next_offset = next_offset
+        if not segment.aborted.is_sound(segment.base_offset, next_offset):
+            self.aborted_known = False
         if len(segment.times):
             segment.max_timestamp_ms, relative = segment.times[-1]
             segment.max_timestamp_offset = segment.base_offset + relative
@@ -150,6 +154,10 @@ class Synced:
         else:
             segment.offsets.keep_bytes(known.index_bytes)
             segment.times.keep_bytes(known.time_index_bytes)
+        segment.aborted.keep_bytes(min(known.txn_index_bytes, segment.aborted.size))
+        sound = segment.aborted.is_sound(segment.base_offset, known.offset)
+        if segment.aborted.size < known.txn_index_bytes or not sound:
+            self.aborted_known = False
         segment.next_offset = known.offset
         segment.max_timestamp_ms, segment.max_timestamp_offset = known.max_timestamp_ms, known.max_timestamp_offset
         segment.first_timestamp_ms = self._first_timestamp(segment)

@@ -1,7 +1,8 @@
 """Power cuts, seeded: what was synced is there with its ids, nothing is stamped again, the rest ends at a clean point.
 
-Each seed is a life of many generations: appends of plain and idempotent producers, rolls, syncs that are run, half run
-or not run, checkpoints, full disks, failed syncs and cuts; then the power goes, the process is killed, or it closes.
+Each seed is a life of many generations: appends of plain, idempotent and transactional producers, markers, rolls, syncs
+that are run, half run or not run, checkpoints, full disks, failed syncs and cuts; then the power goes, the process is
+killed, or it closes.
 `MemoryStorage.power_cut` says what disks do meanwhile. An oracle knows what was acknowledged.
 
     a failing seed again:    FLAKELOG_SEED=123 make unit
@@ -21,6 +22,7 @@ from broker.log.memory_storage import MemoryStorage
 from broker.log.storage import StorageError
 from broker.now import Now
 from broker.record.batch import walk
+from broker.record.control import Marker, decode_marker, encode_marker
 from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
@@ -31,6 +33,7 @@ START_MS = 1_700_000_000_000
 LEAD_MS = 30_000
 TOPIC = "flights"
 PARTITIONS = 2
+TRANSACTIONAL_FROM = 4  # producers 4 and 5 write in transactions
 AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_power_cut.py -k one_seed"
 
 
@@ -107,7 +110,8 @@ class Life:
 
     def generation(self):
         for _ in range(self.random.randrange(1, 25)):
-            self.random.choice((self.append, self.append, self.append, self.repeat, self.round, self.run_sync))()
+            steps = self.append, self.append, self.append, self.mark, self.repeat, self.round, self.run_sync
+            self.random.choice(steps)()
         end = self.random.choice((self.power_cut, self.power_cut, self.kill, self.close))
         end()
         self.start()
@@ -147,15 +151,36 @@ class Life:
         ]
         fields = {}
         if random.randrange(2):
-            producer = random.randrange(4)
+            producer = random.randrange(6)
             fields = {
                 "producer_id": producer,
                 "producer_epoch": 0,
                 "base_sequence": part.sequences.get(producer, (0,))[0],
+                "transactional": producer >= TRANSACTIONAL_FROM,
             }
         batch = encode_batch(records, base_timestamp_ms=START_MS + random.randrange(-1000, 1000), **fields)
         self.trouble(part_number)
         self.put(part_number, batch)
+        self.storage.free_bytes = None
+        self.storage.failing_cuts.clear()
+
+    def mark(self):
+        """A transaction ends, or a marker comes again for one that has."""
+        number = self.random.randrange(PARTITIONS)
+        log, part = self.log(number), self.parts[number]
+        producer, marker = self.random.randrange(TRANSACTIONAL_FROM, 6), Marker(bool(self.random.randrange(2)), 0)
+        self.trouble(number)
+        offset, self.stamp.last = log.log_end_offset, []
+        content = bytes(encode_marker(producer, 0, marker, self.now_ms)[16:])
+        try:
+            log.append_marker(producer, 0, marker, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
+        except ApiError:
+            assert log.log_end_offset == offset
+        else:
+            part.acked[offset] = content, self.stamp.last, offset
+            self.manager.appended(log)
+            self.syncs += self.manager.take_syncs()
+        part.attempts.setdefault(offset, []).append((content, self.stamp.last))
         self.storage.free_bytes = None
         self.storage.failing_cuts.clear()
 
@@ -254,7 +279,23 @@ class Life:
             assert (content, own) in part.attempts[offset], f"offset {offset} has ids it was not given"
             kept[offset] = content, own, header.last_offset
         self.check_lookups(log, found, ids)
+        self.check_transactions(log, found)
         self.go_on(log, part, kept, found)
+
+    @staticmethod
+    def check_transactions(log, found):
+        """What is open, and what was aborted, is just what batches and markers say."""
+        opened, aborted = {}, []
+        for offset, (content, header) in sorted(found.items()):
+            if header.is_control:
+                first = opened.pop(header.producer_id, None)
+                if first is not None and not decode_marker(placed(content, header)).commit:
+                    aborted.append((header.producer_id, first, offset, min(opened.values(), default=offset + 1)))
+            elif header.is_transactional:
+                opened.setdefault(header.producer_id, offset)
+        assert log.producers.open_transactions() == opened
+        assert log.last_stable_offset == min(opened.values(), default=log.log_end_offset)
+        assert log.aborted_transactions(0, log.log_end_offset) == aborted
 
     def go_on(self, log, part, kept, found):
         part.acked = kept
@@ -262,7 +303,7 @@ class Life:
         part.written = 0  # what was found is not on the disk for that: the next cut may still take it
         part.sequences = {}
         for offset, (content, header) in found.items():
-            if header.producer_id >= 0:
+            if header.producer_id >= 0 and not header.is_control:
                 batch = bytes(16) + content
                 part.sequences[header.producer_id] = header.base_sequence + header.record_count, whole(batch), offset
 

@@ -1,0 +1,204 @@
+"""Transactions in one partition's log (KIP-98): the last stable offset, markers, which were aborted, and recovery."""
+
+import struct
+
+import pytest
+
+from broker.config import TopicConfig
+from broker.log.log_manager import LogManager
+from broker.log.txn_index import AbortedTransaction
+from broker.record.batch import walk
+from broker.record.control import Marker, decode_marker
+from broker.wire.errors import ApiError, ErrorCode
+from tests.broker.log.conftest import BROKER, NOW, append, new_worker, reopen
+
+COMMIT, ABORT = Marker(True, 0), Marker(False, 0)
+
+
+def send(log, producer, *values, sequence=0, epoch=0, worker):
+    sent = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+    return append(log, *values, worker=worker, transactional=True, **sent).base_offset
+
+
+def end(log, producer, marker, epoch=0, *, worker):
+    return log.append_marker(producer, epoch, marker, worker, NOW).base_offset
+
+
+def committed(log, offset=0, max_bytes=1 << 20):
+    """(base offsets of the batches a read_committed consumer is sent, the aborted transactions it is told of)."""
+    result = log.read(offset, max_bytes, True, committed=True)
+    region = result.records
+    data = region.file.read(region.position, region.length) if result.records else b""
+    return [header.base_offset for _, header in walk(data)], result.aborted
+
+
+def test_the_last_stable_offset_is_where_the_first_open_transaction_begins(log, worker):
+    append(log, b"before", worker=worker)
+    send(log, 7, b"a", b"b", worker=worker)
+    send(log, 8, b"c", worker=worker)
+    assert log.last_stable_offset == 1
+    end(log, 7, COMMIT, worker=worker)
+    assert log.last_stable_offset == 3
+    end(log, 8, ABORT, worker=worker)
+    assert log.last_stable_offset == log.log_end_offset == 6
+
+
+def test_committed_reads_end_before_what_is_open(log, worker):
+    append(log, b"before", worker=worker)
+    send(log, 7, b"a", worker=worker)
+    append(log, b"after", worker=worker)
+    assert committed(log) == ([0], ())
+    assert committed(log, 1) == committed(log, 2) == ([], ())
+    end(log, 7, COMMIT, worker=worker)
+    assert committed(log) == ([0, 1, 2, 3], ())
+
+
+def test_a_committed_read_names_the_aborted_transactions_in_it_and_no_others(log, worker):
+    send(log, 7, b"a", worker=worker)
+    end(log, 7, ABORT, worker=worker)
+    send(log, 8, b"b", worker=worker)
+    end(log, 8, COMMIT, worker=worker)
+    send(log, 7, b"c", sequence=1, worker=worker)
+    end(log, 7, ABORT, worker=worker)
+    assert committed(log) == ([0, 1, 2, 3, 4, 5], ((7, 0), (7, 4)))
+    assert committed(log, 2)[1] == ((7, 4),)
+    assert committed(log, 0, max_bytes=1) == ([0], ((7, 0),))
+    assert log.read(0, 1 << 20, True).aborted is None, "read_uncommitted is told of none"
+
+
+def test_overlapping_aborts_are_found_by_each_part_of_them(log, worker):
+    """An entry's last stable offset says how far the look-up must go (TransactionIndex of Kafka)."""
+    send(log, 1, b"a", worker=worker)
+    send(log, 2, b"b", worker=worker)
+    end(log, 2, ABORT, worker=worker)
+    end(log, 1, ABORT, worker=worker)
+    assert log.aborted_transactions(0, 1) == [AbortedTransaction(1, 0, 3, 4)]
+    assert log.aborted_transactions(1, 2) == [AbortedTransaction(2, 1, 2, 0), AbortedTransaction(1, 0, 3, 4)]
+    assert log.aborted_transactions(3, 4) == [AbortedTransaction(1, 0, 3, 4)]
+    assert log.aborted_transactions(4, 9) == []
+
+
+def test_the_index_is_laid_out_as_kafkas(storage, log, worker):
+    """AbortedTxn of Kafka: version, producer id, first, last and last stable offset; no file where none is needed."""
+    send(log, 7, b"a", worker=worker)
+    end(log, 7, COMMIT, worker=worker)
+    path = "flights-0/00000000000000000000.txnindex"
+    assert not storage.exists(path)
+    send(log, 7, b"a", sequence=1, worker=worker)
+    end(log, 7, ABORT, worker=worker)
+    assert storage.open(path).read(0, 99) == struct.pack(">hqqqq", 0, 7, 2, 3, 4)
+
+
+def test_a_marker_is_a_record_of_its_producer_with_an_id(log, worker):
+    """ControlRecordType and EndTransactionMarker of Kafka."""
+    send(log, 7, b"a", epoch=3, worker=worker)
+    done = log.append_marker(7, 3, Marker(False, 5), worker, NOW)
+    region = log.read(1, 1000, True).records
+    batch = region.file.read(region.position, region.length)
+    ((_, header),) = walk(batch)
+    assert header.is_control and header.is_transactional and header.record_count == 1
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, -1)
+    assert decode_marker(batch) == Marker(False, 5)
+    assert log.ids_of(1, 2) == tuple(map(tuple, done.runs))
+
+
+def test_a_later_epoch_fences_a_marker_and_what_the_old_one_sends(log, worker):
+    send(log, 7, b"a", epoch=3, worker=worker)
+    with pytest.raises(ApiError) as caught:
+        end(log, 7, ABORT, epoch=2, worker=worker)
+    assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    end(log, 7, Marker(False, 4), epoch=4, worker=worker)
+    with pytest.raises(ApiError) as caught:
+        send(log, 7, b"b", epoch=3, sequence=1, worker=worker)
+    assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(ApiError) as caught:
+        end(log, 7, Marker(False, 3), epoch=4, worker=worker)
+    assert caught.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert send(log, 7, b"b", epoch=4, worker=worker) == 2, "the new epoch begins at sequence 0"
+
+
+def test_within_a_transaction_nothing_is_sent_outside_it(log, worker):
+    send(log, 7, b"a", worker=worker)
+    with pytest.raises(ApiError) as caught:
+        append(log, b"b", worker=worker, producer_id=7, producer_epoch=0, base_sequence=1)
+    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_marker_for_no_transaction_changes_nothing_but_the_epoch(log, worker):
+    end(log, 7, ABORT, worker=worker)
+    assert log.last_stable_offset == 1 and committed(log) == ([0], ())
+
+
+def test_an_abort_that_could_not_be_written_is_not_in_the_index(storage, log, worker):
+    send(log, 7, b"a", worker=worker)
+    storage.free_bytes = 40  # for the entry of the index, not for the marker
+    with pytest.raises(ApiError):
+        end(log, 7, ABORT, worker=worker)
+    storage.free_bytes = None
+    assert log.last_stable_offset == 0 and log.aborted_transactions(0, 9) == []
+    end(log, 7, COMMIT, worker=worker)
+    assert committed(log) == ([0, 1], ())
+
+
+def life(log, worker):
+    """Aborted, committed and open ones, across segments."""
+    send(log, 1, b"a" * 600, worker=worker)
+    send(log, 2, b"b" * 600, worker=worker)
+    end(log, 1, ABORT, worker=worker)
+    append(log, b"c" * 900, worker=worker)
+    end(log, 2, COMMIT, worker=worker)
+    send(log, 3, b"d" * 600, worker=worker)
+    send(log, 1, b"e", sequence=1, worker=worker)
+    end(log, 1, ABORT, worker=worker)
+
+
+def state(log):
+    return (
+        log.last_stable_offset,
+        log.aborted_transactions(0, log.log_end_offset),
+        log.producers.open_transactions(),
+        sorted(each[:2] + each[4:] for each in log.producers.active()),
+    )
+
+
+SMALL = {"segment_bytes": 1024}
+
+
+@pytest.mark.parametrize("checkpoint_after", [None, "in between", "all"])
+@pytest.mark.parametrize("lost", ["nothing", "snapshot", "index"])
+def test_a_restart_finds_open_and_aborted_transactions_again(storage, checkpoint_after, lost):
+    config, worker = TopicConfig(**SMALL), new_worker()
+    manager = LogManager(storage, BROKER, lambda line: None)
+    manager.open("flights", 0, config)
+    log = manager.get("flights", 0)
+    known = None
+    life(log, worker)
+    if checkpoint_after == "all":
+        manager.close()
+        known = log.position()
+    send(log, 4, b"late", worker=worker)
+    if checkpoint_after == "in between":
+        manager.close()
+        known = log.position()
+    end(log, 3, ABORT, worker=worker)
+    before = state(log)
+    for name in storage.list("flights-0"):
+        if name.endswith(".snapshot") and lost == "snapshot" or name.endswith(".txnindex") and lost == "index":
+            file = storage.open(f"flights-0/{name}")
+            file.truncate(max(file.size - 5, 0))
+    again, _ = reopen(storage, known, config)
+    assert state(again) == before
+    assert again.last_stable_offset == 8 and len(before[1]) == 3
+    with pytest.raises(ApiError):
+        append(again, b"x", worker=new_worker(number=2), producer_id=4, producer_epoch=0, base_sequence=1)
+
+
+def test_producers_with_an_open_transaction_are_neither_expired_nor_pushed_out(log, worker):
+    send(log, 7, b"a", worker=worker)
+    log.producers._producers_max = 1
+    append(log, b"b", worker=worker, producer_id=8, producer_epoch=0, base_sequence=0)
+    log.producers.expire(now_ms=NOW.wall_ms + 10**9, silence_ms=1)
+    assert log.producers.open_transactions() == {7: 0} and log.last_stable_offset == 0
+    end(log, 7, COMMIT, worker=worker)
+    log.producers.expire(now_ms=NOW.wall_ms + 10**9, silence_ms=1)
+    assert len(log.producers) == 0
