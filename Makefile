@@ -6,8 +6,9 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-# Stock clients in other languages, for tests/compat: Kafka's jars by Maven.
+# Stock clients in other languages, for tests/compat: Kafka's jars by Maven, Node's packages by npm.
 JARS := tests/compat/java/target/classpath
+NODE := tests/compat/node/node_modules/.package-lock.json
 
 .PHONY: demo test venv stock unit lint compat bench soak clean
 .DEFAULT_GOAL := test
@@ -22,14 +23,20 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	  || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
-# Where there is no Maven, or it cannot reach its registry, the tests that need them say so.
-stock: $(JARS)
+# Where there is no Maven or no npm, or they cannot reach their registries, the tests that need them say so.
+stock: $(JARS) $(NODE)
 
 $(JARS): tests/compat/java/pom.xml
 	@command -v mvn > /dev/null || { echo "no Maven (mvn): Kafka's Java clients and tools are not tested"; exit 0; }; \
 	  echo "fetching Kafka's Java clients and tools: once, 60 MB"; \
 	  mvn -q -B -Dstyle.color=never -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath \
 	  || echo "Maven failed: Kafka's Java clients and tools are not tested"
+
+$(NODE): tests/compat/node/package.json tests/compat/node/package-lock.json
+	@command -v npm > /dev/null || { echo "no Node.js (npm): its Kafka clients are not tested"; exit 0; }; \
+	  echo "fetching Node's Kafka clients: once, 60 MB"; \
+	  npm ci --prefix tests/compat/node --silent --no-fund --no-audit && touch $@ \
+	  || echo "npm failed: Node's Kafka clients are not tested"
 
 demo: venv
 	$(BIN)/flakelog demo
@@ -59,4 +66,4 @@ bench: venv
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target
+	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target tests/compat/node/node_modules

@@ -1,0 +1,146 @@
+"""kafkajs and @platformatic/kafka, the Kafka clients of Node.js, unchanged, against a real server.
+
+kafkajs is the most used and the oldest in its protocol; @platformatic/kafka is new and reads what others skip. What
+is claimed here was seen to hold for Apache Kafka 4.3.1, one node without an authorizer, too.
+"""
+
+from itertools import count
+
+import pytest
+
+from tests.compat.server_process import ServerProcess
+from tests.compat.stock_node import stock_node
+from tests.compat.stock_process import ClientError
+
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+VALUES = [f"value {n} " * 20 for n in range(100)]
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def node():
+    with stock_node() as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def server(node, tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("node") / "data", SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def kafkajs(node, server):
+    """kafkajs("produce", topic=..., ...): what it answers; ClientError."""
+    return lambda call, **arguments: node.ask(f"kafkajs.{call}", address=server.address, **arguments)
+
+
+@pytest.fixture
+def platformatic(node, server):
+    return lambda call, **arguments: node.ask(f"platformatic.{call}", address=server.address, **arguments)
+
+
+@pytest.fixture(params=["kafkajs", "platformatic"])
+def ask(request):
+    """Each of the two."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def topic(ask):
+    name = f"node-{next(_numbers)}"
+    ask("createTopic", topic=name)
+    return name
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_what_one_client_writes_both_read(ask, kafkajs, platformatic, topic, codec):
+    ask("produce", topic=topic, values=VALUES, codec=codec)
+    expected = [[0, n, f"key-{n}", value, str(n)] for n, value in enumerate(VALUES)]
+    assert kafkajs("read", topic=topic, group=f"js-{topic}", count=len(VALUES)) == expected
+    assert platformatic("read", topic=topic, group=f"pl-{topic}", count=len(VALUES)) == expected
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
+def test_platformatics_other_codecs(platformatic, codec):
+    topic = f"node-{next(_numbers)}"
+    platformatic("createTopic", topic=topic)
+    platformatic("produce", topic=topic, values=VALUES, codec=codec)
+    found = platformatic("read", topic=topic, group=f"pl-{topic}", count=len(VALUES))
+    assert [value for _, _, _, value, _ in found] == VALUES
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_every_kind_of_acknowledgement(ask, topic, acks):
+    ask("produce", topic=topic, values=["one", "two"], acks=acks)
+    found = ask("read", topic=topic, group=f"acks-{topic}", count=2)
+    assert [value for _, _, _, value, _ in found] == ["one", "two"]
+
+
+def test_an_idempotent_producer(ask, topic):
+    assert ask("produce", topic=topic, values=["one"], idempotent=True) == [[0, 0]]
+
+
+def test_a_topic_nobody_created_is_made_by_the_first_message(ask):
+    topic = f"node-auto-{next(_numbers)}"
+    ask("produce", topic=topic, values=["first"])
+    assert topic in ask("listTopics")
+
+
+def test_a_group_goes_on_where_it_stands_and_is_seen_moved_and_deleted(ask, topic):
+    group = f"group-{topic}"
+    ask("produce", topic=topic, values=["one", "two"])
+    ask("read", topic=topic, group=group, count=2)
+    assert ask("groupOffset", group=group, topic=topic) == 2
+    ask("produce", topic=topic, values=["three"])
+    assert [found[3] for found in ask("read", topic=topic, group=group, count=1)] == ["three"]
+    assert group in ask("listGroups")
+    assert ask("describeGroup", group=group).capitalize() == "Empty"
+    ask("produce", topic=topic, values=["four"])
+    ask("setGroupOffset", group=group, topic=topic, offset=1)
+    assert ask("groupOffset", group=group, topic=topic) == 1
+    assert [found[3] for found in ask("read", topic=topic, group=group, count=3)] == ["two", "three", "four"]
+    ask("deleteGroup", group=group)
+    assert group not in ask("listGroups")
+
+
+def test_members_of_kafkajs_share_a_topic_and_take_over(kafkajs):
+    topic = f"node-{next(_numbers)}"
+    kafkajs("createTopic", topic=topic, partitions=4)
+    first, second = f"{topic}-1", f"{topic}-2"
+    kafkajs("join", name=first, group=topic, topic=topic)
+    assert kafkajs("share", names=[first], partitions=4) == [[0, 1, 2, 3]]
+    kafkajs("join", name=second, group=topic, topic=topic)
+    assert sorted(sum(kafkajs("share", names=[first, second], partitions=4), [])) == [0, 1, 2, 3]
+    kafkajs("leave", name=first)
+    assert kafkajs("share", names=[second], partitions=4) == [[0, 1, 2, 3]]
+    kafkajs("leave", name=second)
+
+
+def test_a_topic_is_made_once_and_deleted(kafkajs, platformatic):
+    """kafkajs answers false for one that is there already; @platformatic/kafka throws."""
+    topic = f"node-{next(_numbers)}"
+    assert kafkajs("createTopic", topic=topic) is True
+    assert kafkajs("createTopic", topic=topic) is False
+    with pytest.raises(ClientError) as caught:
+        platformatic("createTopic", topic=topic)
+    assert caught.value.name == "TOPIC_ALREADY_EXISTS"
+    assert topic in platformatic("listTopics")
+    kafkajs("deleteTopic", topic=topic)
+    assert topic not in platformatic("listTopics")
+
+
+def test_the_cluster_as_kafkajs_sees_it(kafkajs, server):
+    cluster = kafkajs("describeCluster")
+    (node,) = cluster["brokers"]
+    assert f"{node['host']}:{node['port']}" == server.address
+    assert cluster["controller"] == node["nodeId"] and len(cluster["clusterId"]) == 22
+
+
+def test_offsets_as_kafkajs_sees_them(kafkajs):
+    topic = f"node-{next(_numbers)}"
+    kafkajs("createTopic", topic=topic)
+    kafkajs("produce", topic=topic, values=["one", "two"])
+    assert kafkajs("topicOffsets", topic=topic) == [{"partition": 0, "offset": "2", "high": "2", "low": "0"}]
+    assert kafkajs("topicOffsetsByTime", topic=topic, time=0) == [{"partition": 0, "offset": "0"}]
