@@ -6,6 +6,7 @@ A topic's own setting goes before the broker's default for it (`log.segment.byte
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TypeVar
 
 from idgen.config import (
@@ -26,7 +27,9 @@ DELETE = "delete"
 COMPACT = "compact"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
-COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+PRODUCER = "producer"
+UNCOMPRESSED = "uncompressed"
+COMPRESSION_TYPES = (PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd")
 
 
 C = TypeVar("C", bound="TopicConfig | BrokerConfig")
@@ -46,6 +49,10 @@ def near_name(name: str, known: Sequence[str]) -> str:
 
 def _policies(value: str) -> list[str]:
     return [each.strip() for each in value.split(",") if each.strip()]
+
+
+def _gzip_level(value: int) -> str | None:
+    return None if value == -1 or 1 <= value <= 9 else "must be between 1 and 9, or -1"
 
 
 def _cleanup_policy(value: str) -> str | None:
@@ -160,13 +167,35 @@ class TopicConfig:
         "producer keeps batches as they come; a codec, or uncompressed, has the broker write them anew.",
         check=one_of(*COMPRESSION_TYPES),
     )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level",
+        -1,
+        "How hard gzip tries where compression.type is gzip: 1 to 9, -1 its library's own default.",
+        check=_gzip_level,
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level",
+        9,
+        "How hard lz4 tries where compression.type is lz4; 9 is its fast way, as in Kafka, and 12 to 17 are one.",
+        check=between(1, 17),
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level",
+        3,
+        "How hard zstd tries where compression.type is zstd.",
+        check=between(-131_072, 22),
+    )
     min_insync_replicas: int = setting(
-        "min.insync.replicas", 1, "Replicas that must have a message before acks=all is answered.", check=at_least(1)
+        "min.insync.replicas",
+        1,
+        "Replicas that must have a message before acks=all is answered; all, where a partition has fewer.",
+        check=at_least(1),
     )
     id_header: bool = setting(
         "flakelog.id.header",
         False,
-        "Give each record a header flakelog-id with its id, for stock consumers; batches are opened: slower.",
+        "Give each record a header flakelog-id, its id as decimal text, for stock consumers; batches are opened: "
+        "slower.",
     )
     durable_acks: bool = setting(
         "flakelog.durable.acks", False, "Answer a producer only when its messages are on the disk (group commit)."
@@ -187,6 +216,17 @@ class TopicConfig:
     @property
     def compacts(self) -> bool:
         return COMPACT in _policies(self.cleanup_policy)
+
+    @cached_property
+    def asks_of_records(self) -> bool:
+        """Whether a produced batch must meet more than `broker.log.judge` asks of its header."""
+        return (
+            self.message_timestamp_type == LOG_APPEND_TIME
+            or self.message_timestamp_before_max_ms < LONG_MAX
+            or self.compression_type != PRODUCER
+            or self.compacts
+            or self.id_header
+        )
 
     @staticmethod
     def check_names(properties: Mapping[str, str]) -> None:
@@ -325,6 +365,15 @@ class BrokerConfig:
     compression_type: str = setting(
         "compression.type", "producer", "Default of a topic's compression.type.", check=one_of(*COMPRESSION_TYPES)
     )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", -1, "Default of a topic's compression.gzip.level.", check=_gzip_level
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", 9, "Default of a topic's compression.lz4.level.", check=between(1, 17)
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", 3, "Default of a topic's compression.zstd.level.", check=between(-131_072, 22)
+    )
     min_insync_replicas: int = setting(
         "min.insync.replicas", 1, "Default of a topic's min.insync.replicas.", check=at_least(1)
     )
@@ -346,6 +395,13 @@ class BrokerConfig:
         "Most records in one batch: each takes an id, and a batch's ids must fit into the run-ahead of 500 ms.",
         check=between(1, 2_000_000),
         unit="records",
+    )
+    max_unpacked_batch_bytes: int = setting(
+        "flakelog.max.unpacked.batch.bytes",
+        128 << 20,
+        "Most bytes the records of a batch may unpack to where the broker opens it: a few can ask for gigabytes.",
+        check=at_least(1024),
+        unit="bytes",
     )
     max_producers_per_partition: int = setting(
         "flakelog.max.producers.per.partition",
@@ -442,6 +498,9 @@ TOPIC_DEFAULTS = {
     "message_timestamp_before_max_ms": "log_message_timestamp_before_max_ms",
     "message_timestamp_after_max_ms": "log_message_timestamp_after_max_ms",
     "compression_type": "compression_type",
+    "compression_gzip_level": "compression_gzip_level",
+    "compression_lz4_level": "compression_lz4_level",
+    "compression_zstd_level": "compression_zstd_level",
     "min_insync_replicas": "min_insync_replicas",
     "id_header": "id_header",
     "durable_acks": "durable_acks",

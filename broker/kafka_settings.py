@@ -128,6 +128,9 @@ _BROKER_ROWS = [
         advertised.listeners list -
         auto.create.topics.enable boolean true
         broker.id int -1
+        compression.gzip.level int -1
+        compression.lz4.level int 9
+        compression.zstd.level int 3
         compression.type string producer
         connections.max.idle.ms long 600000
         fetch.max.bytes int 57671680
@@ -607,9 +610,6 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        compression.gzip.level int -1
-        compression.lz4.level int 9
-        compression.zstd.level int 3
         log.cleaner.io.buffer.load.factor double 0.9
         log.cleaner.io.buffer.size int 524288
         log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308
@@ -748,6 +748,9 @@ _TOPIC_ROWS = [
     *_rows(
         """
         cleanup.policy list delete
+        compression.gzip.level int -1
+        compression.lz4.level int 9
+        compression.zstd.level int 3
         compression.type string producer
         delete.retention.ms long 86400000
         file.delete.delay.ms long 60000
@@ -791,9 +794,6 @@ _TOPIC_ROWS = [
     ),
     *_rows(
         """
-        compression.gzip.level int -1
-        compression.lz4.level int 9
-        compression.zstd.level int 3
         preallocate boolean false
         segment.index.bytes int 10485760
         segment.jitter.ms long 0

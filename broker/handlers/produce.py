@@ -2,19 +2,28 @@
 
 Behaviour: each partition is judged and appended by itself, and answered by itself. acks 0 has no answer, but an error
 closes the connection, as Kafka does, since nothing else can tell the client. acks 1 and -1 are one thing on one node.
-Version notes: a topic that does not exist is never made here; producers ask Metadata first. From v13 topics have ids.
+A topic may ask more of the records themselves (broker.log.demands). min.insync.replicas asks, as in Kafka, for no more
+replicas than a partition has: with one it asks for nothing.
+Version notes: a topic that does not exist is never made here; producers ask Metadata first. v8 names the records at
+fault (KIP-467). From v13 topics have ids.
 With the private tag (broker.wire.tags) the answer says which ids the records got.
 """
 
+from functools import partial
+
 from broker.handlers.call import LEAD_RETRY_MS, Backpressure, Call, Services
+from broker.log.demands import RecordsRefused, meet, with_id_headers
 from broker.log.judge import judge
+from broker.log.partition_log import Appended, PartitionLog
+from broker.metadata import INTERNAL_TOPICS
 from broker.now import Now
-from broker.record.batch import record_count_of
+from broker.record.batch import NO_TIMESTAMP, BatchHeader, record_count_of
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
+from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest, RecordError
 from idgen.errors import IdError, LeadExhausted, SequenceExhausted
 
 ZSTD_VERSION = 7
+ADMIN_CLIENT_ID = "__admin_client"  # Kafka's way for its tools to write to internal topics
 _ACKS = (0, 1, -1)
 
 
@@ -22,7 +31,8 @@ def handle(call: Call, now: Now) -> list[PartitionResult] | None:
     """The results, or None for a request that wants no answer. Backpressure while no ids are to be had."""
     request: ProduceRequest = call.request
     if request.acks not in _ACKS:
-        return [_refused(each, ApiError(ErrorCode.INVALID_REQUIRED_ACKS)) for each in request.partitions]
+        wrong = ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; there are 0, 1 and -1 (all)")
+        return [_refused(each, wrong) for each in request.partitions]
     if len(request.partitions) > 1:
         _ensure_ids(call, request, now)
     results: list[PartitionResult] = []
@@ -53,11 +63,17 @@ def _append(call: Call, each: PartitionRecords, wants_ids: bool, now: Now) -> Pa
     services: Services = call.services
     try:
         log = services.log_of(each.topic, each.partition)
-        header = judge(each.records, log.config, services.config, call.version >= ZSTD_VERSION)
+        config = log.config
+        header = judge(each.records, config, services.config, call.version >= ZSTD_VERSION)
         assert each.records is not None
         if header.is_transactional:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is part of a transaction; none are served")
-        done = log.append(each.records, header, services.stamp, now)
+        if config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms:
+            done, log_append_time_ms = _append_as_asked(call, log, each.records, header, now)
+        else:
+            done, log_append_time_ms = log.append(each.records, header, services.stamp, now), NO_TIMESTAMP
+    except RecordsRefused as error:
+        return _refused(each, error, error.record_errors)
     except ApiError as error:
         return _refused(each, error)
     except SequenceExhausted as error:
@@ -68,11 +84,33 @@ def _append(call: Call, each: PartitionRecords, wants_ids: bool, now: Now) -> Pa
         return _refused(each, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
     if not done.duplicate:
         services.appended(log, now)
-    result = PartitionResult(each.topic, each.partition, 0, done.base_offset, -1, log.log_start_offset)
+    result = PartitionResult(
+        each.topic, each.partition, 0, done.base_offset, log_append_time_ms, log.log_start_offset
+    )
     if wants_ids:
         result.runs = tuple(map(tuple, done.runs))  # type: ignore[arg-type]
     return result
 
 
-def _refused(each: PartitionRecords, error: ApiError) -> PartitionResult:
-    return PartitionResult(each.topic, each.partition, error.code, message=error.message)
+def _append_as_asked(
+    call: Call, log: PartitionLog, batch: memoryview, header: BatchHeader, now: Now
+) -> tuple[Appended, int]:
+    """Append to a topic that asks more of a batch than `judge` does; also the time it took in place of the
+    producer's, ms."""
+    if log.topic in INTERNAL_TOPICS and call.client_id != ADMIN_CLIENT_ID:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is written by the broker, not by clients")
+    config, unpacked_max = log.config, call.services.config.max_unpacked_batch_bytes
+    batch, header = meet(batch, header, config, log.name, now.wall_ms, unpacked_max)
+    rewrite = partial(with_id_headers, topic=config, unpacked_bytes_max=unpacked_max) if config.id_header else None
+    done = log.append(batch, header, call.services.stamp, now, rewrite)
+    if not header.is_log_append_time:
+        return done, NO_TIMESTAMP
+    return done, done.timestamp_ms if done.duplicate else header.max_timestamp
+
+
+def _refused(
+    each: PartitionRecords, error: ApiError, record_errors: tuple[RecordError, ...] = ()
+) -> PartitionResult:
+    return PartitionResult(
+        each.topic, each.partition, error.code, message=error.message, record_errors=record_errors
+    )

@@ -5,7 +5,7 @@ the answer. Whatever is not plain (a refusal, a log that went away, a setting th
 which finds the log as it was.
 """
 
-from broker.config import CREATE_TIME, LONG_MAX, TopicConfig
+from broker.config import TopicConfig
 from broker.handlers import produce
 from broker.handlers.call import Call, Services
 from broker.log.judge import judge
@@ -43,6 +43,8 @@ class ProduceAgain:
             header = judge(records, config, services.config, self._zstd)
             if header.attributes & TRANSACTIONAL_BIT:
                 return None
+            if header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms:
+                return None
             done = log.append(records, header, services.stamp, now)
         except (ApiError, IdError):
             return None
@@ -53,13 +55,7 @@ class ProduceAgain:
 
 def _plain(config: TopicConfig) -> bool:
     """Whether batches of this topic are appended as they come, and answered at once."""
-    return (
-        config.message_timestamp_type == CREATE_TIME
-        and config.message_timestamp_before_max_ms == LONG_MAX
-        and config.compression_type == "producer"
-        and config.min_insync_replicas == 1
-        and not (config.compacts or config.id_header or config.durable_acks or config.visible_after_flush)
-    )
+    return not (config.asks_of_records or config.durable_acks or config.visible_after_flush)
 
 
 def again(call: Call, frame: memoryview) -> ProduceAgain | None:

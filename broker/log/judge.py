@@ -1,7 +1,8 @@
 """Whether a producer's batch may be appended, judged by its header alone; its records are not opened.
 
 The rules are Kafka's for Produce v3 up (https://kafka.apache.org/documentation/#recordbatch): one batch, magic 2, a CRC
-that holds, offsets 0 .. n-1, no control batch. Opening every record would find more, and cost what the log is fast by.
+that holds, offsets 0 .. n-1, no control batch. Opening every record would find more, and cost what the log is fast by;
+`broker.log.demands` opens them where a topic asks for it.
 """
 
 from broker.config import BrokerConfig, TopicConfig
@@ -11,6 +12,7 @@ from broker.record.batch import (
     LENGTH_END,
     MAGIC,
     NO_PRODUCER_ID,
+    TIMESTAMP_TYPE_BIT,
     BatchHeader,
     CorruptBatch,
     verify,
@@ -33,10 +35,7 @@ def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zs
         raise ApiError(ErrorCode.INVALID_RECORD, f"magic {header.magic}; Produce takes record batches of magic 2 only")
     size = header.batch_length + LENGTH_END
     if size > topic.max_message_bytes:
-        raise ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {size} bytes, max.message.bytes of the topic is {topic.max_message_bytes}",
-        )
+        raise too_large(size, topic)
     try:
         verify(batch, header)
     except CorruptBatch as error:
@@ -45,6 +44,12 @@ def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zs
         raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request takes exactly one record batch")
     _judge_fields(header, broker, zstd)
     return header
+
+
+def too_large(size: int, topic: TopicConfig) -> ApiError:
+    """The answer to a batch of so many bytes."""
+    said = f"the batch has {size} bytes, max.message.bytes of the topic is {topic.max_message_bytes}"
+    return ApiError(ErrorCode.MESSAGE_TOO_LARGE, said)
 
 
 def _judge_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> None:
@@ -67,6 +72,8 @@ def _judge_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> None
         )
     if header.is_control:
         raise ApiError(ErrorCode.INVALID_RECORD, "control batches are written by the broker, not by clients")
+    if header.attributes & TIMESTAMP_TYPE_BIT:
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "the topic says whether LogAppendTime is used, not its producers")
     if header.is_transactional and header.producer_id <= NO_PRODUCER_ID:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is part of a transaction, and no producer's")
     if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:

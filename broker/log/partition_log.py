@@ -9,7 +9,7 @@ nobody knows.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
@@ -21,7 +21,7 @@ from broker.log.segment import Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
 from broker.now import Now
-from broker.record.batch import PLACE, BatchHeader, read_header
+from broker.record.batch import NO_TIMESTAMP, PLACE, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
@@ -30,6 +30,8 @@ from broker.wire.frame import FileRegion
 from idgen.worker import Run
 
 EMPTY: FileRegion | bytes = b""
+
+Rewrite = Callable[[memoryview, BatchHeader, Sequence[tuple[int, int]]], tuple[memoryview, BatchHeader]]
 
 
 @contextmanager
@@ -54,6 +56,8 @@ class Appended(NamedTuple):
     last_offset: int
     runs: Sequence[tuple[int, int]]
     duplicate: bool = False
+    timestamp_ms: int = NO_TIMESTAMP
+    """Of a duplicate: the max timestamp of the batch it repeats."""
 
 
 class ReadResult(NamedTuple):
@@ -142,9 +146,12 @@ class PartitionLog:
 
     # --- append --------------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now) -> Appended:
+    def append(
+        self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now, rewrite: Rewrite | None = None
+    ) -> Appended:
         """Append a batch that `judge` has passed; its base offset and leader epoch are written into `batch`.
 
+        `rewrite`: the batch is to hold its ids (broker.log.demands), so it is finished when it has them.
         ApiError for a wrong sequence or a disk that failed, an error of `idgen.errors` where no id is to be had; in
         each case the log is as it was.
         """
@@ -153,9 +160,11 @@ class PartitionLog:
         known = self.producers.check(header) if header.producer_id >= 0 else None
         if known is not None:
             first_runs = self.ids_of(known.base_offset, known.last_offset + 1)  # those of a deleted batch are gone
-            return Appended(known.base_offset, known.last_offset, first_runs, duplicate=True)
+            return Appended(known.base_offset, known.last_offset, first_runs, True, known.timestamp_ms)
         base_offset = self.log_end_offset
         runs = ids.next_ids(header.record_count, now.wall_ms, self.last_id)
+        if rewrite is not None:
+            batch, header = rewrite(batch, header, runs)
         PLACE.pack_into(batch, 0, base_offset, header.batch_length, self.leader_epoch)
         last_offset = base_offset + header.last_offset_delta
         try:

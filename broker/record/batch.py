@@ -116,6 +116,14 @@ def verify(data: bytes | bytearray | memoryview, header: BatchHeader, position: 
         raise CorruptBatch(f"CRC of the batch at {position} is {computed:#010x}, its header says {header.crc:#010x}")
 
 
+def seal(batch: bytearray | memoryview, header: BatchHeader) -> BatchHeader:
+    """Write a header and the CRC it makes necessary into a whole batch; the header as it then is."""
+    HEADER.pack_into(batch, 0, *header)
+    sealed = header._replace(crc=crc32c(memoryview(batch)[CRC_START:]))
+    HEADER.pack_into(batch, 0, *sealed)
+    return sealed
+
+
 def walk(data: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each whole batch; stops before one whose end is past the data, as a fetch may cut it."""
     size = len(data)

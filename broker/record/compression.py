@@ -27,6 +27,9 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 << 10  # what xerial's library and so Kafka's Java client cuts
 _BLOCK_LENGTH = struct.Struct(">i")
 
+_LZ4_FAST = 9  # Kafka's default, by which it means the fast compressor; the library's is level 1
+_LZ4_LEVEL_MAX = 12  # the library's highest; Kafka's goes on to 17
+
 _FIRST_GUESS = 8  # JSON shrinks about so much; a wrong guess costs one more try
 _FIRST_GUESS_BYTES_MIN = 64 << 10
 _OUTPUT_FULL = "failed to write whole buffer"  # cramjam's words (Rust's WriteZero); a test holds it to them
@@ -58,17 +61,21 @@ def codec_of(number: int) -> Codec:
         raise CorruptBatch(f"compression {number}; known are {known}") from None
 
 
-def compress(codec: Codec, data: Buffer) -> Buffer:
-    """`data` in the framing every Kafka client reads."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
+    """`data` in the framing every Kafka client reads; `level` as in Kafka's settings, None for the library's own."""
     if codec is Codec.NONE:
         return data
     if codec is Codec.SNAPPY:
         return _xerial(data)
     if codec is Codec.LZ4:
-        compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
-        compressor.compress(data)
+        if level is not None:
+            level = 1 if level == _LZ4_FAST else min(level, _LZ4_LEVEL_MAX)
+        compressor = cramjam.lz4.Compressor(level, block_linked=False, content_checksum=False)
+        compressor.compress(bytes(data))  # it takes no view
         return bytes(compressor.finish())
-    return bytes((cramjam.gzip if codec is Codec.GZIP else cramjam.zstd).compress(data))
+    if codec is Codec.GZIP:
+        return bytes(cramjam.gzip.compress(data, None if level == -1 else level))
+    return bytes(cramjam.zstd.compress(data, level))
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:

@@ -12,12 +12,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from broker.record.batch import (
+    COMPRESSION_MASK,
     CONTROL_BIT,
-    CRC_START,
-    HEADER,
     HEADER_BYTES,
     LENGTH_END,
     MAGIC,
@@ -27,6 +24,7 @@ from broker.record.batch import (
     BatchHeader,
     CorruptBatch,
     read_header,
+    seal,
     verify,
 )
 from broker.record.compression import DECOMPRESSED_BYTES_MAX, Codec, codec_of, compress, decompress
@@ -171,16 +169,13 @@ def encode_batch(
     if not records:
         raise ValueError("a batch needs at least one record")
     check_deltas([record.offset_delta for record in records], records[-1].offset_delta)
-    data = compress(codec, b"".join(map(_record, records)))
-    attributes = codec | (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
-    batch = bytearray(HEADER_BYTES) + data
     header = BatchHeader(
         base_offset=base_offset,
-        batch_length=len(batch) - LENGTH_END,
+        batch_length=0,
         leader_epoch=-1,
         magic=MAGIC,
         crc=0,
-        attributes=attributes,
+        attributes=(TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0),
         last_offset_delta=records[-1].offset_delta,
         base_timestamp=base_timestamp_ms,
         max_timestamp=base_timestamp_ms + max(record.timestamp_delta for record in records),
@@ -189,13 +184,19 @@ def encode_batch(
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    HEADER.pack_into(batch, 0, *header)
-    crc = crc32c(memoryview(batch)[CRC_START:])
-    HEADER.pack_into(batch, 0, *header._replace(crc=crc))
-    return batch
+    return build_batch(header, b"".join(map(encode_record, records)), codec)[0]
 
 
-def _record(record: Record) -> bytes:
+def build_batch(
+    header: BatchHeader, data: Buffer, codec: Codec, level: int | None = None
+) -> tuple[bytearray, BatchHeader]:
+    """A batch of these records' bytes, compressed, and its header: `header` with length, codec and CRC made right."""
+    batch = bytearray(HEADER_BYTES) + compress(codec, data, level)
+    attributes = header.attributes & ~COMPRESSION_MASK | codec
+    return batch, seal(batch, header._replace(batch_length=len(batch) - LENGTH_END, attributes=attributes))
+
+
+def encode_record(record: Record) -> bytes:
     body = b"".join(
         (
             b"\0",

@@ -84,6 +84,11 @@ def test_a_batch_larger_than_the_topic_takes_is_refused_by_its_size():
     refused(batch, ErrorCode.MESSAGE_TOO_LARGE, f"max.message.bytes of the topic is {len(batch) - 1}", topic=small)
 
 
+def test_whose_time_is_kept_is_not_for_a_producer_to_say():
+    """Else its word would be taken for the broker's: attributes bit 3."""
+    refused(changed(batch_of(b"a"), attributes=0x08), ErrorCode.INVALID_TIMESTAMP, "LogAppendTime")
+
+
 @pytest.mark.parametrize("count, delta", [(0, -1), (-1, -2), (1, 1), (3, 1), (2, 2**31 - 1), (2**31 - 1, 2**31 - 2)])
 def test_a_count_that_is_not_one_above_the_last_delta_or_does_not_fit_is_refused(count, delta):
     """Each offset takes an id: a count that lies would take two thousand million of them."""
