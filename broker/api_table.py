@@ -73,6 +73,7 @@ class Api:
         return [cold.encode(self.key, version, "response", fields, tags)]
 
 
+PRODUCE = produce.API_KEY
 API_VERSIONS = 18
 SASL_KEYS = (17, 36)
 

@@ -14,13 +14,14 @@ from broker.wire.frame_decoder import FrameDecoder
 
 
 class Slot:
-    """The place of one reply. `delayed` is what it waits for, until `parts` are there."""
+    """The place of one reply. `delayed` is what it waits for, until `parts` are there; it began to at `began_ns`."""
 
-    __slots__ = ("parts", "delayed")
+    __slots__ = ("parts", "delayed", "began_ns")
 
     def __init__(self) -> None:
         self.parts: list[Part] | None = None
         self.delayed: AnyDelayed | None = None
+        self.began_ns = 0
 
 
 class Connection:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from traceback import format_exc
 from typing import Any
 
-from broker.api_table import API_VERSIONS, APIS, SASL_KEYS, Api
+from broker.api_table import API_VERSIONS, APIS, PRODUCE, SASL_KEYS, Api
 from broker.connection import Connection, Slot
 from broker.handlers.call import Backpressure, Call, Services
 from broker.log.log_manager import Sync
@@ -31,8 +31,13 @@ _LENGTH_AND_ID = struct.Struct(">ii")
 class Engine:
     """All connections of one broker over its services."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, clock_ns: Callable[[], int] = lambda: 0) -> None:
+        """`clock_ns` is a monotonic clock to measure durations by, where anybody wants them."""
         self.services = services
+        self.metrics = services.metrics
+        self._clock_ns = clock_ns
+        self._produced = self.metrics.of_api(PRODUCE)
+        self._began_ns = 0
         services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._ready: list[Connection] = []
@@ -50,10 +55,16 @@ class Engine:
             peer, config.socket_request_max_bytes, config.max_inflight_requests, config.max_queued_bytes
         )
         conn.active_ms = now.ms
+        self.metrics.connections_opened += 1
         self._connections[conn] = None
         if len(self._connections) > config.max_connections:
             self._close(conn, f"max.connections is {config.max_connections}")
         return conn
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._connections)
 
     def receive(self, conn: Connection, data: memoryview, now: Now) -> None:
         """Bytes from a peer: writable, valid during this call only."""
@@ -63,6 +74,7 @@ class Engine:
         if conn.active_ms != now.ms:
             conn.active_ms = now.ms
             self._connections.move_to_end(conn)
+        self.metrics.bytes_received += len(data)
         frame = conn.decoder.sole_frame(data) if conn.readable else None
         if frame is not None:
             self._take(conn, frame)
@@ -76,6 +88,7 @@ class Engine:
         """So many bytes of the replies went out; requests that waited for room are read."""
         self._now = now
         conn.queued_bytes -= sent_bytes
+        self.metrics.bytes_sent += sent_bytes
         if conn.active_ms != now.ms:
             conn.active_ms = now.ms
             self._connections.move_to_end(conn)
@@ -177,6 +190,7 @@ class Engine:
 
     def _take(self, conn: Connection, frame: memoryview) -> None:
         """One request, whatever comes of it."""
+        self._began_ns = self._clock_ns()
         try:
             self._request(conn, frame)
         except (WireError, ApiError) as error:
@@ -202,6 +216,7 @@ class Engine:
             if reply is not None:
                 conn.put([reply], len(reply))
                 self._ready.append(conn)
+                self._produced.observe(self._clock_ns() - self._began_ns)
                 return
             conn.again = None
         header = read_request_header(frame)
@@ -230,7 +245,9 @@ class Engine:
             return
         if response.__class__ is Delayed:
             self._wait(conn, api, version, correlation_id, response)
-        elif response is not None:
+        elif response is None:
+            self.metrics.of_api(key).observe(self._clock_ns() - self._began_ns)
+        else:
             self._reply(conn, api, version, correlation_id, response, None)
             if api.again is not None:
                 conn.again = api.again(call, frame)
@@ -245,14 +262,18 @@ class Engine:
         first = body[0]
         parts = [head, *body] if isinstance(first, FileRegion) else [head + first, *body[1:]]
         if slot is None:
+            began_ns = self._began_ns
             conn.put(parts, size + LENGTH_BYTES)
         else:
+            began_ns = slot.began_ns
             conn.fill(slot, parts, size + LENGTH_BYTES)
         self._ready.append(conn)
+        self.metrics.of_api(api.key).observe(self._clock_ns() - began_ns)
 
     def _wait(self, conn: Connection, api: Api, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:
         slot = conn.wait()
         slot.delayed = delayed
+        slot.began_ns = self._began_ns
         delayed.try_complete = self._guarded(conn, delayed.try_complete)
         delayed.expire = self._guarded(conn, delayed.expire)
 

@@ -181,10 +181,17 @@ class BrokerServer:
 
     def _sync(self, sync: Sync) -> None:
         """Run a sync in a thread; its outcome comes back to the engine, in the reactor's thread."""
-        done = deferToThreadPool(self._reactor, self._pool, sync.run)
+
+        def run() -> int:
+            began_ns = time.perf_counter_ns()
+            sync.run()
+            return time.perf_counter_ns() - began_ns
+
+        done = deferToThreadPool(self._reactor, self._pool, run)
         self._syncs.add(done)
 
-        def synced(_: Any) -> None:
+        def synced(duration_ns: int) -> None:
+            self._engine.metrics.flushes.observe(duration_ns)
             self._engine.synced(sync, self.now())
 
         def failed(failure: Failure) -> None:

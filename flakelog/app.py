@@ -5,6 +5,7 @@ nothing damaged, says `ready:` when it serves, and stops cleanly.
 """
 
 import os
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -128,7 +129,7 @@ class Server:
         services.given = self.settings.properties
         services.fixed_configs = (self.settings.server, self.settings.idgen)
         self._open_logs(services)
-        self.engine = Engine(services)
+        self.engine = Engine(services, time.perf_counter_ns)
         server.use(self.engine)
 
     def _open_logs(self, services: Services) -> None:

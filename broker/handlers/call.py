@@ -13,6 +13,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.segment import SUFFIXES
 from broker.log.storage import StorageError
 from broker.metadata import GROUP_OFFSETS_TOPIC, Metadata, Topic
+from broker.metrics import Metrics
 from broker.now import Now
 from broker.purgatory import Purgatory
 from broker.wire.errors import ApiError, ErrorCode
@@ -75,6 +76,7 @@ class Services:
     report: Callable[[str], None]
     """A line for the operator."""
     stamp: Stamp = field(default_factory=Stamp)
+    metrics: Metrics = field(default_factory=Metrics)
     advertised: Sequence[tuple[int, int, int]] = ()
     """What ApiVersions answers: (API key, lowest version, highest version)."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
@@ -213,6 +215,7 @@ class Services:
         for partition in range(len(topic.partitions)):
             self.logs.delete(topic.name, partition)
         self.metadata.delete_topic(topic)
+        self.metrics.deleted(topic.name, logs)
         for log in logs:
             self.purgatory.touch(log, now)
         self.groups.forget_topic(topic.name, now)

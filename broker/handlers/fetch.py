@@ -144,6 +144,7 @@ class _Fetch:
         return code
 
     def answer(self, found: Found, now: Now) -> FetchResponse:
+        self._count_out(found)
         request = self._request
         if self._session is not None:
             return self._session.answer(request.session_epoch, found)
@@ -152,6 +153,13 @@ class _Fetch:
             by_id = self._call.version >= TOPIC_IDS
             response.session_id = self._call.services.fetch_sessions.open(found, by_id, now)
         return response
+
+    def _count_out(self, found: Found) -> None:
+        for each, result in found:
+            if result.error_code:
+                self._call.services.metrics.failed_fetch(each.log.topic if each.log is not None else None)
+            elif each.log is not None and isinstance(result.records, FileRegion):
+                each.log.bytes_out += result.records.length
 
     # --- later ---------------------------------------------------------------------------------------------------
 

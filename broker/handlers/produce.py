@@ -44,12 +44,21 @@ def handle(call: Call, now: Now) -> list[PartitionResult] | None:
                 raise
             # What stands before it is in the log and must be answered; the client sends this one again.
             results.append(_refused(each, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock")))
+    failed = next((result for result in results if result.error_code), None)
+    if failed is not None:
+        _count_failed(call.services, results)
     if request.acks == 0:
-        failed = next((result for result in results if result.error_code), None)
         if failed is not None:
             raise ApiError(ErrorCode(failed.error_code), f"a Produce with acks=0 failed: {failed.message}")
         return None
     return results
+
+
+def _count_failed(services: Services, results: list[PartitionResult]) -> None:
+    for result in results:
+        if result.error_code:
+            topic = services.metadata.topic(result.topic)
+            services.metrics.failed_produce(topic.name if topic is not None else None)
 
 
 def _ensure_ids(call: Call, request: ProduceRequest, now: Now) -> None:

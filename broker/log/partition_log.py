@@ -101,6 +101,9 @@ class PartitionLog:
         self._segments = tuple(segments)
         self._bases = [segment.base_offset for segment in segments]
         self.log_end_offset = self._segments[-1].next_offset
+        self.opened_at = self.log_end_offset
+        self.bytes_in = 0  # appended since it was opened
+        self.bytes_out = 0  # fetched since
 
     # --- positions -----------------------------------------------------------------------------------------------
 
@@ -177,6 +180,7 @@ class PartitionLog:
         first_id, length = runs[-1]
         self.last_id = first_id + length - 1
         self.log_end_offset = segment.next_offset
+        self.bytes_in += len(batch)
         if header.producer_id >= 0:
             self.producers.appended(header, base_offset, now.wall_ms)
         if self.unflushed_since_ms is None:

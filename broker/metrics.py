@@ -1,0 +1,107 @@
+"""What the broker counts while it works: requests and how long they took, bytes, failures, flushes.
+
+Counting is on the path of every request, so it is a few additions; whoever wants the figures (flakelog.site) puts names
+to them when asked. What can be told from the logs themselves (offsets, sizes) is not counted twice here.
+The figures follow early Kafka's MBeans (SocketServerStats, BrokerTopicStat, LogFlushStats).
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from broker.log.partition_log import PartitionLog
+
+NS_PER_SECOND = 1_000_000_000
+# Upper bounds of the buckets, in ns: three to a decade, from 50 us (a small produce) to 10 s (a long wait).
+BOUNDS_NS = tuple(
+    step * 10**power for power in range(4, 10) for step in (1, 2, 5) if 50_000 <= step * 10**power
+) + (10 * NS_PER_SECOND,)
+
+
+class Latency:
+    """A histogram of durations. `counts` has one bucket more than there are bounds, for what took longer."""
+
+    __slots__ = ("counts", "sum_ns", "max_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_NS) + 1)
+        self.sum_ns = 0
+        self.max_ns = 0
+
+    def observe(self, duration_ns: int) -> None:
+        self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
+        self.sum_ns += duration_ns
+        if duration_ns > self.max_ns:
+            self.max_ns = duration_ns
+
+    @property
+    def number(self) -> int:
+        return sum(self.counts)
+
+
+class TopicFigures:
+    """What happened to one topic, or to all, since the start."""
+
+    __slots__ = ("messages_in", "bytes_in", "bytes_out", "failed_produce", "failed_fetch")
+
+    def __init__(self) -> None:
+        self.messages_in = self.bytes_in = self.bytes_out = self.failed_produce = self.failed_fetch = 0
+
+    def add(self, other: "TopicFigures") -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Metrics:
+    """One broker's figures. Topics are those that exist: a name that a stranger makes up takes no memory here."""
+
+    def __init__(self) -> None:
+        self.requests: dict[int, Latency] = {}
+        """By API key: from when a request was read to when its answer was ready, waiting included."""
+        self.flushes = Latency()
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.connections_opened = 0
+        self._failed: dict[str, TopicFigures] = {}
+        self._strangers = TopicFigures()
+        self._gone = TopicFigures()
+        """Of topics that were deleted: without them the totals would fall."""
+
+    def of_api(self, api_key: int) -> Latency:
+        found = self.requests.get(api_key)
+        if found is None:
+            found = self.requests[api_key] = Latency()
+        return found
+
+    def failed_produce(self, topic: str | None) -> None:
+        """A partition's part of a Produce was refused; None for a topic that does not exist."""
+        self._of_topic(topic).failed_produce += 1
+
+    def failed_fetch(self, topic: str | None) -> None:
+        self._of_topic(topic).failed_fetch += 1
+
+    def _of_topic(self, topic: str | None) -> TopicFigures:
+        return self._strangers if topic is None else self._failed.setdefault(topic, TopicFigures())
+
+    def deleted(self, topic: str, logs: Iterable[PartitionLog]) -> None:
+        """A topic is gone; its figures stay in the totals."""
+        self._gone.add(self.by_topic(logs).get(topic, TopicFigures()))
+        self._failed.pop(topic, None)
+
+    def by_topic(self, logs: Iterable[PartitionLog]) -> dict[str, TopicFigures]:
+        """The figures of each topic that has a log or a failure."""
+        found: dict[str, TopicFigures] = {}
+        for log in logs:
+            figures = found.setdefault(log.topic, TopicFigures())
+            figures.messages_in += log.log_end_offset - log.opened_at
+            figures.bytes_in += log.bytes_in
+            figures.bytes_out += log.bytes_out
+        for topic, failed in self._failed.items():
+            found.setdefault(topic, TopicFigures()).add(failed)
+        return found
+
+    def total(self, logs: Iterable[PartitionLog]) -> TopicFigures:
+        """Over all topics, those that were deleted since and those that never existed included."""
+        total = TopicFigures()
+        for each in (self._gone, self._strangers, *self.by_topic(logs).values()):
+            total.add(each)
+        return total

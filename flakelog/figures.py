@@ -1,0 +1,133 @@
+"""The figures of a server under the names Prometheus reads, collected when it asks.
+
+Durations are in seconds and sizes in bytes, as its conventions are; counters count from the start of the process.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from broker.api_table import APIS
+from broker.engine import Engine
+from broker.log.partition_log import PartitionLog
+from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
+
+if TYPE_CHECKING:
+    from flakelog.app import Server
+
+
+class Figures:
+    """A collector over one server process."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        if self._server.engine is not None:
+            yield from _broker(self._server.engine)
+        yield from _ids(self._server)
+
+
+def registry_of(server: "Server") -> CollectorRegistry:
+    """What `/metrics` shows: the server's figures, and its process's memory, descriptors and garbage collections."""
+    registry = CollectorRegistry()
+    registry.register(Figures(server))
+    registry.register(PROCESS_COLLECTOR)
+    registry.register(GC_COLLECTOR)
+    return registry
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _broker(engine: Engine) -> Iterator[Metric]:
+    services, metrics = engine.services, engine.metrics
+    yield from _requests(metrics)
+    yield _counter("flakelog_network_received_bytes", "Bytes read from clients", metrics.bytes_received)
+    yield _counter("flakelog_network_sent_bytes", "Bytes written to clients", metrics.bytes_sent)
+    yield _gauge("flakelog_connections", "Connections that are open", engine.connections)
+    yield _counter("flakelog_connections_opened", "Connections that were opened", metrics.connections_opened)
+    yield _gauge("flakelog_delayed_requests", "Requests that wait for data, members or disks", len(services.purgatory))
+    yield from _topics(metrics, services.logs.all())
+    yield from _logs(services.logs.all())
+    yield _gauge("flakelog_partitions_offline", "Partitions that are offline", len(services.logs.offline))
+    flushes = HistogramMetricFamily("flakelog_log_flush_seconds", "Syncs of logs and of the checkpoint")
+    _add(flushes, [], metrics.flushes)
+    yield flushes
+    yield _gauge("flakelog_log_flush_max_seconds", "The longest of them", metrics.flushes.max_ns / NS_PER_SECOND)
+
+
+def _requests(metrics: Metrics) -> Iterator[Metric]:
+    taken = HistogramMetricFamily(
+        "flakelog_request_seconds", "From a request to its answer, by API; waiting for data included", labels=["api"]
+    )
+    longest = GaugeMetricFamily("flakelog_request_max_seconds", "The longest of them", labels=["api"])
+    for key, latency in sorted(metrics.requests.items()):
+        _add(taken, [APIS[key].name], latency)
+        longest.add_metric([APIS[key].name], latency.max_ns / NS_PER_SECOND)
+    yield taken
+    yield longest
+
+
+def _add(family: HistogramMetricFamily, labels: list[str], latency: Latency) -> None:
+    buckets, below = [], 0
+    for bound_ns, count in zip(BOUNDS_NS, latency.counts, strict=False):
+        below += count
+        buckets.append((repr(bound_ns / NS_PER_SECOND), float(below)))
+    buckets.append(("+Inf", float(latency.number)))
+    family.add_metric(labels, buckets, latency.sum_ns / NS_PER_SECOND)
+
+
+_TOPIC_COUNTERS = {
+    "messages_in": ("messages_in", "Messages appended"),
+    "bytes_in": ("in_bytes", "Bytes appended"),
+    "bytes_out": ("out_bytes", "Bytes fetched"),
+    "failed_produce": ("failed_produce_requests", "Produces of a partition that were refused"),
+    "failed_fetch": ("failed_fetch_requests", "Fetches of a partition that were refused"),
+}
+
+
+def _topics(metrics: Metrics, logs: Iterable[PartitionLog]) -> Iterator[Metric]:
+    logs = list(logs)
+    topics = metrics.by_topic(logs)
+    total = metrics.total(logs)
+    for name, (told, text) in _TOPIC_COUNTERS.items():
+        yield _counter(f"flakelog_{told}", f"{text}, over all topics", getattr(total, name))
+        counter = CounterMetricFamily(f"flakelog_topic_{told}", f"{text}, by topic", labels=["topic"])
+        for topic, figures in topics.items():
+            counter.add_metric([topic], getattr(figures, name))
+        yield counter
+
+
+def _logs(logs: Iterable[PartitionLog]) -> Iterator[Metric]:
+    labels = ["topic", "partition"]
+    start = GaugeMetricFamily("flakelog_log_start_offset", "The first offset that is there", labels=labels)
+    end = GaugeMetricFamily("flakelog_log_end_offset", "The offset the next message gets", labels=labels)
+    size = GaugeMetricFamily("flakelog_log_size_bytes", "Bytes of a partition's segments", labels=labels)
+    segments = GaugeMetricFamily("flakelog_log_segments", "Segments of a partition", labels=labels)
+    appended = CounterMetricFamily("flakelog_log_appended", "Messages appended to a partition", labels=labels)
+    for log in logs:
+        key = [log.topic, str(log.partition)]
+        start.add_metric(key, log.log_start_offset)
+        end.add_metric(key, log.log_end_offset)
+        size.add_metric(key, log.size)
+        segments.add_metric(key, len(log.segments))
+        appended.add_metric(key, log.log_end_offset - log.opened_at)
+    yield from (start, end, size, segments, appended)
+
+
+def _ids(server: "Server") -> Iterator[Metric]:
+    yield _gauge("flakelog_ids_clock_skew_ms", "How far the id clock is ahead of the wall clock", server.clock.skew_ms)
+    if server.service is None:
+        return
+    issued = CounterMetricFamily("flakelog_ids_issued", "Ids given by the id service", labels=["user_agent"])
+    for user_agent, number in server.service.counters.by_user_agent.items():
+        issued.add_metric([user_agent], number)
+    yield issued

@@ -1,0 +1,63 @@
+"""`/metrics` of a real server: Prometheus text that says what was done."""
+
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.client.blocking import BlockingClient
+from tests.broker.engine_client import batch_of
+from tests.compat.server_process import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    """{(name, labels): value} after three messages were produced and read."""
+    with ServerProcess(tmp_path_factory.mktemp("metrics") / "data") as server:
+        with BlockingClient(server.address) as client:
+            client.create_topic("flights")
+            for value in (b"one", b"two", b"three"):
+                client.produce("flights", 0, batch_of(value))
+            client.fetch("flights", 0, 0)
+        with urlopen(f"http://{server.http}/metrics") as answer:
+            text = answer.read().decode()
+    families = text_string_to_metric_families(text)
+    return {
+        (each.name, tuple(sorted(each.labels.items()))): each.value for family in families for each in family.samples
+    }
+
+
+FLIGHTS = (("topic", "flights"),)
+FLIGHTS_0 = (("partition", "0"), ("topic", "flights"))
+
+
+@pytest.mark.parametrize(
+    "name, labels, value",
+    [
+        ("flakelog_messages_in_total", (), 3),
+        ("flakelog_topic_messages_in_total", FLIGHTS, 3),
+        ("flakelog_topic_failed_produce_requests_total", FLIGHTS, None),
+        ("flakelog_request_seconds_count", (("api", "Produce"),), 3),
+        ("flakelog_request_seconds_bucket", (("api", "Produce"), ("le", "+Inf")), 3),
+        ("flakelog_log_end_offset", FLIGHTS_0, 3),
+        ("flakelog_log_start_offset", FLIGHTS_0, 0),
+        ("flakelog_log_appended_total", FLIGHTS_0, 3),
+        ("flakelog_partitions_offline", (), 0),
+        ("flakelog_connections_opened_total", (), 1),
+    ],
+)
+def test_the_figure_is_there_and_right(samples, name, labels, value):
+    if value is None:
+        assert samples.get((name, labels), 0) == 0
+    else:
+        assert samples[name, labels] == value
+
+
+def test_every_byte_that_came_in_can_go_out(samples):
+    assert samples["flakelog_topic_in_bytes_total", FLIGHTS] == samples["flakelog_topic_out_bytes_total", FLIGHTS] > 0
+    assert samples["flakelog_network_received_bytes_total", ()] > samples["flakelog_in_bytes_total", ()]
+
+
+def test_the_process_is_measured_too(samples):
+    assert samples["process_resident_memory_bytes", ()] > 1 << 20
+    assert ("python_gc_collections_total", (("generation", "0"),)) in samples
