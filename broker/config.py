@@ -210,6 +210,19 @@ class TopicConfig:
         check_settings(self)
 
     @property
+    def group_commit(self) -> bool:
+        """Whether what is appended goes to the journal, to be on the disk as soon as can be."""
+        by_itself = self.flush_messages == LONG_MAX and self.flush_ms == LONG_MAX
+        return self.durable_acks or (self.visible_after_flush and by_itself)
+
+    @property
+    def waiting_acks(self) -> frozenset[int]:
+        """The `acks` of a Produce request that are answered only when the records are on the disk."""
+        if self.durable_acks:
+            return frozenset({1, -1})
+        return frozenset({-1} if self.visible_after_flush else ())
+
+    @property
     def deletes(self) -> bool:
         return DELETE in _policies(self.cleanup_policy)
 
@@ -388,6 +401,26 @@ class BrokerConfig:
         "How often logs are synced and the checkpoint is written; a restart after a crash reads what came after it.",
         check=at_least(100),
         unit="ms",
+    )
+    journal_max_bytes: int = setting(
+        "flakelog.journal.max.bytes",
+        256 << 20,
+        "Size of the journal of flakelog.durable.acks; past it partitions are synced one by one until it is cut.",
+        check=at_least(1 << 16),
+        unit="bytes",
+    )
+    sync_threads: int = setting(
+        "flakelog.sync.threads",
+        2,
+        "Threads that sync logs, and so how many syncs are out at once; the journal has one of its own beside them.",
+        check=between(1, 64),
+    )
+    background_sync_bytes: int = setting(
+        "flakelog.background.sync.bytes",
+        64 << 20,
+        "A log is synced in the background after so many bytes, before the kernel holds writers up to write them back.",
+        check=at_least(1 << 16),
+        unit="bytes",
     )
     max_batch_records: int = setting(
         "flakelog.max.batch.records",

@@ -165,12 +165,18 @@ class Engine:
         return self.services.logs.take_syncs()
 
     def synced(self, sync: Sync, now: Now) -> None:
+        """A sync is done; answers that waited for it leave."""
         self._now = now
-        self.services.logs.synced(sync)
+        for log in self.services.logs.synced(sync):
+            self.services.purgatory.touch(log, now)
+        self._resume()
 
     def sync_failed(self, sync: Sync, error: Exception, now: Now) -> None:
+        """A sync failed; who waited for it is told."""
         self._now = now
-        self.services.logs.sync_failed(sync, error)
+        for log in self.services.logs.sync_failed(sync, error):
+            self.services.purgatory.touch(log, now)
+        self._resume()
 
     # --- requests ------------------------------------------------------------------------------------------------
 

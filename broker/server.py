@@ -18,12 +18,11 @@ from twisted.python.threadpool import ThreadPool
 
 from broker.connection import Connection
 from broker.engine import Engine
-from broker.log.log_manager import Sync
+from broker.log.log_manager import Sync, SyncJournal
 from broker.now import Now
 from broker.transport import KafkaPort, KafkaTransport, NullProtocol
 from idgen.clock import IdClock
 
-SYNC_THREADS = 2
 BACKLOG = 1024
 FAULT_WAIT_MS = 1_000  # a fault that comes back with each tick must not fill the log
 
@@ -50,7 +49,8 @@ class BrokerServer:
         self._turns = hasattr(reactor, "after_events")
         self._syncs: set[Deferred[Any]] = set()
         self._stopping = False
-        self._pool = ThreadPool(0, SYNC_THREADS, "sync")
+        self._pool = ThreadPool(0, 1, "sync")
+        self._journal_pool = ThreadPool(0, 1, "journal")  # its rounds must not wait behind other syncs
 
     def now(self) -> Now:
         return Now(time.monotonic_ns() // 1_000_000, self._clock.now_ms())
@@ -70,11 +70,13 @@ class BrokerServer:
     def use(self, engine: Engine) -> None:
         """The engine to serve; made after `bind`, as it must know the port."""
         self._engine = engine
+        self._pool.adjustPoolsize(0, engine.services.config.sync_threads)
 
     def serve(self) -> None:
         self._pool.start()
         if self._turns:
             self._reactor.after_events(self._end_turn)
+        self._journal_pool.start()
         assert self._port is not None, "bind comes first"
         self._port.startReading()
         self._flush(self.now())
@@ -93,6 +95,7 @@ class BrokerServer:
 
         def end(_: Any) -> None:
             self._pool.stop()
+            self._journal_pool.stop()
 
         stopped = maybeDeferred(self._port.stopListening) if self._port else maybeDeferred(lambda: None)
         return stopped.addBoth(close).addBoth(end)
@@ -187,7 +190,8 @@ class BrokerServer:
             sync.run()
             return time.perf_counter_ns() - began_ns
 
-        done = deferToThreadPool(self._reactor, self._pool, run)
+        pool = self._journal_pool if isinstance(sync, SyncJournal) else self._pool
+        done = deferToThreadPool(self._reactor, pool, run)
         self._syncs.add(done)
 
         def synced(duration_ns: int) -> None:
@@ -195,7 +199,7 @@ class BrokerServer:
             self._engine.synced(sync, self.now())
 
         def failed(failure: Failure) -> None:
-            self._engine.sync_failed(sync, Exception(failure.getErrorMessage()), self.now())
+            self._engine.sync_failed(sync, _exception(failure), self.now())
 
         def fault(failure: Failure) -> None:
             self._log(f"a fault of the broker's own, after a sync:\n{failure.getTraceback()}")
@@ -230,3 +234,7 @@ class BrokerServer:
             self._timer_ms = now.ms  # the earliest: `_arm` leaves this timer alone
             self._timer = self._reactor.callLater(FAULT_WAIT_MS / 1000, self._tick)
         self._flush(now)
+
+
+def _exception(failure: Failure) -> Exception:
+    return failure.value if isinstance(failure.value, Exception) else Exception(failure.getErrorMessage())

@@ -128,15 +128,9 @@ class Server:
         services.max_open_files = file_limit()
         services.given = self.settings.properties
         services.fixed_configs = (self.settings.server, self.settings.idgen)
-        self._open_logs(services)
+        services.open_logs()
         self.engine = Engine(services, time.perf_counter_ns)
         server.use(self.engine)
-
-    def _open_logs(self, services: Services) -> None:
-        services.logs.load_checkpoint()
-        for topic in services.metadata.topics():
-            for partition in range(len(topic.partitions)):
-                services.logs.open(topic.name, partition, services.config_of(topic))
 
     def _connect(self) -> Coordinator:
         if self._zookeeper is None:

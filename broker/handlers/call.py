@@ -122,6 +122,16 @@ class Services:
         for topic in self.metadata.topics():
             self.logs.configure(topic.name, self.config_of(topic))
 
+    # --- logs ----------------------------------------------------------------------------------------------------
+
+    def open_logs(self) -> None:
+        """At start: the logs of all topics, and what a crash left in the journal. CheckpointDamaged, StorageError."""
+        self.logs.load_checkpoint()
+        for topic in self.metadata.topics():
+            for partition in range(len(topic.partitions)):
+                self.logs.open(topic.name, partition, self.config_of(topic), topic.id)
+        self.logs.opened()
+
     def config_of(self, topic: Topic) -> TopicConfig:
         return self.config.topic_defaults.with_properties(topic.properties)
 
@@ -161,7 +171,7 @@ class Services:
         config = self.config_of(topic)
         try:
             for partition in range(first, len(topic.partitions)):
-                self.logs.open(topic.name, partition, config)
+                self.logs.open(topic.name, partition, config, topic.id)
                 self.logs.get(topic.name, partition)  # one that could not be opened is offline
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

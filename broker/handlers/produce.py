@@ -1,7 +1,8 @@
 """Produce, v3 to v13.
 
 Behaviour: each partition is judged and appended by itself, and answered by itself. acks 0 has no answer, but an error
-closes the connection, as Kafka does, since nothing else can tell the client. acks 1 and -1 are one thing on one node.
+closes the connection, as Kafka does, since nothing else can tell the client. acks 1 and -1 are one thing on one node,
+but for topics whose answers wait for the disk (broker.handlers.produce_durable).
 A topic may ask more of the records themselves (broker.log.demands). min.insync.replicas asks, as in Kafka, for no more
 replicas than a partition has: with one it asks for nothing.
 Version notes: a topic that does not exist is never made here; producers ask Metadata first. v8 names the records at
@@ -12,11 +13,13 @@ With the private tag (broker.wire.tags) the answer says which ids the records go
 from functools import partial
 
 from broker.handlers.call import LEAD_RETRY_MS, Backpressure, Call, Services
+from broker.handlers.produce_durable import Waiting, when_on_disk
 from broker.log.demands import RecordsRefused, meet, with_id_headers
 from broker.log.judge import judge
 from broker.log.partition_log import Appended, PartitionLog
 from broker.metadata import INTERNAL_TOPICS
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.record.batch import NO_TIMESTAMP, BatchHeader, record_count_of
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest, RecordError
@@ -27,8 +30,9 @@ ADMIN_CLIENT_ID = "__admin_client"  # Kafka's way for its tools to write to inte
 _ACKS = (0, 1, -1)
 
 
-def handle(call: Call, now: Now) -> list[PartitionResult] | None:
-    """The results, or None for a request that wants no answer. Backpressure while no ids are to be had."""
+def handle(call: Call, now: Now) -> list[PartitionResult] | Delayed[list[PartitionResult]] | None:
+    """The results, at once or when they are on the disk; None for a request that wants no answer. Backpressure while
+    no ids are to be had."""
     request: ProduceRequest = call.request
     if request.acks not in _ACKS:
         wrong = ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; there are 0, 1 and -1 (all)")
@@ -36,9 +40,10 @@ def handle(call: Call, now: Now) -> list[PartitionResult] | None:
     if len(request.partitions) > 1:
         _ensure_ids(call, request, now)
     results: list[PartitionResult] = []
+    waiting: Waiting = []
     for each in request.partitions:
         try:
-            results.append(_append(call, each, request.wants_ids, now))
+            results.append(_append(call, each, waiting, now))
         except Backpressure:
             if not results:
                 raise
@@ -51,7 +56,7 @@ def handle(call: Call, now: Now) -> list[PartitionResult] | None:
         if failed is not None:
             raise ApiError(ErrorCode(failed.error_code), f"a Produce with acks=0 failed: {failed.message}")
         return None
-    return results
+    return when_on_disk(call.services, waiting, results, now.ms + request.timeout_ms) if waiting else results
 
 
 def _count_failed(services: Services, results: list[PartitionResult]) -> None:
@@ -68,7 +73,7 @@ def _ensure_ids(call: Call, request: ProduceRequest, now: Now) -> None:
         call.services.stamp.ensure(records, now)
 
 
-def _append(call: Call, each: PartitionRecords, wants_ids: bool, now: Now) -> PartitionResult:
+def _append(call: Call, each: PartitionRecords, waiting: Waiting, now: Now) -> PartitionResult:
     services: Services = call.services
     try:
         log = services.log_of(each.topic, each.partition)
@@ -96,8 +101,10 @@ def _append(call: Call, each: PartitionRecords, wants_ids: bool, now: Now) -> Pa
     result = PartitionResult(
         each.topic, each.partition, 0, done.base_offset, log_append_time_ms, log.log_start_offset
     )
-    if wants_ids:
+    if call.request.wants_ids:
         result.runs = tuple(map(tuple, done.runs))  # type: ignore[arg-type]
+    if call.request.acks in log.waiting_acks and log.durable_end_offset <= done.last_offset:
+        waiting.append((log, done.last_offset + 1, result))
     return result
 
 

@@ -37,6 +37,8 @@ class LogPosition:
     time_index_bytes: int = 0
     txn_index_bytes: int = 0
     """What lies past these was not synced and carries no check of its own, so it is never looked at."""
+    topic_id: str = ""
+    """The topic's, in hexadecimal: a topic made anew under the same name has another."""
 
 
 def encode(positions: Mapping[str, LogPosition]) -> bytes:
@@ -56,7 +58,7 @@ def decode(data: bytes) -> dict[str, LogPosition]:
         first, *lines = [json.loads(line) for line in body.decode().splitlines()]
         version, number = first["version"], first["logs"]
         names = [field.name for field in fields(LogPosition)]
-        positions = {line["log"]: LogPosition(**{name: line[name] for name in names}) for line in lines}
+        positions = {line["log"]: LogPosition(**{name: line[name] for name in names if name in line}) for line in lines}
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointDamaged(f"{FILE}: its CRC holds, but this program did not write it: {error!r}") from None
     if version != _VERSION or number != len(positions):

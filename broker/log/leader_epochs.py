@@ -31,6 +31,14 @@ def from_offset(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, i
     return [(earlier[-1], offset), *later] if earlier else later
 
 
+def cut(epochs: list[tuple[int, int]], end_offset: int) -> list[tuple[int, int]]:
+    """The epochs of a log that ends at `end_offset`: of those that began past it the newest begins there, if it is not
+    to be given again, and the others never had a batch that is left."""
+    if not epochs or epochs[-1][1] <= end_offset:
+        return epochs
+    return [entry for entry in epochs if entry[1] < end_offset] + [(epochs[-1][0], end_offset)]
+
+
 def start(epochs: list[tuple[int, int]], epoch: int, offset: int) -> list[tuple[int, int]]:
     """The epochs after `epoch` began at `offset`; an epoch that began nowhere before it is dropped."""
     if epochs and epochs[-1][0] >= epoch:

@@ -1,30 +1,33 @@
 """All logs of a broker: opening them, syncing them, keeping the checkpoint.
 
 Syncs are values: `take_syncs` hands them out, a thread runs them, `synced` or `sync_failed` brings the outcome back.
-Between the two, appends go on; a sync covers what was there when it was made. One sync of a log is out at a time; what
-falls due meanwhile is asked for when it is back. The checkpoint is written after a round in which every log with
-something new was synced.
+Between the two, appends go on; a sync covers what was there when it was made. One sync of a log is out at a time, and
+of all logs no more than there are threads; what falls due meanwhile waits, what somebody waits for before what a round
+wants. The checkpoint is written after a round in which every log with something new was synced. Logs whose answers wait
+for the disk share a journal (broker.log.journal), whose rounds wait for nothing else.
 """
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
+from uuid import UUID
 
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.log import checkpoint, producer_state, retention
 from broker.log.checkpoint import LogPosition
 from broker.log.deletions import Deletions
-from broker.log.partition_log import PartitionLog
+from broker.log.journal import FoundJournal, Journal
+from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import LogDamaged, RecoveryReport, open_log
 from broker.log.segment import DELETED, file_name
 from broker.log.storage import Storage, StorageError
-from broker.log.syncs import RemoveFiles, Sync, SyncLog, WriteCheckpoint
+from broker.log.syncs import CutJournal, NotJournaled, RemoveFiles, Sync, SyncJournal, SyncLog, WriteCheckpoint
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
 FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka: what has become too old meanwhile goes soon
 Report = Callable[[str], None]
 
-__all__ = ["LogManager", "Sync", "SyncLog", "WriteCheckpoint"]
+__all__ = ["LogManager", "Sync", "SyncJournal", "SyncLog", "WriteCheckpoint"]
 
 
 class LogManager:
@@ -37,7 +40,12 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._offline: dict[tuple[str, int], str] = {}
         self._known: dict[str, LogPosition] = {}
+        self._journal = Journal(storage, config.journal_max_bytes)
+        self._found: FoundJournal | None = None
         self._syncing: set[PartitionLog] = set()
+        self._urgent: dict[PartitionLog, None] = {}
+        self._background: dict[PartitionLog, None] = {}
+        self._background_next = False
         self._asked: list[Sync] = []
         self._stale: list[str] = []
         self._uncovered: dict[PartitionLog, LogPosition] = {}
@@ -62,31 +70,61 @@ class LogManager:
         if self.storage.exists(checkpoint.FILE):
             file = self.storage.open(checkpoint.FILE)
             self._known = checkpoint.decode(file.read(0, file.size))
+        self._found = FoundJournal(self.storage)
+        self._journal = Journal(self.storage, self.config.journal_max_bytes, self._found.next_number)
 
-    def open(self, topic: str, partition: int, config: TopicConfig) -> None:
+    def open(self, topic: str, partition: int, config: TopicConfig, topic_id: UUID = NO_TOPIC_ID) -> None:
         """Open or make a log. One that is damaged stays offline, by name; the others are not disturbed."""
         key = topic, partition
+        known = self._known.get(f"{topic}-{partition}")
+        found = self._found.entries(topic_id, partition) if self._found else ()
         try:
-            log, report = open_log(
-                self.storage, topic, partition, config, self.config, self._known.get(f"{topic}-{partition}")
-            )
+            log, report = open_log(self.storage, topic, partition, config, self.config, known, topic_id, found)
             log.start_leader_epoch(0)
         except (LogDamaged, StorageError) as error:
             if isinstance(error, StorageError) and error.full:
                 raise
             self._offline[key] = str(error)
             self._report(f"partition {topic}-{partition} is offline: {error}")
+            if self._found:
+                self._found.keep(topic_id, partition)
             return
         self._logs[key] = log
-        if report.cut:
+        log.ask_sync = self._ask
+        self._configure(log, config)
+        if report.cut or report.from_journal:
             self._report(self._recovered(log, report))
+
+    def _configure(self, log: PartitionLog, config: TopicConfig) -> None:
+        log.config, log.waiting_acks = config, config.waiting_acks
+        log.journal = self._journal if config.group_commit else None
+        if log.journal is not None:
+            log.offline = self._journal.failed or log.offline
+            if log.unflushed:
+                self._ask(log)  # what was not journaled is to be on the disk too
+
+    def opened(self) -> None:
+        """All logs are open: sync what a crash had left to the journal, and remove that. Waits for the disk."""
+        found, self._found = self._found, None
+        if found is None or not found.names:
+            return
+        for log in self._logs.values():
+            if found.entries(log.topic_id, log.partition) and log.unflushed:
+                sync = self._begin(log)
+                self._run(sync)
+                if log.offline is not None:
+                    found.keep(log.topic_id, log.partition)
+        found.remove()
 
     @staticmethod
     def _recovered(log: PartitionLog, report: RecoveryReport) -> str:
-        return (
-            f"partition {log.name} recovered: ends at offset {log.log_end_offset}, {report.batches_read} batches past "
-            f"the checkpoint; cut {report.bytes_cut} bytes and {report.segments_removed} segments ({report.reason})"
-        )
+        line = f"partition {log.name} recovered: ends at offset {log.log_end_offset}, "
+        line += f"{report.batches_read} batches past the checkpoint"
+        if report.from_journal:
+            line += f", {report.from_journal} from the journal"
+        if not report.cut:
+            return line
+        return f"{line}; cut {report.bytes_cut} bytes and {report.segments_removed} segments ({report.reason})"
 
     def get(self, topic: str, partition: int) -> PartitionLog:
         """The log; ApiError where there is none, or it is offline."""
@@ -106,7 +144,7 @@ class LogManager:
         for log in self._logs.values():
             if log.topic != topic or log.config == config:
                 continue
-            log.config = config
+            self._configure(log, config)
             if log in self._flush_noted:  # for a time that may no longer be the one
                 self._flush_noted.discard(log)
                 self._flush_due = [each for each in self._flush_due if each[2] is not log]
@@ -129,7 +167,9 @@ class LogManager:
         name = f"{topic}-{partition}"
         if log is not None:
             log.offline = "it was deleted"
-            self._out_of_round(log)
+            self._journal.forget(log)
+            self._cut_journal(log)
+            self._out_of_queues(log)
             self._deletions.forget(log)
             log = None  # its files close, unless somebody reads them: removing it takes descriptors too
         if self._known.pop(name, None) is not None:
@@ -180,7 +220,7 @@ class LogManager:
             self._flush_noted.discard(log)
             since = log.unflushed_since_ms
             if since is not None and since + log.config.flush_ms <= now.ms:
-                self.ask_sync(log)
+                self._ask(log)
             else:
                 self._note_flush(log)
         if self._checkpoint_ms is not None and now.ms >= self._checkpoint_ms:
@@ -202,7 +242,9 @@ class LogManager:
 
     def _look(self, log: PartitionLog) -> None:
         if log.unflushed >= log.config.flush_messages:
-            self.ask_sync(log)
+            self._ask(log)
+        elif log.unsynced_bytes >= self.config.background_sync_bytes:
+            self._ask(log, soon=False)
         elif log.config.flush_ms < LONG_MAX:
             self._note_flush(log)
 
@@ -220,45 +262,86 @@ class LogManager:
             return
         logs = [log for log in (self._logs.values() if among is None else among) if log.offline is None]
         self._round = {log for log in logs if log.position() != self._known.get(log.name)}
-        for log in logs:
-            if log in self._round:
-                self.ask_sync(log, for_checkpoint=True)
+        self._background.update((log, None) for log in logs if log in self._round)
+        if among is None:
+            self._journal.rotate()
         self._finish_round()
 
-    def ask_sync(self, log: PartitionLog, for_checkpoint: bool = False) -> None:
-        """Ask for a sync of all that is in the log now; nothing while one is out, its return looks again."""
-        if log in self._syncing or log.offline is not None:
+    def _ask(self, log: PartitionLog, soon: bool = True) -> None:
+        """Have all that is in the log synced; one that is out meanwhile does not count. `soon`: somebody waits."""
+        if log.offline is not None:
             return
-        self._syncing.add(log)
-        files = tuple(file for segment in log.unflushed_segments() for file in segment.files)
-        position = log.position()
-        snapshot = log.producers.snapshot() if for_checkpoint and position.producers else None
-        log.unflushed_since_ms = None
-        self._asked.append(SyncLog(log, files, position, self.storage, for_checkpoint, snapshot))
+        if soon:
+            self._urgent[log] = None
+        elif log not in self._syncing:
+            self._background[log] = None
 
     def take_syncs(self) -> list[Sync]:
-        """The syncs asked for since the last call; each comes back by `synced` or `sync_failed`."""
+        """The syncs to be begun now; each comes back by `synced` or `sync_failed`."""
+        journal = self._journal.take_round()
+        if journal is not None:
+            self._asked.append(journal)
+        if self._urgent or self._background:
+            while len(self._syncing) < self.config.sync_threads and (log := self._next()) is not None:
+                self._asked.append(self._begin(log))
         asked, self._asked = self._asked, []
         return asked
 
-    def synced(self, sync: Sync) -> None:
-        if not isinstance(sync, SyncLog):
-            if isinstance(sync, WriteCheckpoint):
-                self._written(sync)
-            return
+    def _next(self) -> PartitionLog | None:
+        """The next log to sync. Where somebody waits for many, every second one is a round's, so that it ends."""
+        queues = (self._background, self._urgent) if self._background_next else (self._urgent, self._background)
+        self._background_next = not self._background_next
+        for queue in queues:
+            log = next((each for each in queue if each not in self._syncing), None)
+            if log is not None:
+                self._urgent.pop(log, None)
+                self._background.pop(log, None)
+                return log
+        return None
+
+    def _begin(self, log: PartitionLog) -> SyncLog:
+        self._syncing.add(log)
+        files = tuple(file for segment in log.unflushed_segments() for file in segment.files)
+        position = log.position()
+        for_checkpoint = self._round is not None and log in self._round
+        snapshot = log.producers.snapshot() if for_checkpoint and position.producers else None
+        log.unflushed_since_ms = None
+        log.unsynced_bytes = 0
+        return SyncLog(log, files, position, self.storage, for_checkpoint, snapshot, log.mending)
+
+    # --- outcomes ------------------------------------------------------------------------------------------------
+
+    def synced(self, sync: Sync) -> list[PartitionLog]:
+        """The logs of which more is on the disk now: answers may wait for that."""
+        if isinstance(sync, SyncJournal):
+            return self._journal.synced()
+        if isinstance(sync, SyncLog):
+            return self._log_synced(sync)
+        if isinstance(sync, WriteCheckpoint):
+            self._written(sync)
+        return []
+
+    def _log_synced(self, sync: SyncLog) -> list[PartitionLog]:
         log = sync.log
         self._syncing.discard(log)
         if self._logs.get((log.topic, log.partition)) is not log:
-            return  # deleted meanwhile; the checkpoint must not speak of it
-        log.flushed = sync.position
+            return []  # deleted meanwhile; the checkpoint must not speak of it
+        log.synced(sync.position)
+        if sync.mends:
+            log.mending = False
+        self._cut_journal(log)
         if sync.for_checkpoint:
             self._checkpointed(log, sync.position)
             self._out_of_round(log)
         elif log.offline is not None:
             self._out_of_round(log)
-        elif self._round and log in self._round:
-            self.ask_sync(log, for_checkpoint=True)
         self._look(log)
+        return [log]
+
+    def _cut_journal(self, log: PartitionLog) -> None:
+        gone = self._journal.cut(log)
+        if gone is not None:
+            self._asked.append(gone)
 
     def _checkpointed(self, log: PartitionLog, position: LogPosition) -> None:
         before = self._known.get(log.name)
@@ -267,25 +350,51 @@ class LogManager:
         self._known[log.name] = self._uncovered[log] = position
         self._changed = True
 
-    def sync_failed(self, sync: Sync, error: Exception) -> None:
-        """A log whose sync failed goes offline and stays so; the kernel may have dropped what it could not write."""
+    def sync_failed(self, sync: Sync, error: Exception) -> list[PartitionLog]:
+        """The logs that went offline, for good: the kernel may have dropped what it could not write."""
+        if isinstance(sync, SyncJournal):
+            return self._journal_failed(error)
+        if isinstance(sync, CutJournal):
+            self._report(f"{', '.join(sync.names)} could not be removed: {error}; the next start does it")
+            return []
         if isinstance(sync, RemoveFiles):
             self._report(f"partition {sync.directory}: {error}; what is left of old segments goes at the next start")
-            return
+            return []
         if isinstance(sync, WriteCheckpoint):
             self._report(f"the checkpoint could not be written: {error}; the older one stays")
             self._uncovered = sync.covers | self._uncovered
             self._changed = True
             self._writing = False
-            return
+            return []
         log = sync.log
         self._syncing.discard(log)
-        if self._logs.get((log.topic, log.partition)) is log:
-            log.offline = f"a sync failed: {error}"
-            self._report(f"partition {log.name} is offline: a sync failed: {error}")
-            self._out_of_round(log)
+        if self._logs.get((log.topic, log.partition)) is not log:
+            return []
+        self._take_offline(log, f"a sync failed: {error}")
+        return [log]
+
+    def _take_offline(self, log: PartitionLog, reason: str) -> None:
+        log.offline = reason
+        self._report(f"partition {log.name} is offline: {reason}")
+        self._journal.recount()
+        self._out_of_queues(log)
+
+    def _journal_failed(self, error: Exception) -> list[PartitionLog]:
+        if isinstance(error, NotJournaled):
+            self._journal.not_written()
+            return []
+        self._journal.failed = f"a sync of the journal failed: {error}"
+        lost = [log for log in self._logs.values() if log.journal is not None and log.offline is None]
+        for log in lost:
+            self._take_offline(log, self._journal.failed)
+        return lost
 
     # --- the checkpoint ------------------------------------------------------------------------------------------
+
+    def _out_of_queues(self, log: PartitionLog) -> None:
+        self._urgent.pop(log, None)
+        self._background.pop(log, None)
+        self._out_of_round(log)
 
     def _out_of_round(self, log: PartitionLog) -> None:
         if self._round is not None:
@@ -320,6 +429,8 @@ class LogManager:
         """
         self._syncing.clear()
         self._asked.clear()
+        self._urgent.clear()
+        self._background.clear()
         self._changed, self._writing, self._round = self._changed or self._writing, False, None
         for log in self._logs.values():
             if log.offline is None:
@@ -327,12 +438,19 @@ class LogManager:
         self.start_round()
         while syncs := self.take_syncs():
             for sync in syncs:
-                try:
-                    sync.run()
-                except StorageError as error:
-                    self.sync_failed(sync, error)
-                else:
-                    self.synced(sync)
+                self._run(sync)
+        gone = self._journal.close()
+        if gone is not None:
+            self._run(gone)
+
+    def _run(self, sync: Sync) -> None:
+        """Here and now, at the start and at the end."""
+        try:
+            sync.run()
+        except StorageError as error:
+            self.sync_failed(sync, error)
+        else:
+            self.synced(sync)
 
     def _seal(self, log: PartitionLog) -> None:
         try:

@@ -4,14 +4,15 @@
     read      bisect over the segments -> offset index -> region, for read_committed up to the last stable offset
 
 Offsets rise by one a record, ids strictly with them; both numbers are taken here and nowhere else. A failed write
-leaves the log as it was. A failed sync takes the log offline for good (`offline` says why): what the disk then holds
-nobody knows.
+leaves the log as it was, and it takes nothing more until the disk has that too (`mending`). A failed sync takes the log
+offline for good (`offline` says why): what the disk then holds nobody knows.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from uuid import UUID
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs
@@ -29,6 +30,10 @@ from broker.wire.fetch import IdRegion
 from broker.wire.frame import FileRegion
 from idgen.worker import Run
 
+if TYPE_CHECKING:
+    from broker.log.journal import Journal
+
+NO_TOPIC_ID = UUID(int=0)
 EMPTY: FileRegion | bytes = b""
 
 Rewrite = Callable[[memoryview, BatchHeader, Sequence[tuple[int, int]]], tuple[memoryview, BatchHeader]]
@@ -81,17 +86,30 @@ class PartitionLog:
         flushed: LogPosition,
         producers: ProducerState,
         epochs: list[tuple[int, int]],
+        topic_id: UUID = NO_TOPIC_ID,
     ) -> None:
         self.topic = topic
+        self.topic_id = topic_id
+        self._topic_hex = topic_id.hex if topic_id != NO_TOPIC_ID else ""
         self.partition = partition
         self.name = f"{topic}-{partition}"
         self.config = config
+        self.waiting_acks = config.waiting_acks
+        self.journal: Journal | None = None
+        self.ask_sync: Callable[[PartitionLog, bool], None] = lambda log, soon: None
+        """Has the log synced, `soon` where somebody waits for it; the log manager's."""
         self.producers = producers
         self.epochs = epochs
         self.offline: str | None = None
+        self.mending = False
+        """A write failed and was undone; until a sync has passed nothing is appended."""
         self.flushed = flushed
         self.checkpointed = flushed
         """What the checkpoint on the disk says: a start after a crash sees the log so."""
+        self.durable_end_offset = flushed.offset
+        """Offsets below it are on the disk: in the log's own files, or in the journal."""
+        self._journaled_ahead: tuple[int, int] | None = None
+        self.unsynced_bytes = 0
         self.log_start_offset = flushed.log_start_offset
         self.last_id = flushed.last_id
         self.leader_epoch = epochs[-1][0] if epochs else 0
@@ -109,8 +127,8 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """Consumers see offsets below it. With one copy of the log that is its end."""
-        return self.log_end_offset
+        """Consumers see offsets below it: with one copy of the log its end, or what of it is on the disk."""
+        return self.durable_end_offset if self.config.visible_after_flush else self.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -164,6 +182,8 @@ class PartitionLog:
         if known is not None:
             first_runs = self.ids_of(known.base_offset, known.last_offset + 1)  # those of a deleted batch are gone
             return Appended(known.base_offset, known.last_offset, first_runs, True, known.timestamp_ms)
+        if self.mending:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: a failed write is being undone; try again")
         base_offset = self.log_end_offset
         runs = ids.next_ids(header.record_count, now.wall_ms, self.last_id)
         if rewrite is not None:
@@ -174,8 +194,7 @@ class PartitionLog:
             segment = self._segment_for(header, last_offset)
             segment.append(batch, header, base_offset, runs, self.config.index_interval_bytes)
         except StorageError as error:
-            if self._segments[-1].broken:
-                self.offline = f"{error}, and the write could not be undone"
+            self._undone(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         first_id, length = runs[-1]
         self.last_id = first_id + length - 1
@@ -185,7 +204,19 @@ class PartitionLog:
             self.producers.appended(header, base_offset, now.wall_ms)
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now.ms
+        self.unsynced_bytes += header.size
+        if self.journal is not None:
+            self.journal.add(self, batch, runs)
         return Appended(base_offset, last_offset, runs)
+
+    def _undone(self, error: StorageError) -> None:
+        """After a failed write: wait for a sync before the next one, or stop where the log is not as it was."""
+        active = self._segments[-1]
+        if active.broken:
+            self.offline = f"{error}, and the write could not be undone"
+        elif active.undone:
+            active.undone, self.mending = False, True
+            self.ask_sync(self, True)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, ids: IdSource, now: Now
@@ -355,7 +386,10 @@ class PartitionLog:
         if found is None:
             return ReadResult(EMPTY)
         position, header = found
-        length = min(max_bytes, segment.size - position)
+        end_position = segment.size
+        if segment.next_offset > self.high_watermark and (hidden := segment.find(self.high_watermark)) is not None:
+            end_position = hidden[0]  # batches that are not on the disk are not shown yet
+        length = min(max_bytes, end_position - position)
         if length < header.size:
             if not at_least_one:
                 return ReadResult(EMPTY)
@@ -449,7 +483,27 @@ class PartitionLog:
             active.offsets.file.size,
             active.times.file.size,
             active.aborted.size,
+            self._topic_hex,
         )
+
+    def synced(self, position: LogPosition) -> None:
+        """The log's own files are on the disk up to `position`."""
+        self.flushed = position
+        self.durable_end_offset = max(self.durable_end_offset, position.offset)
+        ahead = self._journaled_ahead
+        if ahead is not None and ahead[0] <= self.durable_end_offset:
+            self.durable_end_offset = max(self.durable_end_offset, ahead[1])
+            self._journaled_ahead = None
+
+    def journaled(self, first_offset: int, end_offset: int) -> bool:
+        """The journal has these offsets on the disk. False where what is before them is not: then they count as soon as
+        the log's own files are synced up to them."""
+        if first_offset <= self.durable_end_offset:
+            self.durable_end_offset = max(self.durable_end_offset, end_offset)
+            return True
+        ahead = self._journaled_ahead
+        self._journaled_ahead = (ahead[0] if ahead and ahead[1] == first_offset else first_offset), end_offset
+        return False
 
     def unflushed_segments(self) -> tuple[Segment, ...]:
         """The segments that may hold what is not on the disk yet."""

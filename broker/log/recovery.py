@@ -6,16 +6,22 @@ its offsets, ids rising. The log ends before the first batch for which any of th
 segments after it are removed. A log is never stamped again, so a batch whose ids were lost is lost with them: it was
 not synced.
 
+Then comes the journal (broker.log.journal): what it has beyond the end is appended with the ids it was given, and what
+it has of the part looked at must be what is there.
+
 Damage *below* the checkpoint is not cut away: those messages were on the disk. `LogDamaged` names the file; the
 partition stays offline until somebody looks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs, producer_state
 from broker.log.checkpoint import LogPosition
-from broker.log.partition_log import PartitionLog
+from broker.log.journal import Entry
+from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
 from broker.log.segment import DELETED, LOG, SUFFIXES, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
@@ -36,6 +42,8 @@ class RecoveryReport:
     bytes_cut: int = 0
     segments_removed: int = 0
     reason: str | None = None
+    from_journal: int = 0
+    """Batches that the log lacked, and the journal had."""
 
     @property
     def cut(self) -> bool:
@@ -43,13 +51,21 @@ class RecoveryReport:
 
 
 def open_log(
-    storage: Storage, topic: str, partition: int, config: TopicConfig, broker: BrokerConfig, known: LogPosition | None
+    storage: Storage,
+    topic: str,
+    partition: int,
+    config: TopicConfig,
+    broker: BrokerConfig,
+    known: LogPosition | None,
+    topic_id: UUID = NO_TOPIC_ID,
+    journal: Sequence[Entry] = (),
 ) -> tuple[PartitionLog, RecoveryReport]:
-    """The log in directory `topic-partition`, made if there is none; `known`: its place in the checkpoint.
+    """The log in directory `topic-partition`, made if there is none; `known`: its place in the checkpoint, `journal`:
+    what the journal has of it, by offset.
 
     LogDamaged where what was synced is damaged, StorageError where a file cannot be read.
     """
-    return _Recovery(storage, topic, partition, config, broker, known).run()
+    return _Recovery(storage, topic, partition, config, broker, known, topic_id).run(journal)
 
 
 class _Recovery:
@@ -61,8 +77,10 @@ class _Recovery:
         config: TopicConfig,
         broker: BrokerConfig,
         known: LogPosition | None,
+        topic_id: UUID,
     ) -> None:
         self.storage = storage
+        self.topic_id = topic_id
         self.topic = topic
         self.partition = partition
         self.name = f"{topic}-{partition}"
@@ -71,17 +89,19 @@ class _Recovery:
         self.known = known
         self.report = RecoveryReport()
         self.producers = ProducerState(broker.max_producers_per_partition)
-        self.last_id = known.last_id if known else -1
+        self.last_id = -1
 
-    def run(self) -> tuple[PartitionLog, RecoveryReport]:
+    def run(self, journal: Sequence[Entry]) -> tuple[PartitionLog, RecoveryReport]:
         self.storage.make_directory(self.name)
         self._remove_retired()
-        epochs = self._epochs()
-        synced = Synced(self.storage, self.name, self.config.index_interval_bytes, self.known)
+        synced = Synced(self.storage, self.name, self.config.index_interval_bytes, self.known, self.topic_id)
         segments, self.known = synced.segments(), synced.known
+        self.last_id = self.known.last_id if self.known else -1
         self._load_producers(segments, synced.aborted_known)
         self._recover_tail(segments, synced)
+        self._take_journal(journal, segments)
         self._remove_snapshots()
+        epochs = self._epochs(segments[-1].next_offset)
         known = self.known
         start = max(known.log_start_offset if known else 0, segments[0].base_offset)
         epochs = leader_epochs.from_offset(epochs, start)
@@ -89,7 +109,16 @@ class _Recovery:
             base = segments[0].base_offset
             known = LogPosition(base, start, -1, base, 0, 0, -1, base, 0)
         log = PartitionLog(
-            self.topic, self.partition, self.storage, self.config, self.broker, segments, known, self.producers, epochs
+            self.topic,
+            self.partition,
+            self.storage,
+            self.config,
+            self.broker,
+            segments,
+            known,
+            self.producers,
+            epochs,
+            self.topic_id,
         )
         log.log_start_offset = start
         log.last_id = self.last_id
@@ -101,15 +130,20 @@ class _Recovery:
         if retired:
             RemoveFiles(self.storage, self.name, tuple(retired)).run()
 
-    def _epochs(self) -> list[tuple[int, int]]:
+    def _epochs(self, end_offset: int) -> list[tuple[int, int]]:
+        """The leader epochs of what is left; those of what was cut are dropped, for good."""
         path = f"{self.name}/{leader_epochs.FILE}"
         if not self.storage.exists(path):
             return []
         file = self.storage.open(path)
         try:
-            return leader_epochs.decode(file.read(0, file.size))
+            found = leader_epochs.decode(file.read(0, file.size))
         except ValueError as error:
             raise LogDamaged(f"{path}: {error}") from None
+        left = leader_epochs.cut(found, end_offset)
+        if left is not found:
+            self.storage.replace(path, leader_epochs.encode(left))
+        return left
 
     def _names(self, suffix: str) -> list[int]:
         return names_of(self.storage, self.name, suffix)
@@ -217,7 +251,8 @@ class _Recovery:
         if not sound:
             self.report.bytes_cut += segment.size - position
             self.report.reason = f"{segment.log.path} at byte {position}: {reason}"
-        segment.cut(position, number * ENTRY_BYTES)
+        for file in segment.cut(position, number * ENTRY_BYTES):
+            file.sync()
         return sound
 
     @staticmethod
@@ -248,3 +283,37 @@ class _Recovery:
             entries += 1
         self.last_id = last_id
         return entries
+
+    # --- the journal ---------------------------------------------------------------------------------------------
+
+    def _take_journal(self, journal: Sequence[Entry], segments: list[Segment]) -> None:
+        """Append what only the journal has. After a gap nothing more: what is past it was never answered."""
+        synced_to = max(self.known.offset if self.known else 0, segments[0].base_offset)
+        for entry in journal:
+            offset = entry.header.base_offset
+            if offset == segments[-1].next_offset:
+                self._restore(entry, segments)
+            elif offset > segments[-1].next_offset:
+                return
+            elif offset >= synced_to:
+                self._compare(entry, next(s for s in reversed(segments) if s.base_offset <= offset))
+
+    def _restore(self, entry: Entry, segments: list[Segment]) -> None:
+        header, batch = entry.header, entry.batch()
+        if entry.runs[0][0] <= self.last_id:
+            raise LogDamaged(f"{entry.file.path}: its ids for offset {header.base_offset} of {self.name} do not rise")
+        if not segments[-1].has_room(header.size, header.last_offset, self.config.segment_bytes):
+            segments[-1].seal()
+            segments.append(Segment(self.storage, self.name, header.base_offset, create=True))
+        position = segments[-1].size
+        segments[-1].append(batch, header, header.base_offset, entry.runs, self.config.index_interval_bytes)
+        self._note(segments[-1], position, header)
+        first_id, length = entry.runs[-1]
+        self.last_id = first_id + length - 1
+        self.report.from_journal += 1
+
+    def _compare(self, entry: Entry, segment: Segment) -> None:
+        offset, end = entry.header.base_offset, entry.header.last_offset + 1
+        found = segment.find(offset)
+        if found is None or found[1] != entry.header or segment.ids.runs(offset, end) != entry.runs:
+            raise LogDamaged(f"{segment.log.path}: offset {offset} is not what {entry.file.path} says was written")

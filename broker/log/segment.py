@@ -60,6 +60,7 @@ class Segment:
         self.max_timestamp_ms = -1
         self.max_timestamp_offset = base_offset
         self.broken = False
+        self.undone = False
         self._since_index = 0
 
         def open_file(suffix: str, make: bool) -> File:
@@ -84,7 +85,10 @@ class Segment:
     def append(
         self, batch: Buffer, header: BatchHeader, base_offset: int, runs: Sequence[tuple[int, int]], interval_bytes: int
     ) -> None:
-        """Ids, then log, then indexes. On StorageError the segment is as it was, or `broken` if it cannot be."""
+        """Ids, then log, then indexes. On StorageError the segment is as it was, or `broken` if it cannot be.
+
+        Nothing may be written to it then until its files were synced; see `cut`.
+        """
         position = self.log.size
         ids_size = self.ids.file.size
         try:
@@ -96,23 +100,21 @@ class Segment:
             raise
 
     def _undo(self, position: int, ids_size: int) -> None:
-        self.broken = True
+        self.broken = self.undone = True
         self.offsets.drop_from(position)
         self.cut(position, ids_size)
         self.broken = False
 
-    def cut(self, log_size: int, ids_size: int) -> bool:
-        """Cut log and ids, and wait for the disk; True where there was anything to cut.
+    def cut(self, log_size: int, ids_size: int) -> tuple[File, ...]:
+        """Cut log and ids; the files that were cut must be synced before anything is appended again.
 
-        Both will be written to again at the same place. Were the cut not on the disk first, a power cut could bring
-        back one file's old bytes beside the other's new ones: a batch with ids it was never given. Cuts are rare.
+        Both will be written to at the same place. Were the cut not on the disk first, a power cut could bring back one
+        file's old bytes beside the other's new ones: a batch with ids it was never given.
         """
         cut = [(file, size) for file, size in ((self.ids.file, ids_size), (self.log, log_size)) if file.size != size]
         for file, size in cut:
             file.truncate(size)
-        for file, _ in cut:
-            file.sync()
-        return bool(cut)
+        return tuple(file for file, _ in cut)
 
     def passed(self, position: int, header: BatchHeader, last_offset: int, interval_bytes: int) -> None:
         """Note a batch that stands at `position`: at an append, and again when recovery walks over it."""

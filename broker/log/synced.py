@@ -7,9 +7,9 @@ offset and time index are no data: where one is gone or cannot be right, both ar
 
 from dataclasses import replace
 from itertools import pairwise
+from uuid import UUID
 
 from broker.log.checkpoint import LogPosition
-from broker.log.id_index import IdIndex
 from broker.log.segment import ID_INDEX, LOG, Segment, file_name
 from broker.log.storage import Storage
 from broker.record.batch import NO_TIMESTAMP
@@ -35,19 +35,20 @@ def _not_below(log_start_offset: int, bases: list[int], newest: int) -> list[int
 class Synced:
     """One log's directory as the checkpoint knows it: `known`, or None where it says nothing of use."""
 
-    def __init__(self, storage: Storage, name: str, index_interval_bytes: int, known: LogPosition | None) -> None:
+    def __init__(
+        self, storage: Storage, name: str, index_interval_bytes: int, known: LogPosition | None, topic_id: UUID
+    ) -> None:
         self.storage = storage
         self.name = name
         self.index_interval_bytes = index_interval_bytes
-        self.known = known
+        # A deleted topic's log may have had the name: the checkpoint speaks of it until it is written again.
+        self.known = known if known is None or known.topic_id in ("", topic_id.hex) else None
         self.aborted_known = True
         """False where an index of aborted transactions cannot be right."""
 
     def segments(self) -> list[Segment]:
         """The segments up to the checkpoint's, opened; the last one is still to be looked at from there on."""
         bases = names_of(self.storage, self.name, LOG)
-        if self.known is not None and self._is_another(bases, self.known):
-            self.known = None
         known = self.known
         if known is None:
             return [self.open(bases[0]) if bases else self._create(0)]
@@ -55,8 +56,15 @@ class Synced:
         if known.segment not in bases:
             if known.offset > known.log_start_offset:
                 raise LogDamaged(f"{self.name}/{file_name(known.segment, LOG)} is gone, though it was synced")
-            nothing = dict.fromkeys(("log_bytes", "id_bytes", "index_bytes", "time_index_bytes", "txn_index_bytes"), 0)
-            self.known = replace(known, segment=known.offset, **nothing)
+            self.known = replace(
+                known,
+                segment=known.offset,
+                log_bytes=0,
+                id_bytes=0,
+                index_bytes=0,
+                time_index_bytes=0,
+                txn_index_bytes=0,
+            )
             return [self._create(known.offset)]
         segments = [self.open(base) for base in bases if base <= known.segment and not self._is_left_over(base, known)]
         if segments[0].base_offset > known.log_start_offset:
@@ -65,14 +73,6 @@ class Synced:
             self._check_sealed(segment, following.base_offset)
         self._check_last(segments[-1], known)
         return segments
-
-    def _is_another(self, bases: list[int], known: LogPosition) -> bool:
-        """Whether the checkpoint speaks of a deleted log of the same name: ids rise, so the new one's are all above."""
-        path = f"{self.name}/{file_name(bases[0], ID_INDEX)}" if bases else ""
-        if not bases or not self.storage.exists(path):
-            return False
-        first = IdIndex(self.storage.open(path), bases[0]).entry(0)
-        return first is not None and first.first_id > known.last_id
 
     def _is_left_over(self, base: int, known: LogPosition) -> bool:
         """Whether it is of a roll that failed: a segment gets a younger one only when it has something in it."""

@@ -8,7 +8,7 @@ from broker.log import checkpoint, producer_state
 from broker.log.checkpoint import LogPosition
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import file_name
-from broker.log.storage import File, Storage, StorageError
+from broker.log.storage import Buffer, File, Storage, StorageError
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -22,6 +22,8 @@ class SyncLog:
     for_checkpoint: bool
     snapshot: bytes | None
     """The producers at `position`, where the checkpoint will refer to them."""
+    mends: bool = False
+    """A write was undone before it was asked for: with it the log is whole again."""
 
     def run(self) -> None:
         for file in self.files:
@@ -66,4 +68,43 @@ class RemoveFiles:
                 self.storage.remove(path)
 
 
-Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles
+class NotJournaled(StorageError):
+    """The round could not be written, and the journal is as it was: nothing is lost, it was only not synced."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SyncJournal:
+    """Write one round to the journal and sync it. StorageError is the end of the journal, NotJournaled is not."""
+
+    storage: Storage
+    file: File
+    parts: tuple[Buffer, ...]
+    made: bool
+    """The file is new: its name must be on the disk too."""
+
+    def run(self) -> None:
+        before = self.file.size
+        try:
+            self.file.append(b"".join(self.parts))
+        except StorageError as error:
+            if self.file.size != before:
+                raise
+            raise NotJournaled(error.path, error.reason, error.full) from error
+        self.file.sync()
+        if self.made:
+            self.storage.sync_directory("")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CutJournal:
+    """Remove files of the journal that no log needs any more."""
+
+    storage: Storage
+    names: tuple[str, ...]
+
+    def run(self) -> None:
+        for name in self.names:
+            self.storage.remove(name)
+
+
+Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles | SyncJournal | CutJournal

@@ -19,6 +19,7 @@ from broker.group.config import GroupConfig
 from broker.handlers.call import Services
 from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
+from broker.log.storage import StorageError
 from broker.metadata import FileMetadataStore, Metadata, Node
 from broker.now import Now
 from broker.purgatory import Purgatory
@@ -51,6 +52,7 @@ class EngineBroker:
         self.storage = storage or MemoryStorage()
         self.now_ms = now_ms
         self.reported = []
+        self.held = None
         self._settings = settings
         self._uuids = count(1)
         self._peers = count(50_000)
@@ -64,10 +66,7 @@ class EngineBroker:
             config, metadata, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
         )
         self.services.given = {each.name: str(settings[each.field]) for each in SETTINGS if each.field in settings}
-        logs.load_checkpoint()
-        for topic in metadata.topics():
-            for partition in range(len(topic.partitions)):
-                logs.open(topic.name, partition, self.services.config_of(topic))
+        self.services.open_logs()
         self.worker = IdWorker(
             Layout(), 1, start_ms=WALL_MS + now_ms, limit_ms=WALL_MS + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
         )
@@ -92,16 +91,42 @@ class EngineBroker:
 
     def pump(self):
         """What the shell does after each verb."""
-        while replies := self.engine.take_replies():
-            for conn, parts in replies:
-                self.clients[conn].take(parts)
+        self._send()
         while syncs := self.engine.take_syncs():
             for sync in syncs:
-                sync.run()
-                self.engine.synced(sync, self.now)
+                if self.held is None:
+                    self.run(sync)
+                else:
+                    self.held.append(sync)
+            self._send()
         for conn in self.engine.take_closes():
             self.clients[conn].closed = conn.close_reason
             self.engine.closed(conn)
+
+    def _send(self):
+        while replies := self.engine.take_replies():
+            for conn, parts in replies:
+                self.clients[conn].take(parts)
+
+    def hold_syncs(self):
+        """From now on the disk takes its time: a list of the syncs that are out, for `run` or `release`."""
+        self.held = []
+        return self.held
+
+    def release(self):
+        """The disk has done what it was asked for, and what followed from that, and is as fast as ever again."""
+        while self.held:
+            self.run(self.held.pop(0))
+            self.pump()
+        self.held = None
+
+    def run(self, sync):
+        try:
+            sync.run()
+        except StorageError as error:
+            self.engine.sync_failed(sync, error, self.now)
+        else:
+            self.engine.synced(sync, self.now)
 
     def at(self, now_ms):
         """Move on to a moment, ticking at each deadline on the way."""

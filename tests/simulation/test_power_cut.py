@@ -221,6 +221,7 @@ class Life:
         if part.sequences and self.log(partition).offline is None:
             _, batch, offset = part.sequences[self.random.choice(sorted(part.sequences))]
             done = self.put(partition, batch)
+            assert done is not None, "a log that is being mended answers what it has"
             assert done.duplicate and done.base_offset == offset
             assert ids_of(done.runs) == part.acked[offset][1]
 

@@ -122,8 +122,8 @@ def test_a_round_takes_in_a_log_that_was_being_synced_when_it_began():
     broker.append(one)
     (first,) = broker.manager.take_syncs()
     broker.append(two)
-    broker.manager.start_round()
     (second,) = broker.manager.take_syncs()
+    broker.manager.start_round()
     broker.append(one)
     broker.run(first)
     third = broker.manager.take_syncs()
@@ -293,7 +293,7 @@ def test_a_failed_sync_takes_the_log_offline_for_good(broker, suffix):
         with pytest.raises(ApiError, match="offline") as caught:
             use()
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    broker.manager.ask_sync(log)
+    log.ask_sync(log, True)
     broker.manager.start_round()
     assert not [sync for sync in broker.manager.take_syncs() if isinstance(sync, SyncLog)], "it is never tried again"
     broker.manager.close()

@@ -8,7 +8,7 @@ from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.id_entries import read_entries
 
-from .conftest import NOW, START_MS, append, batch_of, new_worker, reopen
+from .conftest import NOW, START_MS, append, batch_of, mend, new_worker, reopen
 
 
 def read(log, offset, max_bytes=1 << 20, **options):
@@ -88,6 +88,7 @@ def test_a_full_disk_refuses_the_batch_and_leaves_the_log_as_it_was(storage, log
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert (log.log_end_offset, log.offline) == (1, None)
     storage.free_bytes = None
+    mend(log)
     assert append(log, b"b", worker=worker).base_offset == 1
     reopened, report = reopen(storage)
     assert (reopened.log_end_offset, report.bytes_cut) == (2, 0)
@@ -128,6 +129,7 @@ def test_a_disk_that_runs_full_in_any_of_the_four_files_leaves_them_all_as_they_
     assert {path: bytes(content.data) for path, content in storage.files.items()} == before
     assert (log.log_end_offset, log.offline, log.unflushed) == (1, None, 1)
     storage.free_bytes = None
+    mend(log)
     assert append(log, b"c" * 7, worker=worker).base_offset == 1
     assert [r.value for r in decode_records(read(log, 1))] == [b"c" * 7]
 
@@ -169,6 +171,7 @@ def test_after_a_refused_batch_the_ids_go_on_above_those_it_was_given(storage, l
     with pytest.raises(ApiError):
         append(log, b"b" * 50, worker=worker)
     storage.free_bytes = None
+    mend(log)
     assert append(log, b"b", worker=worker).runs[0].first > first + 1
 
 

@@ -1,5 +1,8 @@
 """Where a log ends when it is opened: cut at the first batch or id that does not hold, whole below the checkpoint."""
 
+from dataclasses import replace
+from uuid import UUID
+
 import pytest
 
 from broker.config import TopicConfig
@@ -305,13 +308,16 @@ def test_an_emptied_log_remembers_its_last_id():
 
 
 def test_a_checkpoint_of_a_deleted_log_is_not_held_against_a_new_one_of_its_name():
+    """Deleted and made anew, then a crash before the checkpoint is written: it still speaks of the old one."""
     storage, known = closed()
+    known = replace(known, topic_id=UUID(int=1).hex)
     storage.remove("flights-0")
-    log, _ = reopen(storage)
+    log, _ = reopen(storage, known, topic_id=UUID(int=2))
+    assert (log.log_end_offset, log.last_id) == (0, -1), "also where nothing was written to it yet"
     append(log, b"new", **later(5000))
-    opened, report = reopen(storage, known)
+    opened, report = reopen(storage, known, topic_id=UUID(int=2))
     assert (opened.log_end_offset, report.batches_read) == (1, 1)
-    assert opened.last_id > known.last_id
+    assert opened.position().topic_id == UUID(int=2).hex
 
 
 def test_an_empty_segment_left_by_a_roll_that_failed_is_no_damage():

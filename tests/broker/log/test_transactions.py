@@ -10,7 +10,7 @@ from broker.log.txn_index import AbortedTransaction
 from broker.record.batch import walk
 from broker.record.control import Marker, decode_marker
 from broker.wire.errors import ApiError, ErrorCode
-from tests.broker.log.conftest import BROKER, NOW, append, new_worker, reopen
+from tests.broker.log.conftest import BROKER, NOW, append, mend, new_worker, reopen
 
 COMMIT, ABORT = Marker(True, 0), Marker(False, 0)
 
@@ -135,6 +135,7 @@ def test_an_abort_that_could_not_be_written_is_not_in_the_index(storage, log, wo
     with pytest.raises(ApiError):
         end(log, 7, ABORT, worker=worker)
     storage.free_bytes = None
+    mend(log)
     assert log.last_stable_offset == 0 and log.aborted_transactions(0, 9) == []
     end(log, 7, COMMIT, worker=worker)
     assert committed(log) == ([0, 1], ())
