@@ -29,7 +29,7 @@ stock: $(JARS) $(NODE)
 $(JARS): tests/compat/java/pom.xml
 	@command -v mvn > /dev/null || { echo "no Maven (mvn): Kafka's Java clients and tools are not tested"; exit 0; }; \
 	  echo "fetching Kafka's Java clients and tools: once, 60 MB"; \
-	  mvn -q -B -Dstyle.color=never -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath \
+	  mvn -q -B -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath && touch $@ \
 	  || echo "Maven failed: Kafka's Java clients and tools are not tested"
 
 $(NODE): tests/compat/node/package.json tests/compat/node/package-lock.json
