@@ -199,3 +199,88 @@ def test_offsets_by_kind(ask, topic):
         ask("produce", topic=topic, values=[f"at {time}"], timestamp=time)
     found = ask("listOffsets", topic=topic, time=1_000_001)
     assert found == {"earliest": 0, "latest": 3, "max_timestamp": 1, "time": 1}
+
+
+def test_records_are_deleted_up_to_an_offset(ask, topic):
+    ask("produce", topic=topic, values=["one", "two", "three"])
+    assert ask("deleteRecords", topic=topic, before=2) == 2
+    assert ask("ends", topic=topic) == {"begin": 2, "end": 3, "by_time": 2}
+    assert values(ask("read", topic=topic, count=1)) == ["three"]
+    assert ask("deleteRecords", topic=topic, before=-1) == 3
+    assert refusal(ask, "deleteRecords", topic=topic, before=4) == "OffsetOutOfRangeException"
+
+
+def test_partitions_are_added_and_the_consumers_of_a_group_get_them(ask, topic):
+    config = {"group.id": f"group-{topic}", "metadata.max.age.ms": "200", "auto.offset.reset": "earliest"}
+    ask("join", name="grows", topic=topic, config=config)
+    assert ask("share", names=["grows"], partitions=1) == {"grows": [0]}
+    ask("createPartitions", topic=topic, partitions=3)
+    assert len(ask("describeTopic", topic=topic)["partitions"]) == 3
+    assert ask("share", names=["grows"], partitions=3) == {"grows": [0, 1, 2]}
+    ask("produce", topic=topic, partition=2, values=["in the new one"])
+    assert values(ask("take", names=["grows"], count=1)) == ["in the new one"]
+    ask("leave", name="grows")
+    assert refusal(ask, "createPartitions", topic=topic, partitions=2) == "InvalidPartitionsException"
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_a_created_topic_answers_with_its_configs(ask):
+    name = f"java-{next(_numbers)}"
+    created = ask("createTopic", topic=name, partitions=2, configs={"retention.ms": "3600000"})
+    assert (created["partitions"], created["replication"]) == (2, 1)
+    assert created["configs"]["retention.ms"]["value"] == "3600000"
+    assert created["configs"]["retention.ms"]["source"] == "DYNAMIC_TOPIC_CONFIG"
+    assert created["configs"]["cleanup.policy"]["source"] == "DEFAULT_CONFIG"
+    assert refusal(ask, "createTopic", topic="unknown", configs={"no.such": "1"}) == "InvalidConfigurationException"
+    assert refusal(ask, "createTopic", topic="bad", configs={"retention.ms": "x"}) == "InvalidConfigurationException"
+
+
+def test_a_topics_configs_are_described_and_altered(ask, topic):
+    def described():
+        return ask("describeConfigs", type="TOPIC", name=topic)
+
+    def alter(*changes):
+        ask("alterConfigs", type="TOPIC", name=topic, changes=changes)
+
+    default = described()["retention.ms"]
+    assert default["source"] == "DEFAULT_CONFIG" and not default["readOnly"]
+    assert default["type"] == "LONG" and default["documented"]
+    alter(["SET", "retention.ms", "1000000"], ["SET", "cleanup.policy", "delete"])
+    alter(["APPEND", "cleanup.policy", "compact"])
+    changed = described()
+    assert changed["retention.ms"]["value"] == "1000000"
+    assert changed["retention.ms"]["synonyms"][0] == "DYNAMIC_TOPIC_CONFIG"
+    assert changed["cleanup.policy"]["value"] == "delete,compact"
+    alter(["SUBTRACT", "cleanup.policy", "delete"], ["DELETE", "retention.ms", None])
+    changed = described()
+    assert changed["cleanup.policy"]["value"] == "compact"
+    assert changed["retention.ms"] == default
+    arguments = {"type": "TOPIC", "name": topic, "changes": [["SET", "max.message.bytes", "-7"]]}
+    assert refusal(ask, "alterConfigs", **arguments) == "InvalidConfigurationException"
+    assert refusal(ask, "describeConfigs", type="TOPIC", name="unheard-of") == "UnknownTopicOrPartitionException"
+
+
+def test_a_brokers_configs_are_described_and_altered(ask, server):
+    node = str(ask("describeCluster")["controller"])
+    described = ask("describeConfigs", type="BROKER", name=node)
+    assert described["group.initial.rebalance.delay.ms"]["value"] == "0"
+    assert described["group.initial.rebalance.delay.ms"]["source"] == "STATIC_BROKER_CONFIG"
+    assert described["node.id"]["readOnly"]
+    before = described["log.retention.ms"]["value"]
+    ask("alterConfigs", type="BROKER", name="", changes=[["SET", "log.retention.ms", "7200000"]])
+    changed = ask("describeConfigs", type="BROKER", name=node)["log.retention.ms"]
+    assert (changed["value"], changed["source"]) == ("7200000", "DYNAMIC_DEFAULT_BROKER_CONFIG")
+    ask("alterConfigs", type="BROKER", name="", changes=[["DELETE", "log.retention.ms", None]])
+    assert ask("describeConfigs", type="BROKER", name=node)["log.retention.ms"]["value"] == before
+    read_only = {"type": "BROKER", "name": node, "changes": [["SET", "node.id", "7"]]}
+    assert refusal(ask, "alterConfigs", **read_only) == "InvalidRequestException"
+
+
+# --- the rest of administration --------------------------------------------------------------------------------------
+
+
+def test_the_features_do_not_promise_the_second_version_of_transactions(ask):
+    """KIP-890 is not served: a client that reads 2 would leave out AddPartitionsToTxn."""
+    assert ask("describeFeatures")["finalized"].get("transaction.version", 0) < 2

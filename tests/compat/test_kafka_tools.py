@@ -16,6 +16,8 @@ from tests.compat.stock_java import stock_java
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 TOOLS = "org.apache.kafka.tools"
 
+ADDRESS_LAST = {"ClusterTool"}  # it is an argument of the subcommand there
+
 _numbers = count()
 
 
@@ -36,7 +38,10 @@ def run(java, server):
     """run("TopicCommand", "--list"): its stdout; it must succeed, and say nothing on stderr but what is `said`."""
 
     def ran(tool, *arguments, stdin="", said=""):
-        done = java.tool(f"{TOOLS}.{tool}", *arguments, "--bootstrap-server", server.address, stdin=stdin)
+        main = tool if tool.startswith("kafka.") else f"{TOOLS}.{tool}"
+        address = ("--bootstrap-server", server.address)
+        arguments = (*arguments, *address) if tool in ADDRESS_LAST else (*address, *arguments)
+        done = java.tool(main, *arguments, stdin=stdin)
         assert done.exit == 0 and re.fullmatch(said, done.stderr), done
         return done.stdout
 
@@ -141,6 +146,49 @@ def rows_of(table):
     return [dict(zip(heading, row)) for row in rows]
 
 
+def test_topics_are_made_listed_described_altered_and_deleted(run):
+    topic = f"tools-{next(_numbers)}"
+    made = run("TopicCommand", "--create", "--topic", topic, "--partitions", 3, "--config", "retention.ms=3600000")
+    assert made == f"Created topic {topic}.\n"
+    assert topic in run("TopicCommand", "--list").split()
+    head, *partitions = run("TopicCommand", "--describe", "--topic", topic).splitlines()
+    assert "PartitionCount: 3\tReplicationFactor: 1" in head and "retention.ms=3600000" in head
+    assert len(partitions) == 3 and all("Leader: 1" in each and "Isr: 1" in each for each in partitions)
+    run("TopicCommand", "--alter", "--topic", topic, "--partitions", 5)
+    assert len(run("TopicCommand", "--describe", "--topic", topic).splitlines()) == 6
+    assert run("TopicCommand", "--describe", "--unavailable-partitions") == ""
+    run("TopicCommand", "--delete", "--topic", topic)
+    assert topic not in run("TopicCommand", "--list").split()
+
+
+def test_records_are_deleted_as_a_file_says(run, topic, tmp_path):
+    run("ConsoleProducer", "--topic", topic, "--reader-property", "parse.key=true", stdin="a\tone\na\ttwo\na\tthree\n")
+    (row,) = [line.split(":") for line in run("GetOffsetShell", "--topic", topic).splitlines() if line.endswith(":3")]
+    file = tmp_path / "delete.json"
+    file.write_text(json.dumps({"partitions": [{"topic": topic, "partition": int(row[1]), "offset": 2}], "version": 1}))
+    assert "low_watermark: 2" in run("DeleteRecordsCommand", "--offset-json-file", file)
+    assert f"{topic}:{row[1]}:2" in run("GetOffsetShell", "--topic", topic, "--time", "earliest").split()
+
+
+def test_groups_of_every_kind_are_listed(run, topic, consume):
+    run("ConsoleProducer", "--topic", topic, stdin="one\n")
+    consume(1, "--group", f"group-{topic}")
+    (row,) = [row for row in rows_of(run("GroupsCommand", "--list")) if row["GROUP"] == f"group-{topic}"]
+    assert (row["TYPE"], row["PROTOCOL"]) == ("Classic", "consumer")
+
+
+def test_a_groups_members_and_their_state_are_described(run, java, server, topic):
+    config = {"group.id": f"group-{topic}", "client.id": "looked-at"}
+    java.ask("join", address=server.address, name=topic, topic=topic, config=config)
+    java.ask("share", names=[topic], partitions=2)
+    groups = ("consumer.group.ConsumerGroupCommand", "--describe", "--group", f"group-{topic}")
+    (member,) = rows_of(run(*groups, "--members", "--verbose"))
+    assert (member["CLIENT-ID"], member["#PARTITIONS"]) == ("looked-at", "2")
+    (state,) = rows_of(run(*groups, "--state").replace("COORDINATOR (ID)", "COORDINATOR ID"))
+    assert (state["ASSIGNMENT-STRATEGY"], state["STATE"], state["#MEMBERS"]) == ("range", "Stable", "1")
+    java.ask("leave", name=topic)
+
+
 # --- the cluster -----------------------------------------------------------------------------------------------------
 
 
@@ -152,6 +200,36 @@ def test_the_versions_of_each_api_are_read(run, server):
 
 def test_the_cluster_tells_its_id(run):
     assert run("ClusterTool", "cluster-id").startswith("Cluster ID: ")
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_the_settings_of_a_topic_are_altered_and_described(run, topic):
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+
+    def described(*arguments):
+        return run("kafka.admin.ConfigCommand", "--describe", *entity, *arguments)
+
+    changes = "retention.ms=3600000,cleanup.policy=[compact,delete]"
+    run("kafka.admin.ConfigCommand", "--alter", *entity, "--add-config", changes)
+    own = described()
+    assert "retention.ms=3600000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=3600000" in own
+    assert "cleanup.policy=compact,delete" in own
+    run("kafka.admin.ConfigCommand", "--alter", *entity, "--delete-config", "retention.ms")
+    assert "retention.ms" not in described()
+    assert "segment.bytes=1073741824" in described("--all")
+
+
+def test_the_settings_of_brokers_are_described_and_altered(run):
+    entity = ("--entity-type", "brokers")
+    assert "group.initial.rebalance.delay.ms=0" in run(
+        "kafka.admin.ConfigCommand", "--describe", *entity, "--entity-name", 1, "--all"
+    )
+    run("kafka.admin.ConfigCommand", "--alter", *entity, "--entity-default", "--add-config", "log.retention.ms=7200000")
+    default = run("kafka.admin.ConfigCommand", "--describe", *entity, "--entity-default")
+    assert "log.retention.ms=7200000 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG" in default
+    run("kafka.admin.ConfigCommand", "--alter", *entity, "--entity-default", "--delete-config", "log.retention.ms")
 
 
 # --- the files -------------------------------------------------------------------------------------------------------
