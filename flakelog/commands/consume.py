@@ -138,7 +138,7 @@ def _line(partition: int, record: "LogRecord", layout: "Layout | None", key_sepa
 
 
 def _described(topic: str, partition: int, record: "LogRecord", layout: "Layout") -> dict[str, Any]:
-    """A record for programs. `id_time` is in the id, `timestamp` what the producer said."""
+    """A record for programs. `id_time` is in the id, `timestamp` the producer's or, by LogAppendTime, the log's."""
     described: dict[str, Any] = {"topic": topic, "partition": partition, "offset": record.offset}
     if record.id is not None:
         parts = describe_id(record.id, layout)
