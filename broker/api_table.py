@@ -96,6 +96,7 @@ _ROWS = (
     Api(20, "DeleteTopics", 1, 6, 4, "delete_topics"),
     Api(21, "DeleteRecords", 0, 2, 2, "delete_records"),
     Api(22, "InitProducerId", 0, 5, 2, "init_producer_id"),
+    Api(23, "OffsetForLeaderEpoch", 2, 4, 4, "offset_for_leader_epoch"),
     Api(32, "DescribeConfigs", 1, 4, 4, "describe_configs"),
     Api(33, "AlterConfigs", 0, 2, 2, "alter_configs"),
     Api(37, "CreatePartitions", 0, 3, 2, "create_partitions"),

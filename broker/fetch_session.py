@@ -64,6 +64,7 @@ class WantedPartition:
             and log.high_watermark == self.high_watermark == self.asked.fetch_offset
             and log.log_start_offset == self.log_start_offset
             and log.offline is None
+            and self.asked.last_fetched_epoch < 0
             and self.asked.current_leader_epoch in (-1, log.leader_epoch)
         )
 
@@ -74,7 +75,7 @@ class WantedPartition:
         # After an error anything is news: the client must hear that it is over.
         self.high_watermark = NO_OFFSET if failed else result.high_watermark
         self.log_start_offset = result.log_start_offset
-        return failed or not known or result.size > 0
+        return failed or not known or result.diverging is not None or result.size > 0
 
 
 def wanted(partitions: Iterable[FetchPartition]) -> dict[PartitionKey, WantedPartition]:

@@ -149,7 +149,10 @@ class Services:
             )
         if not self.metadata.is_leader(known, partition):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {known.name}-{partition}")
-        return self.logs.get(known.name, partition)
+        log = self.logs.get(known.name, partition)
+        if log.offline is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
+        return log
 
     def create_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
         """Commit a topic, then make its logs; InvalidSetting, or ApiError with nothing left behind."""

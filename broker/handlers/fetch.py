@@ -4,7 +4,7 @@ Behaviour: the answer is sent when `min_bytes` are there, when a partition has a
 batch larger than the limits is returned whole (KIP-74). Records leave as regions of the log's files. While a fetch
 waits, an append to one of its partitions has only that one looked at.
 Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
-broker.fetch_session); from v13 topics have ids (KIP-516).
+broker.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Hashable
 
 from broker.fetch_session import FetchSession, WantedPartition, wanted
 from broker.handlers.call import Call
+from broker.log import leader_epochs
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.now import Now
@@ -79,7 +80,7 @@ class _Fetch:
             if isinstance(result.records, FileRegion):
                 left = max(left - result.records.length, 0)
                 enough = self._note(each, result.records) or enough
-            enough = enough or result.error_code != ErrorCode.NONE
+            enough = enough or result.error_code != ErrorCode.NONE or result.diverging is not None
             found.append((each, result))
         return found, enough or self._bytes >= self._min_bytes
 
@@ -104,15 +105,18 @@ class _Fetch:
                 log = self._find(each, generation)
             log.check_leader_epoch(asked.current_leader_epoch)
             self._check(log, asked)
-            limit = min(asked.max_bytes, left)
-            read = log.read(asked.fetch_offset, limit, first, self._request.wants_ids, self._committed)
+            if asked.last_fetched_epoch >= 0:
+                result.diverging = _diverging(log, asked)
+            if result.diverging is None:
+                limit = min(asked.max_bytes, left)
+                read = log.read(asked.fetch_offset, limit, first, self._request.wants_ids, self._committed)
+                result.records, result.ids, result.aborted = read
         except ApiError as error:
             result.error_code = self._told(error.code)
             return result
         result.high_watermark = log.high_watermark
         result.last_stable_offset = log.last_stable_offset
         result.log_start_offset = log.log_start_offset
-        result.records, result.ids, result.aborted = read
         return result
 
     def _find(self, each: WantedPartition, generation: int) -> PartitionLog:
@@ -209,3 +213,13 @@ class _Fetch:
 
     def _end(self, log: PartitionLog) -> int:
         return log.last_stable_offset if self._committed else log.high_watermark
+
+
+def _diverging(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | None:
+    """Where the reader's last epoch ended, if that is before what it wants next: it has read what is there no more."""
+    epoch, end_offset = leader_epochs.end_of(log.epochs, asked.last_fetched_epoch, log.log_end_offset)
+    if epoch < 0 or asked.fetch_offset < log.log_start_offset:
+        said = f"{log.name}: where epoch {asked.last_fetched_epoch} ended is not known"
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, said)
+    diverges = epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset
+    return (epoch, end_offset) if diverges else None

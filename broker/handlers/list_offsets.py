@@ -1,7 +1,8 @@
 """ListOffsets, v1 to v11.
 
 Behaviour: the first offset whose timestamp is not below the one asked for; -1 latest, -2 earliest, -3 the offset of the
-largest timestamp (KIP-734), -4 earliest local and -5 latest tiered (no tiers here: the earliest, and none).
+largest timestamp (KIP-734), -4 earliest local and -5 latest tiered (no tiers here: the earliest, and none). A time is
+not found where its record may not be seen yet.
 Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320); -3 is known from
 v7 on, -4 from v8, -5 from v9.
 With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it; the answer
@@ -12,12 +13,13 @@ from collections import Counter
 from typing import Any
 
 from broker.handlers.call import Call, Tagged
+from broker.log import leader_epochs
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import CorruptBatch
 from broker.wire import tags
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.fetch import READ_COMMITTED
+from broker.wire.fetch import CONSUMER, READ_COMMITTED
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 NOT_FOUND = -1, -1  # offset, timestamp
@@ -58,13 +60,13 @@ def _answer(call: Call, topic: str, each: Any, twice: bool) -> dict[str, Any]:
     except ApiError as error:
         failed = {"partition_index": index, "error_code": error.code, "offset": -1, "timestamp": -1}
         return failed | {"leader_epoch": -1}
-    epoch = log.leader_epoch if offset >= 0 else -1
+    epoch = leader_epochs.epoch_of(log.epochs, offset) if each.timestamp != LATEST else log.leader_epoch
     return {
         "partition_index": index,
         "error_code": ErrorCode.NONE,
         "offset": offset,
         "timestamp": timestamp,
-        "leader_epoch": epoch,
+        "leader_epoch": epoch if offset >= 0 else leader_epochs.NO_EPOCH,
     }
 
 
@@ -74,16 +76,25 @@ def _find(call: Call, log: PartitionLog, timestamp: int) -> tuple[int, int]:
     if timestamp < 0 and call.version < _KNOWN_FROM.get(timestamp, _NEVER):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing in v{call.version}")
     if timestamp == LATEST:
-        committed = call.request.isolation_level == READ_COMMITTED
-        return (log.last_stable_offset if committed else log.high_watermark), -1
+        return _end(call, log), -1
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, -1
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
     try:
-        if timestamp == MAX_TIMESTAMP:
-            newest = max((segment.max_timestamp_ms for segment in log.segments), default=-1)
-            return (log.offset_of_time(newest) or NOT_FOUND) if newest >= 0 else NOT_FOUND
-        return log.offset_of_time(timestamp) or NOT_FOUND
+        found = _of_newest(log) if timestamp == MAX_TIMESTAMP else log.offset_of_time(timestamp)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from None
+    return found if found is not None and found[0] < _end(call, log) else NOT_FOUND
+
+
+def _of_newest(log: PartitionLog) -> tuple[int, int] | None:
+    newest = max((segment.max_timestamp_ms for segment in log.segments), default=-1)
+    return log.offset_of_time(newest) if newest >= 0 else None
+
+
+def _end(call: Call, log: PartitionLog) -> int:
+    """The offset after the last that who asks may see."""
+    if call.request.replica_id != CONSUMER:
+        return log.log_end_offset
+    return log.last_stable_offset if call.request.isolation_level == READ_COMMITTED else log.high_watermark

@@ -6,7 +6,10 @@
     4 1250
 """
 
+from bisect import bisect_right
+
 FILE = "leader-epoch-checkpoint"
+NO_EPOCH = -1
 _VERSION = 0
 
 
@@ -44,3 +47,23 @@ def start(epochs: list[tuple[int, int]], epoch: int, offset: int) -> list[tuple[
     if epochs and epochs[-1][0] >= epoch:
         return epochs
     return [entry for entry in epochs if entry[1] < offset] + [(epoch, offset)]
+
+
+def epoch_of(epochs: list[tuple[int, int]], offset: int) -> int:
+    """The epoch in which `offset` was written; -1 where that is not known any more."""
+    number = bisect_right(epochs, offset, key=lambda entry: entry[1])
+    return epochs[number - 1][0] if number else NO_EPOCH
+
+
+def end_of(epochs: list[tuple[int, int]], epoch: int, log_end_offset: int) -> tuple[int, int]:
+    """(epoch, end offset) of the newest epoch not above `epoch`, (-1, -1) where `epoch` is yet to come (KIP-101).
+
+    A reader whose last records are of `epoch` and end past this has read what is in the log no more. Of an epoch older
+    than all that are known the end is where the first known one begins.
+    """
+    if epoch < 0 or not epochs or epoch > epochs[-1][0]:
+        return NO_EPOCH, -1
+    number = bisect_right(epochs, epoch, key=lambda entry: entry[0])
+    if number == len(epochs):
+        return epoch, log_end_offset
+    return epochs[number - 1][0] if number else epoch, epochs[number][1]

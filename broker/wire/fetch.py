@@ -44,6 +44,8 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 CONSUMER = -1
 NO_OFFSET = -1
+DIVERGING = 0  # the tag of a diverging epoch, in a partition of the answer
+REPLICA_STATE = 1  # the tag of a follower's id and epoch, in the request
 
 _LIMITS = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION = struct.Struct(">ii")
@@ -55,6 +57,8 @@ _HEAD = struct.Struct(">ihi")  # throttle, error, session id
 _RESULT_V4 = struct.Struct(">ihqq")  # index, error, high watermark, last stable offset
 _RESULT_V5 = struct.Struct(">ihqqq")  # ... log start offset
 _ABORTED = struct.Struct(">qq")
+_EPOCH_END = struct.Struct(">iq")
+_REPLICA_STATE = struct.Struct(">iq")
 
 
 PartitionKey: TypeAlias = tuple[str | UUID, int]
@@ -106,6 +110,8 @@ class FetchedPartition:
     """(producer id, first offset) of each aborted transaction the records may hold; None: not asked for."""
     records: bytes | bytearray | memoryview | FileRegion = b""
     ids: IdRegion | None = None
+    diverging: tuple[int, int] | None = None
+    """(leader epoch, its end offset) where what the reader has last was of an epoch that ended before (KIP-595)."""
 
     @property
     def size(self) -> int:
@@ -152,8 +158,8 @@ def _decode_request(version: int, data: memoryview, position: int) -> FetchReque
     if flexible and data[position]:
         fields, position = read_tags(data, position)
         wants_ids = tags.IDS in fields
-        if 1 in fields:
-            (replica_id,) = I32.unpack_from(fields[1])
+        if REPLICA_STATE in fields:
+            replica_id, _ = _REPLICA_STATE.unpack_from(fields[REPLICA_STATE])
     return FetchRequest(
         max_wait_ms, min_bytes, max_bytes, partitions, isolation_level, session_id, session_epoch, forgotten,
         rack or "", replica_id, wants_ids,
@@ -222,7 +228,10 @@ def encode_request(version: int, request: FetchRequest) -> bytes:
     if version >= 11:
         out.append(string(request.rack, flexible))
     if flexible:
-        out.append(tag_section({tags.IDS: tags.REQUEST}) if request.wants_ids else b"\0")
+        fields = {tags.IDS: tags.REQUEST} if request.wants_ids else {}
+        if version >= 15 and request.replica_id != CONSUMER:
+            fields[REPLICA_STATE] = _REPLICA_STATE.pack(request.replica_id, -1) + b"\0"
+        out.append(tag_section(fields) if fields else b"\0")
     return b"".join(out)
 
 
@@ -255,7 +264,7 @@ def encode_response(version: int, response: FetchResponse) -> list[Part]:
             head += _result(version, item)
             head = _put(out, head, item.records, flexible)
             if flexible:
-                head = _put_ids(out, head, item.ids)
+                head = _put_tags(out, head, item)
         if flexible:
             head += b"\0"
     if flexible:
@@ -291,14 +300,18 @@ def _put(out: list[Part], head: bytearray, data: Buffer | FileRegion, flexible: 
     return head
 
 
-def _put_ids(out: list[Part], head: bytearray, ids: IdRegion | None) -> bytearray:
-    """The partition's tagged fields: none, or the ids."""
+def _put_tags(out: list[Part], head: bytearray, item: FetchedPartition) -> bytearray:
+    """The partition's tagged fields: mostly none; a diverging epoch, the ids."""
+    ids = item.ids
+    number = (item.diverging is not None) + (ids is not None)
+    head += uvarint(number)
+    if item.diverging is not None:
+        head += uvarint(DIVERGING) + uvarint(_EPOCH_END.size + 1) + _EPOCH_END.pack(*item.diverging) + b"\0"
     if ids is None:
-        head += b"\0"
         return head
     entries = ids.entries
     size = tags.BASE_OFFSET.size + (entries.length if isinstance(entries, FileRegion) else len(entries))
-    head += b"\x01" + uvarint(tags.IDS) + uvarint(size) + tags.BASE_OFFSET.pack(ids.base_offset)
+    head += uvarint(tags.IDS) + uvarint(size) + tags.BASE_OFFSET.pack(ids.base_offset)
     if isinstance(entries, FileRegion):
         out += (head, entries)
         return bytearray()
@@ -359,6 +372,8 @@ def _decode_result(version: int, data: memoryview, position: int, topic: str | U
     position = end
     if flexible:
         fields, position = read_tags(data, position)
+        if DIVERGING in fields:
+            item.diverging = _EPOCH_END.unpack_from(fields[DIVERGING])
         payload = fields.get(tags.IDS)
         if payload is not None:
             (base_offset,) = tags.BASE_OFFSET.unpack_from(payload)

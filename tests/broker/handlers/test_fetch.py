@@ -1,9 +1,13 @@
 """Fetch through the wire (https://kafka.apache.org/protocol#The_Messages_Fetch)."""
 
+from uuid import UUID
+
 import pytest
 
+from broker.log.partition_log import PartitionLog
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import FETCH, EngineBroker, fetch_request
+from broker.wire.fetch import FetchPartition, FetchRequest
+from tests.broker.engine_client import FETCH, EngineBroker, batch_of, fetch_request, values_of
 
 
 @pytest.fixture
@@ -25,3 +29,197 @@ def test_an_offset_that_is_not_there_is_out_of_range(client, offset):
 def test_a_first_batch_larger_than_the_limit_comes_whole(client, max_bytes):
     """KIP-74: a consumer with a small limit goes on."""
     assert client.fetch("flights", max_bytes=max_bytes) == [b"a"]
+
+
+# --- errors, in the oldest version that can meet them and in the newest -----------------------------------------------
+
+
+def asked(client, version, offset=0, topic="flights", partition=0, replica_id=-1, **more):
+    """The one partition of the answer."""
+    if version >= 13:
+        known = client.broker.services.metadata.topic(topic)
+        topic = known.id if known else UUID(int=99)
+    request = fetch_request(topic, offset, partition)
+    (wanted,) = request.partitions
+    request = request._replace(partitions=[wanted._replace(**more)], replica_id=replica_id)
+    (answered,) = client.ask(FETCH, version, request).partitions
+    return answered
+
+
+@pytest.mark.parametrize("version", [4, 18])
+def test_what_is_told_beside_an_error_is_nothing(client, version):
+    answered = asked(client, version, offset=9)
+    assert answered.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (answered.high_watermark, answered.last_stable_offset, len(answered.records)) == (-1, -1, 0)
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_a_topic_or_partition_that_is_not_there_is_unknown(client, version):
+    assert asked(client, version, topic="trains").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert asked(client, version, partition=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [13, 18])
+def test_a_topic_id_that_is_not_there_is_unknown(client, version):
+    """KIP-516"""
+    assert asked(client, version, topic="trains").error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("version", [9, 18])
+def test_a_client_that_names_another_leader_epoch_is_told(client, version):
+    """KIP-320: its metadata is older than the leader's, or newer."""
+    client.broker.services.log_of("flights", 0).start_leader_epoch(3)
+    errors = [asked(client, version, current_leader_epoch=epoch).error_code for epoch in (2, 3, 4)]
+    assert errors == [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH]
+
+
+@pytest.mark.parametrize("version, code", [(4, 6), (5, 6), (6, 56), (18, 56)])
+def test_a_partition_that_is_offline_is_a_storage_error_where_the_client_knows_it(client, version, code):
+    """KAFKA-4586: to an older client it would be an error that does not pass; NOT_LEADER_OR_FOLLOWER does."""
+    client.broker.services.log_of("flights", 0).offline = "its disk is gone"
+    assert asked(client, version).error_code == code
+
+
+@pytest.mark.parametrize("version, code", [(4, 76), (9, 76), (10, 0), (18, 0)])
+def test_a_topic_kept_as_zstd_is_not_sent_to_who_cannot_read_it(client, version, code):
+    """KIP-110: UNSUPPORTED_COMPRESSION_TYPE"""
+    client.broker.create("packed", compression_type="zstd")
+    assert asked(client, version, topic="packed").error_code == code
+
+
+@pytest.mark.parametrize("version", [4, 18])
+def test_nobody_follows_where_there_are_no_replicas(client, version):
+    """As Kafka tells a node that is none of the partition's replicas."""
+    assert asked(client, version, replica_id=2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version >= 9:
+        told = asked(client, version, replica_id=2, current_leader_epoch=0)
+        assert told.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("version", [12, 18])
+def test_a_reader_whose_last_records_were_cut_away_is_told_where_their_epoch_ended(client, version):
+    """KIP-595: what it read of epoch 2 past offset 2 is in the log no more."""
+    log = client.broker.services.log_of("flights", 0)
+    log.start_leader_epoch(2)
+    client.produce("flights", b"b")
+    log.start_leader_epoch(4)
+    client.produce("flights", b"c")
+    answers = {
+        (epoch, offset): asked(client, version, offset, last_fetched_epoch=epoch)
+        for epoch, offset in [(2, 2), (2, 3), (3, 2), (4, 3), (5, 3), (0, 0)]
+    }
+    assert {key: (each.error_code, each.diverging) for key, each in answers.items()} == {
+        (2, 2): (0, None),
+        (2, 3): (0, (2, 2)),
+        (3, 2): (0, (2, 2)),
+        (4, 3): (0, None),
+        (5, 3): (ErrorCode.OFFSET_OUT_OF_RANGE, None),
+        (0, 0): (0, None),
+    }
+    assert len(answers[2, 3].records) == 0 and len(answers[2, 2].records) > 0
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def request_of(*wanted, **more):
+    fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20} | more
+    return FetchRequest(partitions=[FetchPartition("flights", *each) for each in wanted], **fields)
+
+
+VALUE = b"x" * 100
+BATCH = len(batch_of(VALUE))
+ALL = 1 << 20
+
+
+@pytest.fixture
+def many():
+    """Three partitions with three batches each."""
+    broker = EngineBroker(fetch_max_bytes=1_024)
+    broker.create("flights", 3)
+    client = broker.connect()
+    for index in range(3):
+        for _ in range(3):
+            assert client.produce("flights", VALUE, partition=index).error_code == 0
+    return client
+
+
+def sizes(client, request):
+    return [len(each.records) for each in client.ask(FETCH, 12, request).partitions]
+
+
+def test_each_partition_has_a_limit_of_its_own(many):
+    wanted = (0, 0, BATCH + 9), (1, 0, 2 * BATCH), (2, 0, BATCH - 1)
+    assert sizes(many, request_of(*wanted)) == [BATCH + 9, 2 * BATCH, 0]
+
+
+def test_all_partitions_together_have_the_requests_limit(many):
+    wanted = [(index, 0, ALL) for index in range(3)]
+    assert sizes(many, request_of(*wanted, max_bytes=4 * BATCH)) == [3 * BATCH, BATCH, 0]
+
+
+def test_and_the_brokers(many):
+    """fetch.max.bytes"""
+    assert sizes(many, request_of(*((index, 0, ALL) for index in range(3)))) == [3 * BATCH, 3 * BATCH, 0]
+
+
+def test_only_the_first_batch_of_an_answer_may_be_larger_than_the_limits(many):
+    """KIP-74"""
+    assert sizes(many, request_of((0, 3, 1), (1, 0, 1), (2, 0, 1), max_bytes=1)) == [0, BATCH, 0]
+
+
+def test_who_wants_more_than_may_be_sent_gets_what_may_be_sent(many):
+    """It would wait in vain."""
+    request = request_of((0, 0, ALL), max_bytes=2 * BATCH, min_bytes=1 << 20, max_wait_ms=1_000)
+    assert sizes(many, request) == [2 * BATCH]
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_of_all_partitions_count_towards_what_is_waited_for(many):
+    reader = many.broker.connect()
+    reader.send(FETCH, 12, request_of((0, 3, ALL), (1, 3, ALL), min_bytes=3 * BATCH, max_wait_ms=1_000))
+    for index in (0, 1, 2):
+        many.produce("flights", VALUE, partition=index)
+        assert reader.replies() == [], "and others' do not"
+    many.produce("flights", VALUE, partition=0)
+    ((_, answer),) = reader.replies()
+    assert [len(each.records) for each in answer.partitions] == [2 * BATCH, BATCH]
+
+
+def test_what_a_partition_may_not_send_is_not_waited_for(many):
+    reader = many.broker.connect()
+    reader.send(FETCH, 12, request_of((0, 3, BATCH), (1, 3, ALL), min_bytes=2 * BATCH, max_wait_ms=1_000))
+    many.produce("flights", VALUE, partition=0)
+    many.produce("flights", VALUE, partition=0)
+    assert reader.replies() == []
+    many.produce("flights", VALUE, partition=1)
+    assert len(reader.replies()) == 1
+
+
+def test_who_is_behind_in_an_older_segment_does_not_wait():
+    """There it will not become more (Kafka's DelayedFetch, case F)."""
+    broker = EngineBroker()
+    broker.create("flights", segment_bytes=1_024)
+    client, waiting = broker.connect(), broker.connect()
+    request = request_of((0, 0, ALL), min_bytes=1 << 19, max_wait_ms=1_000)
+    waiting.send(FETCH, 12, request)
+    while len(broker.services.log_of("flights", 0).segments) < 2:
+        assert waiting.replies() == []
+        client.produce("flights", VALUE)
+    assert len(waiting.replies()) == 1, "a new segment was begun behind it"
+    assert len(values_of(client.ask(FETCH, 12, request))) > 1
+
+
+def test_an_append_to_one_of_many_partitions_has_only_that_one_looked_at(monkeypatch):
+    broker = EngineBroker()
+    broker.create("flights", 500)
+    reader, writer = broker.connect(), broker.connect()
+    wanted = ((index, 0, ALL) for index in range(500))
+    reader.send(FETCH, 12, request_of(*wanted, min_bytes=1 << 19, max_wait_ms=1_000))
+    looked, read = [], PartitionLog.read
+    monkeypatch.setattr(PartitionLog, "read", lambda log, *args, **more: looked.append(log) or read(log, *args, **more))
+    for _ in range(3):
+        writer.produce("flights", b"a", partition=77)
+    assert [log.partition for log in looked] == [77], "once, and then its end says how much there is"
