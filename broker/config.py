@@ -496,6 +496,15 @@ class BrokerConfig:
         "Partitions all fetch sessions remember together, at about half a kilobyte each; what is more has no session.",
         check=at_least(0),
     )
+    lower_replication: bool = setting(
+        "flakelog.lower.replication",
+        False,
+        "Take a replication factor or min.insync.replicas above the number of nodes as that number, with a line in the "
+        "log; otherwise the first is refused, and with the second acks=all is. `--dev` sets it.",
+    )
+    broker_rack: str | None = setting(
+        "broker.rack", None, "Where this broker stands, as told to clients; consumers with a client.rack compare it."
+    )
     max_delayed_operations: int = setting(
         "flakelog.max.delayed.operations",
         1_000_000,

@@ -25,11 +25,13 @@ class Slot:
 
 
 class Connection:
-    """`peer` is "host:port". `out` is what `Engine.take_replies` will hand to the shell. `queued_bytes` are those of
-    all answers that have not been sent, whether in `out`, behind a slot that waits, or with the shell."""
+    """`peer` is "host:port", `listener` the name of where it connected to. `out` is what `Engine.take_replies` hands
+    to the shell. `queued_bytes` are those of all answers that have not been sent, whether in `out`, behind a slot that
+    waits, or with the shell."""
 
     __slots__ = (
         "peer",
+        "listener",
         "decoder",
         "slots",
         "out",
@@ -42,8 +44,11 @@ class Connection:
         "_max_queued_bytes",
     )
 
-    def __init__(self, peer: str, max_frame_bytes: int, max_inflight: int, max_queued_bytes: int) -> None:
+    def __init__(
+        self, peer: str, max_frame_bytes: int, max_inflight: int, max_queued_bytes: int, listener: str = ""
+    ) -> None:
         self.peer = peer
+        self.listener = listener
         self.decoder = FrameDecoder(max_frame_bytes)
         self.slots: deque[Slot] = deque()
         self.out: list[Part] = []

@@ -48,11 +48,11 @@ class Engine:
 
     # --- connections ---------------------------------------------------------------------------------------------
 
-    def opened(self, peer: str, now: Now) -> Connection:
-        """A peer ("host:port") connected. Past `max.connections` it is closed at once."""
+    def opened(self, peer: str, now: Now, listener: str = "") -> Connection:
+        """A peer ("host:port") connected to a listener. Past `max.connections` it is closed at once."""
         config = self.services.config
         conn = Connection(
-            peer, config.socket_request_max_bytes, config.max_inflight_requests, config.max_queued_bytes
+            peer, config.socket_request_max_bytes, config.max_inflight_requests, config.max_queued_bytes, listener
         )
         conn.active_ms = now.ms
         self.metrics.connections_opened += 1
@@ -243,7 +243,7 @@ class Engine:
             except IndexError:
                 raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
         request, original, tags = api.decode(version, frame, position)
-        call = Call(self.services, version, header.client_id, conn.peer, request, original, tags)
+        call = Call(self.services, version, header.client_id, conn.peer, request, original, tags, conn.listener)
         try:
             response = api.handle(call, self._now)
         except Backpressure as wait:

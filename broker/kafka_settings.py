@@ -109,6 +109,7 @@ SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
     "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
+    "log.dirs": (("log.dir", 1),),
 }
 
 
@@ -128,17 +129,21 @@ _BROKER_ROWS = [
         advertised.listeners list -
         auto.create.topics.enable boolean true
         broker.id int -1
+        broker.rack string -
         compression.gzip.level int -1
         compression.lz4.level int 9
         compression.zstd.level int 3
         compression.type string producer
         connections.max.idle.ms long 600000
+        controller.listener.names list -
         fetch.max.bytes int 57671680
-        max.incremental.fetch.session.cache.slots int 1000
         group.initial.rebalance.delay.ms int 3000
         group.max.session.timeout.ms int 1800000
         group.max.size int 2147483647
         group.min.session.timeout.ms int 6000
+        inter.broker.listener.name string -
+        listener.security.protocol.map string \
+            PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
         listeners list PLAINTEXT://:9092
         log.cleaner.backoff.ms long 15000
         log.cleaner.dedupe.buffer.size long 134217728
@@ -148,6 +153,8 @@ _BROKER_ROWS = [
         log.cleaner.min.cleanable.ratio double 0.5
         log.cleaner.min.compaction.lag.ms long 0
         log.cleanup.policy list delete
+        log.dir list /tmp/kafka-logs
+        log.dirs list -
         log.flush.interval.messages long 9223372036854775807
         log.flush.interval.ms long -
         log.flush.offset.checkpoint.interval.ms int 60000
@@ -166,6 +173,7 @@ _BROKER_ROWS = [
         log.segment.bytes int 1073741824
         log.segment.delete.delay.ms long 60000
         max.connections int 2147483647
+        max.incremental.fetch.session.cache.slots int 1000
         max.request.partition.size.limit int 2000
         message.max.bytes int 1048588
         min.insync.replicas int 1
@@ -504,7 +512,6 @@ _BROKER_ROWS = [
         """
         broker.heartbeat.interval.ms int 2000
         broker.session.timeout.ms int 9000
-        controller.listener.names list -
         controller.performance.always.log.threshold.ms long 2000
         controller.performance.sample.period.ms long 60000
         controller.quorum.append.linger.ms int 25
@@ -593,10 +600,6 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        broker.rack string -
-        inter.broker.listener.name string -
-        listener.security.protocol.map string \
-            PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
         max.connection.creation.rate int 2147483647
         max.connections.per.ip int 2147483647
         max.connections.per.ip.overrides string

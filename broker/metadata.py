@@ -90,6 +90,7 @@ class Metadata:
         self.new_uuid = new_uuid
         self.nodes: tuple[Node, ...] = (node,)
         self.node = node
+        self._advertised: dict[str, Node] = {}
         self.cluster_id = ""
         self.generation = 0
         """Another one after each change of topics: what was looked up before is to be looked up again."""
@@ -99,6 +100,16 @@ class Metadata:
         self._by_id: dict[UUID, Topic] = {}
         self._next_producer_id = 0
         self._producer_ids_end = 0
+
+    # --- nodes ---------------------------------------------------------------------------------------------------
+
+    def advertise(self, listener: str, host: str, port: int) -> None:
+        """Clients that came in on this listener reach this node at host:port."""
+        self._advertised[listener] = self.node._replace(host=host, port=port)
+
+    def reached(self, node: Node, listener: str) -> Node:
+        """A node as clients of this listener reach it."""
+        return self._advertised.get(listener, node) if node.id == self.node.id else node
 
     # --- the store -----------------------------------------------------------------------------------------------
 

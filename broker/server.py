@@ -40,7 +40,7 @@ class BrokerServer:
         self._log = log
         self._transports: dict[Connection, KafkaTransport] = {}
         self._paused: set[KafkaTransport] = set()
-        self._port: KafkaPort | None = None
+        self._ports: list[KafkaPort] = []
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # while a flush is under way
@@ -57,14 +57,16 @@ class BrokerServer:
 
     # --- life ----------------------------------------------------------------------------------------------------
 
-    def bind(self, host: str, port: int) -> tuple[str, int]:
-        """Listen, and say where; CannotListenError where the address is in use. Connections are taken after `serve`."""
+    def bind(self, host: str, port: int, listener: str = "") -> tuple[str, int]:
+        """Listen, and say where; CannotListenError where the address is in use. Connections are taken after `serve`.
+        Several listeners are bound one by one."""
         factory = Factory.forProtocol(NullProtocol)
         factory.noisy = False
-        self._port = KafkaPort(port, factory, BACKLOG, host, self._reactor, self)
-        self._port.startListening()
-        self._port.stopReading()
-        address = self._port.getHost()
+        bound = KafkaPort(port, factory, BACKLOG, host, self._reactor, self, listener)
+        bound.startListening()
+        bound.stopReading()
+        self._ports.append(bound)
+        address = bound.getHost()
         return address.host, address.port
 
     def use(self, engine: Engine) -> None:
@@ -77,8 +79,8 @@ class BrokerServer:
         if self._turns:
             self._reactor.after_events(self._end_turn)
         self._journal_pool.start()
-        assert self._port is not None, "bind comes first"
-        self._port.startReading()
+        for each in self._ports:
+            each.startReading()
         self._flush(self.now())
 
     def stop(self) -> "Deferred[None]":
@@ -97,14 +99,14 @@ class BrokerServer:
             self._pool.stop()
             self._journal_pool.stop()
 
-        stopped = maybeDeferred(self._port.stopListening) if self._port else maybeDeferred(lambda: None)
+        stopped = DeferredList([maybeDeferred(each.stopListening) for each in self._ports], consumeErrors=True)
         return stopped.addBoth(close).addBoth(end)
 
     # --- what transports tell ------------------------------------------------------------------------------------
 
-    def connected(self, transport: KafkaTransport, peer: str) -> Connection:
+    def connected(self, transport: KafkaTransport, peer: str, listener: str) -> Connection:
         now = self.now()
-        conn = self._engine.opened(peer, now)
+        conn = self._engine.opened(peer, now, listener)
         self._transports[conn] = transport
         if conn.close_reason is not None:
             self._reactor.callLater(0, lambda: self._flush(self.now()))

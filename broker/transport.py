@@ -33,7 +33,7 @@ _scratch = memoryview(bytearray(RECEIVE_BYTES))
 class Broker(Protocol):
     """What the transport asks of its server."""
 
-    def connected(self, transport: "KafkaTransport", peer: str) -> Connection: ...
+    def connected(self, transport: "KafkaTransport", peer: str, listener: str) -> Connection: ...
 
     def received(self, conn: Connection, data: memoryview) -> None: ...
 
@@ -60,7 +60,7 @@ class KafkaTransport(tcp.Server):
         self._paused = False
         self._abort_later: Any = None
         self._broker: Broker = server.broker
-        self.conn = self._broker.connected(self, host_port(client[0], client[1]))
+        self.conn = self._broker.connected(self, host_port(client[0], client[1]), server.listener)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -204,13 +204,16 @@ class KafkaTransport(tcp.Server):
 
 
 class KafkaPort(tcp.Port):
-    """A listening port whose connections are KafkaTransports of one broker."""
+    """A listening port whose connections are KafkaTransports of one broker; `listener` is its name."""
 
     transport = KafkaTransport  # type: ignore[assignment]  # Twisted types it as Server itself
 
-    def __init__(self, port: int, factory: Any, backlog: int, interface: str, reactor: Any, broker: Broker) -> None:
+    def __init__(
+        self, port: int, factory: Any, backlog: int, interface: str, reactor: Any, broker: Broker, listener: str
+    ) -> None:
         super().__init__(port, factory, backlog, interface, reactor)
         self.broker = broker
+        self.listener = listener
 
 
 class NullProtocol(TwistedProtocol):

@@ -5,11 +5,12 @@ nothing damaged, says `ready:` when it serves, and stops cleanly.
 """
 
 import os
+import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks, maybeDeferred
 from twisted.internet.error import CannotListenError
@@ -25,8 +26,10 @@ from broker.log.storage import StorageError
 from broker.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
 from broker.purgatory import Purgatory
 from broker.server import BrokerServer
+from broker.wire.errors import ApiError
 from coordination.port import CoordinationError, Coordinator
 from flakelog.config import split_address
+from flakelog.listeners import Listener
 from flakelog.settings import Settings
 from idgen.claim import WorkerClaim, worker_claim
 from idgen.clock import IdClock
@@ -35,9 +38,13 @@ from idgen.errors import IdError
 from idgen.server import ClaimDriver, ThriftFactory
 from idgen.service import IdService
 
+if TYPE_CHECKING:
+    from flakelog.new_topic import NewTopic
+
 Report = Callable[[str], None]
 
 IDS_DIRECTORY = "ids"
+KAFKA_FILE = "meta.properties"  # Kafka's mark on a directory; its logs are not to be touched
 FILES_UNLIMITED = 1 << 30
 
 
@@ -66,6 +73,8 @@ class Server:
         self._coordinator: Coordinator | None = None
         self._ports: list[Any] = []
         self._stopped = False
+        self.topics: "Sequence[NewTopic]" = ()
+        """To be made before it serves, where they are not there."""
         self._thrift: ThriftFactory | None = None
 
     @property
@@ -100,27 +109,43 @@ class Server:
             raise StartError(f"cannot listen on {where}: {error.socketError.strerror}") from error
         if self.engine is not None and self._broker is not None:
             self.engine.services.load_groups(self._broker.now())
+            self._make_topics(self.engine.services)
             self._broker.serve()
         parts = [f"{name}={address}" for name, address in self.addresses.items()]
         return f"ready: {' '.join(parts)} ids unique in {self.scope}"
 
+    def _make_topics(self, services: Services) -> None:
+        if not self.topics:
+            return
+        from flakelog.new_topic import make
+
+        try:
+            for topic in self.topics:
+                make(services, topic)
+        except (ApiError, InvalidSetting) as error:
+            raise StartError(f"--topic {topic.name}: {error}") from error
+
     def _take_directory(self) -> None:
+        if (self.data_dir / KAFKA_FILE).exists():
+            raise StartError(f"{self.data_dir} has Apache Kafka's data ({KAFKA_FILE}); give another directory")
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._storage.lock()
 
     def _open_broker(self) -> None:
-        address = self.settings.server.broker_address
-        if address is None:
+        listeners = self.settings.server.broker_listeners
+        if not listeners:
             return
-        # The socket is bound before anything is touched, so that a port in use changes nothing.
-        server = BrokerServer(self.reactor, self.clock, self._report)
-        host, port = server.bind(*address)
-        self._broker = server
-        self.addresses["broker"] = host_port(host, port)
-        advertised = self.settings.server.advertised_address or (host, port)
+        # The sockets are bound before anything is touched, so that a port in use changes nothing.
+        server = self._broker = BrokerServer(self.reactor, self.clock, self._report)
+        told = [self._bind(server, each) for each in listeners]
+        open_to_all = ", ".join(each.name for each in self.settings.server.open_listeners)
+        if open_to_all:
+            self._report(f"who reaches {open_to_all} may read, write and delete everything: no listener asks who it is")
         config = self.settings.broker
-        node = Node(config.node_id, advertised[0], advertised[1] or port)
+        node = Node(config.node_id, *told[0][1:], config.broker_rack)
         metadata = Metadata(FileMetadataStore(self._storage), node, uuid.uuid4)
+        for each in told:
+            metadata.advertise(*each)
         metadata.load()
         logs = LogManager(self._storage, config, self._report)
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
@@ -131,6 +156,15 @@ class Server:
         services.open_logs()
         self.engine = Engine(services, time.perf_counter_ns)
         server.use(self.engine)
+
+    def _bind(self, server: BrokerServer, listener: Listener) -> Listener:
+        """Listen there; the listener as clients are told of it."""
+        host, port = server.bind(listener.host, listener.port, listener.name)
+        self.addresses["broker" if not self.addresses else f"broker.{listener.name}"] = host_port(host, port)
+        told = self.settings.server.advertised.get(listener.name)
+        if told is not None:
+            return told if told.port else told._replace(port=port)
+        return Listener(listener.name, host if listener.host else socket.gethostname(), port)
 
     def _connect(self) -> Coordinator:
         if self._zookeeper is None:

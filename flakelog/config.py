@@ -1,24 +1,35 @@
 """Settings of the server as a whole: where it listens, where its data is."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from idgen.config import InvalidSetting, at_least, check_settings, setting
+from flakelog.listeners import (
+    EVERYWHERE,
+    Listener,
+    is_local,
+    parse_listeners,
+    parse_names,
+    parse_protocols,
+    refusal,
+)
+from idgen.config import Check, InvalidSetting, at_least, check_settings, setting
 
-EVERYWHERE = ("0.0.0.0", "::")  # where one can listen, and nobody can be reached
 
+def _parsed_by(parse: Callable[[str], object]) -> Check:
+    """A check that takes what `parse` takes; its ValueError is what would be right."""
 
-def _listener(value: str) -> str | None:
-    """What would be right, or None: PROTOCOL://host:port, of which only PLAINTEXT is served; or empty."""
-    if not value:
+    def check(value: str) -> str | None:
+        try:
+            parse(value)
+        except ValueError as error:
+            return str(error)
         return None
-    protocol, separator, address = value.partition("://")
-    if not separator:
-        return "must be PLAINTEXT://host:port, or empty to turn the broker off"
-    if "," in value:
-        return "one listener is served; give one PLAINTEXT://host:port"
-    if protocol != "PLAINTEXT":
-        return f"{protocol} is not served; PLAINTEXT://host:port is"
-    return _address(address)
+
+    return check
+
+
+def _one_directory(value: str) -> str | None:
+    return "one directory is served; give one, on a disk that is big enough" if "," in value else None
 
 
 def _address(value: str) -> str | None:
@@ -34,14 +45,44 @@ class ServerConfig:
     listeners: str = setting(
         "listeners",
         "PLAINTEXT://127.0.0.1:9092",
-        "Where the broker listens; port 0 takes a free one, empty turns it off.",
-        check=_listener,
+        "Where the broker listens: NAME://host:port, several with a comma between; port 0 takes a free one, no host "
+        "is every interface, empty turns the broker off. Kafka listens on every interface; there is no "
+        "authentication here, so that is to be asked for.",
+        check=_parsed_by(parse_listeners),
     )
     advertised_listeners: str | None = setting(
         "advertised.listeners",
         None,
-        "How clients reach the broker, when that is not where it listens.",
-        check=_listener,
+        "How clients reach each listener, when that is not where it listens; Metadata answers with the address of the "
+        "listener that was asked.",
+        check=_parsed_by(parse_listeners),
+    )
+    listener_security_protocol_map: str | None = setting(
+        "listener.security.protocol.map",
+        None,
+        "What each listener speaks, as NAME:PLAINTEXT,...; by default each protocol is its own name.",
+        check=_parsed_by(parse_protocols),
+    )
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name", None, "The listener for other brokers; it must be one of listeners."
+    )
+    controller_listener_names: str | None = setting(
+        "controller.listener.names",
+        None,
+        "Listeners for a quorum of controllers: they are not opened, for nobody would speak there.",
+    )
+    log_dirs: str | None = setting(
+        "log.dirs",
+        None,
+        "The data directory; --data-dir goes before it. By default ~/.local/state/flakelog.",
+        check=_one_directory,
+    )
+    shutdown_grace_ms: int = setting(
+        "flakelog.shutdown.grace.ms",
+        0,
+        "How long a stop goes on serving once /health/ready says no, so that a load balancer can look elsewhere.",
+        check=at_least(0),
+        unit="ms",
     )
     http_listener: str = setting(
         "flakelog.http.listener",
@@ -59,18 +100,55 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        told = self.advertised_address or self.broker_address
-        if self.broker_address and told and told[0] in EVERYWHERE:
-            wanted = "clients are told to connect there and reach themselves; give the name they know this host by"
-            raise InvalidSetting("advertised.listeners", self.advertised_listeners or self.listeners, wanted)
+        served = self.broker_listeners
+        if self.listeners and not served:
+            raise InvalidSetting("listeners", self.listeners, "all are controllers'; give one that clients connect to")
+        refused = refusal(served, parse_protocols(self.listener_security_protocol_map))
+        if refused:
+            raise InvalidSetting("listeners", self.listeners, refused)
+        self._check_names([each.name for each in served])
+        for each in served:
+            self._check_reachable(each)
+
+    def _check_names(self, served: list[str]) -> None:
+        """What speaks of listeners must speak of those there are; an empty `listeners` has none, and needs none."""
+        wanted = f"must be of listeners, which are {', '.join(served)}"
+        controllers = parse_names(self.controller_listener_names)
+        for each in parse_listeners(self.advertised_listeners or ""):
+            if served and each.name not in served + controllers:
+                raise InvalidSetting("advertised.listeners", self.advertised_listeners, wanted)
+        inter_broker = self.inter_broker_listener_name
+        if served and inter_broker and inter_broker.upper() not in served:
+            raise InvalidSetting("inter.broker.listener.name", inter_broker, wanted)
+
+    def _check_reachable(self, listener: Listener) -> None:
+        """As Kafka: an address nobody can connect to is not told to clients; no host at all is the machine's name."""
+        told = self.advertised.get(listener.name, listener)
+        if told.host not in EVERYWHERE or (not told.host and told is listener):
+            return
+        example = f"advertised.listeners={listener.name}://my-host.example:{told.port}"
+        raise InvalidSetting(
+            "advertised.listeners",
+            self.advertised_listeners or self.listeners,
+            "clients are told to connect there and reach themselves; give the name they know this host by, as in "
+            + example,
+        )
 
     @property
-    def broker_address(self) -> tuple[str, int] | None:
-        return split_address(self.listeners.partition("://")[2])
+    def broker_listeners(self) -> list[Listener]:
+        """Those that are opened: all but the controllers'."""
+        controllers = parse_names(self.controller_listener_names)
+        return [each for each in parse_listeners(self.listeners) if each.name not in controllers]
 
     @property
-    def advertised_address(self) -> tuple[str, int] | None:
-        return split_address((self.advertised_listeners or "").partition("://")[2])
+    def advertised(self) -> Mapping[str, Listener]:
+        """By a listener's name, how clients reach it, where that is said."""
+        return {each.name: each for each in parse_listeners(self.advertised_listeners or "")}
+
+    @property
+    def open_listeners(self) -> list[Listener]:
+        """Those that other machines may reach."""
+        return [each for each in self.broker_listeners if not is_local(each.host)]
 
     @property
     def http_address(self) -> tuple[str, int] | None:

@@ -1,55 +1,248 @@
-"""Settings from a properties file and from the command line: parsed, checked, and each unknown one refused by name."""
+"""Settings from a properties file, the environment and the command line: each is judged, and an unknown one is refused
+by name.
 
-from collections.abc import Iterable, Mapping
+    --set  over  FLAKELOG_NAME  over  the file  over  what a mode (--dev) wants  over  the default
+
+A name of Kafka's that no dataclass here has is looked up in broker.kafka_settings: another name of one of ours, left
+aside with a reason, or refused with a way out.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from broker.config import BrokerConfig
 from broker.group.config import GroupConfig
 from flakelog.config import ServerConfig
-from idgen.config import IdgenConfig, InvalidSetting, from_properties, settings_of
+from idgen.config import IdgenConfig, InvalidSetting, Setting, from_properties, parse_setting, settings_of
 
 CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, IdgenConfig)
+ENVIRONMENT_PREFIX = "FLAKELOG_"
+HONOURED, IGNORED, REFUSED, UNKNOWN = "honoured", "ignored", "refused", "unknown"
 
 
 class UnknownSetting(InvalidSetting):
     """A name that is no setting; the message has the nearest one that is."""
 
     def __init__(self, name: str) -> None:
-        near = get_close_matches(name, names(), 1, 0.6)
-        wanted = f"there is no such setting; did you mean {near[0]}?" if near else "there is no such setting"
+        from broker.kafka_settings import nearest
+
+        near = nearest(name, names())
+        wanted = f"there is no such setting; did you mean {near}?" if near else "there is no such setting"
         ValueError.__init__(self, f"{name}: {wanted}")
         self.name = name
 
 
+class Given(NamedTuple):
+    """One property as somebody gave it: `origin` is "server.properties:12", "--set", or a variable's name."""
+
+    name: str
+    text: str
+    origin: str
+
+
+class Verdict(NamedTuple):
+    """What becomes of one property. An honoured one is the setting `target`, with the value `text`."""
+
+    given: Given
+    standing: str
+    reason: str
+    target: str = ""
+    text: str = ""
+
+
+@lru_cache
+def known() -> dict[str, Setting]:
+    """All settings of a server process, by their names."""
+    return {each.name: each for config in CONFIGS for each in settings_of(config)}
+
+
 def names() -> list[str]:
     """All settings' names."""
-    return sorted({each.name for config in CONFIGS for each in settings_of(config)})
+    return sorted(known())
 
 
-def read_properties(text: str, where: str) -> dict[str, str]:
-    """Java properties as Kafka's server.properties uses them: name=value, # and ! comments, \\ joins lines."""
-    found: dict[str, str] = {}
-    joined = text.replace("\\\r\n", "").replace("\\\n", "")
-    for number, line in enumerate(joined.splitlines(), 1):
+def variable_of(name: str) -> str:
+    """The environment variable of a setting: FLAKELOG_LOG_SEGMENT_BYTES; "flakelog." is not said twice."""
+    return ENVIRONMENT_PREFIX + name.removeprefix("flakelog.").replace(".", "_").upper()
+
+
+# --- where they come from --------------------------------------------------------------------------------------------
+
+
+def read_properties(text: str, where: str) -> list[Given]:
+    """Java properties, as of java.util.Properties: name=value (or ":", or a space), # and ! comments, a \\ that joins
+    lines or takes the next character as it is. A name given twice counts the last time. InvalidSetting."""
+    found: dict[str, Given] = {}
+    for number, line in _logical_lines(text):
+        match = re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+)(.*)", line, re.DOTALL)
+        if match is None:
+            raise InvalidSetting(f"{where}, line {number}", line, "must be name=value")
+        found[match[1]] = Given(match[1], _unescape(match[2]), f"{where}:{number}")
+    return list(found.values())
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """(number of its first line, the line with those it is continued by)."""
+    lines = iter(enumerate(text.splitlines(), 1))
+    for number, line in lines:
         line = line.strip()
         if not line or line[0] in "#!":
             continue
-        name, sign, value = line.partition("=")
-        if not sign:
-            raise InvalidSetting(f"{where}, line {number}", line, "must be name=value")
-        found[name.strip()] = value.strip()
+        while _continues(line):
+            line = line[:-1] + next(lines, (0, ""))[1].strip()
+        yield number, line
+
+
+def _continues(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", lambda m: chr(int(m[1][1:], 16)) if len(m[1]) > 1 else m[1], text)
+
+
+def read_assignments(assignments: Iterable[str]) -> list[Given]:
+    """`name=value` of the command line; InvalidSetting."""
+    found = []
+    for each in assignments:
+        name, sign, value = each.partition("=")
+        if not sign or not name.strip():
+            raise InvalidSetting("--set", each, "must be name=value")
+        found.append(Given(name.strip(), value.strip(), "--set"))
     return found
 
 
-def collect(file: Path | None, assignments: Iterable[str]) -> dict[str, str]:
-    """The properties of a file, with `name=value` assignments over them; InvalidSetting, UnknownSetting, OSError."""
-    properties = read_properties(file.read_text(), str(file)) if file else {}
-    properties |= read_properties("\n".join(assignments), "--set")
-    for name in properties:
-        if name not in names():
-            raise UnknownSetting(name)
+def read_environment(environment: Mapping[str, str]) -> list[Given]:
+    """What FLAKELOG_ variables say. One that is the name of nothing is passed over: other programs have their own."""
+    mine = {name: text for name, text in environment.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    variables = {variable_of(name): name for name in known()} if mine else {}
+    if mine.keys() - variables.keys():
+        from broker.kafka_settings import broker_settings
+
+        variables = {variable_of(row.name): row.name for row in broker_settings()} | variables
+    return [Given(variables[each], text.strip(), each) for each, text in mine.items() if each in variables]
+
+
+def misspelt_variables(environment: Mapping[str, str]) -> list[str]:
+    """A line for each FLAKELOG_ variable that is nearly, but not, the name of a setting."""
+    wanted = [variable_of(name) for name in known()]
+    taken = {each.origin for each in read_environment(environment)}
+    lines = []
+    for name in environment:
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in taken:
+            near = get_close_matches(name, wanted, 1, 0.85)
+            lines += [f"{name} is no setting, and is not heeded; did you mean {near[0]}?"] if near else []
+    return lines
+
+
+# --- what becomes of them --------------------------------------------------------------------------------------------
+
+
+class Properties:
+    """What was given, layer over layer, and what becomes of each. `collect` makes one."""
+
+    def __init__(self, layers: Iterable[Iterable[Given]]) -> None:
+        self.verdicts: list[Verdict] = []
+        """In the order they were given; of a setting that is given twice the last counts."""
+        self.texts: dict[str, str] = {}
+        """Of each setting that is given: its value as text."""
+        self.origins: dict[str, str] = {}
+        for layer in layers:
+            self._take(_judge_layer(list(layer)))
+
+    def _take(self, verdicts: list[Verdict]) -> None:
+        self.verdicts += verdicts
+        for each in verdicts:
+            if each.standing == HONOURED:
+                self.texts[each.target] = each.text
+                self.origins[each.target] = each.given.origin
+
+    def check(self) -> None:
+        """InvalidSetting or UnknownSetting for the first that cannot be taken."""
+        for each in self.verdicts:
+            if each.standing == UNKNOWN:
+                raise UnknownSetting(each.given.name)
+            if each.standing == REFUSED:
+                raise InvalidSetting(each.given.name, each.given.text, each.reason)
+
+    @property
+    def ignored(self) -> list[str]:
+        """Names that are left aside."""
+        return sorted({each.given.name for each in self.verdicts if each.standing == IGNORED})
+
+
+def collect(
+    file: Path | None,
+    assignments: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+    mode: Iterable[Given] = (),
+    fixed: Iterable[Given] = (),
+) -> Properties:
+    """All that was given, checked by name; InvalidSetting, UnknownSetting, OSError, UnicodeDecodeError."""
+    properties = gather(file, assignments, environment, mode, fixed)
+    properties.check()
     return properties
+
+
+def gather(
+    file: Path | None,
+    assignments: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+    mode: Iterable[Given] = (),
+    fixed: Iterable[Given] = (),
+) -> Properties:
+    """All that was given, with what is wrong with it as verdicts; InvalidSetting only for what is no name=value."""
+    in_file = read_properties(file.read_text(), str(file)) if file else []
+    return Properties([mode, in_file, read_environment(environment or {}), read_assignments(assignments), fixed])
+
+
+def _judge_layer(given: list[Given]) -> list[Verdict]:
+    layer = {each.name: each for each in given}
+    return [_judge(each, layer) for each in layer.values()]
+
+
+def _judge(given: Given, layer: Mapping[str, Given]) -> Verdict:
+    if given.name in known():
+        return Verdict(given, HONOURED, "", given.name, given.text)
+    from broker.kafka_settings import broker_setting
+
+    row = broker_setting(given.name)
+    if row is None:
+        return Verdict(given, UNKNOWN, str(UnknownSetting(given.name)).partition(": ")[2])
+    if row.standing == HONOURED:
+        return _judge_synonym(given, layer)
+    standing = row.standing_of(given.text)
+    return Verdict(given, standing, row.reason if standing == REFUSED or not row.harmless else "it asks for nothing")
+
+
+def _judge_synonym(given: Given, layer: Mapping[str, Given]) -> Verdict:
+    """Another name of one of ours; the same layer may have a name that Kafka puts before it."""
+    from broker.kafka_settings import SYNONYMS, broker_setting
+
+    target = next((name for name, others in SYNONYMS.items() if given.name in dict(others)), given.name)
+    if target == given.name:
+        return Verdict(given, IGNORED, "it is of one listener; say it for all")
+    ranks = [target, *dict(SYNONYMS[target])]
+    before = next(name for name in ranks if name in layer)
+    if before != given.name:
+        return Verdict(given, IGNORED, f"{before} is given too, and goes before it")
+    row = broker_setting(given.name)
+    factor = dict(SYNONYMS[target])[given.name]
+    wrong = row.refusal(given.text) if row else None
+    if wrong is not None:
+        return Verdict(given, REFUSED, wrong)
+    return Verdict(given, HONOURED, f"it is {target}", target, _times(given.text, factor))
+
+
+def _times(text: str, factor: int) -> str:
+    """A number in Kafka's unit as one in ours; below zero it is no amount but a word ("without end")."""
+    if factor == 1:
+        return text
+    return str(int(text) * factor if int(text) > 0 else int(text))
 
 
 class Settings:
@@ -61,3 +254,18 @@ class Settings:
         self.broker = from_properties(BrokerConfig, properties)
         self.group = from_properties(GroupConfig, properties)
         self.idgen = from_properties(IdgenConfig, properties)
+
+    def value_of(self, setting: Setting) -> object:
+        """The value in force of one of `known()`."""
+        configs: tuple[object, ...] = (self.server, self.broker, self.group, self.idgen)
+        return next(getattr(each, setting.field) for each in configs if hasattr(each, setting.field))
+
+
+def wrong_with(name: str, text: str) -> str | None:
+    """What is wrong with a value of one of `known()`, taken by itself; None where it is good."""
+    setting = known()[name]
+    try:
+        value = parse_setting(setting, text)
+    except InvalidSetting as error:
+        return str(error).removeprefix(f"{name}={text}: ")
+    return setting.check(value) if setting.check and value is not None else None

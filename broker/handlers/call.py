@@ -282,6 +282,8 @@ class Call(NamedTuple):
     """Cold APIs: the message as it was sent; `request` is lifted to the newest version."""
     tags: Mapping[int, Buffer] = {}
     """Cold APIs: top-level tagged fields that Kafka does not know."""
+    listener: str = ""
+    """The name of the listener it came in on: `Metadata.reached` tells nodes' addresses by it."""
 
 
 class Tagged(NamedTuple):

@@ -14,6 +14,7 @@ from broker.config import TopicConfig
 from broker.config_entries import topic_entries
 from broker.handlers.call import Call
 from broker.handlers.config_resources import sources_of
+from broker.handlers.lower_replication import lowered_factor, lowered_properties
 from broker.metadata import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
@@ -52,7 +53,7 @@ def _create(call: Call, topic: Any, partitions_max: int) -> dict[str, Any]:
             ErrorCode.INVALID_PARTITIONS,
             f"{partitions} partitions; a topic has 1 or more, and one request makes {PARTITIONS_MAX} at most",
         )
-    properties = _properties(topic)
+    properties = lowered_properties(services, topic.name, _properties(topic))
     config = services.config.topic_defaults.with_properties(properties)
     made = None
     if not call.request.validate_only:
@@ -114,7 +115,8 @@ def _partitions(call: Call, topic: Any) -> int:
         for each in topic.assignments:
             check_replicas(call, each.broker_ids, len(topic.assignments[0].broker_ids))
         return len(indexes)
-    if topic.replication_factor not in (-1, *range(1, nodes + 1)):
+    replication_factor = lowered_factor(call.services, topic.name, topic.replication_factor)
+    if replication_factor not in (-1, *range(1, nodes + 1)):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {topic.replication_factor}; there are {nodes} nodes",

@@ -17,6 +17,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
     metadata = call.services.metadata
+    nodes = [metadata.reached(node, call.listener) for node in metadata.nodes]
     kind = call.request.endpoint_type
     if kind != BROKERS:
         return _refused(kind)
@@ -27,7 +28,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
         "endpoint_type": BROKERS,
         "cluster_id": metadata.cluster_id,
         "controller_id": metadata.node.id,
-        "brokers": [{"broker_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in metadata.nodes],
+        "brokers": [{"broker_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in nodes],
         "cluster_authorized_operations": operations(asked, CLUSTER),
     }
 

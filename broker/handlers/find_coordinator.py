@@ -30,7 +30,7 @@ def _find(call: Call, key: str) -> dict[str, Any]:
         node = _coordinator(call, key)
     except ApiError as error:
         return _answer(key, NO_NODE, error.code, error.message)
-    return _answer(key, node, ErrorCode.NONE, None)
+    return _answer(key, call.services.metadata.reached(node, call.listener), ErrorCode.NONE, None)
 
 
 def _coordinator(call: Call, key: str) -> Node:

@@ -1,7 +1,8 @@
 """Metadata, v0 to v13.
 
-Behaviour: nodes, the controller, and the topics asked for, or all of them. A topic that is not there is made when both
-the client and `auto.create.topics.enable` allow it, with `num.partitions` partitions, and answered at once.
+Behaviour: nodes, at the addresses advertised for the listener the request came in on, the controller, and the topics
+asked for, or all of them. A topic that is not there is made when both the client and `auto.create.topics.enable` allow
+it, with `num.partitions` partitions, and answered at once.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
 auto-creation; from v8 on a client may ask what it is allowed to do (KIP-430), with the cluster to v10; v10 and v11 have
 a topic's id, from v12 on it can be asked for by it; v13 has a top-level error.
@@ -23,9 +24,10 @@ BY_ID_VERSION = 12
 def handle(call: Call, now: Now) -> dict[str, Any]:
     metadata = call.services.metadata
     allowed = {"topic_authorized_operations": operations(call.request.include_topic_authorized_operations, TOPIC)}
+    nodes = [metadata.reached(node, call.listener) for node in metadata.nodes]
     return {
         "throttle_time": 0,
-        "brokers": [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in metadata.nodes],
+        "brokers": [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in nodes],
         "cluster_id": metadata.cluster_id,
         "controller_id": metadata.node.id,
         "topics": [topic | allowed for topic in _topics(call)],

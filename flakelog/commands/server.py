@@ -1,16 +1,37 @@
 """`flakelog server` and `flakelog idgen`: processes that serve until they are told to stop."""
 
-import sys
-from collections.abc import Callable
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from flakelog.settings import Settings, collect
+from flakelog.settings import Given, Properties, Settings, collect, gather, misspelt_variables
 from idgen.config import InvalidSetting
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+# What --dev sets where nobody else says otherwise: nothing waits for a cluster that is not there.
+DEV = (
+    Given("auto.create.topics.enable", "true", "--dev"),
+    Given("group.initial.rebalance.delay.ms", "0", "--dev"),
+    Given("flakelog.lower.replication", "true", "--dev"),
+)
+NO_BROKER = (Given("listeners", "", "flakelog idgen"),)
+
+
+class Run(NamedTuple):
+    """What a process is started with, besides its settings."""
+
+    data_dir: Path | None
+    zookeeper: str | None
+    log_format: str
+    topics: tuple[str, ...] = ()
+    dev: bool = False
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,13 +40,25 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--data-dir",
             type=click.Path(path_type=Path, file_okay=False),
-            help="Where everything is kept; made if it is not there. [default: ~/.local/state/flakelog]",
+            help="Where everything is kept; made if it is not there. [default: log.dirs, else ~/.local/state/flakelog]",
         ),
         click.option(
-            "--config", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="A properties file."
+            "--config",
+            type=click.Path(path_type=Path, dir_okay=False, exists=True),
+            help="A properties file: Kafka's server.properties, or one of ours.",
         ),
-        click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting, over --config."),
+        click.option(
+            "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting, over environment and file."
+        ),
         click.option("--zookeeper", metavar="HOST:PORT,...", help="Own worker numbers through ZooKeeper."),
+        click.option(
+            "--log-format",
+            type=click.Choice(("text", "json")),
+            default="text",
+            show_default=True,
+            help="Lines for people, or a JSON object a line.",
+        ),
+        click.option("--print-config", is_flag=True, help="Print every setting, where it comes from, and exit."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -34,64 +67,142 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @_options
-def server(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], zookeeper: str | None) -> None:
+@click.option(
+    "--check-config",
+    "checked",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Print what becomes of each property of FILE, and exit: 0 where a server would start with it.",
+)
+@click.option(
+    "--dev",
+    is_flag=True,
+    help="For development: a temporary directory, gone at exit; no waiting for members; replication lowered to 1.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME[:PARTITIONS[:SETTING=VALUE,...]]",
+    help="Make this topic, unless it is there.",
+)
+def server(
+    data_dir: Path | None,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    zookeeper: str | None,
+    log_format: str,
+    print_config: bool,
+    checked: Path | None,
+    dev: bool,
+    topics: tuple[str, ...],
+) -> None:
     """Serve the log (Kafka's protocol), ids (Thrift), and HTTP for ids, metrics and health.
 
-    Prints one line beginning `ready:` with its addresses when it serves. SIGTERM and Ctrl-C stop it cleanly.
+    Prints one line beginning `ready:` with its addresses when it serves. SIGTERM and Ctrl-C stop it cleanly. A setting
+    is taken from --set, else from the environment (FLAKELOG_LOG_SEGMENT_BYTES), else from --config.
     """
-    _serve(_settings(config, assignments, {}), data_dir, zookeeper)
+    if checked is not None:
+        raise SystemExit(_check(checked))
+    run = Run(data_dir, zookeeper, log_format, topics, dev)
+    _run(run, config, assignments, DEV if dev else (), print_config)
 
 
 @click.command()
 @_options
-def idgen(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], zookeeper: str | None) -> None:
+def idgen(
+    data_dir: Path | None,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    zookeeper: str | None,
+    log_format: str,
+    print_config: bool,
+) -> None:
     """Serve ids alone, without a log."""
-    _serve(_settings(config, assignments, {"listeners": ""}), data_dir, zookeeper)
+    _run(Run(data_dir, zookeeper, log_format), config, assignments, (), print_config, NO_BROKER)
 
 
-def _settings(config: Path | None, assignments: tuple[str, ...], fixed: dict[str, str]) -> Settings:
+def _check(file: Path) -> int:
+    from flakelog.commands.config_report import print_verdicts
+
     try:
-        return Settings(collect(config, assignments) | fixed)
+        return 0 if print_verdicts(gather(file)) else 1
     except (InvalidSetting, OSError, UnicodeDecodeError) as error:
         raise click.ClickException(str(error)) from None
 
 
-def _serve(settings: Settings, data_dir: Path | None, zookeeper: str | None) -> None:
+def _run(
+    run: Run,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    mode: tuple[Given, ...],
+    print_config: bool,
+    fixed: tuple[Given, ...] = (),
+) -> None:
+    try:
+        properties = collect(config, assignments, os.environ, mode, fixed)
+        settings = Settings(properties.texts)
+    except (InvalidSetting, OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(str(error)) from None
+    if print_config:
+        from flakelog.commands.config_report import print_values
+
+        print_values(settings, properties.origins)
+        return
+    with _directory(run, settings) as directory:
+        _serve(settings, directory, run, _warnings(properties))
+
+
+def _warnings(properties: Properties) -> list[str]:
+    """Lines for the log about what was given."""
+    ignored = properties.ignored
+    lines = misspelt_variables(os.environ)
+    if ignored:
+        lines.append(f"settings without effect here (flakelog settings NAME says why): {', '.join(ignored)}")
+    return lines
+
+
+@contextmanager
+def _directory(run: Run, settings: Settings) -> Iterator[Path]:
+    """Where everything is kept; with --dev alone it goes away again."""
+    named = run.data_dir or (Path(settings.server.log_dirs) if settings.server.log_dirs else None)
+    if named is not None or not run.dev:
+        from flakelog.app import default_data_dir
+
+        yield named or default_data_dir()
+        return
+    temporary = Path(tempfile.mkdtemp(prefix="flakelog-dev-"))
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -> None:
     from broker import reactor as fast
 
     fast.install()
     from twisted.internet import reactor as installed
-    from twisted.logger import (
-        FilteringLogObserver,
-        Logger,
-        LogLevel,
-        LogLevelFilterPredicate,
-        globalLogBeginner,
-        textFileLogObserver,
-    )
+    from twisted.logger import Logger
 
-    from flakelog.app import Server, default_data_dir, raise_file_limit
+    from flakelog import server_log
+    from flakelog.app import Server, StartError, raise_file_limit
 
     reactor: Any = installed
-    # Ours from info up; of Twisted and others only what went wrong.
-    levels: Any = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
-    for ours in ("flakelog", "broker", "idgen", "coordination"):
-        levels.setLogLevelForNamespace(ours, LogLevel.info)
-    lines: Any = textFileLogObserver(sys.stderr)
-    observer: Any = FilteringLogObserver(lines, [levels])
-    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=True)
+    server_log.begin(run.log_format)
     log = Logger("flakelog")
     raise_file_limit()
-    directory = data_dir or default_data_dir()
-    app = Server(settings, directory, zookeeper, reactor, lambda line: log.info("{line}", line=line))
+    for line in warnings:
+        log.warn("{line}", line=line)
+    app = Server(settings, directory, run.zookeeper, reactor, lambda line: log.info("{line}", line=line))
+    app.topics = _topics(run.topics)
     outcome: list[str] = []
 
     def failed(failure: Any) -> None:
         if app.stopped:
             return  # SIGTERM came first: that it did not start is no news
         # Two kinds: what an operator can mend is one line; anything else is a fault of ours, with its traceback.
-        expected = type(failure.value).__name__ == "StartError"
-        outcome.append(str(failure.value) if expected else failure.getTraceback())
+        outcome.append(str(failure.value) if failure.check(StartError) else failure.getTraceback())
         app.stop().addBoth(lambda _: reactor.stop())
 
     def begin() -> None:
@@ -102,3 +213,14 @@ def _serve(settings: Settings, data_dir: Path | None, zookeeper: str | None) -> 
     reactor.run()
     if outcome:
         raise click.ClickException(outcome[0])
+
+
+def _topics(texts: tuple[str, ...]) -> "list[Any]":
+    if not texts:
+        return []
+    from flakelog.new_topic import parse_topic
+
+    try:
+        return [parse_topic(each) for each in texts]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--topic") from None

@@ -7,6 +7,7 @@ import click
 from flakelog.commands.terminal import fail, json_option, print_json
 
 if TYPE_CHECKING:
+    from broker.kafka_settings import KafkaSetting
     from idgen.config import Setting
 
 
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @json_option
 def settings(words: tuple[str, ...], as_json: bool) -> None:
-    """Explain the settings of `flakelog server` and of topics; with WORDs those whose names have one of them."""
+    """Explain the settings of `flakelog server` and of topics; with WORDs those whose names have one of them, and
+    what becomes of Kafka's own that are not used here."""
     found = [each for each in _all() if not words or any(word in each[1].name for word in words)]
-    if not found:
+    unused = [each for each in _unused() if any(word in each[1].name for word in words)] if words else []
+    if not found and not unused:
         fail(f"no setting has {' or '.join(words)} in its name; `flakelog settings` lists them all")
     for scope, each in found:
         if as_json:
@@ -25,6 +28,13 @@ def settings(words: tuple[str, ...], as_json: bool) -> None:
             click.secho(f"{each.name}={_value(each.default)}", bold=True, nl=False)
             click.echo(f"  ({', '.join(filter(None, (scope, each.unit)))})")
             click.echo(click.wrap_text(_sentence(each.doc), 100, "    ", "    ") + "\n")
+    for scope, row in unused:
+        if as_json:
+            print_json({"name": row.name, "scope": scope, "standing": row.standing, "doc": row.reason})
+        else:
+            click.secho(row.name, bold=True, nl=False)
+            click.echo(f"  ({scope}, {row.standing})")
+            click.echo(click.wrap_text(_sentence(row.reason), 100, "    ", "    ") + "\n")
 
 
 def _all() -> "list[tuple[str, Setting]]":
@@ -35,6 +45,13 @@ def _all() -> "list[tuple[str, Setting]]":
     scopes = [("server", config) for config in CONFIGS] + [("topic", TopicConfig)]
     found = [(scope, each) for scope, config in scopes for each in settings_of(config)]
     return sorted(found, key=lambda one: (one[0], one[1].name))
+
+
+def _unused() -> "list[tuple[str, KafkaSetting]]":
+    from broker.kafka_settings import HONOURED, broker_settings, topic_settings
+
+    scopes = (("server", broker_settings()), ("topic", topic_settings()))
+    return [(scope, row) for scope, rows in scopes for row in rows if row.standing != HONOURED]
 
 
 def _describe(scope: str, each: "Setting") -> dict[str, Any]:

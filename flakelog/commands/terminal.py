@@ -5,6 +5,7 @@ Results go to stdout, everything about them (errors, progress) to stderr.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -73,8 +74,8 @@ def layout_options(command: Command) -> Command:
         from idgen.config import IdgenConfig, InvalidSetting, from_properties
 
         try:
-            properties = collect(context.params.pop("layout_config", None), value)
-            return from_properties(IdgenConfig, properties).layout
+            properties = collect(context.params.pop("layout_config", None), value, os.environ)
+            return from_properties(IdgenConfig, properties.texts).layout
         except (InvalidSetting, OSError, UnicodeDecodeError) as error:
             raise click.BadParameter(str(error)) from None
 

@@ -83,9 +83,9 @@ class EngineBroker:
     def now(self):
         return Now(self.now_ms, WALL_MS + self.now_ms)
 
-    def connect(self, client_id="test", drains=True):
+    def connect(self, client_id="test", drains=True, listener=""):
         """A client; one that does not drain is a reader that leaves its answers in the socket."""
-        conn = self.engine.opened(f"10.0.0.7:{next(self._peers)}", self.now)
+        conn = self.engine.opened(f"10.0.0.7:{next(self._peers)}", self.now, listener)
         client = self.clients[conn] = EngineClient(self, conn, client_id, drains)
         self.pump()
         return client

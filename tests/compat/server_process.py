@@ -165,6 +165,11 @@ class ServerProcess:
         return self._addresses["broker"]
 
     @property
+    def addresses(self):
+        """All of the `ready:` line: "broker", "broker.NAME" of more listeners, "ids", "http"."""
+        return dict(self._addresses)
+
+    @property
     def ids(self):
         """The id service (Thrift), "host:port"."""
         return self._addresses["ids"]

@@ -4,6 +4,7 @@ import io
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from flakelog.cli import COMMANDS, main
 from flakelog.commands.consume import _text
@@ -142,3 +143,10 @@ def test_every_command_and_option_says_what_it_does(name):
 
 
 OBVIOUS = {"count", "partitions", "compression"}
+
+
+def test_a_setting_of_kafkas_that_is_not_used_is_explained_by_its_name():
+    done = CliRunner().invoke(main, ["settings", "num.io.threads"])
+    assert done.exit_code == 0
+    assert done.output.splitlines()[0] == "num.io.threads  (server, ignored)"
+    assert "One thread serves all connections" in done.output

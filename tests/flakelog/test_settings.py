@@ -1,9 +1,49 @@
-"""Settings: a properties file with Kafka's names, --set over it, validated once (DESIGN section 13)."""
+"""Settings: a properties file with Kafka's names, the environment and --set over it, validated once (DESIGN 13)."""
 
 import pytest
 
-from flakelog.settings import Settings, UnknownSetting, collect, names, read_properties
+from broker.kafka_settings import broker_settings
+from flakelog.listeners import Listener
+from flakelog.settings import (
+    Given,
+    Settings,
+    UnknownSetting,
+    collect,
+    gather,
+    misspelt_variables,
+    names,
+    read_properties,
+    variable_of,
+)
 from idgen.config import InvalidSetting
+
+# What Kafka 4 ships as config/server.properties, without its comments.
+KAFKAS_OWN = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
 
 
 @pytest.fixture
@@ -13,39 +53,162 @@ def file(tmp_path):
     return path
 
 
+def texts(*assignments, environment=None, file=None):
+    return collect(file, assignments, environment).texts
+
+
+# --- where they come from --------------------------------------------------------------------------------------------
+
+
 def test_a_properties_file_is_read_as_kafkas_is(file):
-    assert collect(file, []) == {"num.partitions": "4", "log.segment.bytes": "1048576"}
+    assert texts(file=file) == {"num.partitions": "4", "log.segment.bytes": "1048576"}
 
 
-def test_a_backslash_joins_lines():
-    """java.util.Properties.load: a line terminator behind a backslash is no terminator."""
-    text = "listeners=PLAINTEXT://\\\n127.0.0.1:9092\n"
-    assert read_properties(text, "x") == {"listeners": "PLAINTEXT://127.0.0.1:9092"}
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("a=b", "b"),
+        ("a: b", "b"),
+        ("a b c", "b c"),
+        ("a=", ""),
+        ("a=b=c", "b=c"),
+        ("a=PLAINTEXT://\\\n   127.0.0.1:9092\n", "PLAINTEXT://127.0.0.1:9092"),
+        ("a=C\\:\\\\x\\u0041", "C:\\xA"),
+        ("a=1\na=2", "2"),
+    ],
+)
+def test_a_line_is_read_as_java_reads_it(text, value):
+    """java.util.Properties.load."""
+    (found,) = read_properties(text, "x")
+    assert (found.name, found.text) == ("a", value)
 
 
-def test_set_goes_over_the_file(file):
-    assert collect(file, ["num.partitions=8"])["num.partitions"] == "8"
+def test_the_command_line_goes_over_the_environment_and_that_over_the_file(file):
+    environment = {"FLAKELOG_NUM_PARTITIONS": "6", "FLAKELOG_IDS_WORKER": "7"}
+    found = collect(file, ["num.partitions=8"], environment)
+    assert found.texts == {"num.partitions": "8", "log.segment.bytes": "1048576", "flakelog.ids.worker": "7"}
+    assert found.origins == {
+        "num.partitions": "--set",
+        "log.segment.bytes": f"{file}:5",
+        "flakelog.ids.worker": "FLAKELOG_IDS_WORKER",
+    }
+    assert texts(environment=environment, file=file)["num.partitions"] == "6"
 
 
-def test_a_value_may_hold_the_equals_sign():
-    assert read_properties("advertised.listeners=a=b", "x") == {"advertised.listeners": "a=b"}
+def test_a_mode_goes_under_all_that_is_given(file):
+    mode = [Given("num.partitions", "2", "--dev"), Given("group.initial.rebalance.delay.ms", "0", "--dev")]
+    found = collect(file, [], {}, mode)
+    assert found.texts["num.partitions"] == "4"
+    assert found.origins["group.initial.rebalance.delay.ms"] == "--dev"
 
 
-def test_an_unknown_setting_is_refused_with_the_nearest_name():
-    with pytest.raises(UnknownSetting, match=r"^num\.partition: there is .* did you mean num\.partitions"):
-        collect(None, ["num.partition=4"])
+def test_every_setting_has_a_variable_of_its_own():
+    every = {*names(), *(row.name for row in broker_settings())}
+    assert len({variable_of(name) for name in every}) == len(every)
+    assert variable_of("listeners") == "FLAKELOG_LISTENERS"
+    assert variable_of("flakelog.ids.epoch.ms") == "FLAKELOG_IDS_EPOCH_MS"
 
 
-def test_a_setting_like_no_other_is_refused_without_a_guess():
-    with pytest.raises(UnknownSetting, match=r"^xyzzy: there is no such setting$"):
-        collect(None, ["xyzzy=4"])
+def test_kafkas_other_names_are_variables_too():
+    assert texts(environment={"FLAKELOG_LOG_RETENTION_HOURS": "2"}) == {"log.retention.ms": "7200000"}
+
+
+def test_a_variable_that_is_nearly_a_setting_is_pointed_out():
+    """Variables are not all ours, so that one cannot be refused."""
+    environment = {"FLAKELOG_NUM_PARTITION": "4", "FLAKELOG_SEEDS": "1", "FLAKELOG_LISTENERS": "", "HOME": "/"}
+    assert collect(None, [], environment).texts == {"listeners": ""}
+    (line,) = misspelt_variables(environment)
+    assert line.startswith("FLAKELOG_NUM_PARTITION is no setting") and line.endswith("FLAKELOG_NUM_PARTITIONS?")
+
+
+@pytest.mark.parametrize("assignment", ["num.partitions", "=4", ""])
+def test_an_assignment_without_a_name_or_a_value_is_refused(assignment):
+    with pytest.raises(InvalidSetting, match="must be name=value"):
+        texts(assignment)
 
 
 def test_a_line_that_is_no_setting_is_refused_by_its_number(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text("num.partitions=4\nlisteners\n")
     with pytest.raises(InvalidSetting, match=r"server\.properties, line 2=listeners: must be name=value"):
-        collect(path, [])
+        collect(path)
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_name():
+    with pytest.raises(UnknownSetting, match=r"^num\.partition: there is .* did you mean num\.partitions"):
+        texts("num.partition=4")
+
+
+def test_the_nearest_name_may_be_one_that_only_kafka_has():
+    with pytest.raises(UnknownSetting, match=r"did you mean num\.replica\.fetchers\?"):
+        texts("num.replica.fetcher=4")
+
+
+def test_a_setting_like_no_other_is_refused_without_a_guess():
+    with pytest.raises(UnknownSetting, match=r"^xyzzy: there is no such setting$"):
+        texts("xyzzy=4")
+
+
+def test_what_changes_nothing_is_left_aside():
+    found = collect(None, ["num.io.threads=16", "zookeeper.connect=localhost:2181", "listener.name.x.ssl.protocol=TLS"])
+    assert found.texts == {}
+    assert found.ignored == ["listener.name.x.ssl.protocol", "num.io.threads", "zookeeper.connect"]
+
+
+def test_what_would_mean_something_else_is_refused_with_a_way_out():
+    with pytest.raises(InvalidSetting, match=r"^process\.roles=controller: .*; process\.roles=broker,controller"):
+        texts("process.roles=controller")
+    assert texts("process.roles=broker") == {}
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        (["log.retention.hours=2"], {"log.retention.ms": "7200000"}),
+        (["log.retention.hours=-1"], {"log.retention.ms": "-1"}),
+        (["log.retention.hours=2", "log.retention.minutes=3"], {"log.retention.ms": "180000"}),
+        (["log.retention.ms=5", "log.retention.minutes=3"], {"log.retention.ms": "5"}),
+        (["log.roll.hours=1"], {"log.roll.ms": "3600000"}),
+        (["log.flush.scheduler.interval.ms=9"], {"log.flush.interval.ms": "9"}),
+        (["broker.id=3"], {"node.id": "3"}),
+        (["log.dir=/a", "log.dirs=/b"], {"log.dirs": "/b"}),
+    ],
+)
+def test_of_kafkas_names_for_one_thing_the_first_in_its_order_goes(given, wanted):
+    """https://kafka.apache.org/documentation/#brokerconfigs: log.retention.ms before minutes before hours."""
+    assert texts(*given) == wanted
+
+
+def test_a_synonym_of_the_command_line_goes_over_the_name_itself_in_the_file(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text("log.retention.ms=5\n")
+    assert texts("log.retention.hours=1", file=path) == {"log.retention.ms": "3600000"}
+
+
+def test_a_synonym_that_is_no_number_is_refused_by_its_own_name():
+    with pytest.raises(InvalidSetting, match=r"^log\.retention\.hours=week: must be a whole number"):
+        texts("log.retention.hours=week")
+
+
+def test_kafkas_own_server_properties_are_taken(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text(KAFKAS_OWN)
+    server = Settings(collect(path).texts).server
+    assert server.broker_listeners == [Listener("PLAINTEXT", "", 9092)]
+    assert server.advertised["PLAINTEXT"] == Listener("PLAINTEXT", "localhost", 9092)
+    assert server.log_dirs == "/tmp/kraft-combined-logs"
+
+
+def test_all_that_is_wrong_is_found_at_once():
+    verdicts = gather(None, ["num.partition=4", "authorizer.class.name=X", "num.io.threads=1"]).verdicts
+    assert [each.standing for each in verdicts] == ["unknown", "refused", "ignored"]
+    assert all(each.reason for each in verdicts)
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -56,8 +219,16 @@ def test_a_line_that_is_no_setting_is_refused_by_its_number(tmp_path):
         ("auto.create.topics.enable", "yes", "must be true or false"),
         ("listeners", "127.0.0.1:9092", "must be PLAINTEXT://host:port"),
         ("listeners", "SSL://127.0.0.1:9092", "SSL is not served; PLAINTEXT://host:port is"),
-        ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "one listener is served"),
+        ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "PLAINTEXT is there twice"),
+        ("listeners", "PLAINTEXT://a:1,INSIDE://b:2", "add INSIDE:PLAINTEXT"),
         ("listeners", "PLAINTEXT://127.0.0.1:99999", "must be host:port"),
+        ("listeners", "PLAINTEXT://::1:9092", "an IPv6 address in brackets"),
+        ("listener.security.protocol.map", "PLAINTEXT", "must be NAME:PROTOCOL"),
+        ("listener.security.protocol.map", "PLAINTEXT:SASL_SSL", "SASL_SSL is not served"),
+        ("advertised.listeners", "OTHER://a:1", "must be of listeners, which are PLAINTEXT"),
+        ("inter.broker.listener.name", "OTHER", "must be of listeners, which are PLAINTEXT"),
+        ("controller.listener.names", "PLAINTEXT", "all are controllers'"),
+        ("log.dirs", "/a,/b", "one directory is served"),
         ("flakelog.http.listener", "8609", "must be host:port"),
         ("flakelog.ids.worker", "1024", "must be between 0 and 1023"),
         ("flakelog.ids.time.bits", "42", "add up to 64 bits"),
@@ -73,12 +244,25 @@ def test_settings_reach_the_part_they_are_of():
     settings = Settings({"num.partitions": "4", "flakelog.ids.worker": "7", "listeners": "PLAINTEXT://[::1]:0"})
     assert settings.broker.num_partitions == 4
     assert settings.idgen.ids_worker == 7
-    assert settings.server.broker_address == ("::1", 0)
+    assert settings.server.broker_listeners == [Listener("PLAINTEXT", "::1", 0)]
 
 
 def test_an_empty_listener_turns_its_part_off():
-    assert Settings({"listeners": ""}).server.broker_address is None
+    assert Settings({"listeners": ""}).server.broker_listeners == []
     assert Settings({"flakelog.http.listener": ""}).server.http_address is None
+
+
+def test_several_listeners_have_names_that_a_map_gives_a_protocol():
+    server = Settings(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:9092, inside://0.0.0.0:9094",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:plaintext",
+            "advertised.listeners": "INSIDE://broker.local:9094",
+        }
+    ).server
+    assert server.broker_listeners == [Listener("PLAINTEXT", "127.0.0.1", 9092), Listener("INSIDE", "0.0.0.0", 9094)]
+    assert server.advertised == {"INSIDE": Listener("INSIDE", "broker.local", 9094)}
+    assert [each.name for each in server.open_listeners] == ["INSIDE"]
 
 
 def test_the_names_kafka_users_know_are_known():
@@ -89,9 +273,8 @@ def test_the_names_kafka_users_know_are_known():
 @pytest.mark.parametrize("everywhere", ["PLAINTEXT://0.0.0.0:9092", "PLAINTEXT://[::]:9092"])
 def test_who_listens_everywhere_must_say_how_clients_reach_it(everywhere):
     """As Kafka: Metadata would send every client to its own machine."""
-    with pytest.raises(InvalidSetting, match=r"^advertised\.listeners=PLAINTEXT.*give the name they know this host by"):
+    with pytest.raises(InvalidSetting, match=r"as in advertised\.listeners=PLAINTEXT://my-host\.example:9092$"):
         Settings({"listeners": everywhere})
     with pytest.raises(InvalidSetting, match=r"^advertised\.listeners="):
         Settings({"listeners": "PLAINTEXT://127.0.0.1:9092", "advertised.listeners": everywhere})
-    named = Settings({"listeners": everywhere, "advertised.listeners": "PLAINTEXT://broker:9092"})
-    assert named.server.advertised_address == ("broker", 9092)
+    Settings({"listeners": everywhere, "advertised.listeners": "PLAINTEXT://broker:9092"})

@@ -123,3 +123,21 @@ def test_names_that_are_the_brokers_own_are_refused(client):
 def test_validating_answers_as_if_it_were_made_and_makes_nothing(client):
     assert codes(client, asked("flights", 2), asked("a/b"), validate_only=True) == [0, 17]
     assert client.broker.services.metadata.topics() == []
+
+
+def test_more_replicas_than_nodes_are_refused(client):
+    assert codes(client, asked("flights") | {"replication_factor": 3}) == [ErrorCode.INVALID_REPLICATION_FACTOR]
+
+
+def test_more_replicas_than_nodes_are_lowered_where_that_is_set_and_the_log_says_so():
+    broker = EngineBroker(lower_replication=True)
+    topic = asked("flights") | {
+        "replication_factor": 3,
+        "configs": [{"name": "min.insync.replicas", "value": "2"}],
+    }
+    assert codes(broker.connect(), topic) == [0]
+    assert broker.services.metadata.topic("flights").properties == {"min.insync.replicas": "1"}
+    assert broker.reported == [
+        "topic flights: replication factor 3 lowered to 1",
+        "topic flights: min.insync.replicas 2 lowered to 1",
+    ]

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import METADATA, EngineBroker
+from tests.broker.engine_client import FIND_COORDINATOR, METADATA, EngineBroker
 
 BAD_NAMES = ["", ".", "..", "a/b", "a b", "x" * 250]
 
@@ -82,3 +82,23 @@ def test_who_asks_is_told_that_all_is_allowed(broker, version):
 def test_newer_versions_tell_of_topics_only(broker, version):
     asked = {"topics": [{"name": "flights"}], "include_topic_authorized_operations": True}
     assert broker.connect().ask(METADATA, version, asked).topics[0].topic_authorized_operations == 3576
+
+
+@pytest.mark.parametrize("version", [0, 13])
+def test_nodes_have_the_address_that_is_advertised_for_the_listener_that_was_asked(broker, version):
+    """KIP-103: a client stays on the listener it came in on."""
+    broker.services.metadata.advertise("INSIDE", "broker.inside", 9094)
+
+    def nodes(listener):
+        answer = broker.connect(listener=listener).ask(METADATA, version, {"topics": []})
+        return [(each.node_id, each.host, each.port) for each in answer.brokers]
+
+    assert nodes("INSIDE") == [(1, "broker.inside", 9094)]
+    assert nodes("PLAINTEXT") == [(1, "localhost", 9092)]
+
+
+def test_a_groups_coordinator_has_the_address_of_the_listener_too(broker):
+    broker.services.metadata.advertise("INSIDE", "broker.inside", 9094)
+    asked = {"key_type": 0, "coordinator_keys": ["a"]}
+    (found,) = broker.connect(listener="INSIDE").ask(FIND_COORDINATOR, 4, asked).coordinators
+    assert (found.host, found.port) == ("broker.inside", 9094)

@@ -1,0 +1,30 @@
+"""`flakelog.lower.replication`: what asks for more copies than there are nodes is taken as what can be had.
+
+A program written for a cluster makes its topics with three replicas, two of which must have a message; on a developer's
+one node that is refused, as by Kafka, unless this setting is on. Each time it is lowered the log has a line.
+"""
+
+from collections.abc import Mapping
+
+from broker.handlers.call import Services
+
+_MIN_ISR = "min.insync.replicas"
+
+
+def lowered_factor(services: Services, topic: str, replication_factor: int) -> int:
+    """The replication factor to make a topic with."""
+    nodes = len(services.metadata.nodes)
+    if not services.config.lower_replication or replication_factor <= nodes:
+        return replication_factor
+    services.report(f"topic {topic}: replication factor {replication_factor} lowered to {nodes}")
+    return nodes
+
+
+def lowered_properties(services: Services, topic: str, properties: Mapping[str, str]) -> Mapping[str, str]:
+    """The properties to make a topic with; one that is no number is left for who checks it."""
+    nodes = len(services.metadata.nodes)
+    asked = properties.get(_MIN_ISR, "").strip()
+    if not services.config.lower_replication or not asked.isdigit() or int(asked) <= nodes:
+        return properties
+    services.report(f"topic {topic}: {_MIN_ISR} {asked} lowered to {nodes}")
+    return {**properties, _MIN_ISR: str(nodes)}

@@ -1,0 +1,69 @@
+"""Listeners as Kafka's settings write them: `NAME://host:port,...`, and which protocol a NAME speaks."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SERVED = "PLAINTEXT"
+EVERYWHERE = ("", "0.0.0.0", "::")  # where one can listen, and nobody can be reached
+_FORM = "must be PLAINTEXT://host:port, several with a comma between, or empty to turn the broker off"
+
+
+class Listener(NamedTuple):
+    """One of them; an empty host is every interface."""
+
+    name: str
+    host: str
+    port: int
+
+
+def parse_listeners(value: str) -> list[Listener]:
+    """ "NAME://host:port,..." as listeners; ValueError says what would be right. Names are upper case, as Kafka's."""
+    found: list[Listener] = []
+    for each in filter(None, (part.strip() for part in value.split(","))):
+        name, separator, address = each.partition("://")
+        host, colon, port = address.rpartition(":")
+        if not separator or not name:
+            raise ValueError(_FORM)
+        if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and not host.startswith("[")):
+            raise ValueError("must be host:port behind ://, an IPv6 address in brackets; port 0 takes a free one")
+        found.append(Listener(name.upper(), host.strip("[]"), int(port)))
+    names = [each.name for each in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is there twice; give the second a name of its own in listener.security.protocol.map")
+    return found
+
+
+def parse_protocols(value: str | None) -> dict[str, str]:
+    """ "NAME:PROTOCOL,..." as a mapping; by default each protocol has its own name. ValueError."""
+    if not value:
+        return {each: each for each in PROTOCOLS}
+    found = {}
+    for each in value.split(","):
+        name, colon, protocol = each.strip().rpartition(":")
+        if not colon or protocol.upper() not in PROTOCOLS:
+            raise ValueError(f"must be NAME:PROTOCOL,... with a PROTOCOL of {', '.join(PROTOCOLS)}")
+        found[name.upper()] = protocol.upper()
+    return found
+
+
+def parse_names(value: str | None) -> list[str]:
+    """ "A,B" as names, upper case."""
+    return [each.strip().upper() for each in (value or "").split(",") if each.strip()]
+
+
+def refusal(listeners: Iterable[Listener], protocols: dict[str, str]) -> str | None:
+    """Why one of them cannot be served, or None."""
+    for each in listeners:
+        protocol = protocols.get(each.name)
+        if protocol is None:
+            return f"listener.security.protocol.map does not say what {each.name} speaks; add {each.name}:{SERVED}"
+        if protocol != SERVED:
+            return f"{protocol} is not served; {SERVED}://host:port is, on a network you trust"
+    return None
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    return host in ("localhost", "::1") or host.startswith("127.")

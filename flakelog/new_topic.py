@@ -1,0 +1,44 @@
+"""A topic to be made at the start, as the command line names one: `name`, `name:3`, `name:3:cleanup.policy=compact`."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from broker.config import TopicConfig
+from broker.handlers.call import Services
+from broker.handlers.lower_replication import lowered_properties
+
+
+class NewTopic(NamedTuple):
+    """`partitions` None are the broker's `num.partitions`."""
+
+    name: str
+    partitions: int | None
+    properties: Mapping[str, str]
+
+
+def parse_topic(text: str) -> NewTopic:
+    """ValueError says what would be right. A comma before a `name=` begins the next setting, any other is a value's."""
+    name, _, rest = text.partition(":")
+    count, _, settings = rest.partition(":")
+    if not name or (count and (not count.isdigit() or int(count) < 1)):
+        raise ValueError(f"{text!r} is no topic; give NAME, NAME:PARTITIONS or NAME:PARTITIONS:SETTING=VALUE,...")
+    properties = {}
+    for each in filter(None, re.split(r",(?=[a-z.]+=)", settings)):
+        key, sign, value = each.partition("=")
+        if not sign:
+            raise ValueError(f"{text!r}: {each!r} is no setting; give SETTING=VALUE")
+        properties[key.strip()] = value.strip()
+    TopicConfig.check_names(properties)
+    return NewTopic(name, int(count) if count else None, properties)
+
+
+def make(services: Services, topic: NewTopic) -> None:
+    """Make it, unless it is there; ApiError, InvalidSetting."""
+    there = services.metadata.topic(topic.name)
+    partitions = topic.partitions or services.config.num_partitions
+    if there is None:
+        properties = lowered_properties(services, topic.name, topic.properties)
+        services.create_topic(topic.name, partitions, properties)
+    elif topic.partitions not in (None, len(there.partitions)):
+        services.report(f"topic {topic.name} is there, and keeps its {len(there.partitions)} partitions")

@@ -1,0 +1,44 @@
+"""The server's log on stderr: lines for people, or one JSON object a line for programs."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.logger import (
+    FilteringLogObserver,
+    LogLevel,
+    LogLevelFilterPredicate,
+    formatEvent,
+    globalLogBeginner,
+    textFileLogObserver,
+)
+
+FORMATS = ("text", "json")
+OURS = ("flakelog", "broker", "idgen", "coordination")
+
+
+def begin(form: str) -> None:
+    """Log from now on. Ours from info up; of Twisted and others only what went wrong."""
+    levels: Any = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
+    for namespace in OURS:
+        levels.setLogLevelForNamespace(namespace, LogLevel.info)
+    lines: Any = _print_json if form == "json" else textFileLogObserver(sys.stderr)
+    observer: Any = FilteringLogObserver(lines, [levels])
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=True)
+
+
+def _print_json(event: Any) -> None:
+    print(json.dumps(as_json(event), ensure_ascii=False), file=sys.stderr, flush=True)
+
+
+def as_json(event: Any) -> dict[str, Any]:
+    """An event of Twisted's as what a program wants to read; a failure has its traceback."""
+    failure = event.get("log_failure")
+    found = {
+        "time": datetime.fromtimestamp(event["log_time"], UTC).isoformat(timespec="milliseconds"),
+        "level": event["log_level"].name,
+        "logger": event["log_namespace"],
+        "message": formatEvent(event),
+    }
+    return found if failure is None else found | {"traceback": failure.getTraceback()}
