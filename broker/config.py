@@ -241,6 +241,11 @@ class TopicConfig:
             or self.id_header
         )
 
+    @cached_property
+    def roll_ms(self) -> int:
+        """The age at which a segment is closed: a compacted one in time for max.compaction.lag.ms."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
     @staticmethod
     def check_names(properties: Mapping[str, str]) -> None:
         """InvalidSetting for the first name that no topic can set here, with the nearest that one can. What Kafka's
@@ -412,7 +417,7 @@ class BrokerConfig:
     sync_threads: int = setting(
         "flakelog.sync.threads",
         2,
-        "Threads that sync logs, and so how many syncs are out at once; the journal has one of its own beside them.",
+        "Threads that sync logs, and so how many syncs are out at once; journal and cleaner have one each beside them.",
         check=between(1, 64),
     )
     background_sync_bytes: int = setting(

@@ -23,6 +23,7 @@ from broker.now import Now
 from broker.transport import KafkaPort, KafkaTransport, NullProtocol
 from idgen.clock import IdClock
 
+CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
 BACKLOG = 1024
 FAULT_WAIT_MS = 1_000  # a fault that comes back with each tick must not fill the log
 
@@ -72,7 +73,7 @@ class BrokerServer:
     def use(self, engine: Engine) -> None:
         """The engine to serve; made after `bind`, as it must know the port."""
         self._engine = engine
-        self._pool.adjustPoolsize(0, engine.services.config.sync_threads)
+        self._pool.adjustPoolsize(0, engine.services.config.sync_threads + CLEANER_THREADS)
 
     def serve(self) -> None:
         self._pool.start()

@@ -39,6 +39,8 @@ class LogPosition:
     """What lies past these was not synced and carries no check of its own, so it is never looked at."""
     topic_id: str = ""
     """The topic's, in hexadecimal: a topic made anew under the same name has another."""
+    cleaned_offset: int = 0
+    """How far a compacted log is cleaned; a start that finds it too low cleans that part once more."""
 
 
 def encode(positions: Mapping[str, LogPosition]) -> bytes:

@@ -55,16 +55,23 @@ class Deletions:
         self._dropped.append(_Dropped(log, bases, segments[-1].next_offset, remove_ms))
         self.begins_later(log, now_ms)
 
-    def retire(self, log: PartitionLog, bases: tuple[int, ...], remove_ms: int) -> None:
-        """Rename the files of these segments, which nothing needs any more."""
-        paths: tuple[str, ...] = ()
-        try:
-            for base in bases:
-                paths += retire_files(self._storage, log.name, base)
-        except StorageError as error:
-            self._report(f"partition {log.name}: {error}; what is left of old segments is removed at the next start")
+    def retired(self, log: PartitionLog, paths: tuple[str, ...], now_ms: int) -> None:
+        """These files have been renamed, and may be removed after the log's delay."""
+        self._remove_at(now_ms + log.config.file_delete_delay_ms, log, paths)
+
+    def _remove_at(self, remove_ms: int, log: PartitionLog, paths: tuple[str, ...]) -> None:
         self._number += 1
         heappush(self._renamed, (remove_ms, self._number, RemoveFiles(self._storage, log.name, paths)))
+
+    def _retire(self, each: _Dropped) -> None:
+        paths: tuple[str, ...] = ()
+        try:
+            for base in each.bases:
+                paths += retire_files(self._storage, each.log.name, base)
+        except StorageError as error:
+            name = each.log.name
+            self._report(f"partition {name}: {error}; what is left of old segments is removed at the next start")
+        self._remove_at(each.remove_ms, each.log, paths)
 
     def forget(self, log: PartitionLog) -> None:
         """The log is deleted as a whole."""
@@ -92,7 +99,7 @@ class Deletions:
         ready = [each for each in self._dropped if each.log.checkpointed.log_start_offset >= each.end]
         for each in ready:
             self._dropped.remove(each)
-            self.retire(each.log, each.bases, each.remove_ms)
+            self._retire(each)
 
     def to_remove(self, now_ms: int) -> Iterator[RemoveFiles]:
         """What a thread may remove now."""

@@ -5,11 +5,13 @@ Entries past the log's end (an append that failed, or a crash between the two wr
 before anything is written in their place: they must not come back beside a batch they were not made for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from broker.log.storage import File, StorageError
 from broker.wire.frame import FileRegion
-from broker.wire.id_entries import ENTRY_BYTES, IdEntry, pack_entry, read_entry, seed_of
+from broker.wire.id_entries import ENTRY_BYTES, IdEntry, pack_entry, read_entries, read_entry, seed_of
+
+_STRETCH = 1024
 
 
 class IdIndex:
@@ -46,6 +48,16 @@ class IdIndex:
         if entry is None:
             raise StorageError(self.file.path, f"the entry at byte {number * ENTRY_BYTES} is damaged: its check fails")
         return entry
+
+    def entries(self) -> Iterator[IdEntry]:
+        """All of them, read in stretches; StorageError at one that is damaged."""
+        for start in range(0, len(self), _STRETCH):
+            data = self.file.read(start * ENTRY_BYTES, _STRETCH * ENTRY_BYTES)
+            number = start
+            for number, entry in enumerate(read_entries(data, self.base_offset), start + 1):
+                yield entry
+            if number < min(start + _STRETCH, len(self)):
+                self._sound(number)
 
     def _number_of(self, offset: int) -> int:
         """The last entry that begins at or before `offset`; 0 where none does."""

@@ -14,6 +14,8 @@ from uuid import UUID
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.log import checkpoint, producer_state, retention
 from broker.log.checkpoint import LogPosition
+from broker.log.cleaner import CleanLog
+from broker.log.cleaning import Cleaning
 from broker.log.deletions import Deletions
 from broker.log.journal import FoundJournal, Journal
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
@@ -58,6 +60,7 @@ class LogManager:
         self._flush_due: list[tuple[int, int, PartitionLog]] = []
         self._flush_noted: set[PartitionLog] = set()
         self._deletions = Deletions(storage, report)
+        self._cleaning = Cleaning(storage, config, self._deletions, report)
         self._retention_ms: int | None = None
 
     # --- logs ----------------------------------------------------------------------------------------------------
@@ -210,8 +213,9 @@ class LogManager:
         deadline = min(self._checkpoint_ms, self._retention_ms)
         if self._flush_due:
             deadline = min(deadline, self._flush_due[0][0])
-        deletion = self._deletions.next_deadline_ms()
-        return deadline if deletion is None else min(deadline, deletion)
+        for due in self._deletions.next_deadline_ms(), self._cleaning.next_deadline_ms(now_ms):
+            deadline = deadline if due is None else min(deadline, due)
+        return deadline
 
     def tick(self, now: Now) -> None:
         """Ask for the syncs that time has made due, and at each interval for a checkpoint."""
@@ -235,6 +239,7 @@ class LogManager:
         if begun := self._deletions.to_checkpoint(now.ms, busy=self._round is not None):
             self.start_round(begun)
         self._asked += self._deletions.to_remove(now.ms)
+        self._asked += self._cleaning.tick(self._logs.values(), now)
 
     def appended(self, log: PartitionLog) -> None:
         """After an append: ask for a sync where the topic counts messages, note when one is due where it counts ms."""
@@ -319,6 +324,8 @@ class LogManager:
             return self._log_synced(sync)
         if isinstance(sync, WriteCheckpoint):
             self._written(sync)
+        elif isinstance(sync, CleanLog):
+            self._cleaning.back(sync)
         return []
 
     def _log_synced(self, sync: SyncLog) -> list[PartitionLog]:
@@ -356,6 +363,9 @@ class LogManager:
             return self._journal_failed(error)
         if isinstance(sync, CutJournal):
             self._report(f"{', '.join(sync.names)} could not be removed: {error}; the next start does it")
+            return []
+        if isinstance(sync, CleanLog):
+            self._cleaning.back(sync, error)
             return []
         if isinstance(sync, RemoveFiles):
             self._report(f"partition {sync.directory}: {error}; what is left of old segments goes at the next start")

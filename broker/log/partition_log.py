@@ -112,6 +112,9 @@ class PartitionLog:
         self.unsynced_bytes = 0
         self.log_start_offset = flushed.log_start_offset
         self.last_id = flushed.last_id
+        self.cleaned_offset = flushed.cleaned_offset
+        """Below it each key of a compacted log has its last record only, as of the time it was cleaned."""
+        self.uncleanable: str | None = None
         self.leader_epoch = epochs[-1][0] if epochs else 0
         self.unflushed_since_ms: int | None = None
         self._storage = storage
@@ -261,7 +264,7 @@ class PartitionLog:
     def _segment_for(self, header: BatchHeader, last_offset: int) -> Segment:
         active = self._segments[-1]
         # As in Kafka the age is told by the messages' times: with the clock's, each old message would roll a segment.
-        aged = 0 <= active.first_timestamp_ms < header.max_timestamp - self.config.segment_ms
+        aged = 0 <= active.first_timestamp_ms < header.max_timestamp - self.config.roll_ms
         if active.has_room(header.size, last_offset, self.config.segment_bytes) and not aged:
             return active
         return self.roll()
@@ -313,6 +316,11 @@ class PartitionLog:
         self.advance_start(self._segments[number].base_offset)
         self._take(self._segments[number:])
         return dropped
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put one segment in the place of several that follow each other; offsets and ids stay what they are."""
+        at = self._segments.index(old[0])
+        self._take((*self._segments[:at], new, *self._segments[at + len(old) :]))
 
     # --- read ----------------------------------------------------------------------------------------------------
 
@@ -484,6 +492,7 @@ class PartitionLog:
             active.times.file.size,
             active.aborted.size,
             self._topic_hex,
+            self.cleaned_offset,
         )
 
     def synced(self, position: LogPosition) -> None:

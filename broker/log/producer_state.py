@@ -53,6 +53,13 @@ class ActiveProducer(NamedTuple):
     first_offset: int
 
 
+class LastRecord(NamedTuple):
+    """What the cleaner keeps of a producer: the last offset of its last batch, or None, and its epoch."""
+
+    offset: int | None
+    epoch: int
+
+
 class _Producer:
     __slots__ = ("epoch", "batches", "seen_ms", "coordinator_epoch", "first_offset")
 
@@ -230,6 +237,13 @@ class ProducerState:
             sequence, time_ms = (NO_SEQUENCE, producer.seen_ms) if last is None else (last.last_sequence, last[-1])
             epochs = producer.coordinator_epoch, producer.first_offset
             yield ActiveProducer(producer_id, producer.epoch, sequence, time_ms, *epochs)
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """By producer id; without them the next start would not know which sequence comes next."""
+        return {
+            producer_id: LastRecord(each.batches[-1].last_offset if each.batches else None, each.epoch)
+            for producer_id, each in self._producers.items()
+        }
 
     # --- snapshots -----------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
 from broker.log.segment import DELETED, LOG, SUFFIXES, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
+from broker.log.swap import finish_swaps
 from broker.log.synced import LogDamaged, Synced, names_of
 from broker.log.syncs import RemoveFiles
 from broker.record.batch import BatchHeader, CorruptBatch, verify
@@ -94,6 +95,7 @@ class _Recovery:
     def run(self, journal: Sequence[Entry]) -> tuple[PartitionLog, RecoveryReport]:
         self.storage.make_directory(self.name)
         self._remove_retired()
+        finish_swaps(self.storage, self.name)
         synced = Synced(self.storage, self.name, self.config.index_interval_bytes, self.known, self.topic_id)
         segments, self.known = synced.segments(), synced.known
         self.last_id = self.known.last_id if self.known else -1
@@ -255,12 +257,14 @@ class _Recovery:
             file.sync()
         return sound
 
-    @staticmethod
-    def _fault(segment: Segment, position: int, header: BatchHeader) -> str | None:
-        if header.base_offset != segment.next_offset:
-            return f"offset {header.base_offset} stands where {segment.next_offset} belongs"
-        if header.record_count != header.last_offset_delta + 1 or header.record_count < 1:
-            return f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
+    def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
+        # A cleaned log has gaps. The checkpoint covers what is cleaned; without one, ids tell what belongs where.
+        uncleaned, offset = self.known is not None, header.base_offset
+        if offset < segment.next_offset or (uncleaned and offset > segment.next_offset):
+            return f"offset {offset} stands where {segment.next_offset} belongs"
+        count, number = header.record_count, header.last_offset_delta + 1
+        if number < 1 or not 0 <= count <= number or (uncleaned and count < number):
+            return f"{count} records with a last offset delta of {header.last_offset_delta}"
         try:
             batch = segment.log.read(position, header.size)
             verify(batch, header)

@@ -22,6 +22,8 @@ LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ID_INDEX)
 DELETED = ".deleted"
 """Follows the name of a file that is to be removed, and of a topic's directory."""
+CLEANED, SWAP = ".cleaned", ".swap"
+"""Follow the names of a segment that the cleaner writes, and of one that is to take others' place (see swap.py)."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
@@ -32,10 +34,10 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
-def remove_files(storage: Storage, directory: str, base_offset: int) -> None:
+def remove_files(storage: Storage, directory: str, base_offset: int, ending: str = "") -> None:
     """Remove a segment, its ids last: batches without ids are cut, ids without batches are nothing."""
     for suffix in SUFFIXES:
-        storage.remove(f"{directory}/{file_name(base_offset, suffix)}")
+        storage.remove(f"{directory}/{file_name(base_offset, suffix)}{ending}")
 
 
 def retire_files(storage: Storage, directory: str, base_offset: int) -> tuple[str, ...]:
@@ -49,10 +51,27 @@ def retire_files(storage: Storage, directory: str, base_offset: int) -> tuple[st
     return tuple(retired)
 
 
+def batches_of(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of a .log file's batches; stops at what is not a whole batch."""
+    chunk, start = b"", 0
+    while end - position >= HEADER_BYTES:
+        if position + HEADER_BYTES > start + len(chunk) or position < start:
+            chunk, start = file.read(position, min(_SCAN_BYTES, end - position)), position
+            if len(chunk) < HEADER_BYTES:
+                return
+        header = BatchHeader._make(HEADER.unpack_from(chunk, position - start))
+        if header.batch_length < HEADER_BYTES - LENGTH_END or position + header.size > end:
+            return
+        yield position, header
+        position += header.size
+
+
 class Segment:
     """Offsets from `base_offset` to `next_offset`. Only the newest segment of a log is appended to."""
 
-    def __init__(self, storage: Storage, directory: str, base_offset: int, create: bool = False) -> None:
+    def __init__(
+        self, storage: Storage, directory: str, base_offset: int, create: bool = False, ending: str = ""
+    ) -> None:
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.directory = directory
@@ -64,14 +83,14 @@ class Segment:
         self._since_index = 0
 
         def open_file(suffix: str, make: bool) -> File:
-            return storage.open(f"{directory}/{file_name(base_offset, suffix)}", make)
+            return storage.open(f"{directory}/{file_name(base_offset, suffix)}{ending}", make)
 
         self.log = open_file(LOG, create)
         # Without its ids a log is not readable; the two indexes are rebuilt where they are missing.
         self.ids = IdIndex(open_file(ID_INDEX, create), base_offset)
         self.offsets = OffsetIndex(open_file(INDEX, True))
         self.times = TimeIndex(open_file(TIME_INDEX, True))
-        self.aborted = TransactionIndex(storage, f"{directory}/{file_name(base_offset, TXN_INDEX)}")
+        self.aborted = TransactionIndex(storage, f"{directory}/{file_name(base_offset, TXN_INDEX)}{ending}")
 
     @property
     def size(self) -> int:
@@ -149,6 +168,15 @@ class Segment:
         if self.max_timestamp_ms >= 0:
             self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
 
+    def rename(self, storage: Storage, before: str, after: str) -> None:
+        """Its files get another ending, the .log file last: where that has it, all have."""
+        path = f"{self.directory}/{file_name(self.base_offset, '')}"
+        for suffix in reversed(SUFFIXES):
+            if storage.exists(path + suffix + before):
+                storage.rename(path + suffix + before, path + suffix + after)
+        for file in self.files:
+            file.path = file.path.removesuffix(before) + after
+
     @property
     def newest_ms(self) -> int:
         """The time of its newest record; where records have none, when it was last written to, as in Kafka."""
@@ -161,18 +189,7 @@ class Segment:
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of the batches from `position` on; stops at what is not a whole batch."""
-        end = self.log.size if end is None else end
-        chunk, start = b"", 0
-        while end - position >= HEADER_BYTES:
-            if position + HEADER_BYTES > start + len(chunk) or position < start:
-                chunk, start = self.log.read(position, min(_SCAN_BYTES, end - position)), position
-                if len(chunk) < HEADER_BYTES:
-                    return
-            header = BatchHeader._make(HEADER.unpack_from(chunk, position - start))
-            if header.batch_length < HEADER_BYTES - LENGTH_END or position + header.size > end:
-                return
-            yield position, header
-            position += header.size
+        return batches_of(self.log, position, self.log.size if end is None else end)
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that ends at or after `offset`."""

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from broker.log import checkpoint, producer_state
 from broker.log.checkpoint import LogPosition
+from broker.log.cleaner import CleanLog
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import file_name
 from broker.log.storage import Buffer, File, Storage, StorageError
@@ -107,4 +108,4 @@ class CutJournal:
             self.storage.remove(name)
 
 
-Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles | SyncJournal | CutJournal
+Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles | SyncJournal | CutJournal | CleanLog

@@ -34,6 +34,7 @@ COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
 
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
@@ -80,6 +81,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When its tombstones or its marker may go (KIP-534): set by the cleaner, in place of the base timestamp."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def is_log_append_time(self) -> bool:

@@ -1,0 +1,81 @@
+"""Which log to clean next, and how far: plain functions over logs, the rules Kafka's (LogCleanerManager, KIP-58,
+KIP-354).
+
+    log start      cleaned offset                end                            log end
+    |-- cleaned ---|-- dirty --------------------|-- not yet -------------------|
+
+Whole segments are cleaned, and none that is appended to, holds an offset that is not stable, is younger than
+min.compaction.lag.ms, or that the checkpoint on the disk does not cover: past the checkpoint recovery wants every
+offset in its place.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.log.partition_log import PartitionLog
+from broker.log.segment import Segment
+
+
+class Plan(NamedTuple):
+    """Clean the segments of `log` below `end`; those below `first_dirty` have been cleaned before."""
+
+    log: PartitionLog
+    segments: tuple[Segment, ...]
+    first_dirty: int
+    end: int
+    dirty_ratio: float
+    is_overdue: bool
+    """A dirty record is older than max.compaction.lag.ms."""
+
+
+def plan(log: PartitionLog, wall_ms: int) -> Plan | None:
+    """What is to be cleaned of a log at `wall_ms`, dirty enough or not; None where there is nothing."""
+    first_dirty = log.cleaned_offset
+    if not log.log_start_offset <= first_dirty <= log.log_end_offset:
+        first_dirty = log.log_start_offset
+    end = _end(log, first_dirty, wall_ms)
+    segments = tuple(segment for segment in log.segments if segment.base_offset < end)
+    dirty = [segment for segment in segments if segment.next_offset > first_dirty]
+    if not dirty:
+        return None
+    ratio = sum(segment.size for segment in dirty) / max(sum(segment.size for segment in segments), 1)
+    times_ms = [segment.first_timestamp_ms for segment in dirty if segment.first_timestamp_ms > 0]
+    is_overdue = min(times_ms, default=wall_ms) < wall_ms - log.config.max_compaction_lag_ms
+    return Plan(log, segments, first_dirty, end, ratio, is_overdue)
+
+
+def _end(log: PartitionLog, first_dirty: int, wall_ms: int) -> int:
+    """The base offset of the first segment that must stay as it is."""
+    limit = min(log.last_stable_offset, log.checkpointed.segment)
+    lag_ms = log.config.min_compaction_lag_ms
+    for segment in log.segments[:-1]:
+        young = segment.next_offset > first_dirty and lag_ms > 0 and segment.newest_ms > wall_ms - lag_ms
+        if segment.next_offset > limit or young:
+            return segment.base_offset
+    return log.segments[-1].base_offset
+
+
+def dirtiest(logs: Iterable[PartitionLog], wall_ms: int) -> Plan | None:
+    """The log with the largest share of dirty bytes, of those that are dirty enough or overdue."""
+    plans = []
+    for log in logs:
+        if log.config.compacts and log.offline is None and log.uncleanable is None:
+            made = plan(log, wall_ms)
+            if made is not None and (made.is_overdue or made.dirty_ratio > log.config.min_cleanable_dirty_ratio):
+                plans.append(made)
+    return max(plans, key=lambda made: made.dirty_ratio, default=None)
+
+
+def groups_of(segments: Iterable[Segment], segment_bytes: int, offsets_max: int) -> list[list[Segment]]:
+    """Neighbours that fit into one segment together, by size and by the offsets they span."""
+    groups: list[list[Segment]] = []
+    size = 0
+    for segment in segments:
+        fits = groups and size + segment.size <= segment_bytes
+        if fits and segment.next_offset - 1 - groups[-1][0].base_offset <= offsets_max:
+            groups[-1].append(segment)
+            size += segment.size
+        else:
+            groups.append([segment])
+            size = segment.size
+    return groups

@@ -1,0 +1,133 @@
+"""A batch of which some records stay, as compaction leaves it (https://kafka.apache.org/documentation/#compaction).
+
+What stays keeps its offset, its time, and its bytes. The batch keeps its first and last offset and its sequence, so a
+reader knows how far it went and a producer's next sequence follows; one that is emptied is a header alone. Where a
+delete horizon is set (KIP-534) it takes the place of the base timestamp, and the records count their times from it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from broker.record.batch import (
+    COMPRESSION_MASK,
+    CRC_START,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptBatch,
+)
+from broker.record.compression import DECOMPRESSED_BYTES_MAX, codec_of, compress
+from broker.record.records import records_data
+from broker.record.varint import read_varint, varint
+
+
+class Span(NamedTuple):
+    """Where a record lies in the unpacked bytes of its batch, and what the cleaner asks about it."""
+
+    start: int
+    attributes: int
+    """Where its attributes are: after its length."""
+    rest: int
+    """Where it goes on after its time."""
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    is_tombstone: bool
+
+
+class Spans(NamedTuple):
+    """The unpacked bytes of a batch's records, and where each lies."""
+
+    data: bytes
+    spans: list[Span]
+
+
+def spans_of(batch: bytes, header: BatchHeader) -> Spans:
+    """The records of a batch; CorruptBatch where they are none."""
+    data = bytes(records_data(batch, header, 0, DECOMPRESSED_BYTES_MAX))
+    spans = list(_spans(data, header.record_count))
+    if (spans[-1].end if spans else 0) != len(data):
+        raise CorruptBatch(f"{header.record_count} records do not fill the {len(data)} bytes of their batch")
+    return Spans(data, spans)
+
+
+def _spans(data: bytes, count: int) -> Iterator[Span]:
+    position = 0
+    for number in range(count):
+        try:
+            span = _span(data, position)
+        except IndexError:
+            raise CorruptBatch(f"record {number} of {count} at byte {position} of {len(data)} is cut off") from None
+        position = span.end
+        yield span
+
+
+def _span(data: bytes, start: int) -> Span:
+    size, attributes = read_varint(data, start)
+    end = attributes + size
+    timestamp_delta, rest = read_varint(data, attributes + 1)
+    offset_delta, position = read_varint(data, rest)
+    key_size, position = read_varint(data, position)
+    key = None
+    if key_size >= 0:
+        key = data[position : position + key_size]
+        position += key_size
+    value_size, position = read_varint(data, position)
+    if size < 0 or end > len(data) or position + max(value_size, 0) > end:
+        raise CorruptBatch(f"a record at byte {start} goes past the {size} bytes it says it has")
+    return Span(start, attributes, rest, end, timestamp_delta, offset_delta, key, value_size < 0)
+
+
+def retain(
+    batch: bytes, header: BatchHeader, records: Spans, kept: list[Span], horizon_ms: int, always_horizon: bool = False
+) -> bytes | None:
+    """The batch with the records `kept` of its `records`: `batch` itself where nothing changes, None without any.
+
+    `horizon_ms` becomes its delete horizon where it keeps a tombstone, or `always_horizon`, and has none yet.
+    """
+    if not kept:
+        return None
+    data = records.data
+    wants_horizon = always_horizon or any(span.is_tombstone for span in kept)
+    if not wants_horizon or header.delete_horizon_ms is not None:
+        if len(kept) == len(records.spans):
+            return batch
+        return _write(header, kept, b"".join(data[span.start : span.end] for span in kept))
+    moved = header.base_timestamp - horizon_ms
+    kept = [span._replace(timestamp_delta=span.timestamp_delta + moved) for span in kept]
+    horizon = header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
+    return _write(horizon, kept, b"".join(_retimed(data, span) for span in kept))
+
+
+def _retimed(data: bytes, span: Span) -> bytes:
+    body = data[span.attributes : span.attributes + 1] + varint(span.timestamp_delta) + data[span.rest : span.end]
+    return varint(len(body)) + body
+
+
+def _write(header: BatchHeader, kept: Sequence[Span], records: bytes) -> bytes:
+    newest = header.max_timestamp
+    if not header.is_log_append_time:
+        newest = header.base_timestamp + max(span.timestamp_delta for span in kept)
+    packed = compress(codec_of(header.compression), records)
+    return _sealed(header._replace(max_timestamp=newest, record_count=len(kept)), bytes(packed))
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """The header alone: its offsets, its producer's last sequence and its newest time stay known."""
+    attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
+    return _sealed(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+
+
+def _sealed(header: BatchHeader, records: bytes) -> bytes:
+    """The whole batch, its length and CRC as they are now."""
+    header = header._replace(batch_length=HEADER_BYTES - LENGTH_END + len(records))
+    batch = bytearray(HEADER.pack(*header)) + records
+    crc = crc32c(memoryview(batch)[CRC_START:])
+    HEADER.pack_into(batch, 0, *header._replace(crc=crc))
+    return bytes(batch)
