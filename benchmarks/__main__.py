@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import bulk, ids, single, startup
+from benchmarks import apache, bulk, ids, single, startup
 from benchmarks.measure import QUICK, SERIOUS, Result, Row, Scale, Spread, measure
 from benchmarks.native import Unavailable
 
@@ -60,13 +60,18 @@ def _run(rows: list[Row], scale: Scale, as_json: bool) -> tuple[dict[str, Result
 @click.command()
 @click.argument("names", metavar="[ROW]...", nargs=-1, type=click.Choice(list(ROWS)))
 @click.option("--runs", type=click.IntRange(1), default=SERIOUS.runs, show_default=True, help="Counted runs of each.")
+@click.option("--kafka/--no-kafka", default=None, help="Apache Kafka too; by default where it is, and not if --quick.")
 @click.option("--quick", is_flag=True, help="One tiny run of each: shows that it works, says nothing of speed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def main(names: tuple[str, ...], runs: int, quick: bool, as_json: bool) -> None:
+def main(names: tuple[str, ...], runs: int, kafka: bool | None, quick: bool, as_json: bool) -> None:
     """Measure ROWs, by default all of them."""
     if not sys.platform.startswith("linux"):
         raise click.ClickException("the benchmarks read /proc, so they need Linux")
     scale = QUICK if quick else SERIOUS._replace(runs=runs)
+    if kafka is not None:
+        scale = scale._replace(kafka=kafka)
+    if scale.kafka and apache.why_not() is not None:
+        click.echo(f"Apache Kafka is not measured: {apache.why_not()}", err=True)
     results, skipped = _run([ROWS[name] for name in names or ROWS], scale, as_json)
     if as_json:
         spreads = {

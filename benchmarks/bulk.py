@@ -1,19 +1,26 @@
-"""Bulk produce and fetch by librdkafka in C, beside its own mock cluster (in memory, nothing checked or kept)."""
+"""Bulk produce and fetch by librdkafka in C, beside Apache Kafka and librdkafka's own mock cluster (in memory, nothing
+checked or kept)."""
 
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.apache import Peer, kafka
 from benchmarks.measure import Contenders, Figures, Row, Scale, cpu_seconds, numbered
 from benchmarks.native import program
+from broker.client.blocking import BlockingClient
+from broker.client.core import LATEST
+from broker.client.errors import ClientError
 from tests.compat.server_process import ServerProcess
 
 MOCK_TOPIC = "bench"
+LEADERS_SECONDS = 20
 
 
 def run_program(*argv: str) -> list[float]:
@@ -49,16 +56,32 @@ class Topics:
 
     def __init__(self, address: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        self._address = address
         self._numbers = numbered()
 
     @contextmanager
-    def fresh(self, partitions: int = 1) -> Iterator[str]:
+    def fresh(self, partitions: int = 1, **config: str) -> Iterator[str]:
         name = f"bench-{next(self._numbers)}"
-        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+        topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+        self._admin.create_topics([topic])[name].result()
+        self._await_leaders(name, partitions)
         try:
             yield name
         finally:
             self._admin.delete_topics([name])[name].result()
+
+    def _await_leaders(self, name: str, partitions: int) -> None:
+        """Until each partition answers: Kafka says who leads it before that one knows."""
+        deadline = time.monotonic() + LEADERS_SECONDS
+        with BlockingClient(self._address) as client:
+            for partition in range(partitions):
+                while True:
+                    try:
+                        client.find_offset(name, partition, LATEST)
+                        break
+                    except ClientError:
+                        if time.monotonic() > deadline:
+                            raise
 
 
 def produce(address: str, pid: int, topic: str, messages: int, size: int, partitions: int) -> Figures:
@@ -76,38 +99,50 @@ def produce(address: str, pid: int, topic: str, messages: int, size: int, partit
 def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Iterator[Contenders]:
     count = scale.of(messages)
     mock = program("mock_cluster"), MOCK_TOPIC, str(partitions)
-    with flakelog() as server, child(*mock) as (mock_pid, mock_address):
-        topics = Topics(server.address)
 
-        def ours() -> Figures:
+    def to_fresh_topics(peer: Peer) -> Callable[[], Figures]:
+        topics = Topics(peer.address)
+
+        def run() -> Figures:
             with topics.fresh(partitions) as topic:
-                return produce(server.address, server.pid, topic, count, size, partitions)
+                return produce(peer.address, peer.pid, topic, count, size, partitions)
+
+        return run
+
+    with flakelog() as server, child(*mock) as (mock_pid, mock_address):
+        peers = {"flakelog": Peer(server.address, server.pid)} | kafka(scale)
+        contenders = {name: to_fresh_topics(peer) for name, peer in peers.items()}
 
         def mocks() -> Figures:
             return produce(mock_address, mock_pid, MOCK_TOPIC, count, size, partitions)
 
-        yield {"flakelog": ours, "librdkafka's mock": mocks}
+        yield contenders | {"librdkafka's mock": mocks}
 
 
 @contextmanager
 def _fetch_row(messages: int, size: int, scale: Scale) -> Iterator[Contenders]:
     """From the page cache: it was just written. The mock keeps only the newest few megabytes, so it is no peer here."""
     count = scale.of(messages)
-    with flakelog() as server, Topics(server.address).fresh() as topic:
-        produce(server.address, server.pid, topic, count, size, 1)
 
-        def ours() -> Figures:
-            before = cpu_seconds(server.pid)
-            settings = f"bootstrap.servers={server.address}", "group.id=bench", "enable.auto.commit=false"
-            seconds, received = run_program(program("bulk_fetch"), topic, str(count), *settings)
-            cpu = cpu_seconds(server.pid) - before
-            return {"MB/s": received / seconds / 1e6, "msg/s": count / seconds, "CPU s": cpu}
+    def fetch(peer: Peer, topic: str) -> Figures:
+        before = cpu_seconds(peer.pid)
+        settings = f"bootstrap.servers={peer.address}", "group.id=bench", "enable.auto.commit=false"
+        seconds, received = run_program(program("bulk_fetch"), topic, str(count), *settings)
+        cpu = cpu_seconds(peer.pid) - before
+        return {"MB/s": received / seconds / 1e6, "msg/s": count / seconds, "CPU s": cpu}
 
-        yield {"flakelog": ours}
+    with flakelog() as server, ExitStack() as stack:
+        contenders = {}
+        for name, peer in ({"flakelog": Peer(server.address, server.pid)} | kafka(scale)).items():
+            topic = stack.enter_context(Topics(peer.address).fresh())
+            produce(peer.address, peer.pid, topic, count, size, 1)
+            contenders[name] = partial(fetch, peer, topic)
+        yield contenders
 
 
 ROWS = [
     Row("produce-100", "bulk produce, 100 B, 1 partition, librdkafka", partial(_produce_row, 3_000_000, 100, 1)),
+    Row("produce-100-8p", "the same, 8 partitions", partial(_produce_row, 2_000_000, 100, 8)),
     Row("produce-1k", "bulk produce, 1 KiB, 1 partition, librdkafka", partial(_produce_row, 600_000, 1024, 1)),
     Row("fetch-1k", "fetch, 1 KiB, from the page cache, librdkafka", partial(_fetch_row, 1_000_000, 1024)),
 ]

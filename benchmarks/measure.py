@@ -21,13 +21,15 @@ class Scale(NamedTuple):
     runs: int
     warm_up: int
     share: float
+    kafka: bool
+    """Whether Apache Kafka is measured too, where it is to be had."""
 
     def of(self, number: int, least: int = 1) -> int:
         return max(int(number * self.share), least)
 
 
-SERIOUS = Scale(runs=5, warm_up=1, share=1.0)
-QUICK = Scale(runs=1, warm_up=0, share=0.005)
+SERIOUS = Scale(runs=5, warm_up=2, share=1.0, kafka=True)
+QUICK = Scale(runs=1, warm_up=0, share=0.005, kafka=False)
 
 
 @dataclass(frozen=True)

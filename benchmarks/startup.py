@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks import apache
 from benchmarks.measure import Contenders, Figures, Row, Scale
 from tests.compat.raw_connection import RawConnection, frame
 from tests.compat.server_process import ServerProcess
@@ -35,14 +36,36 @@ def _bare() -> Figures:
     assert process.stdout is not None
     process.stdout.readline()
     seconds = time.perf_counter() - start
-    status = Path(f"/proc/{process.pid}/status").read_text()
+    resident_mib = _resident_mib(process.pid)
     process.communicate(b"\n")
-    return {"ms": seconds * 1e3, "RSS MiB": int(status.partition("VmRSS:")[2].split()[0]) / 1024}
+    return {"ms": seconds * 1e3, "RSS MiB": resident_mib}
+
+
+def _kafka(settle_seconds: float) -> Figures:
+    """On formatted data, as ours makes its own on the way."""
+    with TemporaryDirectory(prefix="flakelog-bench-") as directory:
+        start, process = apache.start_kafka(Path(directory))
+        try:
+            apache.await_answer((Path(directory) / "address").read_text(), process)
+            answered = time.perf_counter()
+            time.sleep(settle_seconds)
+            return {"ms": (answered - start) * 1e3, "RSS MiB": _resident_mib(process.pid)}
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _resident_mib(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @contextmanager
 def _startup_row(scale: Scale) -> Iterator[Contenders]:
-    yield {"flakelog server": lambda: _server(SETTLE_SECONDS * scale.share), "python, twisted's reactor": _bare}
+    settle_seconds = SETTLE_SECONDS * scale.share
+    contenders = {"flakelog server": lambda: _server(settle_seconds), "python, twisted's reactor": _bare}
+    if scale.kafka and apache.why_not() is None:
+        contenders["Apache Kafka"] = lambda: _kafka(settle_seconds)
+    yield contenders
 
 
 ROWS = [Row("startup", "start to the first ApiVersions answer, and idle memory", _startup_row)]

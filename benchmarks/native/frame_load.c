@@ -1,7 +1,8 @@
 /* frame_load HOST PORT CONNECTIONS DEPTH REQUESTS FRAME_FILE REPLY_FILE
  *
- * Sends the same frame (four bytes of length, then so many bytes) REQUESTS times over some connections, DEPTH of them
- * unanswered on each, and reads as many answers framed alike. Writes one answer to REPLY_FILE for the caller to look at;
+ * Sends a frame (four bytes of length, then so many bytes) REQUESTS times over some connections, DEPTH of them
+ * unanswered on each, and reads as many answers framed alike. The file has one frame or several of one size: connection
+ * i sends frame i, and they begin anew where there are fewer. Writes one answer to REPLY_FILE for the caller to look at;
  * all others must be as long. Prints: seconds, and the median and 99th percentile of an answer's time in us (with DEPTH
  * 1 that is one request's). */
 #include <arpa/inet.h>
@@ -19,14 +20,15 @@ enum { FRAME_MAX = 1 << 20, REPLY_MAX = 1 << 16 };
 
 struct connection {
     int fd;
+    const char *frames; /* DEPTH copies of its frame */
     uint64_t sent_at;
     long unsent, unanswered;
     size_t filled;
     unsigned char buffer[REPLY_MAX];
 };
 
-static char frames[FRAME_MAX];
-static size_t frame_size;
+static char *frames;
+static size_t frame_size, frame_count;
 static long depth, to_send, to_answer;
 static uint32_t *times_us;
 static long answered;
@@ -34,12 +36,19 @@ static long reply_size = -1;
 static const char *reply_file;
 
 static void read_frame(const char *path) {
+    static char content[FRAME_MAX];
     FILE *file = fopen(path, "rb");
     if (!file) die("%s: %s", path, strerror(errno));
-    frame_size = fread(frames, 1, FRAME_MAX, file);
+    size_t size = fread(content, 1, FRAME_MAX, file);
     fclose(file);
-    if (!frame_size || frame_size * (size_t)depth > FRAME_MAX) die("a frame of %zu bytes, %ld deep", frame_size, depth);
-    for (long i = 1; i < depth; i++) memcpy(frames + (size_t)i * frame_size, frames, frame_size);
+    uint32_t length = 0;
+    if (size >= 4) memcpy(&length, content, 4);
+    frame_size = 4 + (size_t)ntohl(length);
+    if (size < 4 || size == FRAME_MAX || size % frame_size) die("%s: %zu bytes are no frames of one size", path, size);
+    frame_count = size / frame_size;
+    frames = malloc(size * (size_t)depth);
+    for (size_t i = 0; i < frame_count * (size_t)depth; i++)
+        memcpy(frames + i * frame_size, content + i / (size_t)depth * frame_size, frame_size);
 }
 
 static void fill(struct connection *c) {
@@ -49,7 +58,7 @@ static void fill(struct connection *c) {
     size_t size = (size_t)count * frame_size, done = 0;
     c->sent_at = now_ns();
     while (done < size) { /* a few kilobytes: they fit into the socket's buffer, or wait a moment */
-        ssize_t sent = send(c->fd, frames + done, size - done, 0);
+        ssize_t sent = send(c->fd, c->frames + done, size - done, 0);
         if (sent < 0) die("send: %s", strerror(errno));
         done += (size_t)sent;
     }
@@ -116,6 +125,7 @@ int main(int argc, char **argv) {
     int poll = epoll_create1(0);
     for (int i = 0; i < number; i++) {
         all[i].fd = connect_to(argv[1], atoi(argv[2]));
+        all[i].frames = frames + (size_t)i % frame_count * (size_t)depth * frame_size;
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &all[i]};
         epoll_ctl(poll, EPOLL_CTL_ADD, all[i].fd, &event);
     }

@@ -1,0 +1,139 @@
+"""Apache Kafka on this machine, as a peer: one node, JVM with 1 GiB of heap, the options of its own start script.
+
+Its jars are those of the tests (`make stock` brings them, where Maven is). One broker serves a whole run of the
+benchmarks: a JVM is slow while it is young, and rows warm it up further.
+"""
+
+import atexit
+import functools
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import NamedTuple
+
+from benchmarks.measure import Scale
+from benchmarks.native import Unavailable
+from coordination.java import JavaNotFound, find_java
+from tests.compat.raw_connection import RawConnection, frame
+
+JAVA_FILES = Path(__file__).parent.parent / "tests" / "compat" / "java"
+CLASSPATH = JAVA_FILES / "target" / "classpath"
+JVM_OPTIONS = (
+    "-Xmx1g",
+    "-Xms1g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+API_VERSIONS = 18
+START_SECONDS = 60
+
+
+class Peer(NamedTuple):
+    """A broker to be measured."""
+
+    address: str
+    pid: int
+
+
+def start_kafka(directory: Path) -> tuple[float, subprocess.Popen[str]]:
+    """(when, the process) of a broker on fresh data in `directory`, begun and not waited for; its address is in
+    `directory`/address. `when` is of time.perf_counter, the formatting of its data not counted. Unavailable."""
+    if not CLASSPATH.exists():
+        raise Unavailable("Apache Kafka's jars are not there: `make stock` brings them where Maven (mvn) is installed")
+    try:
+        java = find_java().launcher
+    except JavaNotFound as error:
+        raise Unavailable(str(error)) from None
+    broker, controller = _free_port(), _free_port()
+    (directory / "address").write_text(f"127.0.0.1:{broker}")
+    properties = directory / "server.properties"
+    properties.write_text(_PROPERTIES.format(broker=broker, controller=controller, data=directory / "data"))
+    logging = f"-Dlog4j2.configurationFile={JAVA_FILES / 'log4j2.xml'}"
+    kafka = [java, logging, "-cp", CLASSPATH.read_text().strip()]
+    storage = [*kafka, "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)]
+    subprocess.run(storage, check=True, capture_output=True, timeout=START_SECONDS)
+    log = (directory / "log").open("w")
+    broker_argv = [java, *JVM_OPTIONS, *kafka[1:], "kafka.Kafka", str(properties)]
+    return time.perf_counter(), subprocess.Popen(broker_argv, stdout=log, stderr=log, text=True)
+
+
+def await_answer(address: str, process: subprocess.Popen[str]) -> None:
+    """Until ApiVersions is answered; Unavailable when the process ends or it takes too long."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with RawConnection(address) as connection:
+                connection.socket.sendall(frame(API_VERSIONS, 0, 1, b"", flexible=False))
+                connection.read_frame()
+                return
+        except (OSError, EOFError, AssertionError):
+            time.sleep(0.005)
+    raise Unavailable("Apache Kafka did not start")
+
+
+def kafka(scale: Scale) -> dict[str, Peer]:
+    """{"Apache Kafka": its broker}, started when first asked for; nothing where it is not to be had."""
+    if not scale.kafka or why_not() is not None:
+        return {}
+    return {"Apache Kafka": _running()}
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Why Apache Kafka is not measured beside us, or None."""
+    try:
+        _running()
+    except Unavailable as error:
+        return str(error)
+    return None
+
+
+@functools.cache
+def _running() -> Peer:
+    directory = Path(mkdtemp(prefix="flakelog-bench-kafka-"))
+    _, process = start_kafka(directory)
+
+    def stop() -> None:
+        process.kill()
+        process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(stop)
+    address = (directory / "address").read_text()
+    await_answer(address, process)
+    return Peer(address, process.pid)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+log.dirs={data}
+group.initial.rebalance.delay.ms=0
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+log.segment.delete.delay.ms=500
+"""
