@@ -480,6 +480,18 @@ class BrokerConfig:
         check=at_least(1 << 16),
         unit="bytes",
     )
+    max_client_quotas: int = setting(
+        "flakelog.max.client.quotas",
+        10_000,
+        "Clients, users and addresses with quotas of their own: all are written anew when one is altered.",
+        check=at_least(1),
+    )
+    max_scram_credentials: int = setting(
+        "flakelog.max.scram.credentials",
+        10_000,
+        "SCRAM credentials of users: all are written anew when one is altered.",
+        check=at_least(1),
+    )
     max_request_partition_size_limit: int = setting(
         "max.request.partition.size.limit",
         2_000,

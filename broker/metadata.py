@@ -6,10 +6,10 @@ topic whose logs are made at the next start, never a log of no topic. Only this 
 
 import json
 import re
-from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from broker.log.storage import Storage
@@ -65,6 +65,32 @@ class PartitionState(NamedTuple):
     replicas: tuple[int, ...]
 
 
+Entity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Whose quota it is: (type, name) in the order of the types; None for the name stands for all that have no own."""
+
+
+def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
+    return tuple(sorted(parts, key=lambda part: part[0]))
+
+
+class Credential(NamedTuple):
+    """What a server keeps of a password (RFC 5802)."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def to_json(self) -> dict[str, object]:
+        keys = {name: b64encode(getattr(self, name)).decode() for name in ("salt", "stored_key", "server_key")}
+        return keys | {"iterations": self.iterations}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> "Credential":
+        salt, stored_key, server_key = (b64decode(value[name]) for name in ("salt", "stored_key", "server_key"))
+        return Credential(salt, value["iterations"], stored_key, server_key)
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     name: str
@@ -96,6 +122,9 @@ class Metadata:
         """Another one after each change of topics: what was looked up before is to be looked up again."""
         self.broker_properties: dict[str, Mapping[str, str]] = {}
         """What was altered of brokers' settings while they ran: by node id, as text, or "" for all of them."""
+        self.quotas: dict[Entity, Mapping[str, float]] = {}
+        self.credentials: dict[tuple[str, int], Credential] = {}
+        """By user and mechanism (1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512)."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._next_producer_id = 0
@@ -131,6 +160,12 @@ class Metadata:
             self.cluster_id = document["cluster_id"]
             self._next_producer_id = self._producer_ids_end = document["producer_ids_end"]
             self.broker_properties = {name: dict(each) for name, each in document.get("brokers", {}).items()}
+            self.quotas = {
+                entity_of(each["entity"].items()): each["values"] for each in document.get("quotas", ())
+            }
+            self.credentials = {
+                (each["user"], each["mechanism"]): Credential.from_json(each) for each in document.get("scram", ())
+            }
             for name, each in document["topics"].items():
                 partitions = tuple(PartitionState(p[0], p[1], tuple(p[2])) for p in each["partitions"])
                 self._put(Topic(name, UUID(each["id"]), partitions, each["properties"]))
@@ -154,6 +189,11 @@ class Metadata:
             "cluster_id": self.cluster_id,
             "producer_ids_end": self._producer_ids_end,
             "brokers": {name: dict(each) for name, each in self.broker_properties.items()},
+            "quotas": [{"entity": dict(entity), "values": dict(each)} for entity, each in self.quotas.items()],
+            "scram": [
+                {"user": user, "mechanism": mechanism} | each.to_json()
+                for (user, mechanism), each in self.credentials.items()
+            ],
             "topics": topics,
         }
         self._store.save(json.dumps(document, indent=1, sort_keys=True).encode())
@@ -234,12 +274,26 @@ class Metadata:
 
     def alter_broker(self, name: str, properties: Mapping[str, str]) -> None:
         """What is altered of a node's settings from now on, or with "" of all nodes'."""
-        before = self.broker_properties
-        self.broker_properties = {**before, name: dict(properties)}
+        self._commit_with(broker_properties={**self.broker_properties, name: dict(properties)})
+
+    # --- clients -------------------------------------------------------------------------------------------------
+
+    def alter_quotas(self, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
+        self._commit_with(quotas=dict(quotas))
+
+    def alter_credentials(self, credentials: Mapping[tuple[str, int], Credential]) -> None:
+        self._commit_with(credentials=dict(credentials))
+
+    def _commit_with(self, **values: object) -> None:
+        """Commit with other values in place of these; where that fails they stay."""
+        before = {name: getattr(self, name) for name in values}
+        for name, value in values.items():
+            setattr(self, name, value)
         try:
             self.commit()
         except Exception:
-            self.broker_properties = before
+            for name, value in before.items():
+                setattr(self, name, value)
             raise
 
     # --- producer ids --------------------------------------------------------------------------------------------

@@ -106,6 +106,9 @@ class MemoryFile:
         return self._content.modified_ms
 
 
+UNBOUNDED_BYTES = 1 << 40  # what is told of a disk without a bound
+
+
 class MemoryStorage:
     """Files by path. `free_bytes` bounds what may be written; the `failing_*` sets name paths for which that fails."""
 
@@ -121,6 +124,13 @@ class MemoryStorage:
         self._synced_names: dict[str, _Content] = {}
         self._renames: list[tuple[str, str]] = []
         """Renames that are not on the disk yet, oldest first."""
+
+    location = "/memory"
+
+    def space(self) -> tuple[int, int]:
+        used = sum(self.open(path).size for path in self.files)
+        free = UNBOUNDED_BYTES - used if self.free_bytes is None else self.free_bytes
+        return used + free, free
 
     def take(self, path: str, size: int) -> None:
         if self.free_bytes is not None:

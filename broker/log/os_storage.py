@@ -105,6 +105,15 @@ class OsStorage:
             os.close(self._lock)
             self._lock = None
 
+    @property
+    def location(self) -> str:
+        return os.path.abspath(self.root)
+
+    def space(self) -> tuple[int, int]:
+        with _named(self.root):
+            disk = os.statvfs(self.root)
+        return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+
     def open(self, path: str, create: bool = False) -> OsFile:
         full = self._path(path)
         with _named(full):

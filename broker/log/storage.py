@@ -53,6 +53,15 @@ class File(Protocol):
 
 
 class Storage(Protocol):
+    @property
+    def location(self) -> str:
+        """Where it is, for people."""
+        ...
+
+    def space(self) -> tuple[int, int]:
+        """Bytes of the disk, and those that can still be written; StorageError."""
+        ...
+
     def open(self, path: str, create: bool = False) -> File:
         """Open for reading and appending; StorageError where it is not there and `create` is not set."""
         ...

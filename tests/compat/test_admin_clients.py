@@ -10,6 +10,9 @@ import kafka
 import kafka.errors
 import pytest
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -17,7 +20,11 @@ from confluent_kafka.admin import (
     ConfigSource,
     NewPartitions,
     NewTopic,
+    ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 from kafka.admin import ConfigResource as PythonResource
 from kafka.admin import ConfigResourceType
@@ -136,3 +143,43 @@ def test_kafka_python_makes_grows_and_describes_topics(python_admin):
     pages = python_admin.describe_topic_partitions([name], response_partition_limit=1)
     assert pages["topics"][0]["partitions"][0]["leader_id"] == 1 and pages["next_cursor"]["partition_index"] == 1
     assert python_admin.describe_cluster()["controller_id"] == 1
+
+
+def test_confluent_sets_and_describes_credentials(admin):
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8_192)
+    only(admin.alter_user_scram_credentials([UserScramCredentialUpsertion("ann", info, b"secret")]))
+    described = admin.describe_user_scram_credentials(["ann"])["ann"].result(SECONDS)
+    assert [(each.mechanism, each.iterations) for each in described.scram_credential_infos] == [
+        (ScramMechanism.SCRAM_SHA_256, 8_192)
+    ]
+
+
+def test_confluent_is_told_that_there_are_no_access_rules(admin):
+    rule = AclBinding(
+        ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ, AclPermissionType.ALLOW
+    )
+    with pytest.raises(confluent_kafka.KafkaException) as caught:
+        only(admin.create_acls([rule]))
+    assert caught.value.args[0].code() == confluent_kafka.KafkaError.SECURITY_DISABLED
+
+
+def test_confluent_learns_that_no_leader_needs_to_be_elected(admin, topic):
+    partition = confluent_kafka.TopicPartition(topic, 0)
+    result = admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, [partition]).result(SECONDS)
+    assert [error.code() for error in result.values()] == [confluent_kafka.KafkaError.ELECTION_NOT_NEEDED]
+
+
+def test_kafka_python_describes_directories_features_and_reassignments(python_admin, topic):
+    ((directory,),) = [each["log_dirs"] for each in python_admin.describe_log_dirs()]
+    assert topic in [each["name"] for each in directory["topics"]] and directory["usable_bytes"] > 0
+    assert python_admin.describe_features()["metadata.version"]["finalized"] == (25, 25)
+    assert python_admin.update_features({"metadata.version": 25}) == {"metadata.version": "OK"}
+    with pytest.raises(kafka.errors.InvalidUpdateVersionError):
+        python_admin.update_features({"metadata.version": 24})
+    assert python_admin.list_partition_reassignments() == {}
+    place = kafka.TopicPartition(topic, 0)
+    (error,) = python_admin.alter_partition_reassignments({place: [7]}).values()
+    assert error is kafka.errors.InvalidReplicationAssignmentError
+    assert ("topic", topic) in [
+        (kind, name) for kind, names in python_admin.list_config_resources().items() for name in names
+    ]

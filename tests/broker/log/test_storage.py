@@ -52,6 +52,11 @@ def test_two_handles_see_one_file(storage, file):
     assert (other.size, other.read(0, 3)) == (3, b"abc")
 
 
+def test_it_says_where_it_is_and_how_much_still_fits(storage, file):
+    total, free = storage.space()
+    assert 0 < free <= total and storage.location.startswith("/")
+
+
 def test_a_file_that_is_not_there_is_made_only_when_asked(storage, file):
     with pytest.raises(StorageError, match="none: No such file") as caught:
         storage.open("d/none")

@@ -1,0 +1,61 @@
+"""AlterClientQuotas, v0 to v1.
+
+Behaviour: quotas are checked as Kafka does, kept over restarts and shown, but not enforced: each connection has a fair
+turn and limits of its own instead, and the operator is told so. What is not refused is kept all at once (KIP-546).
+"""
+
+from collections import Counter
+from typing import Any
+
+from broker.client_quotas import Quotas, altered, check_entity
+from broker.handlers.call import Call
+from broker.log.storage import StorageError
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+Answer = tuple[ErrorCode, str | None]
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    asked = [tuple((part.entity_type, part.entity_name) for part in each.entity) for each in call.request.entries]
+    named = Counter(asked)
+    quotas: Quotas = call.services.metadata.quotas
+    answers: list[Answer] = []
+    for each, parts in zip(call.request.entries, asked, strict=True):
+        try:
+            if named[parts] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "an entity stands in a request once; this one does not")
+            quotas = _with_room(call, altered(quotas, check_entity(parts), each.ops))
+            answers.append((ErrorCode.NONE, None))
+        except ApiError as error:
+            answers.append((error.code, error.message))
+    if not call.request.validate_only and quotas != call.services.metadata.quotas:
+        answers = _commit(call, quotas, answers)
+    entries = [
+        {"error_code": code, "error_message": message, "entity": [_part(*part) for part in parts]}
+        for parts, (code, message) in zip(asked, answers, strict=True)
+    ]
+    return {"throttle_time": 0, "entries": entries}
+
+
+def _part(kind: str, name: str | None) -> dict[str, Any]:
+    return {"entity_type": kind, "entity_name": name}
+
+
+def _with_room(call: Call, quotas: Quotas) -> Quotas:
+    most = call.services.config.max_client_quotas
+    if len(quotas) > max(most, len(call.services.metadata.quotas)):
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"there are quotas enough: flakelog.max.client.quotas is {most}")
+    return quotas
+
+
+def _commit(call: Call, quotas: Quotas, answers: list[Answer]) -> list[Answer]:
+    """The answers, once the quotas are kept: all that were not refused, or none."""
+    try:
+        call.services.metadata.alter_quotas(quotas)
+    except StorageError as error:
+        call.services.report(f"quotas could not be altered: {error}")
+        failed = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        return [each if each[0] else failed for each in answers]
+    call.services.report(f"{call.peer} altered client quotas: they are kept and shown, but not enforced")
+    return answers

@@ -1,0 +1,44 @@
+"""AlterPartitionReassignments, v0 to v1.
+
+Behaviour: a partition can be nowhere but on the one node. To assign it there is done as soon as it is asked; any other
+assignment is refused, and there is never one under way that could be cancelled (KIP-455).
+Version notes: v1 can forbid to change the number of replicas, which is always one.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.handlers.create_topics import check_replicas
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    return {
+        "throttle_time": 0,
+        "allow_replication_factor_change": call.request.allow_replication_factor_change,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+        "responses": [
+            {"name": topic.name, "partitions": [_answer(call, str(topic.name), each) for each in topic.partitions]}
+            for topic in call.request.topics
+        ],
+    }
+
+
+def _answer(call: Call, name: str, asked: Any) -> dict[str, Any]:
+    named = {"partition_index": asked.partition_index}
+    try:
+        _check(call, name, asked.partition_index, asked.replicas)
+    except ApiError as error:
+        return named | {"error_code": error.code, "error_message": error.message}
+    return named | {"error_code": ErrorCode.NONE, "error_message": None}
+
+
+def _check(call: Call, name: str, index: int, replicas: Any) -> None:
+    topic = call.services.metadata.topic(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+    if replicas is None:
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{name}-{index} is not being moved")
+    check_replicas(call, replicas, len(topic.partitions[index].replicas))

@@ -1,0 +1,87 @@
+"""AlterUserScramCredentials, v0 to v0.
+
+Behaviour: credentials are set and deleted, each user once in a request (KIP-554). Only what a server needs to check a
+password is kept (RFC 5802), never the salted password that comes; all that is not refused, at once. As on any broker of
+Kafka's they mean something only to listeners that ask for them.
+"""
+
+import hashlib
+import hmac
+from collections import Counter
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.log.storage import StorageError
+from broker.metadata import Credential
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+MECHANISMS = {1: "sha256", 2: "sha512"}
+ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384  # Kafka's: fewer are guessed too soon, more make each login dear
+
+Credentials = dict[tuple[str, int], Credential]
+Answer = tuple[ErrorCode, str | None]
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    asked = [*call.request.deletions, *call.request.upsertions]
+    named = Counter(each.name for each in asked)
+    credentials = dict(call.services.metadata.credentials)
+    answers: dict[str, Answer] = {}
+    for each in asked:
+        try:
+            if named[each.name] > 1:
+                raise ApiError(ErrorCode.DUPLICATE_RESOURCE, f"user {each.name!r} stands in the request more than once")
+            _alter(call, credentials, each)
+            answers[each.name] = ErrorCode.NONE, None
+        except ApiError as error:
+            answers[each.name] = error.code, error.message
+    if credentials != call.services.metadata.credentials:
+        answers = _commit(call, credentials, answers)
+    return {
+        "throttle_time": 0,
+        "results": [
+            {"user": user, "error_code": code, "error_message": message} for user, (code, message) in answers.items()
+        ],
+    }
+
+
+def _alter(call: Call, credentials: Credentials, asked: Any) -> None:
+    """Set or delete one in `credentials`; ApiError."""
+    key = asked.name, asked.mechanism
+    if not asked.name:
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user needs a name")
+    if asked.mechanism not in MECHANISMS:
+        said = f"there is no mechanism {asked.mechanism}; 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512"
+        raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, said)
+    if not hasattr(asked, "salted_password"):
+        if credentials.pop(key, None) is None:
+            raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, f"user {asked.name!r} has no such credential to delete")
+        return
+    most = call.services.config.max_scram_credentials
+    if key not in credentials and len(credentials) >= most:
+        said = f"there are credentials enough: flakelog.max.scram.credentials is {most}"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, said)
+    credentials[key] = _credential(asked)
+
+
+def _credential(asked: Any) -> Credential:
+    if not ITERATIONS_MIN <= asked.iterations <= ITERATIONS_MAX:
+        said = f"{asked.iterations} iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, said)
+    digest = MECHANISMS[asked.mechanism]
+    client_key = hmac.digest(asked.salted_password, b"Client Key", digest)
+    stored_key = hashlib.new(digest, client_key).digest()
+    server_key = hmac.digest(asked.salted_password, b"Server Key", digest)
+    return Credential(bytes(asked.salt), asked.iterations, stored_key, server_key)
+
+
+def _commit(call: Call, credentials: Credentials, answers: dict[str, Answer]) -> dict[str, Answer]:
+    """The answers, once the credentials are kept: all that were not refused, or none."""
+    try:
+        call.services.metadata.alter_credentials(credentials)
+    except StorageError as error:
+        call.services.report(f"SCRAM credentials could not be altered: {error}")
+        failed = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        return {user: each if each[0] else failed for user, each in answers.items()}
+    return answers

@@ -1,0 +1,17 @@
+"""DescribeAcls, v1 to v3.
+
+Behaviour: SECURITY_DISABLED, as Kafka answers where no authorizer is configured: everybody may do everything.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+MESSAGE = "there are no access rules on this broker: everybody may do everything"
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    error = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": MESSAGE}
+    return {"throttle_time": 0, "resources": ()} | error

@@ -1,0 +1,27 @@
+"""DescribeClientQuotas, v0 to v1.
+
+Behaviour: the quotas that were set, of those a filter finds (KIP-546). See `alter_client_quotas`.
+"""
+
+from typing import Any
+
+from broker.client_quotas import filter_of
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    try:
+        wanted = filter_of(call.request.components, call.request.strict)
+    except ApiError as error:
+        return {"throttle_time": 0, "error_code": error.code, "error_message": error.message, "entries": None}
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+            "values": [{"key": key, "value": value} for key, value in sorted(values.items())],
+        }
+        for entity, values in call.services.metadata.quotas.items()
+        if wanted.matches(entity)
+    ]
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": None, "entries": entries}

@@ -1,0 +1,49 @@
+"""DescribeLogDirs, v1 to v5.
+
+Behaviour: the one data directory, and the size of each log in it that is asked for, or of all (KIP-113). What is not
+there is left out, as by Kafka. A log that is offline has none to tell.
+Version notes: v3 has a top-level error; v4 the size of the disk and what is free on it (KIP-827); v5 whether the
+directory takes no new logs (KIP-1066), which it always does.
+"""
+
+from itertools import groupby
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.log.partition_log import PartitionLog
+from broker.log.storage import StorageError
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": [_directory(call)]}
+
+
+def _directory(call: Call) -> dict[str, Any]:
+    storage = call.services.logs.storage
+    named = {"log_dir": storage.location, "topics": ()}
+    try:
+        total, usable = storage.space()
+    except StorageError as error:
+        call.services.report(f"the data directory could not be described: {error}")
+        return named | {"error_code": ErrorCode.KAFKA_STORAGE_ERROR}
+    topics = [
+        {"name": name, "partitions": [_partition(log) for log in logs]}
+        for name, logs in groupby(_logs(call), lambda log: log.topic)
+    ]
+    return named | {"error_code": ErrorCode.NONE, "topics": topics, "total_bytes": total, "usable_bytes": usable}
+
+
+def _logs(call: Call) -> list[PartitionLog]:
+    """The logs that are asked for, by topic and partition."""
+    asked = call.request.topics
+    found = call.services.logs.all()
+    if asked is not None:
+        wanted = {(topic.topic, index) for topic in asked for index in topic.partitions}
+        found = [log for log in found if (log.topic, log.partition) in wanted]
+    return sorted(found, key=lambda log: (log.topic, log.partition))
+
+
+def _partition(log: PartitionLog) -> dict[str, Any]:
+    return {"partition_index": log.partition, "partition_size": log.size, "offset_lag": 0, "is_future_key": False}

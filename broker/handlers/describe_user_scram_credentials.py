@@ -1,0 +1,36 @@
+"""DescribeUserScramCredentials, v0 to v0.
+
+Behaviour: for which mechanisms users have credentials, and with how many iterations (KIP-554); never the credentials.
+"""
+
+from collections import Counter
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    credentials = call.services.metadata.credentials
+    asked = Counter(each.name for each in call.request.users or ()) or Counter({user for user, _ in credentials})
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+        "results": [_describe(call, user, times) for user, times in asked.items()],
+    }
+
+
+def _describe(call: Call, user: str, times: int) -> dict[str, Any]:
+    found = [
+        {"mechanism": mechanism, "iterations": each.iterations}
+        for (name, mechanism), each in call.services.metadata.credentials.items()
+        if name == user
+    ]
+    code, message = ErrorCode.NONE, None
+    if times > 1:
+        code, message, found = ErrorCode.DUPLICATE_RESOURCE, f"user {user!r} is asked for more than once", []
+    elif not found:
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, f"user {user!r} has no credentials"
+    return {"user": user, "error_code": code, "error_message": message, "credential_infos": found}

@@ -1,0 +1,36 @@
+"""ListConfigResources, v0 to v1.
+
+Behaviour: what DescribeConfigs can be asked about: topics and this broker. Groups and client metrics have no settings
+here, so that there are none to list; log levels are not kept.
+Version notes: v0 (ListClientMetricsResources, KIP-714) lists client metrics only; v1 has types, none of which mean all
+(KIP-1142).
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.handlers.config_resources import ResourceType
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+TYPES_VERSION = 1
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    asked = set(call.request.resource_types)
+    if call.version < TYPES_VERSION:
+        asked = {ResourceType.CLIENT_METRICS}
+    if not asked <= set(ResourceType):
+        return {"throttle_time": 0, "error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": ()}
+    metadata = call.services.metadata
+    names = {
+        ResourceType.TOPIC: [topic.name for topic in metadata.topics()],
+        ResourceType.BROKER: [str(node.id) for node in metadata.nodes],
+    }
+    found = [
+        {"resource_name": name, "resource_type": kind}
+        for kind, each in names.items()
+        for name in each
+        if not asked or kind in asked
+    ]
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "config_resources": found}

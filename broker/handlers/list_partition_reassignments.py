@@ -1,0 +1,14 @@
+"""ListPartitionReassignments, v0 to v0.
+
+Behaviour: none; on one node no partition is ever being moved (KIP-455).
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": None, "topics": ()}

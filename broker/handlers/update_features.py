@@ -1,0 +1,30 @@
+"""UpdateFeatures, v0 to v2.
+
+Behaviour: features are what this program has, and stay so: asking for the version that is there is granted, any other
+is refused as Kafka refuses one it does not have (KIP-584, KIP-1022). One refusal refuses the request.
+Version notes: v0 knows downgrades by a flag, v1 by a type; to v1 each feature is answered, from v2 on the request only.
+"""
+
+from typing import Any
+
+from broker.handlers.api_versions import FEATURES
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    updates = call.request.feature_updates
+    refused = next((why for each in updates if (why := _refusal(each.feature, each.max_version_level))), None)
+    done = {"error_code": ErrorCode.NONE, "error_message": None}
+    if refused:
+        error = {"error_code": ErrorCode.INVALID_UPDATE_VERSION, "error_message": refused}
+        return {"throttle_time": 0, "results": ()} | error
+    return {"throttle_time": 0, "results": [{"feature": each.feature} | done for each in updates]} | done
+
+
+def _refusal(feature: str, level: int) -> str | None:
+    if feature not in FEATURES:
+        return f"there is no feature {feature!r}; there are {', '.join(FEATURES)}"
+    newest = FEATURES[feature][1]
+    return None if level == newest else f"{feature} is {newest}, and cannot be {level}"

@@ -1,0 +1,190 @@
+"""What a single Kafka node answers about replicas, directories, features and access rules (KIP-113, KIP-183, KIP-455,
+KIP-584, KIP-1142)."""
+
+import pytest
+
+from broker.api_table import API_VERSIONS
+from broker.log.storage import StorageError
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import (
+    ALTER_REASSIGNMENTS,
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
+    DESCRIBE_LOG_DIRS,
+    ELECT_LEADERS,
+    LIST_CONFIG_RESOURCES,
+    LIST_REASSIGNMENTS,
+    UPDATE_FEATURES,
+    EngineBroker,
+)
+
+
+@pytest.fixture
+def broker():
+    broker = EngineBroker()
+    broker.create("flights", 2)
+    broker.create("trains")
+    return broker
+
+
+@pytest.fixture
+def client(broker):
+    return broker.connect()
+
+
+# --- directories -------------------------------------------------------------------------------------------------
+
+
+def log_dirs(client, topics=None, version=5):
+    asked = None if topics is None else [{"topic": name, "partitions": ids} for name, ids in topics.items()]
+    (directory,) = client.ask(DESCRIBE_LOG_DIRS, version, {"topics": asked}).results
+    sizes = {topic.name: {p.partition_index: p.partition_size for p in topic.partitions} for topic in directory.topics}
+    return directory, sizes
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+def test_the_directory_is_told_with_the_size_of_every_log(broker, client, version):
+    client.produce("flights", b"x" * 100, partition=1)
+    directory, sizes = log_dirs(client, version=version)
+    assert (directory.error_code, directory.log_dir) == (0, "/memory")
+    assert sizes == {"flights": {0: 0, 1: broker.services.logs.get("flights", 1).size}, "trains": {0: 0}}
+    if version >= 4:
+        assert 0 < directory.usable_bytes < directory.total_bytes
+
+
+def test_only_the_logs_asked_for_are_told_and_those_that_are_not_there_left_out(client):
+    assert log_dirs(client, {"flights": [1, 7], "nowhere": [0]})[1] == {"flights": {1: 0}}
+    assert log_dirs(client, {})[1] == {}
+
+
+def test_a_directory_that_cannot_be_looked_at_says_so(broker, client, monkeypatch):
+    def fail():
+        raise StorageError("/memory", "Input/output error")
+
+    monkeypatch.setattr(broker.storage, "space", fail)
+    assert log_dirs(client)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "Input/output error" in broker.reported[-1]
+
+
+# --- leaders and replicas ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version, kind", [(0, None), (1, 0), (2, 0), (2, 1)])
+def test_no_leader_needs_to_be_elected(client, version, kind):
+    election = {} if kind is None else {"election_type": kind}
+    asked = [{"topic": "flights", "partitions": [0, 9]}, {"topic": "nowhere", "partitions": [0]}]
+    answer = client.ask(ELECT_LEADERS, version, {"topic_partitions": asked} | election)
+    results = [(each.topic, part) for each in answer.replica_election_results for part in each.partition_result]
+    assert [(topic, part.partition_id, part.error_code) for topic, part in results] == [
+        ("flights", 0, ErrorCode.ELECTION_NOT_NEEDED),
+        ("flights", 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("nowhere", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    answer = client.ask(ELECT_LEADERS, version, {"topic_partitions": None} | election)
+    assert not answer.replica_election_results
+
+
+def test_an_unknown_kind_of_election_is_refused(client):
+    answer = client.ask(ELECT_LEADERS, 2, {"topic_partitions": None, "election_type": 7})
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(
+    "topic, partition, replicas, code",
+    [
+        ("flights", 1, [1], ErrorCode.NONE),
+        ("flights", 1, [2], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("flights", 1, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("flights", 1, [1, 1], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("flights", 1, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+        ("flights", 2, [1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("nowhere", 0, [1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_a_partition_can_be_on_the_one_node_only(client, version, topic, partition, replicas, code):
+    asked = {"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
+    answer = client.ask(ALTER_REASSIGNMENTS, version, {"topics": [asked]})
+    (result,) = answer.responses[0].partitions
+    assert (answer.error_code, answer.responses[0].name, result.error_code) == (0, topic, code)
+
+
+def test_no_partition_is_being_moved(client):
+    for topics in (None, [{"name": "flights", "partition_indexes": [0]}]):
+        answer = client.ask(LIST_REASSIGNMENTS, 0, {"topics": topics})
+        assert (answer.error_code, answer.topics) == (0, ())
+
+
+# --- access rules ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_without_access_rules_security_is_disabled(client, version):
+    disabled = ErrorCode.SECURITY_DISABLED
+    any_rule = {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+    assert client.ask(DESCRIBE_ACLS, version, any_rule).error_code == disabled
+    deleted = client.ask(DELETE_ACLS, version, {"filters": [any_rule] * 2}).filter_results
+    assert [each.error_code for each in deleted] == [disabled] * 2
+    rule = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*"}
+    created = client.ask(CREATE_ACLS, version, {"creations": [rule | {"operation": 3, "permission_type": 3}]}).results
+    assert [each.error_code for each in created] == [disabled]
+
+
+# --- features ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_features_are_told_but_none_that_changes_what_producers_do(client, version):
+    """A transaction.version of 2 would have Java's producer speak Produce and EndTxn as KIP-890 does."""
+    answer = client.ask(API_VERSIONS, version, {"client_software_name": "t", "client_software_version": "1"})
+    assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [("metadata.version", 25)]
+    assert [(each.name, each.min_version) for each in answer.supported_features] == [("metadata.version", 7)]
+    assert answer.finalized_features_epoch == 0
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(
+    "feature, level, code",
+    [
+        ("metadata.version", 25, ErrorCode.NONE),
+        ("metadata.version", 24, ErrorCode.INVALID_UPDATE_VERSION),
+        ("metadata.version", 26, ErrorCode.INVALID_UPDATE_VERSION),
+        ("transaction.version", 2, ErrorCode.INVALID_UPDATE_VERSION),
+    ],
+)
+def test_features_stay_what_they_are(client, version, feature, level, code):
+    fields = {"feature_updates": [{"feature": feature, "max_version_level": level}]}
+    answer = client.ask(UPDATE_FEATURES, version, fields)
+    assert answer.error_code == code and bool(answer.error_message) == bool(code)
+    if version < 2 and not code:
+        assert [(each.feature, each.error_code) for each in answer.results] == [(feature, 0)]
+
+
+# --- what has settings -------------------------------------------------------------------------------------------
+
+
+def resources(client, *kinds, version=1):
+    answer = client.ask(LIST_CONFIG_RESOURCES, version, {"resource_types": kinds} if version else {})
+    return answer.error_code, [(each.resource_type, each.resource_name) for each in answer.config_resources]
+
+
+def test_resources_with_settings_are_listed_by_type(client):
+    topics, brokers = [(2, "flights"), (2, "trains")], [(4, "1")]
+    assert resources(client) == (0, topics + brokers)
+    assert resources(client, 4) == (0, brokers)
+    assert resources(client, 8, 16, 32) == (0, [])
+    assert resources(client, 2, 77) == (ErrorCode.UNSUPPORTED_VERSION, [])
+
+
+def test_the_oldest_version_lists_client_metrics_only(client):
+    answer = client.ask(LIST_CONFIG_RESOURCES, 0, {})
+    assert (answer.error_code, answer.config_resources) == (0, ())
