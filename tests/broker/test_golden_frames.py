@@ -1,0 +1,132 @@
+"""What real clients sent to a real broker (tests/golden), sent again to an engine without sockets.
+
+Each session is replayed whole: a group's members and a topic's id are known only to who was told of them. Names that
+the broker makes up (uuids, member ids, fetch sessions) are others now, so they are put in the place of the old ones.
+Every answer is read by kio, whose readers are generated from Kafka's own schemas, and has the error codes it had.
+"""
+
+from dataclasses import fields, is_dataclass
+from uuid import UUID
+
+import pytest
+
+from broker.api_table import API_VERSIONS, APIS
+from broker.wire import cold
+from tests.broker.engine_client import FETCH, INIT_PRODUCER_ID, METADATA, PRODUCE, EngineBroker
+from tests.golden import frames
+
+SETTINGS = {  # those of tests/compat/capture_frames.py
+    "group_initial_rebalance_delay_ms": 0,
+    "offsets_topic_num_partitions": 1,
+    "auto_create_topics_enable": False,
+}
+WAIT_MS = 10_000
+STEP_MS = 50
+FILES = sorted(frames.HERE.glob(f"*{frames.SUFFIX}"))
+MADE_UP = ("topic_id", "member_id", "session_id", "leader", "group_instance_id")
+
+
+class Session:
+    """One client's exchanges with a fresh broker."""
+
+    def __init__(self):
+        self.broker = EngineBroker(**SETTINGS)
+        self._clients = {}
+        self._instead = {}
+        """Bytes of names as they were made up in the recording, and as they are now."""
+
+    def ask(self, exchange):
+        """The answer to a recorded request, without its length; None where none comes."""
+        client = self._clients.get(exchange.connection)
+        if client is None:
+            client = self._clients[exchange.connection] = self.broker.connect()
+        request = exchange.request
+        for old, new in self._instead.items():
+            request = request.replace(old, new)
+        client.feed(len(request).to_bytes(4, "big") + request)
+        assert client.closed is None, client.closed
+        end_ms = self.broker.now_ms + WAIT_MS
+        while exchange.answer is not None and not client.received:
+            assert self.broker.now_ms < end_ms, "no answer"
+            self.broker.at(self.broker.now_ms + STEP_MS)
+        answer = bytes(client.received[4:])
+        assert int.from_bytes(client.received[:4], "big") == len(answer)
+        client.received.clear()
+        return answer or None
+
+    def learn(self, before, now):
+        """What the broker calls by another name than it did."""
+        for (name, old), (_, new) in zip(values_of(before), values_of(now), strict=False):
+            if name in MADE_UP and old and old != new and type(old) is type(new):
+                self._instead[in_bytes(old)] = in_bytes(new)
+
+
+def in_bytes(value):
+    if isinstance(value, UUID):
+        return value.bytes
+    return value.to_bytes(4, "big") if isinstance(value, int) else value.encode()
+
+
+def decoded(exchange, answer):
+    """The answer as kio reads it, to its last byte."""
+    api_key, version = exchange.api_key, exchange.version
+    assert answer[:4] == exchange.correlation_id
+    flexible = version >= APIS[api_key].flexible and api_key != API_VERSIONS
+    assert not flexible or answer[4] == 0
+    message = cold.decode(api_key, version, "response", memoryview(answer), 5 if flexible else 4, version)
+    assert not message.tags, "no stock client asked for a private tag"
+    return message.original
+
+
+def values_of(entity, name=""):
+    """(field name, value) of everything in an answer, in its order."""
+    if is_dataclass(entity):
+        for field in fields(entity):
+            yield from values_of(getattr(entity, field.name), field.name)
+    elif isinstance(entity, tuple):
+        for each in entity:
+            yield from values_of(each, name)
+    else:
+        yield name, entity
+
+
+def codes_of(answer):
+    return [int(value) for name, value in values_of(answer) if name == "error_code"]
+
+
+def records_of(answer):
+    return [value for name, value in values_of(answer) if name == "records"]
+
+
+def replayed(path):
+    """Each exchange with the answer it gets now, both answers decoded."""
+    session = Session()
+    for number, exchange in enumerate(frames.read(path)):
+        answer = session.ask(exchange)
+        if exchange.answer is None:
+            assert answer is None
+            continue
+        before, now = decoded(exchange, exchange.answer), decoded(exchange, answer)
+        session.learn(before, now)
+        yield number, exchange, before, now
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_a_real_clients_session_is_answered_as_it_was(path):
+    for number, exchange, before, now in replayed(path):
+        where = f"request {number}, {APIS[exchange.api_key].name} v{exchange.version}"
+        assert codes_of(now) == codes_of(before), f"{where}: {before}\nand now {now}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_what_it_wrote_it_reads(path):
+    """Records come back in the very bytes that were recorded."""
+    for _, exchange, before, now in replayed(path):
+        if exchange.api_key == FETCH:
+            assert records_of(now) == records_of(before)
+
+
+def test_the_sessions_have_what_clients_live_by():
+    for path in FILES:
+        asked = {exchange.api_key for exchange in frames.read(path)}
+        assert {PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, API_VERSIONS, *range(8, 15), 15, 16, 19, 20, 21} <= asked

@@ -1,0 +1,105 @@
+"""A proxy between real clients and a real broker that keeps every frame, in the order the requests came.
+
+    with FrameRecorder() as recorder, ServerProcess(dir, {"advertised.listeners": recorder.listener}) as server:
+        recorder.forward_to(server.address)
+        ...                                   # clients speak to recorder.address
+    recorder.exchanges()                      # tests.golden.frames.Exchange
+
+The broker advertises the proxy's address, so whatever a client is told to connect to is the proxy again.
+"""
+
+import socket
+import threading
+from itertools import count
+
+from tests.golden.frames import Exchange
+
+_LENGTH_BYTES = 4
+
+
+class FrameRecorder:
+    def __init__(self):
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._upstream = None
+        self._requests = []
+        self._answers = {}
+        self._sockets = []
+        self._lock = threading.Lock()
+        self._numbers = count(1)
+
+    @property
+    def address(self):
+        return "127.0.0.1:{}".format(self._listening.getsockname()[1])
+
+    @property
+    def listener(self):
+        return f"PLAINTEXT://{self.address}"
+
+    def forward_to(self, address):
+        host, _, port = address.rpartition(":")
+        self._upstream = host, int(port)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for each in (self._listening, *self._sockets):
+            _shut(each)
+
+    def exchanges(self):
+        """What there is now."""
+        with self._lock:
+            return [
+                Exchange(connection, request, self._answers.get((connection, request[4:8])))
+                for connection, request in self._requests
+            ]
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return  # closed
+            broker = socket.create_connection(self._upstream)
+            self._sockets += [client, broker]
+            number = next(self._numbers)
+            for source, target, keep in ((client, broker, self._asked), (broker, client, self._answered)):
+                threading.Thread(target=_pump, args=(source, target, number, keep), daemon=True).start()
+
+    def _asked(self, connection, frame):
+        with self._lock:
+            self._requests.append((connection, frame))
+
+    def _answered(self, connection, frame):
+        with self._lock:
+            self._answers[connection, frame[:4]] = frame
+
+
+def _pump(source, target, connection, keep):
+    """Frames from one side to the other until either closes."""
+    try:
+        while head := _read(source, _LENGTH_BYTES):
+            frame = _read(source, int.from_bytes(head, "big"))
+            keep(connection, frame)
+            target.sendall(head + frame)
+    except OSError:
+        pass
+    _shut(source)
+    _shut(target)
+
+
+def _read(source, size):
+    """So many bytes; fewer where the peer has closed."""
+    data = b""
+    while len(data) < size and (more := source.recv(size - len(data))):
+        data += more
+    return data
+
+
+def _shut(each):
+    try:
+        each.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # the other side was first
+    each.close()
