@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
+from ipaddress import ip_address
 from typing import TypeVar
 
 from idgen.config import (
+    Check,
     InvalidSetting,
     at_least,
     between,
@@ -59,6 +61,27 @@ def _cleanup_policy(value: str) -> str | None:
     return None if set(_policies(value)) in ({DELETE}, {COMPACT}, {DELETE, COMPACT}) else (
         "must be delete, compact, or both with a comma between"
     )
+
+
+def parse_overrides(value: str) -> dict[str, int]:
+    """ "address:number,..." as a mapping, IPv6 in brackets or without; ValueError."""
+    found = {}
+    for each in filter(None, (part.strip() for part in value.split(","))):
+        address, _, number = each.rpartition(":")
+        found[str(ip_address(address.strip("[]")))] = int(number)
+    return found
+
+
+def _connection_overrides(value: str) -> str | None:
+    try:
+        found = parse_overrides(value)
+    except ValueError:
+        return "must be address:number,... with addresses, not names"
+    return None if all(number >= 0 for number in found.values()) else "no number can be below 0"
+
+
+def _minus_one_or(least: int) -> Check:
+    return lambda value: None if value == -1 or value >= least else f"must be at least {least}, or -1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -464,6 +487,54 @@ class BrokerConfig:
     max_connections: int = setting(
         "max.connections", INT_MAX, "Connections open at once; one more is closed at once.", check=at_least(1)
     )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip",
+        INT_MAX,
+        "Connections open at once from one address; one more is closed at once.",
+        check=at_least(0),
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "max.connections.per.ip.overrides",
+        "",
+        "Another limit for some addresses: 10.0.0.7:100,127.0.0.1:200.",
+        check=_connection_overrides,
+    )
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        INT_MAX,
+        "Connections accepted in a second, over all listeners; past it accepting pauses, and the backlog keeps them.",
+        check=at_least(1),
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        -1,
+        "Memory for requests that have begun and are not whole, over all connections; past it their connections are "
+        "not read from until there is room. -1 has no bound but socket.request.max.bytes for each connection.",
+        check=_minus_one_or(1),
+        unit="bytes",
+    )
+    socket_send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes",
+        -1,
+        "The system's send buffer of a connection (SO_SNDBUF); -1 lets the system size it as it goes, which Linux does "
+        "better than any number.",
+        check=_minus_one_or(1),
+        unit="bytes",
+    )
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes",
+        -1,
+        "The system's receive buffer of a connection (SO_RCVBUF); -1 as above.",
+        check=_minus_one_or(1),
+        unit="bytes",
+    )
+    socket_listen_backlog_size: int = setting(
+        "socket.listen.backlog.size",
+        1024,
+        "Connections the system keeps until they are accepted, if its own limit (somaxconn) lets it; Kafka's 50 loses "
+        "some when a whole fleet connects anew.",
+        check=at_least(1),
+    )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", 600_000, "A connection silent for so long is closed.", check=at_least(1), unit="ms"
     )
@@ -566,12 +637,21 @@ TOPIC_DEFAULTS = {
     "visible_after_flush": "visible_after_flush",
 }
 
+_DYNAMIC_FIELDS = {
+    *TOPIC_DEFAULTS.values(),
+    "max_connections",
+    "max_connections_per_ip",
+    "max_connections_per_ip_overrides",
+    "max_connection_creation_rate",
+    "producer_id_expiration_ms",
+}
+
 # Which of the broker's settings can be altered while it runs: Kafka's list (DynamicBrokerConfig), of what is looked up
 # at each use here. All others are read once, at the start. By their properties' names.
 DYNAMIC = frozenset(
     each.name
     for each in settings_of(BrokerConfig)
-    if each.field in {*TOPIC_DEFAULTS.values(), "max_connections", "producer_id_expiration_ms"}
+    if each.field in _DYNAMIC_FIELDS
 )
 
 # Settings whose value is a list with commas between, to which can be appended.

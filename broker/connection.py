@@ -40,6 +40,7 @@ class Connection:
         "close_reason",
         "active_ms",
         "again",
+        "starved",
         "_max_inflight",
         "_max_queued_bytes",
     )
@@ -57,6 +58,8 @@ class Connection:
         self.close_reason: str | None = None
         self.active_ms = 0
         self.again: Shortcut | None = None
+        self.starved = False
+        """Its next request waits for memory (broker.request_memory)."""
         self._max_inflight = max_inflight
         self._max_queued_bytes = max_queued_bytes
 
@@ -68,6 +71,7 @@ class Connection:
             and len(self.slots) < self._max_inflight
             and self.queued_bytes < self._max_queued_bytes
             and self.close_reason is None
+            and not self.starved
         )
 
     def hold(self, frame: memoryview) -> None:

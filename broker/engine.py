@@ -17,10 +17,12 @@ from typing import Any
 
 from broker.api_table import API_VERSIONS, APIS, PRODUCE, SASL_KEYS, Api
 from broker.connection import Connection, Slot
+from broker.connection_limits import ConnectionLimits
 from broker.handlers.call import Backpressure, Call, Services
 from broker.log.log_manager import Sync
 from broker.now import Now
 from broker.purgatory import Delayed
+from broker.request_memory import RequestMemory
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
 from broker.wire.primitives import skip_tags
@@ -42,6 +44,9 @@ class Engine:
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._ready: list[Connection] = []
         self._closes: list[Connection] = []
+        self._limits = ConnectionLimits()
+        memory = services.config.queued_max_request_bytes
+        self._memory = RequestMemory(memory) if memory > 0 else None
         self._resumable: deque[Connection] = deque()
         """Where an answer has made room for the next request; at most one entry for each answer of this call."""
         self._now = Now(0, 0)
@@ -49,7 +54,7 @@ class Engine:
     # --- connections ---------------------------------------------------------------------------------------------
 
     def opened(self, peer: str, now: Now, listener: str = "") -> Connection:
-        """A peer ("host:port") connected to a listener. Past `max.connections` it is closed at once."""
+        """A peer ("host:port") connected to a listener. One too many, of all or of its address, is closed at once."""
         config = self.services.config
         conn = Connection(
             peer, config.socket_request_max_bytes, config.max_inflight_requests, config.max_queued_bytes, listener
@@ -57,9 +62,14 @@ class Engine:
         conn.active_ms = now.ms
         self.metrics.connections_opened += 1
         self._connections[conn] = None
-        if len(self._connections) > config.max_connections:
-            self._close(conn, f"max.connections is {config.max_connections}")
+        refusal = self._limits.opened(_address_of(conn), config, now.ms)
+        if refusal is not None:
+            self._close(conn, refusal)
         return conn
+
+    def accept_pause_ms(self, now: Now) -> int:
+        """How long the shell is to accept no connection, as they come too fast; mostly 0."""
+        return self._limits.pause_ms(self.services.config, now.ms)
 
     @property
     def connections(self) -> int:
@@ -98,7 +108,10 @@ class Engine:
 
     def closed(self, conn: Connection) -> None:
         """The connection is gone; nobody waits for its answers."""
-        self._connections.pop(conn, None)
+        if self._connections.pop(conn, self) is None:
+            self._limits.closed(_address_of(conn))
+        if self._memory is not None:
+            self._memory.leave(conn)
         conn.close_reason = conn.close_reason or "the peer closed it"
         for slot in conn.slots:
             if slot.delayed is not None:
@@ -188,6 +201,8 @@ class Engine:
                 frame = decoder.next_frame()
                 if frame is None:
                     decoder.end()
+                    if self._memory is not None:
+                        self._memory.settle(conn)
                     return
                 self._take(conn, frame)
             decoder.pause()
@@ -326,6 +341,11 @@ class Engine:
         """KIP-511: a version of ApiVersions that is not known here is answered in v0, with the table."""
         keys = [{"api_key": k, "min_version": low, "max_version": high} for k, low, high in self.services.advertised]
         self._reply(conn, api, 0, correlation_id, {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}, None)
+
+
+def _address_of(conn: Connection) -> str:
+    """Its peer's address without the port."""
+    return conn.peer.rpartition(":")[0].strip("[]").removeprefix("::ffff:")  # IPv4 on a listener of IPv6
 
 
 def _unknown(key: int, version: int) -> str:

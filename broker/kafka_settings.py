@@ -132,8 +132,8 @@ _BROKER_ROWS = [
         broker.rack string -
         compression.gzip.level int -1
         compression.lz4.level int 9
-        compression.zstd.level int 3
         compression.type string producer
+        compression.zstd.level int 3
         connections.max.idle.ms long 600000
         controller.listener.names list -
         fetch.max.bytes int 57671680
@@ -172,7 +172,10 @@ _BROKER_ROWS = [
         log.roll.ms long -
         log.segment.bytes int 1073741824
         log.segment.delete.delay.ms long 60000
+        max.connection.creation.rate int 2147483647
         max.connections int 2147483647
+        max.connections.per.ip int 2147483647
+        max.connections.per.ip.overrides string
         max.incremental.fetch.session.cache.slots int 1000
         max.request.partition.size.limit int 2000
         message.max.bytes int 1048588
@@ -184,7 +187,11 @@ _BROKER_ROWS = [
         offsets.retention.minutes int 10080
         offsets.topic.num.partitions int 50
         producer.id.expiration.ms int 86400000
+        queued.max.request.bytes long -1
+        socket.listen.backlog.size int 50
+        socket.receive.buffer.bytes int 102400
         socket.request.max.bytes int 104857600
+        socket.send.buffer.bytes int 102400
         """,
         HONOURED,
         "",
@@ -597,19 +604,6 @@ _BROKER_ROWS = [
         """,
         IGNORED,
         "there is one node, so that nothing is replicated, moved or elected",
-    ),
-    *_rows(
-        """
-        max.connection.creation.rate int 2147483647
-        max.connections.per.ip int 2147483647
-        max.connections.per.ip.overrides string
-        queued.max.request.bytes long -1
-        socket.listen.backlog.size int 50
-        socket.receive.buffer.bytes int 102400
-        socket.send.buffer.bytes int 102400
-        """,
-        IGNORED,
-        "there is one listener, with max.connections and connections.max.idle.ms",
     ),
     *_rows(
         """

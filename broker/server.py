@@ -16,6 +16,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
+from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.engine import Engine
 from broker.log.log_manager import Sync, SyncJournal
@@ -24,7 +25,6 @@ from broker.transport import KafkaPort, KafkaTransport, NullProtocol
 from idgen.clock import IdClock
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
-BACKLOG = 1024
 FAULT_WAIT_MS = 1_000  # a fault that comes back with each tick must not fill the log
 
 Log = Callable[[str], None]
@@ -35,7 +35,8 @@ class BrokerServer:
 
     _engine: Engine
 
-    def __init__(self, reactor: Any, clock: IdClock, log: Log) -> None:
+    def __init__(self, reactor: Any, clock: IdClock, log: Log, config: BrokerConfig) -> None:
+        self._config = config
         self._reactor = reactor
         self._clock = clock
         self._log = log
@@ -50,6 +51,7 @@ class BrokerServer:
         self._turns = hasattr(reactor, "after_events")
         self._syncs: set[Deferred[Any]] = set()
         self._stopping = False
+        self._accepting_later = False
         self._pool = ThreadPool(0, 1, "sync")
         self._journal_pool = ThreadPool(0, 1, "journal")  # its rounds must not wait behind other syncs
 
@@ -63,7 +65,7 @@ class BrokerServer:
         Several listeners are bound one by one."""
         factory = Factory.forProtocol(NullProtocol)
         factory.noisy = False
-        bound = KafkaPort(port, factory, BACKLOG, host, self._reactor, self, listener)
+        bound = KafkaPort(port, factory, self._config, host, self._reactor, self, listener)
         bound.startListening()
         bound.stopReading()
         self._ports.append(bound)
@@ -80,8 +82,7 @@ class BrokerServer:
         if self._turns:
             self._reactor.after_events(self._end_turn)
         self._journal_pool.start()
-        for each in self._ports:
-            each.startReading()
+        self._accept(True)
         self._flush(self.now())
 
     def stop(self) -> "Deferred[None]":
@@ -111,8 +112,28 @@ class BrokerServer:
         self._transports[conn] = transport
         if conn.close_reason is not None:
             self._reactor.callLater(0, lambda: self._flush(self.now()))
+        pause_ms = self._engine.accept_pause_ms(now)
+        if pause_ms and not self._accepting_later:
+            self._accepting_later = True
+            self._accept(False)
+            self._reactor.callLater(pause_ms / 1000, self._accept_again)
         self._arm(now)  # a peer that never says anything is to be closed in time
         return conn
+
+    def _accept(self, wanted: bool) -> None:
+        for each in self._ports:
+            (each.startReading if wanted else each.stopReading)()
+
+    def _accept_again(self) -> None:
+        """Connections came too fast, and what was too much of it has been waited out."""
+        if self._stopping:
+            return
+        pause_ms = self._engine.accept_pause_ms(self.now())
+        if pause_ms:
+            self._reactor.callLater(pause_ms / 1000, self._accept_again)
+            return
+        self._accepting_later = False
+        self._accept(True)
 
     def received(self, conn: Connection, data: memoryview) -> None:
         """Answers leave at once, so that their peers work meanwhile; all else is looked at once a turn."""
@@ -149,6 +170,8 @@ class BrokerServer:
         if transport is not None:
             self._paused.discard(transport)
         self._engine.closed(conn)
+        if self._paused and not self._stopping:  # what it leaves free may be what another waits for
+            self._reactor.callLater(0, lambda: self._flush(self.now()))
 
     # --- what the engine wants -----------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from twisted.internet import main, tcp
 from twisted.internet.protocol import Protocol as TwistedProtocol
 
 from broker.address import host_port
+from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.log.storage import StorageError
 from broker.wire.frame import FileRegion, Part
@@ -209,11 +210,22 @@ class KafkaPort(tcp.Port):
     transport = KafkaTransport  # type: ignore[assignment]  # Twisted types it as Server itself
 
     def __init__(
-        self, port: int, factory: Any, backlog: int, interface: str, reactor: Any, broker: Broker, listener: str
+        self, port: int, factory: Any, config: BrokerConfig, interface: str, reactor: Any, broker: Broker, listener: str
     ) -> None:
-        super().__init__(port, factory, backlog, interface, reactor)
+        super().__init__(port, factory, config.socket_listen_backlog_size, interface, reactor)
         self.broker = broker
         self.listener = listener
+        self._config = config
+
+    def createInternetSocket(self) -> socket.socket:
+        """What is accepted inherits the buffers; a receive buffer must be sized before the connection is made."""
+        made: socket.socket = super().createInternetSocket()
+        config = self._config
+        if config.socket_send_buffer_bytes > 0:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
+        if config.socket_receive_buffer_bytes > 0:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+        return made
 
 
 class NullProtocol(TwistedProtocol):

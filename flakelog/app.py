@@ -136,7 +136,7 @@ class Server:
         if not listeners:
             return
         # The sockets are bound before anything is touched, so that a port in use changes nothing.
-        server = self._broker = BrokerServer(self.reactor, self.clock, self._report)
+        server = self._broker = BrokerServer(self.reactor, self.clock, self._report, self.settings.broker)
         told = [self._bind(server, each) for each in listeners]
         open_to_all = ", ".join(each.name for each in self.settings.server.open_listeners)
         if open_to_all:

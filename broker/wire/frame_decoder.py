@@ -29,7 +29,7 @@ _STRANGERS = {
 class FrameDecoder:
     """`feed`, then `next_frame` until it gives None, then `end`; or `pause` in between."""
 
-    __slots__ = ("_max_frame_bytes", "_view", "_at", "_head", "_partial", "_size", "_filled")
+    __slots__ = ("_max_frame_bytes", "_view", "_at", "_head", "_partial", "_size", "_filled", "_frames_begun")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -39,6 +39,12 @@ class FrameDecoder:
         self._partial: bytearray | None = None
         self._size = 0
         self._filled = 0
+        self._frames_begun = 0
+
+    @property
+    def begun(self) -> tuple[int, int] | None:
+        """The frame that has begun and is not whole, where its length is known: (its number, its bytes)."""
+        return None if self._partial is None else (self._frames_begun, self._size)
 
     @property
     def in_frame(self) -> bool:
@@ -140,6 +146,7 @@ class FrameDecoder:
         if left >= LENGTH_BYTES:
             self._size = int.from_bytes(view[at : at + LENGTH_BYTES], "big")
             self._filled = left - LENGTH_BYTES
+            self._frames_begun += 1
             self._partial = partial = bytearray(min(self._size, max(FIRST_BYTES, 2 * self._filled)))
             partial[: self._filled] = view[at + LENGTH_BYTES :]
         elif left:

@@ -1,0 +1,128 @@
+"""How many connections there may be, and how fast they may come."""
+
+import pytest
+
+from broker.config import INT_MAX, BrokerConfig
+from broker.connection_limits import ConnectionLimits
+from idgen.config import InvalidSetting
+from tests.broker.engine_client import EngineBroker
+
+
+def refusals(config, *addresses):
+    limits = ConnectionLimits()
+    return [limits.opened(each, config, 0) is not None for each in addresses]
+
+
+def test_an_address_has_so_many_connections_and_no_more():
+    config = BrokerConfig(max_connections_per_ip=2)
+    assert refusals(config, "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1") == [False, False, False, True]
+
+
+def test_some_addresses_have_a_limit_of_their_own():
+    config = BrokerConfig(max_connections_per_ip=1, max_connections_per_ip_overrides="10.0.0.1:2, [::1]:0")
+    assert refusals(config, "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2", "::1") == [False, False, False, True, True]
+
+
+def test_a_connection_that_is_closed_makes_room_even_if_it_was_one_too_many():
+    limits, config = ConnectionLimits(), BrokerConfig(max_connections_per_ip=1)
+    assert limits.opened("a", config, 0) is None
+    assert limits.opened("a", config, 0) == "it has 1 connections already (max.connections.per.ip)"
+    limits.closed("a")
+    limits.closed("a")
+    assert limits.opened("a", config, 0) is None
+
+
+@pytest.mark.parametrize("overrides", ["localhost:5", "10.0.0.1", "10.0.0.1:-1", "10.0.0.1:x"])
+def test_overrides_are_addresses_and_numbers(overrides):
+    with pytest.raises(InvalidSetting, match=r"^max\.connections\.per\.ip\.overrides="):
+        BrokerConfig(max_connections_per_ip_overrides=overrides)
+
+
+def test_connections_that_come_too_fast_pause_the_accepting():
+    """KIP-612: at 10 a second, each has 100 ms; those of one second may come at once."""
+    limits, config = ConnectionLimits(), BrokerConfig(max_connection_creation_rate=10)
+    for _ in range(10):
+        limits.opened("a", config, 5_000)
+        assert limits.pause_ms(config, 5_000) == 0
+    for _ in range(2):
+        limits.opened("a", config, 5_000)
+    assert limits.pause_ms(config, 5_000) == 201
+    assert limits.pause_ms(config, 5_150) == 51
+    assert limits.pause_ms(config, 5_201) == 0
+
+
+def test_without_a_rate_nothing_pauses():
+    limits, config = ConnectionLimits(), BrokerConfig()
+    assert config.max_connection_creation_rate == INT_MAX
+    for _ in range(1_000):
+        limits.opened("a", config, 0)
+    assert limits.pause_ms(config, 0) == 0
+
+
+def test_the_engine_closes_the_connection_that_is_one_too_many_of_its_address():
+    broker = EngineBroker(max_connections_per_ip=2)
+    first, second, third = broker.connect(), broker.connect(), broker.connect()
+    assert (first.closed, second.closed) == (None, None)
+    assert third.closed == "it has 2 connections already (max.connections.per.ip)"
+    broker.engine.closed(first.conn)
+    assert broker.connect().closed is None
+
+
+# --- memory of requests ----------------------------------------------------------------------------------------------
+
+HALF = (1_000).to_bytes(4, "big") + bytes(100)
+
+
+def test_requests_that_are_not_whole_claim_memory_and_past_the_limit_are_not_read():
+    broker = EngineBroker(queued_max_request_bytes=1_500)
+    clients = [broker.connect() for _ in range(4)]
+    for client in clients:
+        client.feed(HALF)
+    assert [client.conn.readable for client in clients] == [True, True, False, False], "the second goes past the limit"
+
+
+def test_a_request_that_is_whole_lets_in_who_waits_longest():
+    broker = EngineBroker(queued_max_request_bytes=1)
+    one, two, three = (broker.connect() for _ in range(3))
+    _, whole = one.frame(3, 0, {"topics": [{"name": "x" * 100}]})
+    one.feed(whole[:50])
+    two.feed(HALF)
+    three.feed(HALF)
+    assert [each.conn.readable for each in (one, two, three)] == [True, False, False]
+    one.feed(whole[50:])
+    assert len(one.replies()) == 1
+    assert [each.conn.readable for each in (one, two, three)] == [True, True, False]
+
+
+def test_a_peer_that_sends_without_a_pause_does_not_keep_its_claim():
+    """Each read ends in the middle of another request: the next one has to wait its turn."""
+    broker = EngineBroker(queued_max_request_bytes=1)
+    one, two = broker.connect(), broker.connect()
+    _, whole = one.frame(3, 0, {"topics": [{"name": "x" * 100}]})
+    one.feed(whole[:50])
+    two.feed(HALF)
+    _, following = one.frame(3, 0, {"topics": [{"name": "x" * 100}]})
+    one.feed(whole[50:] + following[:50])
+    assert [each.conn.readable for each in (one, two)] == [False, True]
+    broker.engine.closed(two.conn)
+    assert one.conn.readable
+    one.feed(following[50:])
+    assert len(one.replies()) == 2
+
+
+def test_a_peer_that_goes_gives_its_claim_back():
+    broker = EngineBroker(queued_max_request_bytes=1)
+    one, two, three = (broker.connect() for _ in range(3))
+    for each in (one, two, three):
+        each.feed(HALF)
+    broker.engine.closed(two.conn)
+    assert not three.conn.readable
+    broker.engine.closed(one.conn)
+    assert three.conn.readable
+
+
+def test_a_request_that_comes_whole_claims_nothing():
+    broker = EngineBroker(queued_max_request_bytes=1)
+    one, two = broker.connect(), broker.connect()
+    one.feed(HALF)
+    assert two.ask(3, 0, {"topics": []}).topics == ()

@@ -1,0 +1,61 @@
+"""Limits on connections and on the memory of requests, of a real server."""
+
+import socket
+import time
+
+import pytest
+from twisted.internet import reactor
+from twisted.internet.protocol import Factory
+
+from broker.client.blocking import BlockingClient
+from broker.config import BrokerConfig
+from broker.transport import KafkaPort, NullProtocol
+from tests.compat.raw_connection import RawConnection
+from tests.compat.server_process import ServerProcess
+
+SYSTEM_DOUBLES = 2  # Linux counts its own bookkeeping: socket(7), SO_SNDBUF
+
+
+def test_one_address_has_so_many_connections_and_the_log_says_why(tmp_path):
+    with ServerProcess(tmp_path / "data", {"max.connections.per.ip": 2}) as server:
+        with RawConnection(server.address), RawConnection(server.address), RawConnection(server.address) as third:
+            assert third.socket.recv(1) == b""
+            server.wait_for_log("it has 2 connections already (max.connections.per.ip)")
+
+
+def test_connections_past_the_rate_are_served_later_not_refused(tmp_path):
+    with ServerProcess(tmp_path / "data", {"max.connection.creation.rate": 10}) as server:
+        begin = time.monotonic()
+        for _ in range(18):
+            with BlockingClient(server.address) as client:
+                client.topics()
+        assert time.monotonic() - begin > 0.5
+
+
+def test_a_connection_waits_for_the_memory_of_another_and_then_goes_on(tmp_path):
+    with ServerProcess(tmp_path / "data", {"queued.max.request.bytes": 1_000}) as server:
+        with RawConnection(server.address) as half, BlockingClient(server.address) as client:
+            half.socket.sendall((90_000_000).to_bytes(4, "big") + bytes(400_000))
+            client.create_topic("small")  # comes whole: it claims nothing
+            other = RawConnection(server.address)
+            other.socket.sendall((5_000_000).to_bytes(4, "big") + bytes(100))
+            other.socket.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                other.socket.sendall(bytes(40_000_000))
+            half.socket.close()
+            other.socket.settimeout(10)
+            with pytest.raises(ConnectionError):
+                other.socket.sendall(bytes(40_000_000))  # read now, and found to be no request
+            other.socket.close()
+
+
+def test_sockets_have_the_buffers_and_the_backlog_that_are_set():
+    config = BrokerConfig(
+        socket_send_buffer_bytes=65_536, socket_receive_buffer_bytes=32_768, socket_listen_backlog_size=7
+    )
+    port = KafkaPort(0, Factory.forProtocol(NullProtocol), config, "127.0.0.1", reactor, None, "PLAINTEXT")
+    made = port.createInternetSocket()
+    with made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (65_536, SYSTEM_DOUBLES * 65_536)
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (32_768, SYSTEM_DOUBLES * 32_768)
+    assert port.backlog == 7
