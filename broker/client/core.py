@@ -20,6 +20,7 @@ from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
+from broker.wire.schema import schema
 
 CLIENT_ID = "flakelog"
 SOFTWARE_VERSION = "0.1.0"
@@ -147,7 +148,7 @@ class ClientCore:
             raise Unsupported(f"the broker at {address} keeps no ids; only Flakelog can find them")
         tagged = {tags.IDS: tags.REQUEST} if by_id else None
         body = cold.encode(api_key, version, "request", fields, tagged)
-        flexible = bool(cold.schema(api_key, version, "request").__flexible__)
+        flexible = bool(schema(api_key, version, "request").__flexible__)
         answer = yield Exchange(address, api_key, version, flexible, body)
         message = cold.decode(api_key, version, "response", answer, 0, _NEWEST[api_key])
         if by_id and tags.IDS not in message.tags:

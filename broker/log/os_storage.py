@@ -52,8 +52,10 @@ class OsFile:
         self.size += size
 
     def read(self, position: int, length: int) -> bytes:
-        with _named(self.path):
+        try:  # a small fetch reads ten times: no context manager
             return os.pread(self._fd, length, position)
+        except OSError as error:
+            raise StorageError(self.path, error.strerror or str(error)) from error
 
     def truncate(self, size: int) -> None:
         with _named(self.path):

@@ -1,4 +1,4 @@
-"""Every API but Produce and Fetch, by the schema that `kio` generates from Kafka's own definitions.
+"""Every API but Produce and Fetch, by the schema that `kio` generates from Kafka's own definitions (`schema.py`).
 
 A handler sees one shape of each message, its newest: `decode` lifts an older version's message to the newest class
 (what it lacks takes the schema's default), and `encode` takes plain fields by name and writes those that the version
@@ -8,35 +8,31 @@ reads `original`, the message as it was sent.
 kio's own readers are used for messages without arrays only: for an array they take memory for as many items as it
 says, before they look whether these are there, and where there is not so much memory the process is aborted. `_Reader`
 reads all others, with kio's readers for the single fields. It also reads what kio's stop at, a tagged field that is not
-known, and passes over it as KIP-482 asks; unknown top-level tags are kept: `tags.IDS` is one of them.
+known, and passes over it as KIP-482 asks; unknown top-level tags are kept: `tags.IDS` is one of them. kio's writers
+take several times as long as `_writer`, which writes plain fields with no object in between; a test holds them equal.
 
 Fields of time (`*_timedelta`, datetimes in kio) are given to `encode` as integers of milliseconds.
 """
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from io import BytesIO
-from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode as SchemaErrorCode
-from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 from kio.serial.errors import DecodeError
 from kio.serial.readers import Reader
 
 from broker.wire.errors import WireError
-from broker.wire.primitives import Buffer, read_count, read_length, read_tags
+from broker.wire.primitives import Buffer, length, read_count, read_length, read_tags, string
 from broker.wire.primitives import tags as tag_section
+from broker.wire.primitives import uvarint
+from broker.wire.schema import FieldPlan, Fields, Kind, SchemaClass, is_flat, names_of, plan_of, schema
 
-METADATA = 3
-
-Kind = Literal["request", "response"]
-Fields = Mapping[str, Any]
+Put = Callable[[bytearray, Any], None]
+"""Writes one value to the end of what is written so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +44,13 @@ class Message:
     tags: Mapping[int, Buffer]
 
 
-@cache
-def schema(api_key: int, version: int, kind: Kind) -> type[Any]:
-    """kio's class of a message; RuntimeError where Kafka has no such API or version."""
-    load = load_request_schema if kind == "request" else load_response_schema
-    return load(api_key, version)
-
-
 def decode(api_key: int, version: int, kind: Kind, data: Buffer, position: int, newest: int) -> Message:
     """A message from its body; WireError names what is wrong with it."""
     cls = schema(api_key, version, kind)
     data = memoryview(data).toreadonly()  # kio's readers take no other
     tags: Mapping[int, Buffer] = {}
     try:
-        original = _read_flat(cls, data, position) if _is_flat(api_key, version, kind) else None
+        original = _read_flat(cls, data, position) if is_flat(cls) else None
         if original is None:
             original, tags = _Reader(cls).read(data, position)
     except (DecodeError, WireError, ValueError, OverflowError, IndexError, TypeError, struct.error) as error:
@@ -73,17 +62,16 @@ def decode(api_key: int, version: int, kind: Kind, data: Buffer, position: int, 
 def encode(api_key: int, version: int, kind: Kind, values: Fields, tags: dict[int, bytes] | None = None) -> bytes:
     """A body from plain fields; those the version lacks are left out, those not given take the schema's default.
 
-    Raises TypeError for a name that no version of the message has. `tags` are added at the top level (a flexible
-    version of a message whose schema has no top-level tags of its own).
+    Raises TypeError for a name that no version of the message has, or for None where the schema has no null. `tags` are
+    added at the top level (a flexible version of a message whose schema has no top-level tags of its own).
     """
     cls = schema(api_key, version, kind)
-    out = BytesIO()
-    entity_writer(cls)(out, _build(cls, values, _names(api_key, kind)))
-    body = out.getvalue()
+    out = bytearray()
+    _writer(cls, names_of(api_key, kind))(out, values)
     if tags:
-        assert cls.__flexible__ and body[-1] == 0, f"{cls.__name__} v{version} has no room for a tag"
-        body = body[:-1] + tag_section(tags)
-    return body
+        assert cls.__flexible__ and out[-1] == 0, f"{cls.__name__} v{version} has no room for a tag"
+        return bytes(out[:-1]) + tag_section(tags)
+    return bytes(out)
 
 
 def milliseconds(value: timedelta) -> int:
@@ -91,9 +79,10 @@ def milliseconds(value: timedelta) -> int:
 
 
 _MILLISECOND = timedelta(milliseconds=1)
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-def _read_flat(cls: type[Any], data: memoryview, position: int) -> Any:
+def _read_flat(cls: SchemaClass, data: memoryview, position: int) -> Any:
     """A message without arrays by kio's own reader; None where it holds a tag that kio does not know."""
     try:
         return entity_reader(cls)(data, position)[0]
@@ -101,197 +90,80 @@ def _read_flat(cls: type[Any], data: memoryview, position: int) -> Any:
         return None
 
 
-# --- classes of the schema ---------------------------------------------------------------------------------------
-
-
-@cache
-def _item(field: Field[Any]) -> tuple[type[Any], bool, bool]:
-    """(type, is an array, may be null) of a field."""
-    kind: Any = field.type
-    optional = False
-    if isinstance(kind, UnionType):
-        kind = next(arg for arg in get_args(kind) if arg is not NoneType)
-        optional = True
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)[0]
-        return inner, True, optional
-    return kind, False, optional
-
-
-@cache
-def _is_flat(api_key: int, version: int, kind: Kind) -> bool:
-    """Whether no array stands anywhere in a message."""
-
-    def flat(cls: type[Any]) -> bool:
-        items = [_item(field) for field in fields(cls)]
-        return not any(array or (is_dataclass(kind) and not flat(kind)) for kind, array, _ in items)
-
-    return flat(schema(api_key, version, kind))
-
-
-# Fields that came and went: Metadata has them in v8 to v10.
-_BETWEEN = frozenset({"include_cluster_authorized_operations", "cluster_authorized_operations"})
-
-
-@cache
-def _names(api_key: int, kind: Kind) -> frozenset[str]:
-    """The message's field names: those of its first and its last version, and what only stands between (a test says
-    that there is no other)."""
-    names = set(_BETWEEN if api_key == METADATA else ())
-
-    def collect(cls: type[Any]) -> None:
-        for field in fields(cls):
-            names.add(field.name)
-            inner = _item(field)[0]
-            if is_dataclass(inner):
-                collect(inner)
-
-    versions = versions_of(api_key)
-    collect(schema(api_key, versions[0], kind))
-    collect(schema(api_key, versions[-1], kind))
-    return frozenset(names)
-
-
-def versions_of(api_key: int) -> list[int]:
-    """The versions Kafka's schema has of an API, ascending."""
-    return sorted(schema_name_map[api_key_map[api_key]])
-
-
-@cache
-def _default(field: Field[Any]) -> Any:
-    if field.default is not MISSING:
-        return field.default
-    kind, array, optional = _item(field)
-    if optional:
-        return None
-    if array:
-        return ()
-    if is_dataclass(kind):
-        return kind(**{each.name: _default(each) for each in fields(kind)})
-    return _EMPTY.get(field.metadata["kafka_type"], 0)
-
-
-_EMPTY: dict[str, Any] = {
-    "string": "",
-    "bytes": b"",
-    "records": None,
-    "bool": False,
-    "uuid": None,
-    "error_code": SchemaErrorCode.none,
-    "timedelta_i32": timedelta(0),
-    "timedelta_i64": timedelta(0),
-    "datetime_i64": datetime.fromtimestamp(0, UTC),
-}
-
-_CONVERT: dict[str, Callable[[Any], Any]] = {
-    "error_code": lambda value: SchemaErrorCode(int(value)),
-    "timedelta_i32": lambda value: value * _MILLISECOND if isinstance(value, int) else value,
-    "timedelta_i64": lambda value: value * _MILLISECOND if isinstance(value, int) else value,
-    "datetime_i64": lambda value: _datetime(value) if isinstance(value, int) else value,
-}
-
-
-def _datetime(value_ms: int) -> datetime | None:
-    return None if value_ms < 0 else datetime.fromtimestamp(0, UTC) + value_ms * _MILLISECOND
-
-
-def _build(cls: type[Any], values: Fields, names: frozenset[str]) -> Any:
-    unknown = set(values) - names
-    if unknown:
-        raise TypeError(f"{cls.__name__} has no {', '.join(sorted(unknown))} in any version")
+def _lift(entity: Any, cls: SchemaClass) -> Any:
     made = {}
-    for field in fields(cls):
-        if field.name not in values:
-            made[field.name] = _default(field)
-            continue
-        value = values[field.name]
-        kind, array, _ = _item(field)
-        if value is not None and is_dataclass(kind):
-            value = tuple(_build(kind, each, names) for each in value) if array else _build(kind, value, names)
-        elif array and value is not None:
-            value = tuple(value)
-        elif value is not None:
-            convert = _CONVERT.get(field.metadata["kafka_type"])
-            value = convert(value) if convert else value
-        made[field.name] = value
-    return cls(**made)
-
-
-def _lift(entity: Any, cls: type[Any]) -> Any:
-    made = {}
-    for field in fields(cls):
-        value = getattr(entity, field.name, MISSING)
+    for name, _, nested, array, _, _, default in plan_of(cls):
+        value = getattr(entity, name, MISSING)
         if value is MISSING:
-            value = _default(field)
-        else:
-            kind, array, _ = _item(field)
-            if value is not None and is_dataclass(kind):
-                value = tuple(_lift(each, kind) for each in value) if array else _lift(value, kind)
-        made[field.name] = value
+            value = default
+        elif nested is not None and value is not None:
+            value = tuple(_lift(each, nested) for each in value) if array else _lift(value, nested)
+        made[name] = value
     return cls(**made)
 
 
-# --- the tolerant reader -----------------------------------------------------------------------------------------
+# --- the reader --------------------------------------------------------------------------------------------------
 
 
 class _Reader:
-    """Reads a flexible message field by field with kio's own readers, passing over tagged fields it does not know."""
+    """Reads a message field by field with kio's own readers, passing over tagged fields it does not know."""
 
-    def __init__(self, cls: type[Any]) -> None:
+    def __init__(self, cls: SchemaClass) -> None:
         self.cls = cls
 
     def read(self, data: Buffer, position: int) -> tuple[Any, Mapping[int, Buffer]]:
         entity, _, unknown = self._entity(self.cls, data, position)
         return entity, unknown
 
-    def _entity(self, cls: type[Any], data: Buffer, position: int) -> tuple[Any, int, dict[int, Buffer]]:
+    def _entity(self, cls: SchemaClass, data: Buffer, position: int) -> tuple[Any, int, Mapping[int, Buffer]]:
         made: dict[str, Any] = {}
-        tagged: dict[int, Field[Any]] = {}
-        for field in fields(cls):
-            if "tag" in field.metadata:
-                tagged[field.metadata["tag"]] = field
-                made[field.name] = _default(field)
+        flexible = cls.__flexible__
+        for plan in plan_of(cls):
+            if plan.tag is not None:
+                made[plan.name] = plan.default
             else:
-                made[field.name], position = self._field(cls, field, data, position)
+                made[plan.name], position = self._field(plan, flexible, data, position)
         unknown: dict[int, Buffer] = {}
-        if cls.__flexible__:
+        if flexible:
+            if data[position] == 0:
+                return cls(**made), position + 1, unknown
             section, position = read_tags(data, position)
+            tagged = {plan.tag: plan for plan in plan_of(cls) if plan.tag is not None}
             for tag, payload in section.items():
                 known = tagged.get(tag)
                 if known is None:
                     unknown[tag] = payload
                 else:
-                    made[known.name], _ = self._field(cls, known, payload, 0)
+                    made[known.name], _ = self._field(known, flexible, payload, 0)
         return cls(**made), position, unknown
 
-    def _field(self, cls: type[Any], field: Field[Any], data: Buffer, position: int) -> tuple[Any, int]:
-        kind, array, optional = _item(field)
-        if not array:
-            return self._value(cls, field, kind, optional, data, position)
-        count, after = read_length(data, position, cls.__flexible__)
+    def _field(self, plan: FieldPlan, flexible: bool, data: Buffer, position: int) -> tuple[Any, int]:
+        if not plan.array:
+            return self._value(plan, flexible, plan.optional, data, position)
+        count, after = read_length(data, position, flexible)
         if count < 0:
-            if not optional:
-                raise WireError(f"{field.name} is null, which it may not be")
+            if not plan.optional:
+                raise WireError(f"{plan.name} is null, which it may not be")
             return None, after
-        count, position = read_count(data, position, cls.__flexible__, 1)
+        count, position = read_count(data, position, flexible, 1)
         values = []
         for _ in range(count):
-            value, position = self._value(cls, field, kind, False, data, position)
+            value, position = self._value(plan, flexible, False, data, position)
             values.append(value)
         return tuple(values), position
 
     def _value(
-        self, cls: type[Any], field: Field[Any], kind: type[Any], optional: bool, data: Buffer, position: int
+        self, plan: FieldPlan, flexible: bool, optional: bool, data: Buffer, position: int
     ) -> tuple[Any, int]:
-        if is_dataclass(kind):
-            if optional:
-                marker, position = data[position], position + 1
-                if marker > 0x7F:
-                    return None, position
-            value, position, _ = self._entity(kind, data, position)
-            return value, position
-        value, size = _primitive(field.metadata["kafka_type"], cls.__flexible__, optional)(data, position)
-        return value, position + size
+        if plan.nested is None:
+            value, size = _primitive(plan.kafka_type, flexible, optional)(data, position)
+            return value, position + size
+        if optional:
+            marker, position = data[position], position + 1
+            if marker > 0x7F:
+                return None, position
+        value, position, _ = self._entity(plan.nested, data, position)
+        return value, position
 
 
 @cache
@@ -299,3 +171,164 @@ def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Reader[Any]:
     from kio._kio_native import get_reader
 
     return get_reader(kafka_type, flexible, optional)
+
+
+# --- the writer --------------------------------------------------------------------------------------------------
+
+
+@cache
+def _writer(cls: SchemaClass, names: frozenset[str]) -> Put:
+    """Writes a structure from a mapping of its fields; `names` are those that are known in any version."""
+    flexible = cls.__flexible__
+    plans = [(plan, _put(plan, flexible, names)) for plan in plan_of(cls)]
+    steps = [(plan.name, _absent(plan), put) for plan, put in plans if plan.tag is None]
+    tagged = sorted((plan.tag, plan.name, plan.default, put) for plan, put in plans if plan.tag is not None)
+
+    def put(out: bytearray, values: Fields) -> None:
+        if not values.keys() <= names:
+            unknown = ", ".join(sorted(values.keys() - names))
+            raise TypeError(f"{cls.__name__} has no {unknown} in any version")
+        for name, absent, put_field in steps:
+            put_field(out, values.get(name, absent))
+        if tagged:
+            _put_tagged(out, values, tagged)
+        elif flexible:
+            out.append(0)
+
+    return put
+
+
+def _absent(plan: FieldPlan) -> Any:
+    """What is written for a field that was not given."""
+    if plan.kafka_type == "error_code":
+        return 0
+    return {} if plan.nested is not None and not plan.array and not plan.optional else plan.default
+
+
+def _put_tagged(out: bytearray, values: Fields, tagged: list[tuple[int, str, Any, Put]]) -> None:
+    """Tagged fields are written where they are not the default (KIP-482)."""
+    section: dict[int, bytes] = {}
+    for tag, name, default, put_field in tagged:
+        value = values.get(name, default)
+        if value == default or (value is not None and default is not None and _plain(value) == _plain(default)):
+            continue
+        payload = bytearray()
+        put_field(payload, value)
+        section[tag] = bytes(payload)
+    out += tag_section(section)
+
+
+def _plain(value: Any) -> Any:
+    """A value as `encode` may be given it: times as milliseconds, arrays as tuples."""
+    if isinstance(value, timedelta):
+        return value // _MILLISECOND
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _put(plan: FieldPlan, flexible: bool, names: frozenset[str]) -> Put:
+    item = _item(plan, flexible, names)
+    if plan.array:
+        return _array(plan, item, flexible)
+    if plan.nested is None or not plan.optional:
+        return _required(plan, item)
+
+    def put_nullable(out: bytearray, value: Any) -> None:  # KIP-893
+        if value is None:
+            out.append(0xFF)
+        else:
+            out.append(1)
+            item(out, value)
+
+    return put_nullable
+
+
+def _required(plan: FieldPlan, item: Put) -> Put:
+    """The item, and None refused where it would be written as the null that the schema does not have there."""
+    if plan.optional or (plan.nested is None and plan.kafka_type not in ("string", "bytes")):
+        return item
+
+    def put(out: bytearray, value: Any) -> None:
+        if value is None:
+            raise TypeError(f"{plan.name} is None, and the schema has no null there")
+        item(out, value)
+
+    return put
+
+
+def _array(plan: FieldPlan, item: Put, flexible: bool) -> Put:
+    def put(out: bytearray, values: Any) -> None:
+        if values is None:
+            if not plan.optional:
+                raise TypeError(f"{plan.name} is None, and the schema has no null there")
+            out += length(-1, flexible)
+            return
+        out += length(len(values), flexible)
+        for each in values:
+            item(out, each)
+
+    return put
+
+
+def _item(plan: FieldPlan, flexible: bool, names: frozenset[str]) -> Put:
+    if plan.nested is not None:
+        return _writer(plan.nested, names)
+    if plan.kafka_type == "string":
+        return _flexible_string if flexible else _fixed_string
+    if plan.kafka_type in ("bytes", "records"):
+        return _flexible_bytes if flexible else _fixed_bytes
+    if plan.kafka_type == "uuid":
+        return _uuid
+    fixed = struct.Struct(_FIXED[plan.kafka_type])
+    pack = fixed.pack
+    if plan.kafka_type in _TIMES:
+        return lambda out, value: out.extend(pack(_milliseconds_of(value)))
+    return lambda out, value: out.extend(pack(value))
+
+
+_FIXED = {
+    "bool": ">?",
+    "int8": ">b",
+    "int16": ">h",
+    "int32": ">i",
+    "int64": ">q",
+    "uint8": ">B",
+    "uint16": ">H",
+    "uint32": ">I",
+    "uint64": ">Q",
+    "float64": ">d",
+    "error_code": ">h",
+    "timedelta_i32": ">i",
+    "timedelta_i64": ">q",
+    "datetime_i64": ">q",
+}
+_TIMES = ("timedelta_i32", "timedelta_i64", "datetime_i64")
+
+
+def _milliseconds_of(value: int | timedelta | datetime | None) -> int:
+    if isinstance(value, timedelta):
+        return value // _MILLISECOND
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // _MILLISECOND
+    return -1 if value is None else value
+
+
+def _flexible_string(out: bytearray, value: str | None) -> None:
+    out += string(value, True)
+
+
+def _fixed_string(out: bytearray, value: str | None) -> None:
+    out += string(value, False)
+
+
+def _flexible_bytes(out: bytearray, value: Buffer | None) -> None:
+    out += uvarint(0 if value is None else len(value) + 1)
+    out += value or b""
+
+
+def _fixed_bytes(out: bytearray, value: Buffer | None) -> None:
+    out += length(-1 if value is None else len(value), False)
+    out += value or b""
+
+
+def _uuid(out: bytearray, value: Any) -> None:
+    out += bytes(16) if value is None else value.bytes

@@ -1,13 +1,21 @@
 """The cold APIs, through kio's schema: one shape for a handler, unknown tags passed over (KIP-482)."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from uuid import UUID
 
 import pytest
-from kio.serial import entity_reader
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
+from kio.serial import entity_reader, entity_writer
+from kio.serial._serialize import get_field_writer
 
+from broker.api_table import APIS
 from broker.wire import cold, tags
 from broker.wire.errors import WireError
 from broker.wire.primitives import tags as tag_section
+from broker.wire.schema import names_of, plan_of, schema, versions_of
 
 METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 3, 2, 10, 19
 
@@ -49,36 +57,20 @@ def test_an_unknown_top_level_tag_is_kept_for_who_asked_for_it():
     assert bytes(message.tags[tags.IDS]) == tags.REQUEST
 
 
-def flexible_structures(api_key, version, kind):
-    found = []
-
-    def collect(cls):
-        if cls.__flexible__:
-            found.append(cls)
-        for field in fields(cls):
-            inner = cold._item(field)[0]
-            if is_dataclass(inner):
-                collect(inner)
-
-    collect(cold.schema(api_key, version, kind))
-    return found
-
-
 FLEXIBLE = [
     key
-    for key in cold.api_key_map
-    if key not in (0, 1) and key <= 61 and cold.schema(key, cold.versions_of(key)[-1], "request").__flexible__
+    for key in api_key_map
+    if key not in (0, 1) and key <= 61 and schema(key, versions_of(key)[-1], "request").__flexible__
 ]
 
 
 @pytest.mark.parametrize("api_key", FLEXIBLE)
 def test_a_tag_nobody_knows_is_passed_over_in_every_flexible_structure(api_key):
     """Writes one filled-in item of every nested structure, each with an unknown tag, and reads it back."""
-    version = cold.versions_of(api_key)[-1]
-    cls = cold.schema(api_key, version, "request")
+    version = versions_of(api_key)[-1]
+    cls = schema(api_key, version, "request")
     plain = fill(cls)
-    names = cold._names(api_key, "request")
-    expected = cold._build(cls, plain, names)
+    expected = build(cls, plain)
     body = write_with_unknown_tags(cls, expected)
     message = cold.decode(api_key, version, "request", body, 0, newest=version)
     assert message.newest == expected
@@ -87,40 +79,84 @@ def test_a_tag_nobody_knows_is_passed_over_in_every_flexible_structure(api_key):
 
 def fill(cls):
     """Fields for one instance, each array of structures with one item."""
+    return {
+        plan.name: [fill(plan.nested)] if plan.array else fill(plan.nested)
+        for plan in plan_of(cls)
+        if plan.nested is not None and plan.tag is None
+    }
+
+
+def build(cls, values):
+    """kio's own object of these fields."""
+    made = {}
+    for plan in plan_of(cls):
+        value = values.get(plan.name, plan.default)
+        if plan.name in values and plan.nested is not None:
+            value = tuple(build(plan.nested, each) for each in value) if plan.array else build(plan.nested, value)
+        made[plan.name] = value
+    return cls(**made)
+
+
+def differing(cls):
+    """Fields of which none is the default, tagged ones included."""
     values = {}
-    for field in fields(cls):
-        kind, array, _ = cold._item(field)
-        if is_dataclass(kind) and "tag" not in field.metadata:
-            values[field.name] = [fill(kind)] if array else fill(kind)
+    for plan in plan_of(cls):
+        if plan.nested is not None:
+            value = differing(plan.nested)
+        else:
+            value = OTHERS[plan.kafka_type]
+        values[plan.name] = (value, value) if plan.array else value
     return values
 
 
+OTHERS = {
+    "string": "héllo" * 40, "bytes": b"x" * 200, "records": b"y" * 200, "bool": True, "uuid": UUID(int=7),
+    "int8": -3, "int16": -300, "int32": -70_000, "int64": 1 << 40, "uint8": 200, "uint16": 60_000, "uint32": 1 << 31,
+    "uint64": 1 << 63, "float64": 1.5, "error_code": ErrorCode.offset_out_of_range,
+    "timedelta_i32": timedelta(milliseconds=1500), "timedelta_i64": timedelta(milliseconds=1500),
+    "datetime_i64": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api_key", sorted(APIS.keys() - {0, 1}))
+@pytest.mark.parametrize("kind", ["request", "response"])
+def test_our_writer_writes_every_version_as_kios_own(api_key, kind):
+    for version in versions_of(api_key):
+        cls = schema(api_key, version, kind)
+        for values in ({}, fill(cls), differing(cls)):
+            out = BytesIO()
+            entity_writer(cls)(out, build(cls, values))
+            assert cold.encode(api_key, version, kind, values) == out.getvalue(), f"v{version} of {values}"
+
+
+@pytest.mark.parametrize("fields", [{"topics": None}, {"topics": [{"name": None}]}])
+def test_none_is_refused_where_the_schema_has_no_null(fields):
+    with pytest.raises(TypeError, match="is None, and the schema has no null there"):
+        cold.encode(CREATE_TOPICS, 7, "request", fields)
+
+
 def write_with_unknown_tags(cls, entity):
-    from io import BytesIO
-
-    from kio.serial._serialize import get_field_writer
-
     out = BytesIO()
     for field in fields(cls):
         if "tag" in field.metadata:
             continue
-        kind, array, optional = cold._item(field)
+        plan = next(plan for plan in plan_of(cls) if plan.name == field.name)
         value = getattr(entity, field.name)
-        if not is_dataclass(kind):
+        if plan.nested is None:
             get_field_writer(field, True, False, False)(out, value)
-        elif array:
-            out.write(bytes([len(value) + 1]) + b"".join(write_with_unknown_tags(kind, each) for each in value))
+        elif plan.array:
+            out.write(bytes([len(value) + 1]) + b"".join(write_with_unknown_tags(plan.nested, each) for each in value))
         else:
-            out.write(b"\x01" * optional + write_with_unknown_tags(kind, value))
+            out.write(b"\x01" * plan.optional + write_with_unknown_tags(plan.nested, value))
     out.write(tag_section({9999: b"from the future"}))
     return out.getvalue()
 
 
-@pytest.mark.parametrize("api_key", sorted(k for k in cold.api_key_map if 2 <= k < 52))
+@pytest.mark.parametrize("api_key", sorted(k for k in api_key_map if 2 <= k < 52))
 @pytest.mark.parametrize("kind", ["request", "response"])
 def test_our_reader_reads_every_version_as_kios_own(api_key, kind):
-    for version in cold.versions_of(api_key):
-        cls = cold.schema(api_key, version, kind)
+    for version in versions_of(api_key):
+        cls = schema(api_key, version, kind)
         body = memoryview(cold.encode(api_key, version, kind, fill(cls)))
         assert cold._Reader(cls).read(body, 0)[0] == entity_reader(cls)(body, 0)[0]
 
@@ -155,15 +191,14 @@ def test_a_message_cut_short_is_a_wire_error_that_names_it(cut):
         cold.decode(METADATA, 12, "request", body[:cut], 0, newest=13)
 
 
-@pytest.mark.parametrize("api_key", sorted(k for k in cold.api_key_map if k < 76))
+@pytest.mark.parametrize("api_key", sorted(k for k in api_key_map if k < 76))
 @pytest.mark.parametrize("kind", ["request", "response"])
 def test_every_field_of_every_version_has_its_name_known(api_key, kind):
     def names(cls):
-        for field in fields(cls):
-            yield field.name
-            inner = cold._item(field)[0]
-            if is_dataclass(inner):
-                yield from names(inner)
+        for plan in plan_of(cls):
+            yield plan.name
+            if plan.nested is not None:
+                yield from names(plan.nested)
 
-    every = {name for version in cold.versions_of(api_key) for name in names(cold.schema(api_key, version, kind))}
-    assert every <= cold._names(api_key, kind)
+    every = {name for version in versions_of(api_key) for name in names(schema(api_key, version, kind))}
+    assert every <= names_of(api_key, kind)
