@@ -171,13 +171,7 @@ class Services:
 
     def _open_logs(self, topic: Topic, first: int) -> None:
         """Make the logs of partitions from `first` on; ApiError where one could not be made."""
-        config = self.config_of(topic)
-        try:
-            for partition in range(first, len(topic.partitions)):
-                self.logs.open(topic.name, partition, config, topic.id)
-                self.logs.get(topic.name, partition)  # one that could not be opened is offline
-        except StorageError as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.logs.make(topic.name, range(first, len(topic.partitions)), self.config_of(topic), topic.id)
 
     def add_partitions(self, topic: Topic, partitions: int) -> None:
         """Let a topic have so many partitions, more than it has; ApiError with nothing changed.
@@ -199,7 +193,7 @@ class Services:
     def _check_files(self, name: str, partitions: int) -> None:
         """Refuse what would take the last descriptors: then nobody could connect, nor could the next start succeed."""
         spare = max(self.max_open_files // 8, min(FILES_SPARE_MIN, self.max_open_files // 2))
-        segments = sum(len(log.segments) for log in self.logs.all())
+        segments = sum(len(log.segments) for log in self.logs.all()) + self.logs.to_make
         left = (self.max_open_files - spare) // FILES_PER_SEGMENT - segments
         if partitions > left:
             raise ApiError(

@@ -10,6 +10,8 @@ from bisect import bisect_right
 
 FILE = "leader-epoch-checkpoint"
 NO_EPOCH = -1
+UNWRITTEN = [(0, 0)]
+"""The epochs of a log without the file: it has been of epoch 0 from its first offset on."""
 _VERSION = 0
 
 

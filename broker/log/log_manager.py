@@ -12,12 +12,13 @@ from heapq import heapify, heappop, heappush
 from uuid import UUID
 
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
-from broker.log import checkpoint, producer_state, retention
+from broker.log import checkpoint, new_logs, producer_state, retention
 from broker.log.checkpoint import LogPosition
 from broker.log.cleaner import CleanLog
 from broker.log.cleaning import Cleaning
 from broker.log.deletions import Deletions
 from broker.log.journal import FoundJournal, Journal
+from broker.log.new_logs import NewLog, NewLogs
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import LogDamaged, RecoveryReport, open_log
 from broker.log.segment import DELETED, file_name
@@ -59,6 +60,7 @@ class LogManager:
         self._checkpoint_ms: int | None = None
         self._flush_due: list[tuple[int, int, PartitionLog]] = []
         self._flush_noted: set[PartitionLog] = set()
+        self._new = NewLogs()
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
         self._retention_ms: int | None = None
@@ -98,6 +100,49 @@ class LogManager:
         if report.cut or report.from_journal:
             self._report(self._recovered(log, report))
 
+    def make(self, topic: str, partitions: range, config: TopicConfig, topic_id: UUID) -> None:
+        """Make the logs of partitions nobody had before: the first at once, the others soon (broker.log.new_logs).
+
+        ApiError where one of the first could not be made.
+        """
+        new = NewLog(config, topic_id)
+        for partition in partitions:
+            self._new.add((topic, partition), new)
+        first = partitions[: new_logs.AT_ONCE]
+        self._make_directories((topic, partition) for partition in first)
+        for partition in first:
+            self._make((topic, partition), new)
+            self.get(topic, partition)  # one that could not be opened is offline
+
+    def _make_directories(self, keys: Iterable[tuple[str, int]]) -> None:
+        """All at once: the disk is waited for once."""
+        try:
+            self.storage.make_directory(*(f"{topic}-{partition}" for topic, partition in keys))
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _make(self, key: tuple[str, int], new: NewLog) -> None:
+        try:
+            self.open(*key, *new)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self._new.forget(key)
+
+    def _make_due(self, now_ms: int) -> None:
+        due = self._new.due(now_ms)
+        try:
+            self._make_directories(key for key, _ in due)
+            for key, new in due:
+                self._make(key, new)
+        except ApiError as error:
+            self._new.failed(now_ms)
+            self._report(f"{len(self._new)} partitions of new topics cannot be made yet: {error}")
+
+    @property
+    def to_make(self) -> int:
+        """Logs of new topics that are still to be made."""
+        return len(self._new)
+
     def _configure(self, log: PartitionLog, config: TopicConfig) -> None:
         log.config, log.waiting_acks = config, config.waiting_acks
         log.journal = self._journal if config.group_commit else None
@@ -134,6 +179,9 @@ class LogManager:
         log = self._logs.get((topic, partition))
         if log is not None:
             return log
+        if len(self._new) and (new := self._new.asked_for((topic, partition))) is not None:
+            self._make((topic, partition), new)
+            return self.get(topic, partition)
         reason = self._offline.get((topic, partition))
         if reason is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {reason}")
@@ -144,6 +192,7 @@ class LogManager:
 
     def configure(self, topic: str, config: TopicConfig) -> None:
         """Settings of a topic that hold from now on: its logs look them up at each use."""
+        self._new.configure(topic, config)
         for log in self._logs.values():
             if log.topic != topic or log.config == config:
                 continue
@@ -167,6 +216,7 @@ class LogManager:
         """
         log = self._logs.pop((topic, partition), None)
         self._offline.pop((topic, partition), None)
+        self._new.forget((topic, partition))
         name = f"{topic}-{partition}"
         if log is not None:
             log.offline = "it was deleted"
@@ -213,7 +263,8 @@ class LogManager:
         deadline = min(self._checkpoint_ms, self._retention_ms)
         if self._flush_due:
             deadline = min(deadline, self._flush_due[0][0])
-        for due in self._deletions.next_deadline_ms(), self._cleaning.next_deadline_ms(now_ms):
+        others = self._new, self._deletions
+        for due in (*(each.next_deadline_ms() for each in others), self._cleaning.next_deadline_ms(now_ms)):
             deadline = deadline if due is None else min(deadline, due)
         return deadline
 
@@ -239,6 +290,8 @@ class LogManager:
         if begun := self._deletions.to_checkpoint(now.ms, busy=self._round is not None):
             self.start_round(begun)
         self._asked += self._deletions.to_remove(now.ms)
+        if len(self._new):
+            self._make_due(now.ms)
         self._asked += self._cleaning.tick(self._logs.values(), now)
 
     def appended(self, log: PartitionLog) -> None:

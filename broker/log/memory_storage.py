@@ -159,9 +159,9 @@ class MemoryStorage:
         inside = [p[len(prefix) :] for p in (*self.files, *self.directories) if p.startswith(prefix) and p != prefix]
         return sorted({name.split("/")[0] for name in inside if name})
 
-    def make_directory(self, path: str) -> None:
-        parts = path.split("/")
-        self.directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
+    def make_directory(self, *paths: str) -> None:
+        for parts in (path.split("/") for path in paths):
+            self.directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
 
     def rename(self, source: str, target: str) -> None:
         if not self.exists(source):

@@ -133,16 +133,20 @@ class OsStorage:
             except FileNotFoundError:
                 return []
 
-    def make_directory(self, path: str) -> None:
-        full = self._path(path)
-        with _named(full):
-            missing = []
-            while not os.path.isdir(full):
-                missing.append(full)
-                full = os.path.dirname(full)
-            for each in reversed(missing):
-                os.mkdir(each)
-                _sync_names(os.path.dirname(each))
+    def make_directory(self, *paths: str) -> None:
+        changed: dict[str, None] = {}
+        for full in map(self._path, paths):
+            with _named(full):
+                missing = []
+                while not os.path.isdir(full):
+                    missing.append(full)
+                    full = os.path.dirname(full)
+                for each in reversed(missing):
+                    os.mkdir(each)
+                    changed[os.path.dirname(each)] = None
+        for parent in changed:
+            with _named(parent):
+                _sync_names(parent)
 
     def rename(self, source: str, target: str) -> None:
         with _named(self._path(source)):

@@ -136,7 +136,7 @@ class _Recovery:
         """The leader epochs of what is left; those of what was cut are dropped, for good."""
         path = f"{self.name}/{leader_epochs.FILE}"
         if not self.storage.exists(path):
-            return []
+            return list(leader_epochs.UNWRITTEN)
         file = self.storage.open(path)
         try:
             found = leader_epochs.decode(file.read(0, file.size))

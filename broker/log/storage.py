@@ -72,8 +72,8 @@ class Storage(Protocol):
         """Names in a directory, sorted; none where there is no such directory."""
         ...
 
-    def make_directory(self, path: str) -> None:
-        """Make it and its parents, and see that they survive a power cut. One that is there is fine."""
+    def make_directory(self, *paths: str) -> None:
+        """Make them and their parents, and see that they survive a power cut. One that is there is fine."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...

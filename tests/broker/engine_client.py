@@ -148,7 +148,10 @@ class EngineBroker:
 
     def create(self, topic, partitions=1, **properties):
         named = {name.replace("_", "."): str(value) for name, value in properties.items()}
-        return self.services.create_topic(topic, partitions, named)
+        made = self.services.create_topic(topic, partitions, named)
+        while self.services.logs.to_make:
+            self.at(self.engine.next_deadline(self.now))
+        return made
 
 
 class EngineClient:

@@ -454,7 +454,7 @@ def test_a_data_directory_closes_opens_and_loses_a_log_as_memory_does(tmp_path):
     first.manager.close()
     first.manager.delete("flights", 1)
     names = [f"{base:020d}{suffix}" for base in range(3) for suffix in (".idindex", ".index", ".log", ".timeindex")]
-    assert sorted(path.name for path in (tmp_path / "flights-0").iterdir()) == [*names, "leader-epoch-checkpoint"]
+    assert sorted(path.name for path in (tmp_path / "flights-0").iterdir()) == names
     first.manager.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "flights-0"]
     second = Broker(OsStorage(str(tmp_path)), segment_bytes=1024)

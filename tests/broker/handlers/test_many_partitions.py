@@ -1,0 +1,97 @@
+"""Topics of many partitions: their logs are made a few at a time, so that nobody else waits for the disk meanwhile."""
+
+import pytest
+
+from broker.config import TopicConfig
+from broker.log.new_logs import ASKED_FOR, AT_ONCE, SLICE, SLICE_EVERY_MS
+from broker.log.storage import StorageError
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import CREATE_TOPICS, DELETE_TOPICS, METADATA, EngineBroker
+
+PARTITIONS = 300
+
+
+@pytest.fixture
+def broker():
+    return EngineBroker()
+
+
+@pytest.fixture
+def client(broker):
+    """It has just been told that its topic is there."""
+    client = broker.connect()
+    topic = {"name": "flights", "num_partitions": PARTITIONS, "replication_factor": 1}
+    assert client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1_000}).topics[0].error_code == 0
+    return client
+
+
+def made(broker):
+    return len(broker.services.logs.all())
+
+
+def test_the_first_are_made_at_once_and_the_others_a_few_at_a_time(broker, client):
+    counts = []
+    for _ in range(4):
+        counts.append(made(broker))
+        broker.at(broker.now_ms + SLICE_EVERY_MS)
+    assert counts == [AT_ONCE, AT_ONCE + 2 * SLICE, AT_ONCE + 3 * SLICE, AT_ONCE + 4 * SLICE]
+    broker.at(broker.now_ms + PARTITIONS * SLICE_EVERY_MS)
+    assert (made(broker), broker.services.logs.to_make) == (PARTITIONS, 0)
+
+
+def test_clients_see_all_of_them_from_the_start(client):
+    (topic,) = client.ask(METADATA, 12, {"topics": [{"name": "flights"}]}).topics
+    assert len(topic.partitions) == PARTITIONS
+
+
+def test_one_that_is_asked_for_is_made_at_once(broker, client):
+    assert client.produce("flights", b"a", partition=PARTITIONS - 1).error_code == 0
+    assert client.fetch("flights", partition=PARTITIONS - 1) == [b"a"]
+    assert made(broker) == AT_ONCE + 1
+
+
+def test_who_asks_for_too_many_at_once_is_told_to_come_again(broker, client):
+    """At NOT_LEADER_OR_FOLLOWER clients ask for the metadata and try again."""
+    errors = [client.produce("flights", b"a", partition=n).error_code for n in range(100, 100 + ASKED_FOR + 1)]
+    assert errors == [ErrorCode.NONE] * ASKED_FOR + [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    broker.at(broker.now_ms + SLICE_EVERY_MS)
+    assert client.produce("flights", b"a", partition=100 + ASKED_FOR).error_code == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_makes_those_that_are_left(broker, client, clean):
+    client.produce("flights", b"a", partition=PARTITIONS - 1)
+    again = broker.restarted(clean=clean)
+    assert made(again) == PARTITIONS
+    if clean:
+        assert again.connect().fetch("flights", partition=PARTITIONS - 1) == [b"a"]
+
+
+def test_a_topic_that_is_deleted_before_it_is_whole_leaves_nothing(broker, client):
+    client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}]})
+    broker.at(broker.now_ms + 10_000)
+    assert (made(broker), broker.services.logs.to_make) == (0, 0)
+    assert not [name for name in broker.storage.list("") if name.startswith("flights")]
+
+
+def test_settings_that_change_meanwhile_hold_for_all(broker, client):
+    broker.services.logs.configure("flights", TopicConfig(max_message_bytes=77))
+    broker.at(broker.now_ms + PARTITIONS * SLICE_EVERY_MS)
+    assert {log.config.max_message_bytes for log in broker.services.logs.all()} == {77}
+
+
+def test_on_a_full_disk_they_wait_for_room(broker, client, monkeypatch):
+    make_directory = broker.storage.make_directory
+
+    def full(*paths):
+        raise StorageError(paths[0], "No space left on device", full=True)
+
+    monkeypatch.setattr(broker.storage, "make_directory", full)
+    broker.at(broker.now_ms + 5 * SLICE_EVERY_MS)
+    assert made(broker) == AT_ONCE
+    assert client.produce("flights", b"a", partition=200).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert client.produce("flights", b"a", partition=0).error_code == 0
+    assert "292 partitions of new topics cannot be made yet" in broker.reported[0]
+    monkeypatch.setattr(broker.storage, "make_directory", make_directory)
+    broker.at(broker.now_ms + 10_000)
+    assert made(broker) == PARTITIONS and len(broker.reported) == 1
