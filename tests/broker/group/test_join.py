@@ -205,7 +205,7 @@ def test_a_new_member_whose_client_is_gone_is_given_up_after_five_minutes(make_h
 
 
 def test_a_thousand_members_come_together(house):
-    """Issue 4's size; the work of one join must not grow with the group."""
+    """The work of one join must not grow with the group."""
     joins = [house.join(client=f"c{n}", session_ms=60_000) for n in range(1_000)]
     house.at(60_000)
     assert {pending.result.generation for pending in joins} == {1}
