@@ -114,6 +114,7 @@ _ROWS = (
     Api(50, "DescribeUserScramCredentials", 0, 0, 0, "describe_user_scram_credentials"),
     Api(51, "AlterUserScramCredentials", 0, 0, 0, "alter_user_scram_credentials"),
     Api(57, "UpdateFeatures", 0, 2, 0, "update_features"),
+    Api(47, "OffsetDelete", 0, 0, 1, "offset_delete"),
     Api(60, "DescribeCluster", 0, 2, 0, "describe_cluster"),
     Api(74, "ListConfigResources", 0, 1, 0, "list_config_resources"),
     Api(75, "DescribeTopicPartitions", 0, 0, 0, "describe_topic_partitions"),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from broker.group.config import GroupConfig
 from broker.group.group import Group
 from broker.group.groups import Groups
-from broker.group.lifetime import expired_offsets, is_abandoned
+from broker.group.lifetime import expired_offsets, is_abandoned, reads
 from broker.group.offset_records import is_too_long, offset_key, offset_value
 from broker.group.offsets import NO_COMMITTED_OFFSET, NO_EXPIRY, NO_METADATA, CommittedOffset
 from broker.group.outbox import Outbox
@@ -77,6 +77,15 @@ class Commits:
                 self._remove(group, topic, partition)
             if is_abandoned(group):
                 self._groups.remove(group, now)
+
+    def delete(self, group: Group, partitions: Iterable[tuple[str, int]]) -> list[ErrorCode]:
+        """Take offsets away; one error code for each partition. A topic that members still read keeps its own."""
+        errors = []
+        for topic, partition in partitions:
+            errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(group, topic) else ErrorCode.NONE)
+            if not errors[-1] and group.offsets.get(topic, partition) is not None:
+                self._remove(group, topic, partition)
+        return errors
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted: its offsets mean nothing for another of the same name."""

@@ -42,6 +42,7 @@ from broker.group.results import (
     member_key,
 )
 from broker.group.states import GroupState
+from broker.group.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.now import Now
 from broker.wire.errors import ErrorCode
 
@@ -174,6 +175,17 @@ class GroupCoordinator:
         self._commits.remove_all(group)
         self._groups.remove(group, now)
         return ErrorCode.NONE
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode] | ErrorCode:
+        """OffsetDelete (KIP-496): one error code for each partition, or why nothing was done."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self._groups.find(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return ErrorCode.NON_EMPTY_GROUP  # what its members use is not for us to know
+        return self._commits.delete(group, partitions)
 
     # Time and storage
 

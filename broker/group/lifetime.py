@@ -40,11 +40,12 @@ def expired_offsets(group: Group, now_wall_ms: int, retention_ms: int) -> list[t
     return [
         (topic, partition)
         for topic, partition, committed in group.offsets
-        if not _reads(group, topic) and is_expired(committed, unused_since_ms, now_wall_ms, retention_ms)
+        if not reads(group, topic) and is_expired(committed, unused_since_ms, now_wall_ms, retention_ms)
     ]
 
 
-def _reads(group: Group, topic: str) -> bool:
+def reads(group: Group, topic: str) -> bool:
+    """Whether members of the group subscribe to the topic; where that cannot be known, a consumers' group may."""
     if group.topics is None:
         return group.protocol_type == CONSUMER_PROTOCOL_TYPE
     return topic in group.topics

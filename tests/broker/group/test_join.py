@@ -210,3 +210,15 @@ def test_a_thousand_members_come_together(house):
     house.at(60_000)
     assert {pending.result.generation for pending in joins} == {1}
     assert len(joins[0].result.members) == 1_000
+
+
+def test_a_thousand_members_share_anew_when_one_comes(house):
+    joined = house.joined(*[house.join(client=f"c{n}", session_ms=60_000) for n in range(1_000)])
+    followers = [house.sync(each) for each in joined[1:]]
+    house.sync(joined[0], {each.member_id: b"share" for each in joined})
+    assert {pending.result.assignment for pending in followers} == {b"share"}
+    newcomer = house.join(client="new", session_ms=60_000)
+    assert {house.heartbeat(each.member_id, 1) for each in joined} == {ErrorCode.REBALANCE_IN_PROGRESS}
+    again = house.joined(newcomer, *[house.join(each.member_id, session_ms=60_000) for each in joined])
+    assert {each.generation for each in again} == {2}
+    assert sorted(len(each.members) for each in again) == [0] * 1_000 + [1_001]

@@ -611,3 +611,14 @@ def test_a_commit_may_read_back_through_kafkas_own_schema(broker, client):
     assert client.fetch("__consumer_offsets", partition=partition_of("g", 50))[0][:10] == bytes(
         [0, 3, 0, 0, 0, 0, 0, 0, 0, 7]
     )
+
+
+def test_a_thousand_groups_hold(broker, client):
+    groups = [f"group-{n}" for n in range(1_000)]
+    for offset, group in enumerate(groups):
+        assert commit(client, offset, group=group) == 0
+    assert sorted(each.group_id for each in client.ask(LIST_GROUPS, 5, {}).groups) == sorted(groups)
+    again = broker.restarted(clean=False).connect()
+    asked = [{"group_id": group, "topics": [{"name": "flights", "partition_indexes": [0]}]} for group in groups]
+    found = again.ask(OFFSET_FETCH, 8, {"groups": asked}).groups
+    assert [each.topics[0].partitions[0].committed_offset for each in found] == list(range(1_000))

@@ -1,0 +1,57 @@
+"""OffsetDelete, v0 to v0.
+
+Behaviour: committed offsets of single partitions are taken away (KIP-496); not those of a topic that members of the
+group still subscribe to, and none of a group with members that are no consumers. The answer is sent when it is in the
+log.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    named = [(topic.name, each.partition_index) for topic in call.request.topics for each in topic.partitions]
+    known = [each for each in named if _exists(call, *each)]
+    found = _delete(call, known, now)
+    if isinstance(found, ErrorCode):
+        return {"error_code": found, "throttle_time": 0, "topics": ()}
+    errors = dict(zip(known, found))
+    return {
+        "error_code": ErrorCode.NONE,
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": errors.get(
+                            (topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    }
+                    for each in topic.partitions
+                ],
+            }
+            for topic in call.request.topics
+        ],
+    }
+
+
+def _exists(call: Call, name: str, partition: int) -> bool:
+    topic = call.services.metadata.topic(name)
+    return topic is not None and 0 <= partition < len(topic.partitions)
+
+
+def _delete(call: Call, partitions: list[tuple[str, int]], now: Now) -> list[ErrorCode] | ErrorCode:
+    groups, group_id = call.services.groups, call.request.group_id
+    error = groups.check(group_id)
+    if error:
+        return error
+    if partitions:
+        call.services.stamp.ensure(len(partitions), now)
+    found = groups.core.delete_offsets(group_id, partitions)
+    refused = groups.settle(now).get(group_id)
+    return found if refused is None else refused

@@ -1,0 +1,81 @@
+"""OffsetDelete through the wire (KIP-496)."""
+
+import pytest
+
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import OFFSET_DELETE, EngineBroker
+from tests.broker.handlers.test_groups import Member, commit, committed, make, stable
+
+SUBSCRIPTION = [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\7flights\0\0\0\0"}]
+
+
+@pytest.fixture
+def broker():
+    """The group "g" has offsets 5 in both topics, and no members."""
+    broker = make()
+    broker.create("trains")
+    client = broker.connect()
+    commit(client, 5), commit(client, 5, "trains")
+    return broker
+
+
+@pytest.fixture
+def client(broker):
+    return broker.connect()
+
+
+def delete(client, *partitions, group="g"):
+    """The error of the request, or one for each (topic, partition)."""
+    topics = [{"name": topic, "partitions": [{"partition_index": index}]} for topic, index in partitions]
+    answer = client.ask(OFFSET_DELETE, 0, {"group_id": group, "topics": topics})
+    return answer.error_code or [topic.partitions[0].error_code for topic in answer.topics]
+
+
+def test_an_offset_is_gone_also_after_a_restart_and_others_stay(broker, client):
+    assert delete(client, ("flights", 0), ("flights", 1)) == [0, 0], "there was none of partition 1, which is fine"
+    for each in (client, broker.restarted().connect()):
+        assert (committed(each), committed(each, topic="trains")) == (-1, 5)
+
+
+def test_a_partition_that_does_not_exist_is_unknown(client):
+    errors = delete(client, ("flights", 2), ("buses", 0), ("flights", 0))
+    assert errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2 + [0]
+
+
+def test_offsets_of_a_topic_that_members_read_stay(broker, client):
+    member = Member(broker)
+    member.join(protocols=SUBSCRIPTION)
+    member.joined()
+    assert delete(client, ("flights", 0), ("trains", 0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0]
+    assert (committed(client), committed(client, topic="trains")) == (5, -1)
+    member.leave()
+    assert delete(client, ("flights", 0)) == [0]
+
+
+def test_where_it_cannot_be_known_what_members_read_all_stay(broker, client):
+    stable(broker, Member(broker))
+    assert delete(client, ("trains", 0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+
+
+def test_a_group_of_another_kind_must_have_no_members(broker, client):
+    member = Member(broker, group="workers")
+    member.join(protocol_type="connect")
+    member.joined()
+    assert delete(client, ("flights", 0), group="workers") == ErrorCode.NON_EMPTY_GROUP
+
+
+def test_a_group_nobody_knows_is_not_found(client):
+    assert delete(client, ("flights", 0), group="nobody") == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_must_be_named(client):
+    assert delete(client, ("flights", 0), group="") == ErrorCode.INVALID_GROUP_ID
+
+
+def test_before_anyone_looked_for_the_coordinator_the_client_is_sent_to_look():
+    assert delete(EngineBroker().connect(), ("flights", 0)) == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_deletion_that_the_disk_refuses_is_refused(broker, client):
+    broker.storage.free_bytes = 0
+    assert delete(client, ("flights", 0)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
