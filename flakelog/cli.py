@@ -8,6 +8,8 @@ COMMANDS = {
     "server": "flakelog.commands.server",
     "idgen": "flakelog.commands.server",
     "topic": "flakelog.commands.topic",
+    "group": "flakelog.commands.group",
+    "config": "flakelog.commands.config",
     "produce": "flakelog.commands.produce",
     "consume": "flakelog.commands.consume",
     "id": "flakelog.commands.id",

@@ -26,9 +26,11 @@ CLIENT_ID = "flakelog"
 SOFTWARE_VERSION = "0.1.0"
 
 LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 2, 3, 18, 19, 20, 22
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 8, 9, 10, 15, 16, 42
+DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 21, 32, 37, 44
 LATEST, EARLIEST = -1, -2
 
-# The highest versions this client speaks; Produce and Fetch stay below topic ids, which it has no use for.
+# The highest versions this client speaks; it has no use for topic ids, nor for several groups at once.
 _NEWEST = {
     produce.API_KEY: 12,
     fetch.API_KEY: 12,
@@ -37,6 +39,16 @@ _NEWEST = {
     CREATE_TOPICS: 7,
     DELETE_TOPICS: 6,
     INIT_PRODUCER_ID: 4,
+    OFFSET_COMMIT: 8,
+    OFFSET_FETCH: 7,
+    FIND_COORDINATOR: 3,
+    DESCRIBE_GROUPS: 5,
+    LIST_GROUPS: 4,
+    DELETE_RECORDS: 2,
+    DESCRIBE_CONFIGS: 4,
+    CREATE_PARTITIONS: 3,
+    DELETE_GROUPS: 2,
+    INCREMENTAL_ALTER_CONFIGS: 1,
 }
 _OLDEST = {
     produce.API_KEY: 3,
@@ -46,6 +58,16 @@ _OLDEST = {
     CREATE_TOPICS: 2,
     DELETE_TOPICS: 1,
     INIT_PRODUCER_ID: 0,
+    OFFSET_COMMIT: 2,
+    OFFSET_FETCH: 2,
+    FIND_COORDINATOR: 1,
+    DESCRIBE_GROUPS: 0,
+    LIST_GROUPS: 0,
+    DELETE_RECORDS: 0,
+    DESCRIBE_CONFIGS: 1,
+    CREATE_PARTITIONS: 0,
+    DELETE_GROUPS: 0,
+    INCREMENTAL_ALTER_CONFIGS: 0,
 }
 _LIST_OFFSETS_BY_ID = 6
 
@@ -112,6 +134,7 @@ class ClientCore:
     def __init__(self, bootstrap: Iterable[Address]) -> None:
         self.bootstrap = list(bootstrap)
         self.cluster_id: str | None = None
+        self.controller_id = -1
         self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
         self._nodes: dict[int, Address] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
@@ -141,8 +164,9 @@ class ClientCore:
             )
         return version
 
-    def _cold(self, address: Address, api_key: int, fields: Mapping[str, Any], by_id: bool = False) -> Steps[Any]:
-        """An exchange by the schema. `by_id`: with the private tag, which the answer must have too."""
+    def ask(self, address: Address, api_key: int, fields: Mapping[str, Any], by_id: bool = False) -> Steps[Any]:
+        """An exchange by the schema; the answer in the shape of the newest version this client speaks. `by_id`: with
+        the private tag, which the answer must have too."""
         version = yield from self._version(address, api_key)
         if by_id and version < _LIST_OFFSETS_BY_ID:
             raise Unsupported(f"the broker at {address} keeps no ids; only Flakelog can find them")
@@ -164,13 +188,14 @@ class ClientCore:
         failures: list[Unreachable] = []
         for address in list(dict.fromkeys([*self._nodes.values(), *self.bootstrap])):
             try:
-                response = yield from self._cold(address, METADATA, fields)
+                response = yield from self.ask(address, METADATA, fields)
                 break
             except Unreachable as error:
                 failures.append(error)
         else:
             raise failures[-1]
         self.cluster_id = response.cluster_id
+        self.controller_id = int(response.controller_id)
         self._nodes = {node.node_id: Address(node.host, node.port) for node in response.brokers}
         return [self._learn(topic) for topic in response.topics]
 
@@ -182,6 +207,16 @@ class ClientCore:
             if leader is not None:
                 self._leaders[topic.name, partition.partition_index] = leader
         return TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
+
+    def nodes(self) -> Steps[dict[int, Address]]:
+        """All nodes, by id."""
+        yield from self.metadata([])
+        return dict(self._nodes)
+
+    def controller(self) -> Steps[Address]:
+        """The node that changes the cluster; any other passes what it is asked on to it."""
+        yield from self.metadata([])
+        return self._nodes.get(self.controller_id, next(iter(self._nodes.values()), self.bootstrap[0]))
 
     def leader(self, topic: str, partition: int) -> Steps[Address]:
         """The node that leads a partition, asked for when it is not known."""
@@ -201,7 +236,7 @@ class ClientCore:
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Steps[None]:
         """Make a topic; BrokerError TOPIC_ALREADY_EXISTS and others."""
-        yield from self.metadata([])
+        address = yield from self.controller()
         topic = {
             "name": name,
             "num_partitions": partitions,
@@ -209,19 +244,17 @@ class ClientCore:
             "assignments": (),
             "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
         }
-        address = next(iter(self._nodes.values()), self.bootstrap[0])
-        response = yield from self._cold(address, CREATE_TOPICS, {"topics": [topic], "timeout": 30_000})
+        response = yield from self.ask(address, CREATE_TOPICS, {"topics": [topic], "timeout": 30_000})
         answer = response.topics[0]
         if answer.error_code:
             raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)
 
     def delete_topic(self, name: str) -> Steps[None]:
         """Delete a topic with all that is in it; BrokerError UNKNOWN_TOPIC_OR_PARTITION and others."""
-        yield from self.metadata([])
-        address = next(iter(self._nodes.values()), self.bootstrap[0])
+        address = yield from self.controller()
         # v6 moved the name, as topics can be named by id there (KIP-516).
         fields = {"topics": [{"name": name, "topic_id": None}], "topic_names": (name,), "timeout": 30_000}
-        response = yield from self._cold(address, DELETE_TOPICS, fields)
+        response = yield from self.ask(address, DELETE_TOPICS, fields)
         self._leaders = {key: leader for key, leader in self._leaders.items() if key[0] != name}
         answer = response.responses[0]
         if answer.error_code:
@@ -244,7 +277,7 @@ class ClientCore:
         address = yield from self.leader(topic, partition)
         asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
         fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [asked]}]}
-        response = yield from self._cold(address, LIST_OFFSETS, fields, by_id)
+        response = yield from self.ask(address, LIST_OFFSETS, fields, by_id)
         answer = response.topics[0].partitions[0]
         self._led(topic, partition, int(answer.error_code))
         return int(answer.offset)
@@ -296,10 +329,9 @@ class ClientCore:
 
     def init_producer_id(self) -> Steps[tuple[int, int]]:
         """(producer id, epoch) for an idempotent producer of our own (KIP-98)."""
-        yield from self.metadata([])
-        address = next(iter(self._nodes.values()), self.bootstrap[0])
+        address = yield from self.controller()
         fields = {"transactional_id": None, "transaction_timeout": 60_000}
-        response = yield from self._cold(address, INIT_PRODUCER_ID, fields)
+        response = yield from self.ask(address, INIT_PRODUCER_ID, fields)
         if response.error_code:
             raise BrokerError(int(response.error_code), "a producer id")
         return int(response.producer_id), int(response.producer_epoch)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from flakelog.commands.terminal import fail, parse_time
-from flakelog.commands.topic import bounds_of
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
@@ -50,6 +49,13 @@ class Span(NamedTuple):
     partition: int
     offset: int
     end: int
+
+
+def bounds_of(client: "BlockingClient", topic: str, partition: int) -> tuple[int, int]:
+    """(the first offset there is, the one the next message gets)."""
+    from broker.client.core import EARLIEST, LATEST
+
+    return client.find_offset(topic, partition, EARLIEST), client.find_offset(topic, partition, LATEST)
 
 
 def find_start(client: "BlockingClient", topic: str, partition: int, start: Start) -> Span:

@@ -96,6 +96,14 @@ def layout_options(command: Command) -> Command:
     )(command)
 
 
+def assignment(text: str, where: str) -> tuple[str, str]:
+    """NAME=VALUE as a pair; `where` is the option or argument it stands in."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise click.BadParameter(f"{text!r} is no setting; give NAME=VALUE", param_hint=where)
+    return name.strip(), value.strip()
+
+
 def iso(time_ms: int | None) -> str | None:
     """Unix ms as ISO 8601 in UTC, to the millisecond; None for no time, or one no calendar has."""
     if time_ms is None or time_ms < 0:

@@ -1,21 +1,26 @@
-"""`flakelog topic`: make, list, describe and delete topics."""
-
-from typing import TYPE_CHECKING
+"""`flakelog topic`: make, list, describe, alter and delete topics."""
 
 import click
 
 from flakelog.commands.progress import progress
-from flakelog.commands.terminal import client_of, count_of, json_option, print_json, print_table, servers_option
-
-if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+from flakelog.commands.start import Start, StartType, bounds_of, find_start
+from flakelog.commands.terminal import (
+    assignment,
+    client_of,
+    count_of,
+    fail,
+    json_option,
+    print_json,
+    print_table,
+    servers_option,
+)
 
 INTERNAL = "__"  # Kafka's own topics begin so
 
 
 @click.group()
 def topic() -> None:
-    """Make, list, describe and delete topics."""
+    """Make, list, describe, alter and delete topics."""
 
 
 @topic.command()
@@ -26,7 +31,7 @@ def topic() -> None:
 @json_option
 def create(name: str, partitions: int | None, configs: tuple[str, ...], servers: str, as_json: bool) -> None:
     """Make topic NAME."""
-    settings = dict(_assignment(each) for each in configs)
+    settings = dict(assignment(each, "--config") for each in configs)
     with client_of(servers) as client:
         client.create_topic(name, -1 if partitions is None else partitions, settings)
         made = client.topic(name)
@@ -34,13 +39,6 @@ def create(name: str, partitions: int | None, configs: tuple[str, ...], servers:
         print_json({"topic": made.name, "topic_id": str(made.id), "partitions": made.partitions})
     else:
         click.echo(f"created {made.name}: {count_of(made.partitions, 'partition')}")
-
-
-def _assignment(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name:
-        raise click.BadParameter(f"{text!r} is no setting; give NAME=VALUE", param_hint="--config")
-    return name.strip(), value.strip()
 
 
 @topic.command("list")
@@ -67,23 +65,111 @@ def list_topics(with_internal: bool, servers: str, as_json: bool) -> None:
 @json_option
 def describe(name: str, servers: str, as_json: bool) -> None:
     """Show the partitions of topic NAME: the offsets they begin and end at, and how many lie between."""
+    from broker.client import admin
+
     with client_of(servers) as client:
         described = client.topic(name)
+        settings = client.run(admin.describe_configs(client.core, admin.Resource(admin.TOPIC, name)))
         bounds = []
         with progress("partitions", described.partitions) as step:
             for partition in range(described.partitions):
                 bounds.append(bounds_of(client, name, partition))
                 step()
+    own = {each.name: each.value for each in settings if each.source == admin.TOPIC_SOURCE}
     partitions = [
         {"partition": partition, "begin": begin, "end": end, "offsets": end - begin}
         for partition, (begin, end) in enumerate(bounds)
     ]
     if as_json:
-        print_json({"topic": name, "topic_id": str(described.id), "partitions": partitions})
+        print_json({"topic": name, "topic_id": str(described.id), "partitions": partitions, "settings": own})
         return
     total = sum(each["offsets"] for each in partitions)
     click.echo(f"{name}: {count_of(described.partitions, 'partition')}, {count_of(total, 'offset')}, id {described.id}")
+    for setting, value in own.items():
+        click.echo(f"  {setting}={value}")
     print_table(("PARTITION", "BEGIN", "END", "OFFSETS"), [list(each.values()) for each in partitions])
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--set", "assignments", multiple=True, metavar="SETTING=VALUE", help="Set it; repeatable.")
+@click.option("--unset", "names", multiple=True, metavar="SETTING", help="Put it back to its default; repeatable.")
+@servers_option
+@json_option
+def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], servers: str, as_json: bool) -> None:
+    """Alter settings of topic NAME, at once: all of them, or none where one is refused."""
+    from broker.client import admin
+
+    values: dict[str, str | None] = dict(assignment(each, "--set") for each in assignments)
+    values |= dict.fromkeys(names)
+    if not values:
+        raise click.UsageError("nothing to alter: give --set SETTING=VALUE or --unset SETTING")
+    resource = admin.Resource(admin.TOPIC, name)
+    with client_of(servers) as client:
+        client.run(admin.alter_configs(client.core, resource, values))
+        now = {each.name: each.value for each in client.run(admin.describe_configs(client.core, resource, values))}
+    if as_json:
+        print_json({"topic": name, "settings": now})
+    else:
+        for setting, value in now.items():
+            click.echo(f"{name}: {setting}={value}")
+
+
+@topic.command("add-partitions")
+@click.argument("name")
+@click.option("--to", "partitions", type=click.IntRange(2), required=True, help="How many there are to be in all.")
+@servers_option
+@json_option
+def add_partitions(name: str, partitions: int, servers: str, as_json: bool) -> None:
+    """Give topic NAME more partitions. Messages stay where they are, but keys may find other partitions then."""
+    from broker.client import admin
+
+    with client_of(servers) as client:
+        client.run(admin.create_partitions(client.core, name, partitions))
+    if as_json:
+        print_json({"topic": name, "partitions": partitions})
+    else:
+        click.echo(f"{name}: {count_of(partitions, 'partition')}")
+
+
+@topic.command("delete-records")
+@click.argument("name")
+@click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option(
+    "--before",
+    "place",
+    type=StartType(),
+    required=True,
+    metavar="PLACE",
+    help="latest (all there is), an offset, @TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@servers_option
+@json_option
+def delete_records(
+    name: str, numbers: tuple[int, ...], place: Start, yes: bool, servers: str, as_json: bool
+) -> None:
+    """Delete the messages of topic NAME before PLACE, for good."""
+    from broker.client import admin
+
+    with client_of(servers) as client:
+        there = client.topic(name).partitions
+        wrong = [number for number in numbers if number >= there]
+        if wrong:
+            fail(f"{name} has partitions 0 to {there - 1}, not {', '.join(map(str, wrong))}")
+        before = {number: find_start(client, name, number, place).offset for number in numbers or range(there)}
+        begins = {number: bounds_of(client, name, number)[0] for number in before}
+        if not yes:
+            offsets = sum(max(before[number] - begins[number], 0) for number in before)
+            click.confirm(f"delete {count_of(offsets, 'offset')} of {name}?", abort=True, err=True)
+        rows = []
+        for number, offset in before.items():
+            rows.append((number, begins[number], client.run(admin.delete_records(client.core, name, number, offset))))
+    if as_json:
+        for number, begin, now in rows:
+            print_json({"topic": name, "partition": number, "begin_before": begin, "begin": now})
+    else:
+        print_table(("PARTITION", "BEGAN", "BEGINS"), rows)
 
 
 @topic.command()
@@ -102,10 +188,3 @@ def delete(name: str, yes: bool, servers: str, as_json: bool) -> None:
         print_json({"topic": name, "topic_id": str(there.id), "deleted": True})
     else:
         click.echo(f"deleted {name}")
-
-
-def bounds_of(client: "BlockingClient", topic: str, partition: int) -> tuple[int, int]:
-    """(the first offset there is, the one the next message gets)."""
-    from broker.client.core import EARLIEST, LATEST
-
-    return client.find_offset(topic, partition, EARLIEST), client.find_offset(topic, partition, LATEST)

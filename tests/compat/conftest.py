@@ -1,8 +1,10 @@
 """What the compat tests share: real servers, started once for a run."""
 
 import pytest
+from click.testing import CliRunner
 
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
+from flakelog.cli import main
 from tests.compat.server_process import ServerProcess
 
 
@@ -18,3 +20,16 @@ def broker(tmp_path_factory):
     """A running `flakelog server`; tests use topics of their own and leave it running."""
     with ServerProcess(tmp_path_factory.mktemp("broker") / "data") as server:
         yield server
+
+
+@pytest.fixture
+def flakelog(broker):
+    """Run a command in this process, against the real server: (exit code, stdout, stderr)."""
+    env = {"FLAKELOG_SERVERS": broker.address, "FLAKELOG_IDS": broker.ids}
+
+    def run(command, stdin=b"", **more):
+        result = CliRunner().invoke(main, command.split(), input=stdin, env=env | more)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.exit_code, result.stdout, result.stderr
+
+    return run

@@ -9,25 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import flakelog as face
-from flakelog.cli import main
 
 NOBODY = "127.0.0.1:1"  # a port nothing listens at
-
-
-@pytest.fixture
-def flakelog(broker):
-    """Run a command in this process, against the real server: (exit code, stdout, stderr)."""
-    env = {"FLAKELOG_SERVERS": broker.address, "FLAKELOG_IDS": broker.ids}
-
-    def run(command, stdin=b"", **more):
-        result = CliRunner().invoke(main, command.split(), input=stdin, env=env | more)
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result.exit_code, result.stdout, result.stderr
-
-    return run
 
 
 def objects(text):

@@ -1,0 +1,252 @@
+"""Administration of a cluster: operations over a `ClientCore`, for a shell to run.
+
+    with BlockingClient(servers) as client:
+        groups = client.run(admin.list_groups(client.core))
+
+BrokerError says what was refused, with the broker's own words where the API has room for them.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from broker.client.core import (
+    CREATE_PARTITIONS,
+    DELETE_GROUPS,
+    DELETE_RECORDS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    Address,
+    ClientCore,
+    Steps,
+)
+from broker.client.errors import BrokerError
+from broker.wire.errors import WireError
+from broker.wire.primitives import read_count, read_string
+
+TOPIC, BROKER = 2, 4
+SET, DELETE = 0, 1
+SOURCES = {
+    1: "topic",
+    2: "broker, altered",
+    3: "all brokers, altered",
+    4: "broker, at its start",
+    5: "default",
+}
+TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
+TIMEOUT_MS = 30_000
+CONSUMER = "consumer"  # the protocol type whose assignments can be read
+DEAD = "Dead"
+
+Partition = tuple[str, int]
+
+
+class Resource(NamedTuple):
+    """What has settings: a topic by name, a broker by its node id, or all brokers as ""."""
+
+    type: int
+    name: str
+
+    @property
+    def called(self) -> str:
+        if self.type == TOPIC:
+            return f"topic {self.name}"
+        return f"broker {self.name}" if self.name else "all brokers"
+
+
+class ConfigValue(NamedTuple):
+    """A setting as the broker tells it. `source` is one of `SOURCES`."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    documentation: str | None
+
+
+class Member(NamedTuple):
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[Partition, ...]
+
+
+class Group(NamedTuple):
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[Member, ...]
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    """Empty from a broker that does not tell."""
+
+
+# --- settings ----------------------------------------------------------------------------------------------------
+
+
+def describe_configs(core: ClientCore, resource: Resource, names: Iterable[str] = ()) -> Steps[list[ConfigValue]]:
+    """The settings that hold, those of these names or all, by name."""
+    address = yield from _home(core, resource)
+    asked = {"resource_type": resource.type, "resource_name": resource.name, "configuration_keys": tuple(names) or None}
+    fields = {"resources": [asked], "include_synonyms": False, "include_documentation": True}
+    response = yield from core.ask(address, DESCRIBE_CONFIGS, fields)
+    result = response.results[0]
+    _check(result.error_code, resource.called, result.error_message)
+    found = [
+        ConfigValue(each.name, each.value, each.config_source, each.read_only, each.documentation)
+        for each in result.configs
+    ]
+    return sorted(found)
+
+
+def alter_configs(core: ClientCore, resource: Resource, values: Mapping[str, str | None]) -> Steps[None]:
+    """Set settings; None puts one back to its default."""
+    address = yield from _home(core, resource)
+    configs = [
+        {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
+        for name, value in values.items()
+    ]
+    asked = {"resource_type": resource.type, "resource_name": resource.name, "configs": configs}
+    response = yield from core.ask(address, INCREMENTAL_ALTER_CONFIGS, {"resources": [asked], "validate_only": False})
+    result = response.responses[0]
+    _check(result.error_code, resource.called, result.error_message)
+
+
+def _home(core: ClientCore, resource: Resource) -> Steps[Address]:
+    """Who is to be asked: a broker itself about its settings, the controller about others."""
+    controller = yield from core.controller()
+    if resource.type != BROKER or not resource.name.isdecimal():
+        return controller
+    nodes = yield from core.nodes()
+    return nodes.get(int(resource.name), controller)
+
+
+# --- topics ------------------------------------------------------------------------------------------------------
+
+
+def create_partitions(core: ClientCore, topic: str, count: int) -> Steps[None]:
+    """Let a topic have so many partitions, more than it has."""
+    address = yield from core.controller()
+    asked = {"name": topic, "count": count, "assignments": None}
+    fields = {"topics": [asked], "timeout": TIMEOUT_MS, "validate_only": False}
+    response = yield from core.ask(address, CREATE_PARTITIONS, fields)
+    result = response.results[0]
+    _check(result.error_code, f"topic {topic}", result.error_message)
+
+
+def delete_records(core: ClientCore, topic: str, partition: int, before: int) -> Steps[int]:
+    """Delete the records with offsets below `before`; the offset the log begins at then."""
+    address = yield from core.leader(topic, partition)
+    asked = {"name": topic, "partitions": [{"partition_index": partition, "offset": before}]}
+    response = yield from core.ask(address, DELETE_RECORDS, {"topics": [asked], "timeout": TIMEOUT_MS})
+    result = response.topics[0].partitions[0]
+    _check(result.error_code, f"{topic}-{partition}")
+    return int(result.low_watermark)
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+
+def list_groups(core: ClientCore) -> Steps[list[ListedGroup]]:
+    """The groups of all nodes, by name."""
+    nodes = yield from core.nodes()
+    found = []
+    for node, address in nodes.items():
+        response = yield from core.ask(address, LIST_GROUPS, {"states_filter": ()})
+        _check(response.error_code, f"groups of node {node}")
+        found += [ListedGroup(each.group_id, each.protocol_type, each.group_state) for each in response.groups]
+    return sorted(found)
+
+
+def describe_group(core: ClientCore, group_id: str) -> Steps[Group]:
+    """A group and its members; one that nobody knows is `DEAD`."""
+    address = yield from _coordinator(core, group_id)
+    response = yield from core.ask(address, DESCRIBE_GROUPS, {"groups": [group_id]})
+    group = response.groups[0]
+    _check(group.error_code, f"group {group_id}")
+    members = tuple(
+        Member(each.member_id, each.client_id, each.client_host, _assigned(group.protocol_type, each.member_assignment))
+        for each in group.members
+    )
+    return Group(group_id, group.group_state, group.protocol_type, group.protocol_data, members)
+
+
+def committed(core: ClientCore, group_id: str) -> Steps[dict[Partition, int]]:
+    """What a group has committed, by topic and partition."""
+    address = yield from _coordinator(core, group_id)
+    response = yield from core.ask(address, OFFSET_FETCH, {"group_id": group_id, "topics": None})
+    _check(response.error_code, f"group {group_id}")
+    found = {}
+    for topic in response.topics:
+        for each in topic.partitions:
+            _check(each.error_code, f"group {group_id}, {topic.name}-{each.partition_index}")
+            if each.committed_offset >= 0:
+                found[str(topic.name), int(each.partition_index)] = int(each.committed_offset)
+    return dict(sorted(found.items()))
+
+
+def commit(core: ClientCore, group_id: str, offsets: Mapping[Partition, int]) -> Steps[None]:
+    """Commit offsets for a group that has no members."""
+    address = yield from _coordinator(core, group_id)
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), offset in offsets.items():
+        place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}
+        topics.setdefault(topic, []).append(place)
+    fields = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [{"name": topic, "partitions": places} for topic, places in topics.items()],
+    }
+    response = yield from core.ask(address, OFFSET_COMMIT, fields)
+    for topic in response.topics:
+        for each in topic.partitions:
+            _check(each.error_code, f"group {group_id}, {topic.name}-{each.partition_index}")
+
+
+def delete_group(core: ClientCore, group_id: str) -> Steps[None]:
+    """Delete a group without members, with what it has committed."""
+    address = yield from _coordinator(core, group_id)
+    response = yield from core.ask(address, DELETE_GROUPS, {"groups_names": [group_id]})
+    _check(response.results[0].error_code, f"group {group_id}")
+
+
+def _coordinator(core: ClientCore, group_id: str) -> Steps[Address]:
+    address = yield from core.controller()
+    response = yield from core.ask(address, FIND_COORDINATOR, {"key": group_id, "key_type": 0})
+    _check(response.error_code, f"group {group_id}", response.error_message)
+    return Address(response.host, int(response.port))
+
+
+def _assigned(protocol_type: str, assignment: bytes) -> tuple[Partition, ...]:
+    """The partitions of a ConsumerProtocolAssignment: version i16, topics: count i32, each a string and its partitions,
+    as count and i32. None for what cannot be read: other protocols have other assignments."""
+    if protocol_type != CONSUMER or not assignment:
+        return ()
+    found = []
+    try:
+        topics, position = read_count(assignment, 2, False, 6)
+        for _ in range(topics):
+            topic, position = read_string(assignment, position, False)
+            partitions, position = read_count(assignment, position, False, 4)
+            numbers = struct.unpack_from(f">{partitions}i", assignment, position)
+            position += 4 * partitions
+            found += [(topic or "", number) for number in numbers]
+    except (WireError, IndexError, struct.error):
+        return ()
+    return tuple(found)
+
+
+def _check(code: int, what: str, message: str | None = None) -> None:
+    if code:
+        raise BrokerError(int(code), what, message)

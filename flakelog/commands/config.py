@@ -1,0 +1,120 @@
+"""`flakelog config`: the settings of topics and brokers that run: show them, and alter them."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.terminal import (
+    Command,
+    assignment,
+    client_of,
+    fail,
+    json_option,
+    print_json,
+    print_table,
+    servers_option,
+)
+
+if TYPE_CHECKING:
+    from broker.client.admin import ConfigValue, Resource
+
+
+def _resource_options(command: Command) -> Command:
+    """--topic, --broker or --all-brokers, one of them; the command gets a `resource`."""
+
+    @wraps(command)
+    def chosen(topic: str | None, broker: int | None, all_brokers: bool, **more: Any) -> Any:
+        from broker.client.admin import BROKER, TOPIC, Resource
+
+        if (topic is not None) + (broker is not None) + all_brokers != 1:
+            raise click.UsageError("say what has the settings: one of --topic NAME, --broker ID and --all-brokers")
+        resource = Resource(BROKER, "" if all_brokers else str(broker)) if topic is None else Resource(TOPIC, topic)
+        return command(resource=resource, **more)
+
+    options: list[Callable[[Command], Command]] = [
+        click.option("--topic", metavar="NAME", help="A topic's own settings."),
+        click.option("--broker", type=click.IntRange(0), metavar="ID", help="One broker's; `node.id` is its id."),
+        click.option("--all-brokers", is_flag=True, help="What was altered of all brokers' settings."),
+    ]
+    made: Command = chosen
+    for option in reversed(options):
+        made = option(made)
+    return made
+
+
+@click.group()
+def config() -> None:
+    """Show and alter the settings of topics and brokers that run.
+
+    What can be set at all is explained by `flakelog settings`.
+    """
+
+
+@config.command()
+@click.argument("names", nargs=-1, metavar="[SETTING]...")
+@click.option("--all", "with_defaults", is_flag=True, help="Those too that have their defaults.")
+@_resource_options
+@servers_option
+@json_option
+def get(resource: "Resource", names: tuple[str, ...], with_defaults: bool, servers: str, as_json: bool) -> None:
+    """Show settings: SETTINGs by name, or those that do not have their defaults."""
+    from broker.client import admin
+
+    with client_of(servers) as client:
+        found = client.run(admin.describe_configs(client.core, resource, names))
+    missing = sorted(set(names) - {each.name for each in found})
+    if missing:
+        fail(f"{resource.called} has no setting {', '.join(missing)}")
+    if not (names or with_defaults):
+        found = [each for each in found if each.source != admin.DEFAULT_SOURCE]
+    if as_json:
+        for each in found:
+            print_json(_described(each))
+    elif found:
+        rows = [(each.name, each.value, admin.SOURCES.get(each.source, each.source)) for each in found]
+        print_table(("SETTING", "VALUE", "FROM"), rows)
+    else:
+        click.echo(f"all settings of {resource.called} have their defaults; --all shows them", err=True)
+
+
+def _described(each: "ConfigValue") -> dict[str, Any]:
+    from broker.client.admin import SOURCES
+
+    source = SOURCES.get(each.source, str(each.source))
+    return {"name": each.name, "value": each.value, "from": source, "read_only": each.read_only}
+
+
+@config.command("set")
+@click.argument("assignments", nargs=-1, required=True, metavar="NAME=VALUE...")
+@_resource_options
+@servers_option
+@json_option
+def set_configs(resource: "Resource", assignments: tuple[str, ...], servers: str, as_json: bool) -> None:
+    """Set settings, from now on and after restarts: all of them, or none where one is refused."""
+    _alter(resource, dict(assignment(each, "NAME=VALUE") for each in assignments), servers, as_json)
+
+
+@config.command()
+@click.argument("names", nargs=-1, required=True, metavar="SETTING...")
+@_resource_options
+@servers_option
+@json_option
+def delete(resource: "Resource", names: tuple[str, ...], servers: str, as_json: bool) -> None:
+    """Put settings back to what they are without being set here."""
+    _alter(resource, dict.fromkeys(names), servers, as_json)
+
+
+def _alter(resource: "Resource", values: "dict[str, str | None]", servers: str, as_json: bool) -> None:
+    from broker.client import admin
+
+    with client_of(servers) as client:
+        client.run(admin.alter_configs(client.core, resource, values))
+        found = {each.name: each for each in client.run(admin.describe_configs(client.core, resource, values))}
+    for name in values:
+        now = found.get(name)
+        if as_json:
+            print_json({"name": name, "value": now.value if now else None})
+        else:
+            click.echo(f"{resource.called}: {name}{f'={now.value}' if now else ' is not set'}")

@@ -1,0 +1,219 @@
+"""`flakelog group`: consumer groups: list, describe, reset and delete them."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from flakelog.commands.progress import progress
+from flakelog.commands.start import Start, StartType, find_start
+from flakelog.commands.terminal import client_of, count_of, fail, json_option, print_json, print_table, servers_option
+
+if TYPE_CHECKING:
+    from broker.client.admin import Group, Member, Partition
+    from broker.client.blocking import BlockingClient
+
+
+@click.group()
+def group() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@group.command("list")
+@servers_option
+@json_option
+def list_groups(servers: str, as_json: bool) -> None:
+    """List the groups and their states."""
+    from broker.client import admin
+
+    with client_of(servers) as client:
+        groups = client.run(admin.list_groups(client.core))
+    if as_json:
+        for each in groups:
+            print_json({"group": each.group_id, "state": each.state, "protocol_type": each.protocol_type})
+    elif groups:
+        rows = [(each.group_id, each.state, each.protocol_type) for each in groups]
+        print_table(("GROUP", "STATE", "PROTOCOL"), rows)
+    else:
+        click.echo("there are no groups", err=True)
+
+
+class _Place(NamedTuple):
+    """One partition as a group has it. `lag` is how many offsets are not committed yet."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    member: "Member | None"
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else max(self.end - self.committed, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        member = None if self.member is None else self.member.member_id
+        place = {"topic": self.topic, "partition": self.partition, "committed": self.committed, "end": self.end}
+        return place | {"lag": self.lag, "member": member}
+
+
+@group.command()
+@click.argument("name")
+@servers_option
+@json_option
+def describe(name: str, servers: str, as_json: bool) -> None:
+    """Show the members of group NAME, and for each partition what is committed and how far that is behind."""
+    with client_of(servers) as client:
+        described, offsets = _known(client, name)
+        owners = {partition: member for member in described.members for partition in member.partitions}
+        places = []
+        wanted = sorted(offsets.keys() | owners.keys())
+        with progress("partitions", len(wanted)) as step:
+            for topic, partition in wanted:
+                end = _end(client, topic, partition)
+                places.append(
+                    _Place(topic, partition, offsets.get((topic, partition)), end, owners.get((topic, partition)))
+                )
+                step()
+    if as_json:
+        print_json(
+            {"group": name, "state": described.state, "protocol": described.protocol, "members": _members(described)}
+            | {"partitions": [each.to_json() for each in places]}
+        )
+        return
+    lag = sum(each.lag or 0 for each in places)
+    click.echo(f"{name}: {described.state}, {count_of(len(described.members), 'member')}, lag {lag:,}")
+    if places:
+        print_table(
+            ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST"),
+            [
+                (each.topic, each.partition, each.committed, each.end, each.lag, *_client(each.member))
+                for each in places
+            ],
+        )
+
+
+def _members(described: "Group") -> list[dict[str, Any]]:
+    return [
+        {"member": each.member_id, "client": each.client_id, "host": each.host, "partitions": list(each.partitions)}
+        for each in described.members
+    ]
+
+
+def _client(member: "Member | None") -> tuple[str | None, str | None]:
+    return (None, None) if member is None else (member.client_id, member.host)
+
+
+def _known(client: "BlockingClient", name: str) -> "tuple[Group, dict[Partition, int]]":
+    """The group and what it has committed; fails where nobody knows it."""
+    from broker.client import admin
+
+    described = client.run(admin.describe_group(client.core, name))
+    offsets = client.run(admin.committed(client.core, name))
+    if described.state == admin.DEAD and not offsets:
+        fail(f"there is no group {name}; `flakelog group list` shows those that there are")
+    return described, offsets
+
+
+def _end(client: "BlockingClient", topic: str, partition: int) -> int | None:
+    """Where the partition ends; None where it is there no longer."""
+    from broker.client.core import LATEST
+    from broker.client.errors import BrokerError
+
+    try:
+        return client.find_offset(topic, partition, LATEST)
+    except BrokerError:
+        return None
+
+
+@group.command("reset-offsets")
+@click.argument("name")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this one; repeatable.")
+@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option(
+    "--to",
+    "start",
+    type=StartType(),
+    required=True,
+    metavar="PLACE",
+    help="earliest, latest, an offset, @TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it.",
+)
+@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@servers_option
+@json_option
+def reset_offsets(
+    name: str,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    start: Start,
+    execute: bool,
+    servers: str,
+    as_json: bool,
+) -> None:
+    """Let group NAME go on from another PLACE: all that it has committed, or the topics and partitions named.
+
+    The group may have no members then. Without --execute nothing is changed, and what would be is shown.
+    """
+    from broker.client import admin
+
+    with client_of(servers) as client:
+        described = client.run(admin.describe_group(client.core, name))
+        before = client.run(admin.committed(client.core, name))
+        if execute and described.members:
+            members = count_of(len(described.members), "member")
+            fail(f"group {name} is {described.state} with {members}; stop them first")
+        wanted = _wanted(client, name, before, topics, partitions)
+        after = {(topic, number): find_start(client, topic, number, start).offset for topic, number in wanted}
+        if execute:
+            client.run(admin.commit(client.core, name, after))
+    _print_reset(before, after, as_json)
+    if not execute:
+        click.echo("nothing is changed yet; --execute does it", err=True)
+
+
+def _wanted(
+    client: "BlockingClient",
+    name: str,
+    before: "dict[Partition, int]",
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+) -> "list[Partition]":
+    """The partitions that are meant: those of the topics named, or those the group has committed."""
+    if topics:
+        found = [(topic, number) for topic in topics for number in range(client.topic(topic).partitions)]
+    else:
+        found = list(before)
+    if partitions:
+        found = [each for each in found if each[1] in partitions]
+    if not found:
+        fail(f"group {name} has committed nothing of the kind; name a --topic it is to begin with")
+    return found
+
+
+def _print_reset(before: "dict[Partition, int]", after: "dict[Partition, int]", as_json: bool) -> None:
+    rows = [(topic, partition, before.get((topic, partition)), offset) for (topic, partition), offset in after.items()]
+    names = ("topic", "partition", "before", "after")
+    if as_json:
+        for row in rows:
+            print_json(dict(zip(names, row, strict=True)))
+    else:
+        print_table([each.upper() for each in names], rows)
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@servers_option
+@json_option
+def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> None:
+    """Delete groups that have no members, with all that they have committed."""
+    from broker.client import admin
+
+    with client_of(servers) as client:
+        if not yes:
+            click.confirm(f"delete {', '.join(names)} with what they have committed?", abort=True, err=True)
+        for name in names:
+            client.run(admin.delete_group(client.core, name))
+            if as_json:
+                print_json({"group": name, "deleted": True})
+            else:
+                click.echo(f"deleted {name}")

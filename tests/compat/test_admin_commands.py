@@ -1,0 +1,158 @@
+"""`flakelog topic`, `group` and `config`, as a user meets them: what they show and do, and how they refuse."""
+
+import json
+
+import pytest
+from confluent_kafka import Consumer
+
+SECONDS = 20
+
+
+def objects(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def words(text):
+    """A table's lines, as words."""
+    return [line.split() for line in text.splitlines()]
+
+
+def consume(broker, group, topic, messages):
+    """A consumer of the group that has read and committed so many messages, and still is a member."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.address,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "client.id": "reader",
+        }
+    )
+    consumer.subscribe([topic])
+    assert len(consumer.consume(messages, SECONDS)) == messages
+    consumer.commit(asynchronous=False)
+    return consumer
+
+
+# --- config ------------------------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_topic_are_shown_set_and_deleted(flakelog):
+    flakelog("topic create cfg-a --config segment.bytes=1048576")
+    _, shown, _ = flakelog("config get --topic cfg-a")
+    assert ["segment.bytes", "1048576", "topic"] in words(shown)
+    assert flakelog("config set --topic cfg-a retention.ms=60000 cleanup.policy=compact")[:2] == (
+        0,
+        "topic cfg-a: retention.ms=60000\ntopic cfg-a: cleanup.policy=compact\n",
+    )
+    assert flakelog("config get --topic cfg-a retention.ms --json")[1] == (
+        '{"name": "retention.ms", "value": "60000", "from": "topic", "read_only": false}\n'
+    )
+    assert flakelog("config delete --topic cfg-a retention.ms")[:2] == (0, "topic cfg-a: retention.ms=604800000\n")
+    assert len(words(flakelog("config get --topic cfg-a --all")[1])) > 20
+
+
+def test_settings_of_brokers_are_shown_set_and_deleted(flakelog):
+    assert flakelog("config set --broker 1 log.cleaner.delete.retention.ms=5000")[0] == 0
+    shown = objects(flakelog("config get --broker 1 log.cleaner.delete.retention.ms --json")[1])
+    assert [(each["value"], each["from"]) for each in shown] == [("5000", "broker, altered")]
+    assert flakelog("config delete --broker 1 log.cleaner.delete.retention.ms")[0] == 0
+    code, out, errors = flakelog("config get --all-brokers")
+    assert (code, out) == (0, "") and "defaults" in errors
+
+
+@pytest.mark.parametrize(
+    "command, exit_code, said",
+    [
+        ("config get", 2, "one of --topic NAME"),
+        ("config get --topic a --broker 1", 2, "one of --topic NAME"),
+        ("config set --topic nowhere a=1", 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("config set --broker 1 node.id=2", 1, "node.id"),
+        ("config set --broker 1 log.retention.m=2", 1, "did you mean log.retention.ms?"),
+        ("config set --topic t nonsense", 2, "give NAME=VALUE"),
+        ("config get --broker 1 no.such", 1, "broker 1 has no setting no.such"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(flakelog, command, exit_code, said):
+    code, out, errors = flakelog(command)
+    assert (code, out) == (exit_code, "") and said in errors
+
+
+# --- topics ------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_altered_and_grown(flakelog):
+    flakelog("topic create adm-b")
+    assert flakelog("topic alter adm-b --set segment.bytes=4096 --set flush.ms=50")[0] == 0
+    assert flakelog("topic alter adm-b --unset flush.ms")[0] == 0
+    assert flakelog("topic add-partitions adm-b --to 3")[:2] == (0, "adm-b: 3 partitions\n")
+    (described,) = objects(flakelog("topic describe adm-b --json")[1])
+    assert (len(described["partitions"]), described["settings"]) == (3, {"segment.bytes": "4096"})
+    assert "  segment.bytes=4096\n" in flakelog("topic describe adm-b")[1]
+    code, _, errors = flakelog("topic add-partitions adm-b --to 2")
+    assert code == 1 and "has 3 partitions" in errors
+    assert flakelog("topic alter adm-b")[0] == 2
+
+
+def test_records_are_deleted_up_to_a_place(flakelog):
+    flakelog("topic create adm-c --partitions 2")
+    flakelog("produce adm-c --partition 1", b"a\nb\nc\n")
+    assert flakelog("topic delete-records adm-c --before 1 --partition 1", b"n\n")[0] == 1
+    assert flakelog("topic delete-records adm-c --before 1 --partition 1 --yes --json")[1] == (
+        '{"topic": "adm-c", "partition": 1, "begin_before": 0, "begin": 1}\n'
+    )
+    assert flakelog("consume adm-c")[1] == "b\nc\n"
+    assert flakelog("topic delete-records adm-c --before latest --yes")[0] == 0
+    assert flakelog("consume adm-c")[1] == ""
+    assert flakelog("topic delete-records adm-c --before 1 --partition 7 --yes")[0] == 1
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_is_listed_and_described_with_its_lag(flakelog, broker):
+    flakelog("topic create grp-a")
+    flakelog("produce grp-a", b"a\nb\nc\n")
+    consumer = consume(broker, "readers-a", "grp-a", 2)
+    try:
+        assert ["readers-a", "Stable", "consumer"] in words(flakelog("group list")[1])
+        lines = words(flakelog("group describe readers-a")[1])
+        assert lines[0] == ["readers-a:", "Stable,", "1", "member,", "lag", "1"]
+        assert lines[2][:6] == ["grp-a", "0", "2", "3", "1", "reader"]
+        (described,) = objects(flakelog("group describe readers-a --json")[1])
+        assert described["members"][0]["partitions"] == [["grp-a", 0]]
+        code, _, errors = flakelog("group reset-offsets readers-a --to earliest --execute")
+        assert code == 1 and "stop them first" in errors
+        code, _, errors = flakelog("group delete readers-a --yes")
+        assert code == 1 and "NON_EMPTY_GROUP" in errors
+    finally:
+        consumer.close()
+
+
+def test_a_groups_offsets_are_reset_once_that_was_meant(flakelog, broker):
+    flakelog("topic create grp-b --partitions 2")
+    flakelog("produce grp-b --partition 0", b"a\nb\nc\n")
+    consume(broker, "readers-b", "grp-b", 3).close()
+    code, shown, errors = flakelog("group reset-offsets readers-b --to 1 --partition 0")
+    assert (code, words(shown)[1]) == (0, ["grp-b", "0", "3", "1"]) and "--execute" in errors
+    assert objects(flakelog("group describe readers-b --json")[1])[0]["partitions"][0]["committed"] == 3
+    assert flakelog("group reset-offsets readers-b --to earliest --topic grp-b --execute --json")[:2] == (
+        0,
+        '{"topic": "grp-b", "partition": 0, "before": 3, "after": 0}\n'
+        '{"topic": "grp-b", "partition": 1, "before": null, "after": 0}\n',
+    )
+    found = objects(flakelog("group describe readers-b --json")[1])[0]["partitions"]
+    assert [(each["committed"], each["lag"]) for each in found] == [(0, 3), (0, 0)]
+    for place in ("latest", "@2013-01-01", "id:1"):
+        assert flakelog(f"group reset-offsets readers-b --to {place} --execute")[0] == 0
+    assert flakelog("group reset-offsets readers-b --to 9 --execute")[0] == 1
+
+
+def test_a_group_can_be_given_offsets_before_it_reads_and_be_deleted(flakelog):
+    flakelog("topic create grp-c")
+    assert flakelog("group reset-offsets readers-c --to latest")[0] == 1
+    assert flakelog("group reset-offsets readers-c --to latest --topic grp-c --execute")[0] == 0
+    assert flakelog("group delete readers-c", b"n\n")[0] == 1
+    assert flakelog("group delete readers-c --yes")[:2] == (0, "deleted readers-c\n")
+    code, _, errors = flakelog("group describe readers-c")
+    assert code == 1 and "there is no group readers-c" in errors
