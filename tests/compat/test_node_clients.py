@@ -144,3 +144,20 @@ def test_offsets_as_kafkajs_sees_them(kafkajs):
     kafkajs("produce", topic=topic, values=["one", "two"])
     assert kafkajs("topicOffsets", topic=topic) == [{"partition": 0, "offset": "2", "high": "2", "low": "0"}]
     assert kafkajs("topicOffsetsByTime", topic=topic, time=0) == [{"partition": 0, "offset": "0"}]
+
+
+def test_partitions_are_added(ask, topic):
+    ask("createPartitions", topic=topic, partitions=3)
+    assert ask("partitions", topic=topic) == 3
+
+
+def test_records_are_deleted(ask, topic):
+    ask("produce", topic=topic, values=["one", "two", "three"])
+    ask("deleteRecords", topic=topic, before=2)
+    assert [found[3] for found in ask("read", topic=topic, group=f"left-{topic}", count=1)] == ["three"]
+
+
+def test_the_settings_of_a_topic_are_read_and_changed(ask, topic):
+    assert ask("topicConfig", topic=topic)["retention.ms"] == "604800000"
+    ask("setTopicConfig", topic=topic, name="retention.ms", value="3600000")
+    assert ask("topicConfig", topic=topic)["retention.ms"] == "3600000"

@@ -129,8 +129,10 @@ const forKafkajs = {
     admin.createPartitions({ topicPartitions: [{ topic: call.topic, count: call.partitions }] })),
   partitions: withAdmin(async (admin, call) =>
     (await admin.fetchTopicMetadata({ topics: [call.topic] })).topics[0].partitions.length),
-  deleteRecords: withAdmin((admin, call) =>
-    admin.deleteTopicRecords({ topic: call.topic, partitions: [{ partition: 0, offset: `${call.before}` }] })),
+  deleteRecords: withAdmin(async (admin, call) => {
+    await admin.fetchTopicOffsets(call.topic) // without it kafkajs knows no leader to ask
+    await admin.deleteTopicRecords({ topic: call.topic, partitions: [{ partition: 0, offset: `${call.before}` }] })
+  }),
   topicConfig: withAdmin(async (admin, call) => {
     const { resources } = await admin.describeConfigs({ resources: [{ type: 2, name: call.topic }] })
     return Object.fromEntries(resources[0].configEntries.map(each => [each.configName, each.configValue]))
@@ -230,7 +232,7 @@ const forPlatformatic = {
     return admin.alterConsumerGroupOffsets({ groupId: call.group, topics: [{ name: call.topic, partitionOffsets }] })
   }),
   createPartitions: withPlatformaticAdmin((admin, call) =>
-    admin.createPartitions({ topics: [{ name: call.topic, count: call.partitions, assignments: [] }] })),
+    admin.createPartitions({ topics: [{ name: call.topic, count: call.partitions, assignments: null }] })),
   partitions: withPlatformaticAdmin(async (admin, call) =>
     (await admin.metadata({ topics: [call.topic] })).topics.get(call.topic).partitions.length),
   deleteRecords: withPlatformaticAdmin((admin, call) =>
