@@ -202,6 +202,31 @@ def test_the_cluster_tells_its_id(run):
     assert run("ClusterTool", "cluster-id").startswith("Cluster ID: ")
 
 
+def test_log_directories_are_described(run, topic):
+    run("ConsoleProducer", "--topic", topic, stdin="one\n")
+    *_, line = run("LogDirsCommand", "--describe", "--topic-list", topic).splitlines()
+    (broker,) = json.loads(line)["brokers"]
+    (directory,) = broker["logDirs"]
+    assert directory["error"] is None
+    assert sorted(each["partition"] for each in directory["partitions"]) == [f"{topic}-0", f"{topic}-1"]
+
+
+def test_without_an_authorizer_there_are_no_acls(java, server):
+    done = java.tool(f"{TOOLS}.AclCommand", "--list", "--bootstrap-server", server.address)
+    assert done.exit == 1 and "SecurityDisabledException" in done.stdout + done.stderr
+
+
+def test_leaders_are_elected_already_and_nothing_is_reassigned(run, topic):
+    said = run("LeaderElectionCommand", "--election-type", "preferred", "--topic", topic, "--partition", 0)
+    assert f"Valid replica already elected for partitions {topic}-0" in said
+    assert "No partition reassignments found" in run("reassign.ReassignPartitionsCommand", "--list")
+
+
+def test_the_features_are_described(run):
+    printed = run("FeatureCommand", "describe")
+    assert "Feature: metadata.version" in printed
+
+
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +255,11 @@ def test_the_settings_of_brokers_are_described_and_altered(run):
     default = run("kafka.admin.ConfigCommand", "--describe", *entity, "--entity-default")
     assert "log.retention.ms=7200000 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG" in default
     run("kafka.admin.ConfigCommand", "--alter", *entity, "--entity-default", "--delete-config", "log.retention.ms")
+
+
+@pytest.mark.parametrize("kind", ["clients", "users"])
+def test_of_clients_and_users_there_is_nothing_to_describe(run, kind):
+    assert run("kafka.admin.ConfigCommand", "--describe", "--entity-type", kind) == ""
 
 
 # --- the files -------------------------------------------------------------------------------------------------------

@@ -161,3 +161,17 @@ def test_the_settings_of_a_topic_are_read_and_changed(ask, topic):
     assert ask("topicConfig", topic=topic)["retention.ms"] == "604800000"
     ask("setTopicConfig", topic=topic, name="retention.ms", value="3600000")
     assert ask("topicConfig", topic=topic)["retention.ms"] == "3600000"
+
+
+def test_what_platformatic_asks_of_the_node(platformatic):
+    topic = f"node-{next(_numbers)}"
+    platformatic("createTopic", topic=topic)
+    platformatic("produce", topic=topic, values=["one"])
+    assert platformatic("logDirs", topic=topic) == [topic]
+    assert platformatic("quotas") == []
+
+
+def test_without_an_authorizer_there_are_no_acls(kafkajs):
+    with pytest.raises(ClientError) as caught:
+        kafkajs("describeAcls")
+    assert caught.value.name == "SECURITY_DISABLED"
