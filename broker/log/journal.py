@@ -220,11 +220,6 @@ class FoundJournal:
                 entries.append(entry)
 
     @property
-    def names(self) -> Sequence[str]:
-        """Its files."""
-        return self._names
-
-    @property
     def next_number(self) -> int:
         return max((int(name[: -len(SUFFIX)]) for name in self._names), default=0) + 1
 

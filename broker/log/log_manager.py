@@ -27,6 +27,8 @@ from broker.log.syncs import CutJournal, NotJournaled, RemoveFiles, Sync, SyncJo
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
+STOPPED_CLEANLY = ".stopped-cleanly"
+"""Stands in the data directory from a clean stop to the next start."""
 FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka: what has become too old meanwhile goes soon
 Report = Callable[[str], None]
 
@@ -45,6 +47,7 @@ class LogManager:
         self._known: dict[str, LogPosition] = {}
         self._journal = Journal(storage, config.journal_max_bytes)
         self._found: FoundJournal | None = None
+        self._stopped_cleanly = True
         self._syncing: set[PartitionLog] = set()
         self._urgent: dict[PartitionLog, None] = {}
         self._background: dict[PartitionLog, None] = {}
@@ -75,6 +78,7 @@ class LogManager:
         if self.storage.exists(checkpoint.FILE):
             file = self.storage.open(checkpoint.FILE)
             self._known = checkpoint.decode(file.read(0, file.size))
+        self._stopped_cleanly = self.storage.exists(STOPPED_CLEANLY)
         self._found = FoundJournal(self.storage)
         self._journal = Journal(self.storage, self.config.journal_max_bytes, self._found.next_number)
 
@@ -84,7 +88,9 @@ class LogManager:
         known = self._known.get(f"{topic}-{partition}")
         found = self._found.entries(topic_id, partition) if self._found else ()
         try:
-            log, report = open_log(self.storage, topic, partition, config, self.config, known, topic_id, found)
+            log, report = open_log(
+                self.storage, topic, partition, config, self.config, known, topic_id, found, self._stopped_cleanly
+            )
             log.start_leader_epoch(0)
         except (LogDamaged, StorageError) as error:
             if isinstance(error, StorageError) and error.full:
@@ -152,17 +158,22 @@ class LogManager:
                 self._ask(log)  # what was not journaled is to be on the disk too
 
     def opened(self) -> None:
-        """All logs are open: sync what a crash had left to the journal, and remove that. Waits for the disk."""
+        """All logs are open: sync what a crash left to the journal or unseen, and remove the journal. Waits for the
+        disk; there is nothing to do after a clean stop."""
         found, self._found = self._found, None
-        if found is None or not found.names:
-            return
         for log in self._logs.values():
-            if found.entries(log.topic_id, log.partition) and log.unflushed:
-                sync = self._begin(log)
-                self._run(sync)
-                if log.offline is not None:
+            journaled = found is not None and bool(found.entries(log.topic_id, log.partition))
+            # What consumers saw before a crash they must see after it.
+            if log.unflushed and (journaled or log.config.visible_after_flush):
+                self._run(self._begin(log))
+                if log.offline is not None and found is not None:
                     found.keep(log.topic_id, log.partition)
-        found.remove()
+        if found is not None:
+            found.remove()
+        if self._stopped_cleanly:
+            self.storage.remove(STOPPED_CLEANLY)
+            self.storage.sync_directory("")
+        self._stopped_cleanly = True  # a log that is made from now on is new
 
     @staticmethod
     def _recovered(log: PartitionLog, report: RecoveryReport) -> str:
@@ -505,6 +516,14 @@ class LogManager:
         gone = self._journal.close()
         if gone is not None:
             self._run(gone)
+        if not self.offline and not self._changed:
+            self._say_stopped_cleanly()
+
+    def _say_stopped_cleanly(self) -> None:
+        try:
+            self.storage.replace(STOPPED_CLEANLY, b"")
+        except StorageError as error:  # a full disk: the next start only syncs more than it must
+            self._report(f"the clean stop could not be noted: {error}")
 
     def _run(self, sync: Sync) -> None:
         """Here and now, at the start and at the end."""

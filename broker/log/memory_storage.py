@@ -84,7 +84,14 @@ class MemoryFile:
         return len(self._content.data)
 
     def append(self, data: Buffer) -> None:
-        self._storage.take(self.path, len(data))
+        before = self.size
+        try:
+            self._storage.take(self.path, len(data))
+        except StorageError:
+            # As much as fits is written, then cut off: on the disk it may be all the same.
+            self._content.data += memoryview(data)[: self._storage.free_bytes]
+            self.truncate(before)
+            raise
         self._content.data += data
         self._content.modified_ms = self._storage.wall_ms
 

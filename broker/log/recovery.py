@@ -60,13 +60,18 @@ def open_log(
     known: LogPosition | None,
     topic_id: UUID = NO_TOPIC_ID,
     journal: Sequence[Entry] = (),
+    stopped_cleanly: bool = False,
 ) -> tuple[PartitionLog, RecoveryReport]:
     """The log in directory `topic-partition`, made if there is none; `known`: its place in the checkpoint, `journal`:
     what the journal has of it, by offset.
 
+    Unless the last process `stopped_cleanly`, its last write may have been undone without the disk knowing yet, so the
+    files that are appended to are synced first.
+
     LogDamaged where what was synced is damaged, StorageError where a file cannot be read.
     """
-    return _Recovery(storage, topic, partition, config, broker, known, topic_id).run(journal)
+    recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id)
+    return recovery.run(journal, stopped_cleanly)
 
 
 class _Recovery:
@@ -92,7 +97,7 @@ class _Recovery:
         self.producers = ProducerState(broker.max_producers_per_partition)
         self.last_id = -1
 
-    def run(self, journal: Sequence[Entry]) -> tuple[PartitionLog, RecoveryReport]:
+    def run(self, journal: Sequence[Entry], stopped_cleanly: bool) -> tuple[PartitionLog, RecoveryReport]:
         self.storage.make_directory(self.name)
         self._remove_retired()
         finish_swaps(self.storage, self.name)
@@ -101,6 +106,9 @@ class _Recovery:
         self.last_id = self.known.last_id if self.known else -1
         self._load_producers(segments, synced.aborted_known)
         self._recover_tail(segments, synced)
+        if not stopped_cleanly:
+            segments[-1].ids.file.sync()
+            segments[-1].log.sync()
         self._take_journal(journal, segments)
         self._remove_snapshots()
         epochs = self._epochs(segments[-1].next_offset)

@@ -27,6 +27,7 @@ KILLS = 20
 SEED = int(os.environ.get("FLAKELOG_KILL_SEED", "9"))
 TOPICS = {"kill-a": 2, "kill-b": 3}
 PARTITIONS = [(topic, partition) for topic, partitions in TOPICS.items() for partition in range(partitions)]
+DURABLE = "kill-b"
 IDEMPOTENT = "kill-idempotent"
 WAIT_SECONDS = 30
 # Small, so that rolls, checkpoints and indexes are met in the middle by some of the kills.
@@ -192,7 +193,7 @@ def test_what_was_acknowledged_outlives_twenty_kills_with_its_ids(tmp_path):
         address = server.address
         with BlockingClient(address) as client:
             for topic, partitions in (TOPICS | {IDEMPOTENT: 1}).items():
-                client.create_topic(topic, partitions)
+                client.create_topic(topic, partitions, {"flakelog.durable.acks": str(topic == DURABLE).lower()})
         threads = [load.run(produce, b"producer-%d" % each, address, SEED * 100 + each) for each in range(3)]
         threads += [load.run(ask_ids, server.ids), load.run(produce_idempotent, address, delivered)]
         checked = dict.fromkeys(PARTITIONS, 0)
@@ -220,7 +221,7 @@ def test_a_clean_stop_under_load_leaves_nothing_to_recover(tmp_path):
     with ServerProcess(tmp_path / "data", SETTINGS).start().keep_ports() as server:
         with BlockingClient(server.address) as client:
             for topic, partitions in TOPICS.items():
-                client.create_topic(topic, partitions)
+                client.create_topic(topic, partitions, {"flakelog.durable.acks": str(topic == DURABLE).lower()})
         load.up.set()
         threads = [load.run(produce, b"producer-%d" % each, server.address, each) for each in range(3)]
         assert load.wait_for_more(100), server.log

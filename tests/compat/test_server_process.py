@@ -195,12 +195,13 @@ def test_a_disk_that_is_full_at_a_later_start_damages_nothing(tmp_path, stopped)
             assert_serves(server.address)
 
 
-def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_when_there_is_space(tmp_path):
+@pytest.mark.parametrize("durable", ["false", "true"])
+def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_when_there_is_space(tmp_path, durable):
     settings = {"log.flush.offset.checkpoint.interval.ms": 100, "log.segment.bytes": 1 << 20}
     with SmallDisk(tmp_path / "disk", 6 << 20) as disk:
         with ServerProcess(disk.directory / "data", settings, prefix=disk.prefix) as server:
             with BlockingClient(server.address) as client:
-                client.create_topic(TOPIC)
+                client.create_topic(TOPIC, 1, {"flakelog.durable.acks": durable})
                 producer = client.run(client.core.init_producer_id())
                 taken = produce_until_refused(client, producer, 50_000)
                 disk.fill()

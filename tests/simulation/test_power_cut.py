@@ -2,7 +2,7 @@
 
 Each seed is a life of many generations: appends of plain, idempotent and transactional producers, markers, rolls, syncs
 that are run, half run or not run, checkpoints, full disks, failed syncs and cuts; then the power goes, the process is
-killed, or it closes.
+killed, or it closes. In half of the lives acks are durable: the journal is one more file that all of this happens to.
 `MemoryStorage.power_cut` says what disks do meanwhile. An oracle knows what was acknowledged.
 
     a failing seed again:    FLAKELOG_SEED=123 make unit
@@ -12,12 +12,13 @@ killed, or it closes.
 
 import os
 from random import Random
+from uuid import UUID
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
+from broker.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.log.judge import judge
-from broker.log.log_manager import LogManager, SyncLog
+from broker.log.log_manager import LogManager, SyncJournal, SyncLog
 from broker.log.memory_storage import MemoryStorage
 from broker.log.storage import StorageError
 from broker.now import Now
@@ -31,7 +32,7 @@ from idgen.worker import IdWorker
 
 START_MS = 1_700_000_000_000
 LEAD_MS = 30_000
-TOPIC = "flights"
+TOPIC, TOPIC_ID = "flights", UUID(int=4)
 PARTITIONS = 2
 TRANSACTIONAL_FROM = 4  # producers 4 and 5 write in transactions
 AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_power_cut.py -k one_seed"
@@ -84,11 +85,14 @@ class Life:
         self.stamp = Stamp()
         self.now_ms = START_MS
         self.parts = [Partition() for _ in range(PARTITIONS)]
-        self.broker = BrokerConfig()
+        journal_max_bytes = self.random.choice((1 << 16, 1 << 24))
+        self.broker = BrokerConfig(journal_max_bytes=journal_max_bytes, background_sync_bytes=1 << 16)
         self.topic = TopicConfig(
             segment_bytes=self.random.choice((1024, 4096, 20_000)),
             index_interval_bytes=self.random.choice((0, 100, 4096)),
-            flush_messages=self.random.choice((1, 5, 2**62)),
+            flush_messages=self.random.choice((1, 5, 2**62, LONG_MAX)),
+            durable_acks=bool(self.random.randrange(2)),
+            visible_after_flush=not self.random.randrange(4),
         )
         self.start()
 
@@ -100,7 +104,8 @@ class Life:
         self.manager.load_checkpoint()
         self.syncs = []
         for partition in range(PARTITIONS):
-            self.manager.open(TOPIC, partition, self.topic)
+            self.manager.open(TOPIC, partition, self.topic, TOPIC_ID)
+        self.manager.opened()
         assert not self.manager.offline, f"no disk lost what was synced, yet: {self.manager.offline}"
         for partition, part in enumerate(self.parts):
             self.check(self.log(partition), part)
@@ -122,6 +127,9 @@ class Life:
             if isinstance(sync, SyncLog):
                 for file in sync.files[: self.random.randrange(len(sync.files))]:
                     file.sync()
+            elif isinstance(sync, SyncJournal):
+                data = b"".join(sync.parts)
+                sync.file.append(data[: self.random.randrange(len(data) + 1)])
             else:
                 sync.run()
         self.storage = self.storage.power_cut(self.random.randrange)
@@ -235,16 +243,22 @@ class Life:
         sync = self.syncs.pop(0)
         if isinstance(sync, SyncLog) and not self.random.randrange(30):
             self.storage.failing_syncs.add(self.random.choice(sync.files).path)
+        if isinstance(sync, SyncJournal) and not self.random.randrange(10):
+            if self.random.randrange(2):
+                self.storage.failing_syncs.add(sync.file.path)
+            else:
+                self.storage.free_bytes = self.random.randrange(2000)
         try:
             sync.run()
         except StorageError as error:
-            self.storage.failing_syncs.clear()
             self.manager.sync_failed(sync, error)
             assert not isinstance(sync, SyncLog) or sync.log.offline, "a failed sync takes its log offline"
         else:
             self.manager.synced(sync)
-            if isinstance(sync, SyncLog):
-                self.parts[sync.log.partition].durable = sync.position.offset
+        self.storage.failing_syncs.clear()
+        self.storage.free_bytes = None
+        for log in self.manager.all():
+            self.parts[log.partition].durable = max(log.durable_end_offset, self.parts[log.partition].durable)
         self.syncs += self.manager.take_syncs()
 
     # --- the oracle ----------------------------------------------------------------------------------------------

@@ -456,7 +456,7 @@ def test_a_data_directory_closes_opens_and_loses_a_log_as_memory_does(tmp_path):
     names = [f"{base:020d}{suffix}" for base in range(3) for suffix in (".idindex", ".index", ".log", ".timeindex")]
     assert sorted(path.name for path in (tmp_path / "flights-0").iterdir()) == names
     first.manager.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "flights-0"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".stopped-cleanly", "checkpoint", "flights-0"]
     second = Broker(OsStorage(str(tmp_path)), segment_bytes=1024)
     opened = second.open(0)
     assert second.lines == [] and opened.log_end_offset == 3 and opened.ids_of(0, 3) == log.ids_of(0, 3)

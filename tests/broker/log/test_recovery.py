@@ -339,6 +339,21 @@ def test_an_empty_segment_left_by_a_roll_that_failed_is_no_damage():
     assert opened.log_end_offset == 3
 
 
+@pytest.mark.parametrize("stopped_cleanly", [False, True])
+def test_after_a_kill_an_undone_write_cannot_come_back_beside_what_is_written_in_its_place(stopped_cleanly):
+    """The process may have ended between the cut and its sync; the sizes of the files do not tell."""
+    storage, worker = MemoryStorage(), new_worker()
+    log, _ = reopen(storage)
+    append(log, b"a", worker=worker)
+    storage.free_bytes = 40
+    with pytest.raises(ApiError):
+        append(log, b"b" * 100, worker=worker)
+    storage.free_bytes = None
+    reopen(storage, stopped_cleanly=stopped_cleanly)
+    for path in (LOG, IDS):
+        assert bool(storage.files[path].cut) is stopped_cleanly, "a clean stop has synced it already"
+
+
 # --- producers ---------------------------------------------------------------------------------------------------
 
 
