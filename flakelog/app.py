@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks, maybeDeferred
 from twisted.internet.error import CannotListenError
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from broker.address import host_port
@@ -73,6 +74,7 @@ class Server:
         self._coordinator: Coordinator | None = None
         self._ports: list[Any] = []
         self._stopped = False
+        self._started = False
         self.topics: "Sequence[NewTopic]" = ()
         """To be made before it serves, where they are not there."""
         self._thrift: ThriftFactory | None = None
@@ -81,6 +83,11 @@ class Server:
     def stopped(self) -> bool:
         """It was told to stop; a start that is still under way comes to nothing."""
         return self._stopped
+
+    @property
+    def serving(self) -> bool:
+        """It has started, and was not told to stop."""
+        return self._started and not self._stopped
 
     @property
     def scope(self) -> str:
@@ -111,6 +118,7 @@ class Server:
             self.engine.services.load_groups(self._broker.now())
             self._make_topics(self.engine.services)
             self._broker.serve()
+        self._started = True
         parts = [f"{name}={address}" for name, address in self.addresses.items()]
         return f"ready: {' '.join(parts)} ids unique in {self.scope}"
 
@@ -235,10 +243,15 @@ class Server:
 
     @inlineCallbacks
     def stop(self) -> Any:
-        """Close the ports, give the numbers back, sync the logs: the next start has nothing to recover."""
+        """Say that it is not ready, for a while if so set; then close the ports, give the numbers back, sync the logs:
+        the next start has nothing to recover."""
         if self._stopped:
             return
         self._stopped = True
+        grace_ms = self.settings.server.shutdown_grace_ms
+        if self._started and grace_ms:
+            self._report(f"told to stop: not ready any more, serving {grace_ms} ms on (flakelog.shutdown.grace.ms)")
+            yield deferLater(self.reactor, grace_ms / 1000)
         for port in self._ports:
             yield maybeDeferred(port.stopListening)
         if self._thrift is not None:

@@ -1,6 +1,7 @@
 """The HTTP site: ids, health, metrics."""
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from klein import Klein
@@ -25,8 +26,6 @@ def make_site(server: "Server") -> Site:
         offline = engine.services.logs.offline if engine is not None else {}
         problem = server.service.claim.problem if server.service is not None else None
         healthy = not offline and problem is None
-        request.setResponseCode(200 if healthy else 503)
-        request.setHeader(b"Content-Type", b"application/json")
         body = {
             "healthy": healthy,
             "addresses": server.addresses,
@@ -35,7 +34,22 @@ def make_site(server: "Server") -> Site:
             "clock_skew_ms": server.clock.skew_ms,
             "partitions_offline": offline,
         }
-        return json.dumps(body).encode()
+        return _answer(request, healthy, body)
+
+    @app.route("/health/live", methods=["GET"])
+    def live(request: Any) -> bytes:
+        """That this is answered is the answer: a process that hangs does not."""
+        return _answer(request, True, {"live": True})
+
+    @app.route("/health/ready", methods=["GET"])
+    def ready(request: Any) -> bytes:
+        """Whether to send it work: not once it was told to stop, nor while it can give no ids. A partition that is
+        offline is named, and does not count: the others are served, and nobody else could."""
+        problem = server.service.claim.problem if server.service is not None else None
+        fine = server.serving and problem is None
+        offline = server.engine.services.logs.offline if server.engine is not None else {}
+        body = {"ready": fine, "stopping": server.stopped, "ids_problem": problem, "partitions_offline": offline}
+        return _answer(request, fine, body)
 
     @app.route("/metrics", methods=["GET"])
     def metrics(request: Any) -> bytes:
@@ -47,3 +61,9 @@ def make_site(server: "Server") -> Site:
     site = Site(app.resource())  # type: ignore[no-untyped-call]
     site.noisy = False
     return site
+
+
+def _answer(request: Any, good: bool, body: Mapping[str, Any]) -> bytes:
+    request.setResponseCode(200 if good else 503)
+    request.setHeader(b"Content-Type", b"application/json")
+    return json.dumps(body).encode()

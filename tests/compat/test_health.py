@@ -1,0 +1,54 @@
+"""Health for those that send a server work: load balancers, orchestrators, test set-ups."""
+
+import json
+import signal
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from broker.client.blocking import BlockingClient
+from tests.compat.server_process import ServerProcess
+
+
+def health(server, path):
+    """(status, body)"""
+    try:
+        with urlopen(f"http://{server.http}{path}", timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_a_server_that_serves_is_live_and_ready(tmp_path):
+    with ServerProcess(tmp_path / "data") as server:
+        assert health(server, "/health/live") == (200, {"live": True})
+        ready = {"ready": True, "stopping": False, "ids_problem": None, "partitions_offline": {}}
+        assert health(server, "/health/ready") == (200, ready)
+
+
+def test_once_told_to_stop_it_is_not_ready_but_serves_until_the_grace_is_over(tmp_path):
+    with ServerProcess(tmp_path / "data", {"flakelog.shutdown.grace.ms": 2_000}) as server:
+        assert health(server, "/health/ready")[0] == 200
+        server.send_signal(signal.SIGTERM)
+        server.wait_for_log("not ready any more")
+        status, body = health(server, "/health/ready")
+        assert (status, body["ready"], body["stopping"]) == (503, False, True)
+        assert health(server, "/health/live")[0] == 200
+        with BlockingClient(server.address) as client:
+            client.create_topic("late")
+        assert server.stop() == 0
+
+
+def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path):
+    """Its other partitions are served; /health, for people and alarms, says that it is not healthy."""
+    with ServerProcess(tmp_path / "data") as server:
+        with BlockingClient(server.address) as client:
+            client.create_topic("kept", 2)
+        server.kill()
+        log = tmp_path / "data" / "kept-1" / f"{0:020}.log"
+        log.unlink()
+        log.mkdir()
+        server.start()
+        status, body = health(server, "/health/ready")
+        assert status == 200
+        assert list(body["partitions_offline"]) == ["kept-1"]
+        assert health(server, "/health")[0] == 503
