@@ -55,6 +55,10 @@ def _broker(engine: Engine) -> Iterator[Metric]:
     yield _gauge("flakelog_connections", "Connections that are open", engine.connections)
     yield _counter("flakelog_connections_opened", "Connections that were opened", metrics.connections_opened)
     yield _gauge("flakelog_delayed_requests", "Requests that wait for data, members or disks", len(services.purgatory))
+    sessions = services.fetch_sessions
+    yield _gauge("flakelog_fetch_sessions", "Fetch sessions that are kept", len(sessions))
+    yield _gauge("flakelog_fetch_session_partitions", "Partitions they remember", sessions.partitions)
+    yield _counter("flakelog_fetch_sessions_evicted", "Fetch sessions that made room for others", sessions.evicted)
     yield from _topics(metrics, services.logs.all())
     yield from _logs(services.logs.all())
     yield _gauge("flakelog_partitions_offline", "Partitions that are offline", len(services.logs.offline))

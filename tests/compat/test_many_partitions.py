@@ -1,0 +1,79 @@
+"""Stock consumers of a topic with hundreds of partitions, against a real server; which of them keep a fetch session.
+
+KIP-227: kafka-python keeps one, as Java's consumer does; librdkafka and aiokafka send whole requests.
+"""
+
+from itertools import count
+from urllib.request import urlopen
+
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.compat.server_process import ServerProcess
+from tests.compat.stock_clients import CLIENTS, SECONDS, gather, until
+
+PARTITIONS = 200
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    settings = {"group.initial.rebalance.delay.ms": 0}
+    with ServerProcess(tmp_path_factory.mktemp("many") / "data", settings) as server:
+        yield server
+
+
+@pytest.fixture
+def topic(server):
+    name = f"many-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": server.address})
+    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(SECONDS)
+    return name
+
+
+def produce(server, topic, label):
+    """A message to each partition."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.address, "linger.ms": 20})
+    for partition in range(PARTITIONS):
+        producer.produce(topic, f"{label} {partition}", partition=partition)
+    assert producer.flush(SECONDS) == 0
+
+
+def figure(server, name):
+    with urlopen(f"http://{server.http}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {each.name: each.value for family in families for each in family.samples}[name]
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_every_partition_is_read_while_they_fill_again(server, topic, name):
+    client = CLIENTS[name]
+    with client.member(server.address, f"group-{name}", topic) as member:
+        for label in ("first", "second"):
+            produce(server, topic, label)
+            values = {message.value for message in gather(member.poll, PARTITIONS)}
+            assert values == {f"{label} {partition}".encode() for partition in range(PARTITIONS)}
+
+
+def test_a_consumer_that_knows_sessions_keeps_one_over_all_its_partitions(server, topic):
+    """And what is idle is not sent again: a session's answers are empty."""
+    former = figure(server, "flakelog_fetch_session_partitions")
+    consumer = kafka.KafkaConsumer(bootstrap_servers=server.address, auto_offset_reset="earliest", fetch_max_wait_ms=50)
+    try:
+        consumer.assign([kafka.TopicPartition(topic, partition) for partition in range(PARTITIONS)])
+        until(
+            lambda: not consumer.poll(100)
+            and figure(server, "flakelog_fetch_session_partitions") >= former + PARTITIONS
+        )
+        before = figure(server, "flakelog_network_sent_bytes_total")
+        consumer.poll(1_000)
+        sent_bytes = figure(server, "flakelog_network_sent_bytes_total") - before
+        assert 0 < sent_bytes < 30 * PARTITIONS, "several answers, together less than a single one with all partitions"
+        produce(server, topic, "then")
+        found = gather(lambda: [each for some in consumer.poll(100).values() for each in some], PARTITIONS)
+        assert {each.value for each in found} == {f"then {partition}".encode() for partition in range(PARTITIONS)}
+    finally:
+        consumer.close()
