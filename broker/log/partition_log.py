@@ -394,6 +394,8 @@ class PartitionLog:
         if found is None:
             return ReadResult(EMPTY)
         position, header = found
+        if not header.record_count:
+            segment, position, header = self._past_emptied(index - 1, position, header)
         end_position = segment.size
         if segment.next_offset > self.high_watermark and (hidden := segment.find(self.high_watermark)) is not None:
             end_position = hidden[0]  # batches that are not on the disk are not shown yet
@@ -408,6 +410,16 @@ class PartitionLog:
             end = segment.next_offset if whole else self._end_of(segment, position, length)
             ids = IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end))
         return ReadResult(segment.region(position, length), ids)
+
+    def _past_emptied(self, index: int, position: int, header: BatchHeader) -> tuple[Segment, int, BatchHeader]:
+        """The next batch with a record: librdkafka takes an answer without any for one that was cut, and gives up in
+        the end. Where there is none, the batch that compaction has emptied: it says how far its offsets went."""
+        for segment in self._segments[index:]:
+            start = position if segment is self._segments[index] else 0
+            for at, each in segment.batches(start):
+                if each.record_count and each.base_offset < self.last_stable_offset:
+                    return segment, at, each
+        return self._segments[index], position, header
 
     @staticmethod
     def _end_of(segment: Segment, position: int, length: int) -> int:

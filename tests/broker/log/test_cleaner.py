@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.config import BrokerConfig
 from broker.log.cleaner_keys import ENTRY_BYTES, KeyOffsets
-from broker.record.batch import verify
+from broker.record.batch import read_header, verify
 from broker.record.compression import Codec
 from broker.record.control import Marker
 from broker.record.records import decode_records
@@ -185,6 +185,29 @@ def test_what_is_written_after_the_delete_stays(world):
     world.roll()
     world.clean()
     assert world.records() == {2: (b"a", b"2")}
+
+
+def test_a_reader_is_not_given_only_emptied_batches_while_there_are_records(world):
+    """librdkafka takes such an answer for one that was cut ("might be too large to fetch")."""
+    for _ in range(4):
+        world.put(("a", "x" * 600))
+        world.roll()
+    world.clean()
+    assert [header.record_count for header in world.batches()] == [0, 0, 0, 1]
+    for offset in range(4):
+        region = world.log.read(offset, 1, True, committed=bool(offset % 2)).records
+        assert decode_records(region.file.read(region.position, region.length))[0].offset == 3
+
+
+def test_where_nothing_but_an_emptied_batch_is_left_it_says_how_far_the_offsets_went(world):
+    world.put(("a", None))
+    world.roll()
+    world.clean()
+    world.log.cleaned_offset = 0
+    world.clean(2 * DAY_MS)
+    assert world.records() == {}
+    region = world.log.read(0, 1, True).records
+    assert read_header(region.file.read(region.position, region.length)).last_offset == 0
 
 
 # --- how far, and when ---------------------------------------------------------------------------------------------

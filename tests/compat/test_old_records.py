@@ -1,0 +1,243 @@
+"""Retention, DeleteRecords and compaction as stock clients see them, on a real disk, with kill -9.
+
+https://kafka.apache.org/documentation/#compaction and #topicconfigs: what is left keeps its offset, whoever was to read
+what is gone goes on where his `auto.offset.reset` says.
+"""
+
+import os
+from contextlib import suppress
+from itertools import count
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as PythonPartition
+
+from tests.compat.server_process import ServerProcess
+from tests.compat.stock_clients import CLIENTS, SECONDS, until
+
+SETTINGS = {
+    "log.retention.check.interval.ms": 200,
+    "log.cleaner.backoff.ms": 100,
+    "log.flush.offset.checkpoint.interval.ms": 200,
+    "log.segment.delete.delay.ms": 100,
+}
+SEGMENT = {"segment.bytes": "20000"}
+COMPACT = SEGMENT | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("old") / "data", SETTINGS) as server:
+        yield server
+
+
+def make_topic(server, config):
+    name = f"old-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": server.address})
+    admin.create_topics([NewTopic(name, 1, config=config)])[name].result(SECONDS)
+    return name
+
+
+def produce(server, topic, records, **config):
+    """(key, value) pairs; {offset: (key, value)} as they were acknowledged."""
+    found = {}
+
+    def acknowledged(error, message):
+        assert error is None, error
+        found[message.offset()] = message.key(), message.value()
+
+    producer = Producer({"bootstrap.servers": server.address, "batch.num.messages": 20, "linger.ms": 1, **config})
+    for key, value in records:
+        producer.produce(topic, value, key, on_delivery=acknowledged)
+        producer.poll(0)
+    assert producer.flush(SECONDS) == 0
+    return found
+
+
+def read(server, topic, **config):
+    """{offset: (key, value)} of all that there is, from the beginning to the end."""
+    settings = {"bootstrap.servers": server.address, "group.id": "reader", "enable.partition.eof": True, **config}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found = {}
+    try:
+        while True:
+            message = consumer.poll(SECONDS)
+            assert message is not None, "neither a record nor the end"
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                return found
+            found[message.offset()] = message.key(), message.value()
+    finally:
+        consumer.close()
+
+
+def size_of(server, topic):
+    size = 0
+    for path in (server.data_dir / f"{topic}-0").glob("*.log"):
+        with suppress(FileNotFoundError):  # it has gone meanwhile
+            size += path.stat().st_size
+    return size
+
+
+def close_segment(server, topic):
+    """What is written before it can be cleaned: one does not fit with it, whatever the codec makes of it."""
+    return produce(server, topic, [(b"end", os.urandom(30_000))])
+
+
+def latest(records):
+    found = dict(records[offset] for offset in sorted(records))
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def updates(number, keys, say="value"):
+    return [(b"key-%d" % (n % keys), f"{say} {n} ".encode() * 8) for n in range(number)]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_compacted_topic_is_read_back_with_the_last_of_each_key(server, codec):
+    topic = make_topic(server, COMPACT)
+    sent = produce(server, topic, updates(5000, 50), **{"compression.type": codec})
+    sent |= close_segment(server, topic)
+    until(lambda: len(read(server, topic)) < 1000, what="compaction")
+    left = read(server, topic)
+    assert latest(left) == latest(sent) and left.items() <= sent.items()
+    assert size_of(server, topic) < 30_000 + 60 * 1000
+
+
+def test_every_client_reads_a_compacted_topic(server):
+    topic = make_topic(server, COMPACT)
+    sent = produce(server, topic, updates(3000, 30))
+    close_segment(server, topic)
+    until(lambda: len(read(server, topic)) < 1000, what="compaction")
+    left = read(server, topic)
+    for client in CLIENTS.values():
+        found = client.read(server.address, topic, len(left))
+        assert [(message.key, message.value) for message in found] == list(left.values()), client.name
+    assert latest(left).items() >= latest(sent).items()
+
+
+def test_a_tombstone_takes_its_key_away_and_goes_itself(server):
+    topic = make_topic(server, COMPACT | {"delete.retention.ms": "0"})
+    produce(server, topic, [(b"a", b"1"), (b"b", b"1"), (b"a", None)])
+
+    def gone():
+        produce(server, topic, [(b"more", b"x" * 15_000)])
+        return {b"a"}.isdisjoint(key for key, _ in read(server, topic).values())
+
+    until(gone, what="the tombstone's going")
+    assert latest(read(server, topic))[b"b"] == b"1"
+
+
+def test_compaction_under_kill_9_loses_no_key(tmp_path):
+    """Wherever in a cleaning it is killed: each acknowledged key is there, each record where it was."""
+    with ServerProcess(tmp_path / "data", SETTINGS).start().keep_ports() as server:
+        topic = make_topic(server, COMPACT)
+        sent = {}
+        for round in range(3):
+            sent |= produce(server, topic, updates(3000, 40, f"round {round}"))
+            for _ in range(round):
+                read(server, topic)  # the cleaner goes on meanwhile
+            mark = server.mark()
+            server.restart()
+            left = read(server, topic)
+            assert latest(left) == latest(sent) and left.items() <= sent.items()
+            assert "offline" not in server.log_since(mark) and "not cleaned" not in server.log_since(mark)
+
+
+def test_old_records_go_and_a_reader_of_them_goes_on_at_the_earliest_there_is(server):
+    topic = make_topic(server, SEGMENT | {"retention.ms": "1500"})
+    settings = {"bootstrap.servers": server.address, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    produce(server, topic, updates(1000, 10))
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    until(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), SECONDS) == (1000, 1000), what="retention")
+    (offset,) = produce(server, topic, [(b"new", b"new")])
+    assert offset == 1000, "an emptied log goes on where it was"
+    consumer.assign([TopicPartition(topic, 0, 1)])
+    message = consumer.poll(SECONDS)
+    assert (message.offset(), message.value()) == (1000, b"new")
+    consumer.close()
+
+
+def test_a_topic_keeps_about_as_many_bytes_as_it_may(server):
+    topic = make_topic(server, SEGMENT | {"retention.bytes": "50000"})
+    sent = produce(server, topic, updates(3000, 10))
+    until(lambda: size_of(server, topic) < 75_000, what="retention")
+    left = read(server, topic)
+    assert left.items() <= sent.items() and max(left) == 2999 and min(left) > 0 and size_of(server, topic) >= 50_000
+
+
+def low(server, topic):
+    consumer = Consumer({"bootstrap.servers": server.address, "group.id": "low"})
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), SECONDS)[0]
+    finally:
+        consumer.close()
+
+
+def test_records_are_deleted_by_stock_admin_clients(server):
+    topic = make_topic(server, SEGMENT)
+    produce(server, topic, updates(1000, 10))
+    admin = AdminClient({"bootstrap.servers": server.address})
+    partition = TopicPartition(topic, 0, 400)
+    assert admin.delete_records([partition])[partition].result(SECONDS).low_watermark == 400
+    assert low(server, topic) == 400 and min(read(server, topic)) == 400
+    python = KafkaAdminClient(bootstrap_servers=server.address)
+    place = next(iter(python.delete_records({PythonPartition(topic, 0): 700})))
+    assert place.topic == topic and low(server, topic) == 700
+    python.close()
+    with pytest.raises(KafkaException) as refused:
+        admin.delete_records([TopicPartition(topic, 0, 1001)])[TopicPartition(topic, 0, 1001)].result(SECONDS)
+    assert refused.value.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE
+    until(lambda: len(list((server.data_dir / f"{topic}-0").glob("*.log"))) < 6, what="the files' going")
+
+
+def test_what_was_deleted_stays_so_after_kill_9(tmp_path):
+    with ServerProcess(tmp_path / "data").start().keep_ports() as server:
+        topic = make_topic(server, SEGMENT)
+        produce(server, topic, updates(1000, 10))
+        admin = AdminClient({"bootstrap.servers": server.address})
+        partition = TopicPartition(topic, 0, -1)
+        admin.delete_records([partition])[partition].result(SECONDS)
+        checkpoint = server.data_dir / "checkpoint"
+        until(lambda: checkpoint.exists() and b'"log_start_offset": 1000' in checkpoint.read_bytes(), what="it")
+        server.restart()
+        assert low(server, topic) == 1000
+        assert list(produce(server, topic, [(b"a", b"1")])) == [1000]
+
+
+def commit(server, topic, group, *offsets):
+    consumer = Consumer({"bootstrap.servers": server.address, "group.id": group})
+    for offset in offsets:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(server, topic, group):
+    consumer = Consumer({"bootstrap.servers": server.address, "group.id": group})
+    (place,) = consumer.committed([TopicPartition(topic, 0)], SECONDS)
+    consumer.close()
+    return place.offset
+
+
+def test_offsets_of_groups_survive_compaction_and_restarts(tmp_path):
+    """`__consumer_offsets` is compacted too: what was committed last is what is found."""
+    settings = SETTINGS | {"offsets.topic.num.partitions": 1, "log.cleaner.min.cleanable.ratio": 0.01}
+    with ServerProcess(tmp_path / "data", settings).start().keep_ports() as server:
+        topic = make_topic(server, {})
+        produce(server, topic, updates(10, 10))
+        commit(server, topic, "old", 7)
+        admin = AdminClient({"bootstrap.servers": server.address})
+        small = ConfigEntry("segment.bytes", "10000", incremental_operation=AlterConfigOpType.SET)
+        offsets = ConfigResource("topic", "__consumer_offsets", incremental_configs=[small])
+        admin.incremental_alter_configs([offsets])[offsets].result(SECONDS)
+        commit(server, topic, "new", *range(300), 8)
+        until(lambda: size_of(server, "__consumer_offsets") < 15_000, what="compaction")
+        server.restart()
+        for group, offset in (("old", 7), ("new", 8)):
+            assert committed(server, topic, group) == offset
