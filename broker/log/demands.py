@@ -119,19 +119,16 @@ def _times_proved(header: BatchHeader, topic: TopicConfig, wall_ms: int) -> bool
 
 
 def _check_records(records: list[Record], header: BatchHeader, topic: TopicConfig, name: str, wall_ms: int) -> None:
-    oldest, newest = -LONG_MAX, LONG_MAX
-    if topic.message_timestamp_type == CREATE_TIME:
-        oldest = wall_ms - topic.message_timestamp_before_max_ms
-        newest = wall_ms + topic.message_timestamp_after_max_ms
+    oldest, newest = _times_taken(topic, wall_ms)
     code = ErrorCode.INVALID_RECORD
     errors: list[RecordError] = []
     for index, record in enumerate(records):
         time = header.base_timestamp + record.timestamp_delta
         if topic.compacts and record.key is None:
-            wrong = f"Compacted topic cannot accept message without key in topic partition {name}."
-        elif time != NO_TIMESTAMP and not oldest <= time <= newest:
+            wrong = f"Compacted topic cannot accept message without key in topic partition {name}"
+        elif not oldest <= time <= newest and time != NO_TIMESTAMP:  # one without a time is in nobody's past
             code = ErrorCode.INVALID_TIMESTAMP  # it goes before: Kafka's clients tell the two apart
-            wrong = f"timestamp {time} is out of range; {name} takes {oldest} to {newest} now"
+            wrong = _wrong_time(time, topic, wall_ms)
         else:
             continue
         errors.append(RecordError(index, wrong))
@@ -140,6 +137,22 @@ def _check_records(records: list[Record], header: BatchHeader, topic: TopicConfi
         said = f"{len(errors)} of {len(records)} records are refused, and so all are; record {first.batch_index}: "
         said += first.message or ""
         raise RecordsRefused(code, said, tuple(errors[:RECORD_ERRORS_MAX]))
+
+
+def _times_taken(topic: TopicConfig, wall_ms: int) -> tuple[int, int]:
+    """The oldest and the newest time of a producer that the topic takes now, ms since 1970."""
+    if topic.message_timestamp_type != CREATE_TIME:
+        return -LONG_MAX, LONG_MAX
+    return wall_ms - topic.message_timestamp_before_max_ms, wall_ms + topic.message_timestamp_after_max_ms
+
+
+def _wrong_time(time_ms: int, topic: TopicConfig, wall_ms: int) -> str:
+    ahead_ms = time_ms - wall_ms
+    if ahead_ms > 0:
+        most = f"message.timestamp.after.max.ms is {topic.message_timestamp_after_max_ms}"
+        return f"timestamp {time_ms} is {ahead_ms} ms ahead of the broker's clock; {most}"
+    most = f"message.timestamp.before.max.ms is {topic.message_timestamp_before_max_ms}"
+    return f"timestamp {time_ms} is {-ahead_ms} ms behind the broker's clock; {most}"
 
 
 # --- writing anew ------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from broker.wire.primitives import Buffer
 
 _SHIFT_MAX = 63  # a varlong has ten bytes
 _ZIGZAG_MAX = (1 << 64) - 1
+_ONE_BYTE = [bytes((byte,)) for byte in range(0x80)]
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
@@ -35,6 +36,8 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 def varint(value: int) -> bytes:
     """Values are those of 64 bits."""
     zigzag = (value << 1) ^ (value >> 63)
+    if zigzag < 0x80:
+        return _ONE_BYTE[zigzag]  # what most of a record's are
     out = bytearray()
     while zigzag >= 0x80:
         out.append(zigzag & 0x7F | 0x80)

@@ -166,7 +166,7 @@ def test_a_message_without_a_key_for_a_compacted_topic(broker, version):
     records = [Record(0, 0, b"k", b"a"), Record(1, 0, None, b"b"), Record(2, 0, b"k", b"c")]
     batch = encode_batch(records, base_timestamp_ms=WALL_MS)
     result = Producer(broker, version).refused(ErrorCode.INVALID_RECORD, "flights", batch)
-    said = "Compacted topic cannot accept message without key in topic partition flights-0."
+    said = "Compacted topic cannot accept message without key in topic partition flights-0"
     assert list(result.record_errors) == ([(1, said)] if version >= 8 else [])
     assert end_of(broker, "flights") == 0
 

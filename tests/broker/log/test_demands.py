@@ -82,7 +82,7 @@ def test_a_time_past_the_bound_ahead_is_refused_with_the_records_that_have_it(co
         timed(START_MS, START_MS + HOUR_MS, START_MS + HOUR_MS + 1, codec=codec), ErrorCode.INVALID_TIMESTAMP
     )
     ((index, message),) = refused.record_errors
-    assert index == 2 and f"timestamp {START_MS + HOUR_MS + 1} is out of range" in message
+    assert index == 2 and "is 3600001 ms ahead of the broker's clock" in message
     assert "1 of 3 records" in refused.message and "record 2" in refused.message
 
 
@@ -122,7 +122,7 @@ def test_a_record_without_a_time_is_in_no_ones_past():
 def test_a_compacted_topic_names_the_records_without_a_key(policy, codec):
     refused = refusal(keyed(b"a", None, b"", None, codec=codec), ErrorCode.INVALID_RECORD, cleanup_policy=policy)
     assert [index for index, _ in refused.record_errors] == [1, 3]
-    said = "Compacted topic cannot accept message without key in topic partition flights-0."
+    said = "Compacted topic cannot accept message without key in topic partition flights-0"
     assert {message for _, message in refused.record_errors} == {said}
 
 
