@@ -1,0 +1,191 @@
+"""Which batches are refused, and why, is what Apache Kafka says of the very same bytes: one node of it beside ours.
+
+Each batch goes to a topic of its own, as Produce v9 with acks=all, to both. Compared are the error code, the records at
+fault, the offset, and whether the answer has the broker's time; of what was taken, the header as it is read back.
+Where the two differ on purpose stands at the end, with the reason.
+"""
+
+import time
+from itertools import count
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.apache import await_answer, start_kafka
+from benchmarks.native import Unavailable
+from broker.record.batch import HEADER_BYTES, read_header, seal
+from broker.record.compression import Codec
+from broker.record.records import Record, build_batch, encode_batch
+from broker.wire import fetch, produce
+from broker.wire.errors import ErrorCode
+from tests.compat.raw_connection import RawConnection, frame
+from tests.compat.stock_clients import SECONDS, until
+
+PRODUCE, FETCH = 0, 1
+VERSION, FETCH_VERSION = 9, 12
+HOUR_MS = 3_600_000
+NOW_MS = int(time.time() * 1000)
+LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+COMPACT = {"cleanup.policy": "compact"}
+
+
+class Case(NamedTuple):
+    """Batches, one after the other, to a topic with these settings."""
+
+    name: str
+    settings: dict
+    batches: list
+
+
+def batch(*times_ms, keys=None, codec=Codec.NONE, **fields):
+    times_ms = times_ms or (NOW_MS,)
+    keys = keys or [b"k"] * len(times_ms)
+    rows = enumerate(zip(times_ms, keys, strict=True))
+    records = [Record(n, time_ms - times_ms[0], key, b"value" * 10) for n, (time_ms, key) in rows]
+    return encode_batch(records, base_timestamp_ms=times_ms[0], codec=codec, **fields)
+
+
+def changed(sent, **fields):
+    """Other header fields under a CRC that holds."""
+    seal(sent, read_header(sent)._replace(**fields))
+    return sent
+
+
+def no_records(codec=Codec.NONE):
+    return build_batch(read_header(batch(1, 2, 3)), b"\x7f" * 100, codec)[0]
+
+
+def of_producer(sequence, epoch=0, *times_ms):
+    return batch(*times_ms, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+
+
+def gap():
+    """Offset deltas 0 and 2 under a header that says 0 to 1."""
+    sent = encode_batch([Record(n, 0, b"k", b"v") for n in (0, 2)], base_timestamp_ms=NOW_MS)
+    return build_batch(read_header(sent)._replace(last_offset_delta=1), sent[HEADER_BYTES:], Codec.NONE)[0]
+
+
+_numbers = count()
+LARGE = encode_batch([Record(0, 0, b"k", bytes(200_000))], base_timestamp_ms=NOW_MS, codec=Codec.GZIP)
+
+CASES = [
+    Case("plain", {}, [batch(), batch(codec=Codec.ZSTD)]),
+    Case("more replicas wanted than there are", {"min.insync.replicas": "2"}, [batch()]),
+    Case("ahead", {}, [batch(NOW_MS, NOW_MS + 2 * HOUR_MS)]),
+    Case("behind", {"message.timestamp.before.max.ms": str(HOUR_MS)}, [batch(NOW_MS, NOW_MS - 2 * HOUR_MS, NOW_MS)]),
+    Case("without a time", {"message.timestamp.before.max.ms": str(HOUR_MS)}, [batch(-1, NOW_MS)]),
+    Case("log append time", LOG_APPEND_TIME, [batch(5, 6)]),
+    Case("log append time, ahead", LOG_APPEND_TIME, [batch(NOW_MS + 2 * HOUR_MS)]),
+    Case("log append time, twice", LOG_APPEND_TIME, [of_producer(0, 0, 5, 6)] * 2),
+    Case("log append time, packed anew", LOG_APPEND_TIME | {"compression.type": "zstd"}, [batch(5, 6)]),
+    *(
+        Case(f"packed anew: {codec}", {"compression.type": codec}, [of_producer(0, 0, NOW_MS, NOW_MS - 5)])
+        for codec in ("gzip", "snappy", "lz4", "zstd", "uncompressed")
+    ),
+    Case("unpacked", {"compression.type": "uncompressed"}, [batch(codec=Codec.LZ4)]),
+    Case("compact", COMPACT, [batch(keys=[b"a"])]),
+    Case("compact, without keys", COMPACT, [batch(1, 2, 3, 4, keys=[b"a", None, b"", None])]),
+    Case("compact, without keys, ahead", COMPACT, [batch(NOW_MS, NOW_MS + 2 * HOUR_MS, keys=[None, b"a"])]),
+    Case("compact, no records", COMPACT, [no_records()]),
+    Case("packed anew, no records", {"compression.type": "lz4"}, [no_records(Codec.GZIP)]),
+    Case("too large", {"max.message.bytes": "50"}, [batch()]),
+    Case("too large unpacked", {"compression.type": "uncompressed", "max.message.bytes": "99999"}, [LARGE]),
+    Case("control", {}, [batch(control=True)]),
+    Case("two batches", {}, [batch() * 2]),
+    Case("none", {}, [b""]),
+    Case("wrong CRC", {}, [batch()[:-1] + b"x"]),
+    Case("magic 1", {}, [changed(batch(), magic=1)]),
+    Case("wrong count", {}, [changed(batch(), record_count=2)]),
+    Case("without a sequence", {}, [of_producer(-1)]),
+    Case("gap in the sequence", {}, [of_producer(0), of_producer(5)]),
+    Case("repeated", {}, [of_producer(n, 0, 5) for n in (0, 1, 2, 0, 2)]),
+    Case("old epoch", {}, [of_producer(0, 3), of_producer(1, 1)]),
+    Case("new epoch, not from its beginning", {}, [of_producer(0), of_producer(4, 1)]),
+]
+
+UNKNOWN, INVALID = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_RECORD
+DIFFERENT = [  # what Kafka answers, and what is answered here
+    # Its records are not opened, as nothing here needs them: the header and the CRC hold.
+    (Case("no records", {}, [no_records()]), INVALID, ErrorCode.NONE),
+    # Kafka has no code for these; it ends in an exception of its own.
+    (Case("codec 5", {}, [changed(batch(), attributes=5)]), UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    (Case("no gzip", {"compression.type": "lz4"}, [changed(no_records(), attributes=1)]), UNKNOWN, INVALID),
+    # Kafka clears the bit, or gives the records offsets of its own; no client sends such batches.
+    (Case("bit of log append time", {}, [changed(batch(), attributes=8)]), ErrorCode.NONE, ErrorCode.INVALID_TIMESTAMP),
+    (Case("gap in the offsets", COMPACT, [gap()]), ErrorCode.NONE, INVALID),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory):
+    """Apache Kafka's address."""
+    directory = tmp_path_factory.mktemp("kafka")
+    try:
+        _, process = start_kafka(directory)
+    except Unavailable as why:
+        pytest.skip(str(why))
+    try:
+        address = (directory / "address").read_text()
+        await_answer(address, process)
+        yield address
+    finally:
+        process.kill()
+        process.wait()
+
+
+def outcomes(address, cases):
+    """What is answered to each case's batches, and how what was taken last is kept."""
+    admin = AdminClient({"bootstrap.servers": address})
+    topics = {case.name: f"as-kafka-{next(_numbers)}" for case in cases}
+    made = admin.create_topics([NewTopic(topics[case.name], 1, config=case.settings) for case in cases])
+    for future in made.values():
+        future.result(SECONDS)
+    with RawConnection(address) as connection:
+        return {case.name: outcome(connection, topics[case.name], case) for case in cases}
+
+
+def outcome(connection, topic, case):
+    until(lambda: kept(connection, topic) is not None, what=f"a leader of {topic}")  # Kafka takes a moment
+    answers = [answer_to(connection, topic, sent) for sent in case.batches]
+    return answers, kept(connection, topic)
+
+
+def asked(connection, api_key, version, body):
+    connection.socket.sendall(frame(api_key, version, 1, body))
+    return connection.read_frame()[1]
+
+
+def answer_to(connection, topic, sent):
+    records = produce.PartitionRecords(topic, 0, memoryview(sent))
+    body = produce.encode_request(VERSION, produce.ProduceRequest(None, -1, 5_000, [records], False))
+    (result,) = produce.decode_response(VERSION, asked(connection, PRODUCE, VERSION, body), 1)
+    code = ErrorCode(result.error_code)
+    return code, result.base_offset, [index for index, _ in result.record_errors], result.log_append_time_ms >= NOW_MS
+
+
+def kept(connection, topic):
+    """What the header of the first batch says; () in an empty log, None without a leader."""
+    partitions = [fetch.FetchPartition(topic, 0, 0, 1 << 20)]
+    request = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, partitions=partitions)
+    body = fetch.encode_request(FETCH_VERSION, request)
+    (found,) = fetch.decode_response(FETCH_VERSION, asked(connection, FETCH, FETCH_VERSION, body), 1).partitions
+    if found.error_code:
+        return None
+    if not found.records:
+        return ()
+    header = read_header(found.records)
+    newest = "now" if header.is_log_append_time else header.max_timestamp
+    return header.attributes, newest, header.last_offset_delta, header.producer_id, header.base_sequence
+
+
+def test_a_batch_is_taken_or_refused_as_by_apache_kafka(kafka, broker):
+    ours, theirs = outcomes(broker.address, CASES), outcomes(kafka, CASES)
+    assert ours == theirs
+
+
+def test_where_it_differs_it_is_meant_to(kafka, broker):
+    cases = [case for case, _, _ in DIFFERENT]
+    theirs, ours = [code for _, code, _ in DIFFERENT], [code for _, _, code in DIFFERENT]
+    assert [answers[0][0] for answers, _ in outcomes(kafka, cases).values()] == theirs
+    assert [answers[0][0] for answers, _ in outcomes(broker.address, cases).values()] == ours
