@@ -143,7 +143,7 @@ _BROKER_ROWS = [
         group.min.session.timeout.ms int 6000
         inter.broker.listener.name string -
         listener.security.protocol.map string \
-            PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+            SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
         listeners list PLAINTEXT://:9092
         log.cleaner.backoff.ms long 15000
         log.cleaner.dedupe.buffer.size long 134217728

@@ -14,6 +14,7 @@ COMMANDS = {
     "consume": "flakelog.commands.consume",
     "id": "flakelog.commands.id",
     "settings": "flakelog.commands.settings",
+    "compat": "flakelog.commands.compat",
     "replay": "flakelog.commands.replay",
     "demo": "flakelog.commands.demo",
 }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from flakelog.listeners import (
     EVERYWHERE,
+    PROTOCOLS,
     Listener,
     is_local,
     parse_listeners,
@@ -57,9 +58,9 @@ class ServerConfig:
         "listener that was asked.",
         check=_parsed_by(parse_listeners),
     )
-    listener_security_protocol_map: str | None = setting(
+    listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",
-        None,
+        ",".join(f"{each}:{each}" for each in PROTOCOLS),
         "What each listener speaks, as NAME:PLAINTEXT,...; by default each protocol is its own name.",
         check=_parsed_by(parse_protocols),
     )

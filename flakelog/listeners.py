@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")
 SERVED = "PLAINTEXT"
 EVERYWHERE = ("", "0.0.0.0", "::")  # where one can listen, and nobody can be reached
 _FORM = "must be PLAINTEXT://host:port, several with a comma between, or empty to turn the broker off"
@@ -35,10 +35,8 @@ def parse_listeners(value: str) -> list[Listener]:
     return found
 
 
-def parse_protocols(value: str | None) -> dict[str, str]:
-    """ "NAME:PROTOCOL,..." as a mapping; by default each protocol has its own name. ValueError."""
-    if not value:
-        return {each: each for each in PROTOCOLS}
+def parse_protocols(value: str) -> dict[str, str]:
+    """ "NAME:PROTOCOL,..." as a mapping; ValueError."""
     found = {}
     for each in value.split(","):
         name, colon, protocol = each.strip().rpartition(":")

@@ -225,7 +225,7 @@ def _judge_synonym(given: Given, layer: Mapping[str, Given]) -> Verdict:
 
     target = next((name for name, others in SYNONYMS.items() if given.name in dict(others)), given.name)
     if target == given.name:
-        return Verdict(given, IGNORED, "it is of one listener; say it for all")
+        return Verdict(given, REFUSED, f"settings hold for all listeners; set {given.name.split('.', 3)[-1]}")
     ranks = [target, *dict(SYNONYMS[target])]
     before = next(name for name in ranks if name in layer)
     if before != given.name:

@@ -278,3 +278,8 @@ def test_who_listens_everywhere_must_say_how_clients_reach_it(everywhere):
     with pytest.raises(InvalidSetting, match=r"^advertised\.listeners="):
         Settings({"listeners": "PLAINTEXT://127.0.0.1:9092", "advertised.listeners": everywhere})
     Settings({"listeners": everywhere, "advertised.listeners": "PLAINTEXT://broker:9092"})
+
+
+def test_a_limit_of_one_listener_is_refused_and_not_taken_for_none():
+    with pytest.raises(InvalidSetting, match=r"settings hold for all listeners; set max\.connections$"):
+        texts("listener.name.inside.max.connections=5")

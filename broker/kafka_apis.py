@@ -1,0 +1,200 @@
+"""Every API of a broker of Apache Kafka 4.3, why some are not served here, and what else is not as Kafka's.
+
+`flakelog compat` prints it beside what is served (broker.api_table); docs/compat.md is made from it. This is data.
+"""
+
+KAFKA = "4.3"
+
+# API key: (name, lowest version, highest version)
+KAFKA_APIS: dict[int, tuple[str, int, int]] = {
+    0: ("Produce", 3, 13),
+    1: ("Fetch", 4, 18),
+    2: ("ListOffsets", 1, 11),
+    3: ("Metadata", 0, 13),
+    8: ("OffsetCommit", 2, 10),
+    9: ("OffsetFetch", 1, 10),
+    10: ("FindCoordinator", 0, 6),
+    11: ("JoinGroup", 0, 9),
+    12: ("Heartbeat", 0, 4),
+    13: ("LeaveGroup", 0, 5),
+    14: ("SyncGroup", 0, 5),
+    15: ("DescribeGroups", 0, 6),
+    16: ("ListGroups", 0, 5),
+    17: ("SaslHandshake", 0, 1),
+    18: ("ApiVersions", 0, 4),
+    19: ("CreateTopics", 2, 7),
+    20: ("DeleteTopics", 1, 6),
+    21: ("DeleteRecords", 0, 2),
+    22: ("InitProducerId", 0, 5),
+    23: ("OffsetForLeaderEpoch", 2, 4),
+    24: ("AddPartitionsToTxn", 0, 5),
+    25: ("AddOffsetsToTxn", 0, 4),
+    26: ("EndTxn", 0, 5),
+    27: ("WriteTxnMarkers", 1, 2),
+    28: ("TxnOffsetCommit", 0, 5),
+    29: ("DescribeAcls", 1, 3),
+    30: ("CreateAcls", 1, 3),
+    31: ("DeleteAcls", 1, 3),
+    32: ("DescribeConfigs", 1, 4),
+    33: ("AlterConfigs", 0, 2),
+    34: ("AlterReplicaLogDirs", 1, 2),
+    35: ("DescribeLogDirs", 1, 5),
+    36: ("SaslAuthenticate", 0, 2),
+    37: ("CreatePartitions", 0, 3),
+    38: ("CreateDelegationToken", 1, 3),
+    39: ("RenewDelegationToken", 1, 2),
+    40: ("ExpireDelegationToken", 1, 2),
+    41: ("DescribeDelegationToken", 1, 3),
+    42: ("DeleteGroups", 0, 2),
+    43: ("ElectLeaders", 0, 2),
+    44: ("IncrementalAlterConfigs", 0, 1),
+    45: ("AlterPartitionReassignments", 0, 1),
+    46: ("ListPartitionReassignments", 0, 0),
+    47: ("OffsetDelete", 0, 0),
+    48: ("DescribeClientQuotas", 0, 1),
+    49: ("AlterClientQuotas", 0, 1),
+    50: ("DescribeUserScramCredentials", 0, 0),
+    51: ("AlterUserScramCredentials", 0, 0),
+    55: ("DescribeQuorum", 0, 2),
+    57: ("UpdateFeatures", 0, 2),
+    60: ("DescribeCluster", 0, 2),
+    61: ("DescribeProducers", 0, 0),
+    64: ("UnregisterBroker", 0, 0),
+    65: ("DescribeTransactions", 0, 0),
+    66: ("ListTransactions", 0, 2),
+    68: ("ConsumerGroupHeartbeat", 0, 1),
+    69: ("ConsumerGroupDescribe", 0, 1),
+    71: ("GetTelemetrySubscriptions", 0, 0),
+    72: ("PushTelemetry", 0, 0),
+    74: ("ListConfigResources", 0, 1),
+    75: ("DescribeTopicPartitions", 0, 0),
+    76: ("ShareGroupHeartbeat", 1, 1),
+    77: ("ShareGroupDescribe", 1, 1),
+    78: ("ShareFetch", 1, 2),
+    79: ("ShareAcknowledge", 1, 2),
+    80: ("AddRaftVoter", 0, 1),
+    81: ("RemoveRaftVoter", 0, 0),
+    83: ("InitializeShareGroupState", 0, 0),
+    84: ("ReadShareGroupState", 0, 0),
+    85: ("WriteShareGroupState", 0, 1),
+    86: ("DeleteShareGroupState", 0, 0),
+    87: ("ReadShareGroupStateSummary", 0, 1),
+    88: ("StreamsGroupHeartbeat", 0, 0),
+    89: ("StreamsGroupDescribe", 0, 0),
+    90: ("DescribeShareGroupOffsets", 0, 1),
+    91: ("AlterShareGroupOffsets", 0, 0),
+    92: ("DeleteShareGroupOffsets", 0, 0),
+}
+
+_AUTHENTICATION = "no listener asks who a client is"
+_QUORUM = "there is no quorum of controllers, and no other broker"
+_SHARE = "share groups (KIP-932) are not served"
+
+# Why an API is not served.
+NOT_SERVED = {
+    **dict.fromkeys(
+        (
+            "SaslHandshake",
+            "SaslAuthenticate",
+            "CreateDelegationToken",
+            "RenewDelegationToken",
+            "ExpireDelegationToken",
+            "DescribeDelegationToken",
+        ),
+        _AUTHENTICATION,
+    ),
+    **dict.fromkeys(
+        (
+            "WriteTxnMarkers",
+            "DescribeQuorum",
+            "UnregisterBroker",
+            "AddRaftVoter",
+            "RemoveRaftVoter",
+        ),
+        _QUORUM,
+    ),
+    **dict.fromkeys(
+        (
+            "ShareGroupHeartbeat",
+            "ShareGroupDescribe",
+            "ShareFetch",
+            "ShareAcknowledge",
+            "InitializeShareGroupState",
+            "ReadShareGroupState",
+            "WriteShareGroupState",
+            "DeleteShareGroupState",
+            "ReadShareGroupStateSummary",
+            "DescribeShareGroupOffsets",
+            "AlterShareGroupOffsets",
+            "DeleteShareGroupOffsets",
+        ),
+        _SHARE,
+    ),
+    **dict.fromkeys(
+        (
+            "ConsumerGroupHeartbeat",
+            "ConsumerGroupDescribe",
+        ),
+        "groups of KIP-848 are not served; clients use the classic protocol",
+    ),
+    **dict.fromkeys(
+        (
+            "StreamsGroupHeartbeat",
+            "StreamsGroupDescribe",
+        ),
+        "streams groups (KIP-1071) are not served; Kafka Streams uses the classic protocol",
+    ),
+    **dict.fromkeys(
+        (
+            "AlterReplicaLogDirs",
+        ),
+        "there is one data directory",
+    ),
+    **dict.fromkeys(
+        (
+            "GetTelemetrySubscriptions",
+            "PushTelemetry",
+        ),
+        "clients push no metrics (KIP-714); those that ask are told so by ApiVersions",
+    ),
+    **dict.fromkeys(
+        (
+            "AddPartitionsToTxn",
+            "AddOffsetsToTxn",
+            "EndTxn",
+            "TxnOffsetCommit",
+            "OffsetDelete",
+            "DescribeProducers",
+            "DescribeTransactions",
+            "ListTransactions",
+        ),
+        "it is not built yet",
+    ),
+}
+
+# What a user of Kafka would not expect: (what, how it is here).
+DIFFERENCES = (
+    ("Nodes", "One: a topic has one replica, and nothing is elected or moved."),
+    ("Listeners", "PLAINTEXT only, and on this machine only unless `listeners` says more: there is no TLS, no SASL."),
+    (
+        "Access rules and quotas",
+        "There is no authorizer, as in Kafka without one: access rules are answered with SECURITY_DISABLED. Quotas and "
+        "SCRAM credentials can be set and are shown, and hold nobody back.",
+    ),
+    ("Groups", "The classic protocol; clients that prefer group.protocol=consumer must say classic."),
+    (
+        "Ids",
+        "Every message has a 64-bit Snowflake id, which stock clients do not see; one process stamps at most 4.096 "
+        "million a second.",
+    ),
+    (
+        "Files",
+        "Segments and their indexes are in Kafka's format, so its dump tool reads them; beside them are files of our "
+        "own, and neither server opens the other's directory.",
+    ),
+    ("Settings", "A name that Kafka does not know either is an error; Kafka takes it with a warning."),
+    ("Settings of one listener", "`listener.name.NAME.max.connections` and the like are refused: limits are for all."),
+    ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
+    ("Metrics", "Prometheus text over HTTP; no JMX."),
+    ("Plug-ins", "None: no Java class is loaded. What would change an answer by one is refused at the start."),
+)

@@ -1,0 +1,170 @@
+"""`flakelog compat`: what is served of Kafka's protocol and settings, and what differs."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.terminal import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from broker.kafka_settings import KafkaSetting
+    from idgen.config import Setting
+
+PAGE = """# Compatibility with Apache Kafka {kafka}
+
+Made by `flakelog compat --markdown > docs/compat.md`; a test holds this page to what the program does.
+"""
+
+
+@click.command()
+@json_option
+@click.option("--markdown", "as_page", is_flag=True, help="The page of the documentation.")
+def compat(as_json: bool, as_page: bool) -> None:
+    """Print APIs with their versions, settings, and what differs from Kafka."""
+    if as_json:
+        print_json(report())
+    elif as_page:
+        click.echo(page(), nl=False)
+    else:
+        _print(report())
+
+
+def report() -> dict[str, Any]:
+    """All of it, for programs."""
+    from broker.config import BrokerConfig, TopicConfig
+    from broker.group.config import GroupConfig
+    from broker.kafka_apis import DIFFERENCES, KAFKA
+    from broker.kafka_settings import broker_settings, topic_settings
+    from flakelog.config import ServerConfig
+    from idgen.config import settings_of
+
+    server = {each.name: each for config in (ServerConfig, BrokerConfig, GroupConfig) for each in settings_of(config)}
+    topic = {each.name: each for each in settings_of(TopicConfig)}
+    return {
+        "kafka": KAFKA,
+        "apis": list(_apis()),
+        "broker_settings": [_setting(row, server.get(row.name)) for row in broker_settings()],
+        "topic_settings": [_setting(row, topic.get(row.name)) for row in topic_settings()],
+        "differences": [{"what": what, "here": here} for what, here in DIFFERENCES],
+    }
+
+
+def _apis() -> Iterator[dict[str, Any]]:
+    from broker.api_table import APIS
+    from broker.kafka_apis import KAFKA_APIS, NOT_SERVED
+
+    for key, (name, oldest, newest) in sorted(KAFKA_APIS.items()):
+        api = APIS.get(key)
+        served = None if api is None else [api.oldest, api.newest]
+        reason = NOT_SERVED.get(name, "") if api is None else ""
+        yield {"key": key, "name": name, "kafka": [oldest, newest], "served": served, "reason": reason}
+
+
+def _setting(row: "KafkaSetting", ours: "Setting | None") -> dict[str, Any]:
+    kafkas = _kafka_default(row)
+    found = {"name": row.name, "standing": row.standing, "reason": row.reason, "kafka_default": kafkas}
+    return found | ({"default": _text(ours.default)} if ours is not None else {})
+
+
+def _kafka_default(row: "KafkaSetting") -> str | None:
+    """Where Kafka has none, that of its last other name: log.retention.ms is by default log.retention.hours=168."""
+    from broker.kafka_settings import SYNONYMS, broker_setting
+
+    last = broker_setting(SYNONYMS[row.name][-1][0]) if row.name in SYNONYMS else None
+    if row.default is not None or last is None or last.default is None:
+        return row.default
+    factor = SYNONYMS[row.name][-1][1]
+    return last.default if factor == 1 else str(int(last.default) * factor)
+
+
+def _text(value: Any) -> str | None:
+    """A default as Kafka writes one."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _other_defaults(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Settings that are honoured, and by default are not what they are in Kafka."""
+    rows = found["broker_settings"] + found["topic_settings"]
+    return [each for each in rows if "default" in each and (each["default"] or "") != (each["kafka_default"] or "")]
+
+
+def _by_reason(rows: list[dict[str, Any]], standing: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in rows:
+        if each["standing"] == standing:
+            found.setdefault(each["reason"], []).append(each["name"])
+    return found
+
+
+def _versions(served: list[int] | None) -> str:
+    if served is None:
+        return "-"
+    return str(served[0]) if served[0] == served[1] else f"{served[0]} to {served[1]}"
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def _print(found: dict[str, Any]) -> None:
+    click.secho(f"APIs (Apache Kafka {found['kafka']})", bold=True)
+    rows = [(a["key"], a["name"], _versions(a["served"]), _versions(a["kafka"]), a["reason"]) for a in found["apis"]]
+    print_table(("KEY", "NAME", "SERVED", "KAFKA", "WHY NOT"), rows)
+    for scope in ("broker", "topic"):
+        rows = found[f"{scope}_settings"]
+        click.secho(f"\nSettings of a {scope}", bold=True)
+        print_table(("NAME", "STANDING", "WHY"), [(each["name"], each["standing"], each["reason"]) for each in rows])
+    click.secho("\nDefaults that are others", bold=True)
+    others = [(each["name"], each["default"] or "", each["kafka_default"] or "") for each in _other_defaults(found)]
+    print_table(("NAME", "DEFAULT", "KAFKA'S"), others)
+    click.secho("\nWhat differs", bold=True)
+    for each in found["differences"]:
+        click.echo(click.wrap_text(f"{each['what']}: {each['here']}", 100, "  ", "    "))
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def page() -> str:
+    """docs/compat.md."""
+    found = report()
+    sections: tuple[Callable[[dict[str, Any]], Iterator[str]], ...] = (
+        _page_differences,
+        _page_apis,
+        _page_settings,
+        _page_defaults,
+    )
+    lines = [line for section in sections for line in section(found)]
+    return PAGE.format(kafka=found["kafka"]) + "\n".join(lines) + "\n"
+
+
+def _page_differences(found: dict[str, Any]) -> Iterator[str]:
+    yield "\n## What differs\n"
+    for each in found["differences"]:
+        yield f"- **{each['what']}.** {each['here']}"
+
+
+def _page_apis(found: dict[str, Any]) -> Iterator[str]:
+    yield "\n## APIs\n\n| key | name | served | Kafka's | |\n|--:|---|---|---|---|"
+    for each in found["apis"]:
+        versions = f"{_versions(each['served'])} | {_versions(each['kafka'])}"
+        yield f"| {each['key']} | {each['name']} | {versions} | {each['reason']} |"
+
+
+def _page_settings(found: dict[str, Any]) -> Iterator[str]:
+    for scope in ("broker", "topic"):
+        rows = found[f"{scope}_settings"]
+        yield f"\n## Settings of a {scope}\n\nHonoured:\n"
+        yield from (f"- `{each['name']}`" for each in rows if each["standing"] == "honoured")
+        for standing, title in (("ignored", "Ignored, as leaving them out changes nothing"), ("refused", "Refused")):
+            yield f"\n{title}:\n"
+            for reason, names in _by_reason(rows, standing).items():
+                yield f"- {reason}: " + ", ".join(f"`{name}`" for name in names)
+
+
+def _page_defaults(found: dict[str, Any]) -> Iterator[str]:
+    yield "\n## Defaults that are others\n\n| setting | here | Kafka's |\n|---|---|---|"
+    for each in _other_defaults(found):
+        yield f"| `{each['name']}` | {each['default'] or ''} | {each['kafka_default'] or ''} |"

@@ -1,0 +1,51 @@
+"""`flakelog compat` and docs/compat.md: what is served of Kafka, and what differs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from broker.api_table import APIS
+from broker.kafka_apis import KAFKA_APIS, NOT_SERVED
+from flakelog.cli import main
+from flakelog.commands.compat import page
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "compat.md"
+
+
+def test_the_page_is_what_the_program_says():
+    assert PAGE.read_text() == page(), "run: flakelog compat --markdown > docs/compat.md"
+
+
+@pytest.mark.parametrize("key", APIS)
+def test_an_api_served_is_one_of_kafkas_in_versions_kafka_has(key):
+    api = APIS[key]
+    name, oldest, newest = KAFKA_APIS[key]
+    assert api.name == name
+    assert oldest <= api.oldest <= api.newest <= newest
+
+
+def test_what_is_not_served_has_its_reason():
+    names = {name for key, (name, _, _) in KAFKA_APIS.items() if key not in APIS}
+    assert names <= NOT_SERVED.keys()
+
+
+def test_programs_read_it_as_json():
+    found = json.loads(CliRunner().invoke(main, ["compat", "--json"]).output)
+    assert found["apis"][0] == {"key": 0, "name": "Produce", "kafka": [3, 13], "served": [3, 13], "reason": ""}
+    standings = {each["name"]: each["standing"] for each in found["broker_settings"]}
+    assert standings["listeners"] == "honoured" and standings["num.io.threads"] == "ignored"
+    assert found["differences"]
+
+
+def test_people_read_tables():
+    done = CliRunner().invoke(main, ["compat"])
+    assert done.exit_code == 0
+    assert "SaslHandshake" in done.output and "What differs" in done.output
+
+
+def test_a_default_that_is_only_written_otherwise_is_no_difference():
+    """log.retention.ms has no default in Kafka: log.retention.hours=168 has it."""
+    others = page().partition("## Defaults that are others")[2]
+    assert "log.retention.ms" not in others and "`listeners`" in others
