@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from broker.config import DYNAMIC, INT_MAX, LISTS, TOPIC_DEFAULTS, BrokerConfig, TopicConfig
+from broker.config import DYNAMIC, INT_MAX, TOPIC_DEFAULTS, BrokerConfig, TopicConfig
+from broker.kafka_settings import HONOURED, KafkaSetting, broker_setting, broker_settings, topic_setting, topic_settings
 from idgen.config import Setting, parse_setting, settings_of
 
 
@@ -29,9 +30,12 @@ class ConfigType(IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
 class Synonym(NamedTuple):
@@ -77,9 +81,10 @@ def text_of(value: Any) -> str | None:
 
 
 def type_of(setting: Setting) -> ConfigType:
-    """The type Kafka's documentation gives to a setting of this kind."""
-    if setting.name in LISTS:
-        return ConfigType.LIST
+    """The type Kafka gives to a setting of this name; to one of our own, what it would."""
+    row = topic_setting(setting.name) or broker_setting(setting.name)
+    if row is not None:
+        return ConfigType[row.type.upper()]
     kinds = getattr(setting.type, "__args__", (setting.type,))
     if bool in kinds:
         return ConfigType.BOOLEAN
@@ -92,12 +97,15 @@ def type_of(setting: Setting) -> ConfigType:
 
 
 def broker_entries(configs: Iterable[object], sources: BrokerSources) -> list[ConfigEntry]:
-    """All settings of a broker's configurations."""
-    return [
+    """All settings of a broker's configurations, then Kafka's others with what they were given or have by default."""
+    entries = [
         _entry(setting, getattr(config, setting.field), _broker_synonyms(setting, sources), setting.name not in DYNAMIC)
         for config in configs
         for setting in settings_of(type(config))
     ]
+    given = sources.given
+    others = [row for row in broker_settings() if _is_shown(row, given)]
+    return entries + [_unused(row, given.get(row.name), ConfigSource.STATIC_BROKER, True) for row in others]
 
 
 def default_entries(altered: Mapping[str, str]) -> list[ConfigEntry]:
@@ -119,7 +127,24 @@ def topic_entries(config: TopicConfig, own: Mapping[str, str], sources: BrokerSo
         if setting.name in own:
             synonyms = (Synonym(setting.name, _shown(setting, value), ConfigSource.TOPIC), *synonyms)
         entries.append(_entry(setting, value, synonyms, read_only=False))
-    return entries
+    others = [row for row in topic_settings() if _is_shown(row, own)]
+    return entries + [_unused(row, own.get(row.name), ConfigSource.TOPIC, False) for row in others]
+
+
+def _is_shown(row: KafkaSetting, own: Mapping[str, str]) -> bool:
+    """Whether Kafka would show a setting that is left aside here: not what Kafka 4 took away, unless it was set."""
+    return row.standing != HONOURED and (row.default is not None or row.name in own)
+
+
+def _unused(row: KafkaSetting, own: str | None, source: ConfigSource, read_only: bool) -> ConfigEntry:
+    """A setting that changes nothing here, with what it was set to; `source` is where that was."""
+    sensitive = row.type == "password" or _SECRET.search(row.name) is not None
+    found = [] if own is None else [Synonym(row.name, None if sensitive else own, source)]
+    if row.default is not None:
+        found.append(Synonym(row.name, None if sensitive else row.default, ConfigSource.DEFAULT))
+    said = f"Not used here: {row.reason}."
+    first, kind = found[0], ConfigType[row.type.upper()]
+    return ConfigEntry(row.name, first.value, first.source, read_only, sensitive, tuple(found), kind, said)
 
 
 def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym, ...]:

@@ -9,6 +9,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,8 +160,9 @@ class Server:
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
         services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
         services.max_open_files = file_limit()
-        services.given = self.settings.properties
-        services.fixed_configs = (self.settings.server, self.settings.idgen)
+        where = self._storage.location
+        services.given = {**self.settings.ignored, **self.settings.properties, "log.dirs": where}
+        services.fixed_configs = (replace(self.settings.server, log_dirs=where), self.settings.idgen)
         services.open_logs()
         self.engine = Engine(services, time.perf_counter_ns)
         server.use(self.engine)

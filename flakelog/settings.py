@@ -172,7 +172,11 @@ class Properties:
     @property
     def ignored(self) -> list[str]:
         """Names that are left aside."""
-        return sorted({each.given.name for each in self.verdicts if each.standing == IGNORED})
+        return sorted(self.ignored_texts)
+
+    @property
+    def ignored_texts(self) -> dict[str, str]:
+        return {each.given.name: each.given.text for each in self.verdicts if each.standing == IGNORED}
 
 
 def collect(
@@ -248,8 +252,10 @@ def _times(text: str, factor: int) -> str:
 class Settings:
     """All configurations of one process, made from one set of properties."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties: Mapping[str, str], ignored: Mapping[str, str] | None = None) -> None:
         self.properties = dict(properties)
+        self.ignored = dict(ignored or {})
+        """What was given of Kafka's settings and is left aside, for who asks what was."""
         self.server = from_properties(ServerConfig, properties)
         self.broker = from_properties(BrokerConfig, properties)
         self.group = from_properties(GroupConfig, properties)

@@ -64,7 +64,7 @@ class GroupCoordination:
     def find(self, group_id: str) -> Node:
         """The node that coordinates the group; ApiError COORDINATOR_NOT_AVAILABLE. Makes the topic the first time."""
         metadata = self._services.metadata
-        topic = metadata.topic(GROUP_OFFSETS_TOPIC) or self._make_topic()
+        topic = metadata.topic(GROUP_OFFSETS_TOPIC) or self.make_topic()
         partition = partition_of(group_id, len(topic.partitions))
         leader = topic.partitions[partition].leader
         node = next((node for node in metadata.nodes if node.id == leader), None)
@@ -74,7 +74,8 @@ class GroupCoordination:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the group is kept in {name}: {reason}")
         return node
 
-    def _make_topic(self) -> Topic:
+    def make_topic(self) -> Topic:
+        """The topic groups are kept in, as Kafka makes it; ApiError COORDINATOR_NOT_AVAILABLE."""
         try:
             partitions = self.config.offsets_topic_num_partitions
             return self._services.create_topic(GROUP_OFFSETS_TOPIC, partitions, TOPIC_PROPERTIES)

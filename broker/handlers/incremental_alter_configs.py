@@ -11,6 +11,7 @@ from typing import Any
 from broker.config import LISTS, BrokerConfig, TopicConfig
 from broker.handlers.call import Call
 from broker.handlers.config_resources import Properties, alter_each, refuse_null
+from broker.kafka_settings import topic_setting
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import settings_of
@@ -23,7 +24,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-_LIST_DEFAULTS = {
+_LIST_DEFAULTS: dict[str, str] = {
     each.name: each.default for config in (BrokerConfig, TopicConfig) for each in settings_of(config)
     if each.name in LISTS
 }
@@ -50,10 +51,16 @@ def _change(properties: dict[str, str], name: str, operation: int, value: str | 
     elif operation not in (Operation.APPEND, Operation.SUBTRACT):
         wanted = "0 sets, 1 deletes, 2 appends, 3 subtracts"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation}; {wanted}")
-    elif name not in LISTS:
+    elif not _is_list(name):
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is no list: nothing can be appended to it or subtracted")
     else:
-        properties[name] = _merged(properties.get(name, _LIST_DEFAULTS[name]), text, operation)
+        properties[name] = _merged(properties.get(name, _LIST_DEFAULTS.get(name, "")), text, operation)
+
+
+def _is_list(name: str) -> bool:
+    """Also those of Kafka's lists that are kept and change nothing here (the throttled replicas of a topic)."""
+    row = topic_setting(name)
+    return name in LISTS or (row is not None and row.type == "list")
 
 
 def _merged(before: str, text: str, operation: int) -> str:

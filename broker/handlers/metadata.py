@@ -13,7 +13,7 @@ from typing import Any
 
 from broker.handlers.authorized_operations import CLUSTER, TOPIC, operations
 from broker.handlers.call import Call
-from broker.metadata import INTERNAL_TOPICS, Topic, check_name
+from broker.metadata import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, Topic, check_name
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
@@ -60,7 +60,9 @@ def _topics(call: Call) -> Iterable[dict[str, Any]]:
 def _by_name(call: Call, name: str, create: bool) -> dict[str, Any]:
     topic = call.services.metadata.topic(name)
     try:
-        if topic is None and create and name not in INTERNAL_TOPICS:
+        if topic is None and create and name == GROUP_OFFSETS_TOPIC:
+            topic = call.services.groups.make_topic()
+        elif topic is None and create and name not in INTERNAL_TOPICS:
             topic = call.services.create_topic(name, call.services.config.num_partitions, {})
         if topic is None:
             check_name(name)

@@ -141,7 +141,7 @@ def _run(
 ) -> None:
     try:
         properties = collect(config, assignments, os.environ, mode, fixed)
-        settings = Settings(properties.texts)
+        settings = Settings(properties.texts, properties.ignored_texts)
     except (InvalidSetting, OSError, UnicodeDecodeError) as error:
         raise click.ClickException(str(error)) from None
     if print_config:

@@ -34,12 +34,14 @@ from tests.compat.server_process import ServerProcess
 
 SECONDS = 20
 
+SETTINGS = {"log.retention.hours": 24, "num.io.threads": 16}
+
 _numbers = count()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("admin") / "data", {"log.retention.ms": 86_400_000}) as server:
+    with ServerProcess(tmp_path_factory.mktemp("admin") / "data", SETTINGS) as server:
         yield server
 
 
@@ -93,7 +95,9 @@ def test_confluent_describes_and_alters_a_topics_settings(admin, topic):
 
 
 def test_confluent_describes_and_alters_a_brokers_settings(admin, topic):
-    assert settings(admin, ResourceType.BROKER, "1")["node.id"].is_read_only
+    found = settings(admin, ResourceType.BROKER, "1")
+    assert found["node.id"].is_read_only and found["num.io.threads"].value == "16"
+    assert found["log.dirs"].value.endswith("data") and len(found) > 200
     change = [ConfigEntry("log.flush.interval.ms", "5000", incremental_operation=AlterConfigOpType.SET)]
     only(admin.incremental_alter_configs([ConfigResource(ResourceType.BROKER, "1", incremental_configs=change)]))
     found = settings(admin, ResourceType.TOPIC, topic)["flush.ms"]

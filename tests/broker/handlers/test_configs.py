@@ -93,6 +93,7 @@ def test_the_newest_version_has_types_and_documentation(client):
     """KIP-569."""
     found = {each.name: each for each in described(client, TOPIC, "flights").configs}
     assert all(each.documentation and not each.read_only and not each.is_sensitive for each in found.values())
+    assert found["index.interval.bytes"].config_type == ConfigType.INT
     assert {name: found[name].config_type for name in ("segment.bytes", "retention.ms", "cleanup.policy")} == {
         "segment.bytes": ConfigType.INT,
         "retention.ms": ConfigType.LONG,
@@ -148,6 +149,38 @@ def test_a_resource_that_has_no_settings_is_refused_by_name(client, kind, name, 
     result = described(client, kind, name)
     assert (result.error_code, result.configs) == (code, ())
     assert bool(result.error_message) == bool(code)
+
+
+def test_settings_of_kafkas_that_change_nothing_here_are_kept_and_shown(broker, client):
+    """Tools set and read them; the documentation says that they are not used."""
+    name = "unclean.leader.election.enable"
+    assert values(client, TOPIC, "flights", name) == ("false", [(name, "false", DEFAULT)])
+    assert alter(client, TOPIC, "flights", (SET, name, "true")) == (0, None)
+    assert values(client, TOPIC, "flights", name) == ("true", [(name, "true", OWN), (name, "false", DEFAULT)])
+    assert "Not used here" in entry(client, TOPIC, "flights", name).documentation
+    throttled = "leader.replication.throttled.replicas"
+    assert alter(client, TOPIC, "flights", (APPEND, throttled, "0:1")) == (0, None)
+    assert alter(client, TOPIC, "flights", (APPEND, throttled, "1:1")) == (0, None)
+    assert alter(client, TOPIC, "flights", (SUBTRACT, throttled, "0:1")) == (0, None)
+    assert entry(client, TOPIC, "flights", throttled).value == "1:1"
+    assert described(client, TOPIC, "flights", "message.format.version").configs == ()
+    assert alter(client, TOPIC, "flights", (SET, "remote.storage.enable", "true"))[0] == ErrorCode.INVALID_CONFIG
+
+
+def test_kafkas_settings_a_broker_was_given_and_does_not_use_are_shown(broker, client):
+    """An operator brings a file of Kafka's, and tools ask what is in it; never for its passwords."""
+    given = {"num.io.threads": "16", "ssl.key.password": "secret", "inter.broker.protocol.version": "3.9"}
+    broker.services.given = given
+    assert values(client, BROKER, "1", "num.io.threads") == (
+        "16",
+        [("num.io.threads", "16", STATIC), ("num.io.threads", "8", DEFAULT)],
+    )
+    assert values(client, BROKER, "1", "default.replication.factor")[0] == "1"
+    assert values(client, BROKER, "1", "inter.broker.protocol.version")[0] == "3.9"
+    secret = entry(client, BROKER, "1", "ssl.key.password")
+    assert (secret.value, secret.is_sensitive, secret.read_only) == (None, True, True)
+    assert all(each.value is None for each in secret.synonyms)
+    assert described(client, BROKER, "1", "quota.consumer.default").configs == ()
 
 
 # --- altering a topic --------------------------------------------------------------------------------------------
