@@ -133,6 +133,28 @@ def test_we_read_the_schemas_request(version):
 
 
 @pytest.mark.parametrize("with_ids", [False, True])
+@pytest.mark.parametrize("version", FLEXIBLE)
+def test_the_schema_reads_our_diverging_epoch(version, with_ids):
+    """KIP-595: a tag of the schema's own, before ours."""
+    response = answer_of(version, with_ids)
+    response.partitions[0].diverging = (3, 2**40)
+    body = bytes_of(fetch.encode_response(version, response))
+    read, _ = schema(version, "response", body)
+    found = [p.diverging_epoch for topic in read.responses for p in topic.partitions]
+    assert [(each.epoch, each.end_offset) for each in found] == [(3, 2**40), (-1, -1), (-1, -1)]
+    assert fetch.decode_response(version, memoryview(body), 0).partitions[0].diverging == (3, 2**40)
+
+
+@pytest.mark.parametrize("version", [15, 18])
+def test_the_schema_reads_a_followers_id(version):
+    """KIP-903: a tag since v15."""
+    body = fetch.encode_request(version, request_of(version, wants_ids=True)._replace(replica_id=3))
+    read, unknown = schema(version, "request", body)
+    assert read.replica_state.replica_id == 3 and tags.IDS in unknown
+    assert fetch.decode_request(version, memoryview(body), 0).replica_id == 3
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_schema_reads_our_answer(version, with_ids):
     """Private tags too are only tags: a reader that skips what it does not know reads the rest."""
