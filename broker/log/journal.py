@@ -153,16 +153,21 @@ class Journal:
             return
         self._active = None
         self._closed.append(written)
-        for log, end in written.ends.items():
-            if log.flushed.offset < end:
+        for log in list(written.ends):
+            if not _is_synced(written, log):
                 log.ask_sync(log, False)
 
-    def cut(self, log: PartitionLog) -> CutJournal | None:
-        """After a sync of `log`, or when it is no more: remove the files that nobody needs any longer."""
-        gone = tuple(written.name for written in self._closed if _is_done_with(written, log))
+    def log_synced(self, log: PartitionLog) -> None:
+        """`log` is on the disk up to `log.flushed`: files that only it needed may go."""
+        for written in self._closed:
+            _is_synced(written, log)
+
+    def take_cut(self) -> CutJournal | None:
+        """The files that no log needs any more, to be removed."""
+        gone = tuple(written.name for written in self._closed if not written.ends)
         if not gone:
             return None
-        self._closed = [written for written in self._closed if written.name not in gone]
+        self._closed = [written for written in self._closed if written.ends]
         self.recount()
         return CutJournal(self._storage, gone)
 
@@ -187,11 +192,11 @@ class Journal:
         return CutJournal(self._storage, gone) if gone else None
 
 
-def _is_done_with(written: _Written, log: PartitionLog) -> bool:
-    """Note that `log` is synced so far, or was deleted; True when that was the last one."""
+def _is_synced(written: _Written, log: PartitionLog) -> bool:
+    """Whether this log needs the file no more; then it is taken off its list."""
     if log in written.ends and log.flushed.offset >= written.ends[log]:
         del written.ends[log]
-    return not written.ends
+    return log not in written.ends
 
 
 def _head(log: PartitionLog, batch: Buffer, runs: Sequence[tuple[int, int]]) -> bytes:

@@ -154,8 +154,8 @@ class LogManager:
         log.journal = self._journal if config.group_commit else None
         if log.journal is not None:
             log.offline = self._journal.failed or log.offline
-            if log.unflushed:
-                self._ask(log)  # what was not journaled is to be on the disk too
+        if log.unflushed and (log.journal is not None or config.visible_after_flush):
+            self._ask(log)  # what came before it is to be on the disk too
 
     def opened(self) -> None:
         """All logs are open: sync what a crash left to the journal or unseen, and remove the journal. Waits for the
@@ -232,7 +232,6 @@ class LogManager:
         if log is not None:
             log.offline = "it was deleted"
             self._journal.forget(log)
-            self._cut_journal(log)
             self._out_of_queues(log)
             self._deletions.forget(log)
             log = None  # its files close, unless somebody reads them: removing it takes descriptors too
@@ -312,10 +311,10 @@ class LogManager:
     def _look(self, log: PartitionLog) -> None:
         if log.unflushed >= log.config.flush_messages:
             self._ask(log)
-        elif log.unsynced_bytes >= self.config.background_sync_bytes:
-            self._ask(log, soon=False)
         elif log.config.flush_ms < LONG_MAX:
             self._note_flush(log)
+        if log.unsynced_bytes >= self.config.background_sync_bytes:
+            self._ask(log, soon=False)
 
     def _note_flush(self, log: PartitionLog) -> None:
         """One entry a log: it is looked at again when it comes up."""
@@ -342,7 +341,7 @@ class LogManager:
             return
         if soon:
             self._urgent[log] = None
-        elif log not in self._syncing:
+        else:
             self._background[log] = None
 
     def take_syncs(self) -> list[Sync]:
@@ -350,6 +349,9 @@ class LogManager:
         journal = self._journal.take_round()
         if journal is not None:
             self._asked.append(journal)
+        cut = self._journal.take_cut()
+        if cut is not None:
+            self._asked.append(cut)
         if self._urgent or self._background:
             while len(self._syncing) < self.config.sync_threads and (log := self._next()) is not None:
                 self._asked.append(self._begin(log))
@@ -400,7 +402,7 @@ class LogManager:
         log.synced(sync.position)
         if sync.mends:
             log.mending = False
-        self._cut_journal(log)
+        self._journal.log_synced(log)
         if sync.for_checkpoint:
             self._checkpointed(log, sync.position)
             self._out_of_round(log)
@@ -408,11 +410,6 @@ class LogManager:
             self._out_of_round(log)
         self._look(log)
         return [log]
-
-    def _cut_journal(self, log: PartitionLog) -> None:
-        gone = self._journal.cut(log)
-        if gone is not None:
-            self._asked.append(gone)
 
     def _checkpointed(self, log: PartitionLog, position: LogPosition) -> None:
         before = self._known.get(log.name)

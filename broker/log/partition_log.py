@@ -8,9 +8,10 @@ leaves the log as it was, and it takes nothing more until the disk has that too 
 offline for good (`offline` says why): what the disk then holds nobody knows.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
@@ -119,8 +120,7 @@ class PartitionLog:
         self.unflushed_since_ms: int | None = None
         self._storage = storage
         self._broker = broker
-        self._segments = tuple(segments)
-        self._bases = [segment.base_offset for segment in segments]
+        self._take(tuple(segments))
         self.log_end_offset = self._segments[-1].next_offset
         self.opened_at = self.log_end_offset
         self.bytes_in = 0  # appended since it was opened
@@ -286,6 +286,7 @@ class PartitionLog:
     def _take(self, segments: tuple[Segment, ...]) -> None:
         self._segments = segments
         self._bases = [each.base_offset for each in segments]
+        self._newest = list(accumulate((each.max_timestamp_ms for each in segments[:-1]), max))
 
     # --- what goes -----------------------------------------------------------------------------------------------
 
@@ -447,7 +448,7 @@ class PartitionLog:
         return found
 
     def offset_of_id(self, id: int) -> int:
-        """The first offset whose id is not below `id`; the log's end where there is none."""
+        """The first offset whose id is not below `id`; the high watermark where consumers see none."""
         with _answered():
             return self._offset_of_id(id)
 
@@ -461,7 +462,7 @@ class PartitionLog:
             else:
                 high = middle
         found = segments[low].ids.offset_of_id(id) if low < len(segments) else None
-        return self.log_end_offset if found is None else max(found, self.log_start_offset)
+        return self.high_watermark if found is None else max(min(found, self.high_watermark), self.log_start_offset)
 
     def offset_of_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are (KIP-33).
@@ -472,7 +473,7 @@ class PartitionLog:
             return self._offset_of_time(timestamp_ms)
 
     def _offset_of_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        for segment in self._segments:
+        for segment in self._segments[bisect_left(self._newest, timestamp_ms) :]:
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
             start = segment.times.offset_before(timestamp_ms)

@@ -1,5 +1,7 @@
 """A log in memory, an id worker at a literal time, and batches to put in."""
 
+from uuid import UUID
+
 import pytest
 
 from broker.config import BrokerConfig, TopicConfig
@@ -28,6 +30,10 @@ def batch_of(*values, timestamp_ms=START_MS, **fields):
 def append(log, *values, worker, now=NOW, **fields):
     batch = memoryview(batch_of(*values, **fields))
     return log.append(batch, judge(batch, log.config, BROKER), worker, now)
+
+
+def uuid_of(number):
+    return UUID(int=number)
 
 
 def mend(log):

@@ -5,7 +5,7 @@ import pytest
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import checkpoint
 from broker.log.log_manager import LogManager, SyncLog, WriteCheckpoint
-from broker.log.memory_storage import MemoryStorage
+from broker.log.memory_storage import MemoryFile, MemoryStorage
 from broker.log.os_storage import OsStorage
 from broker.log.storage import StorageError
 from broker.now import Now
@@ -273,6 +273,90 @@ def test_silent_producers_are_forgotten_by_the_brokers_clock():
     assert len(log.producers) == 1
     broker.manager.tick(Now(minute + MINUTE_MS, START_MS + day + 1))
     assert len(log.producers) == 0
+
+
+# --- how many at once --------------------------------------------------------------------------------------------
+
+
+def test_a_round_of_many_logs_has_no_more_syncs_out_than_there_are_threads():
+    """flakelog.sync.threads: a disk that is asked for everything at once answers nobody."""
+    broker = Broker(config=BrokerConfig(sync_threads=2))
+    for partition in range(10):
+        broker.append(broker.open(partition))
+    broker.manager.start_round()
+    seen = []
+    while syncs := broker.manager.take_syncs():
+        assert len(syncs) <= 2
+        seen += kinds(syncs)
+        broker.run(*syncs)
+    assert seen == ["SyncLog"] * 10 + ["WriteCheckpoint"]
+    assert len(broker.checkpoint()) == 10
+
+
+def test_a_flush_that_is_due_does_not_wait_for_a_round_of_many_logs():
+    broker = Broker(config=BrokerConfig(sync_threads=1), flush_messages=2)
+    logs = [broker.open(partition) for partition in range(10)]
+    for log in logs:
+        broker.append(log)
+    broker.manager.start_round()
+    (first,) = broker.manager.take_syncs()
+    broker.append(logs[9])
+    broker.run(first)
+    nearest = []
+    for _ in range(2):
+        (sync,) = broker.manager.take_syncs()
+        nearest.append(sync.log)
+        broker.run(sync)
+    assert logs[9] in nearest
+
+
+def test_flushes_that_are_always_due_do_not_keep_a_round_from_its_end():
+    broker = Broker(config=BrokerConfig(sync_threads=1), flush_messages=1)
+    busy, others = broker.open(0), [broker.open(partition) for partition in range(1, 4)]
+    for log in others:
+        log.config = TopicConfig()
+        broker.append(log)
+    broker.manager.start_round()
+    for _ in range(12):
+        broker.append(busy)
+        broker.run(*broker.manager.take_syncs())
+    assert len(broker.checkpoint()) >= 3
+
+
+def test_a_log_is_synced_in_the_background_before_the_kernel_holds_its_writers_up():
+    """flakelog.background.sync.bytes: past the kernel's dirty limits a write waits for the disk."""
+    broker = Broker(config=BrokerConfig(background_sync_bytes=1 << 16))
+    log = broker.open()
+    for _ in range(6):
+        broker.append(log, bytes(10_000))
+    assert broker.manager.take_syncs() == []
+    broker.append(log, bytes(10_000))
+    (sync,) = broker.manager.take_syncs()
+    broker.append(log, bytes(10_000))
+    assert broker.manager.take_syncs() == []
+    broker.run(sync)
+    assert (log.flushed.offset, broker.manager.take_syncs()) == (7, [])
+
+
+def test_after_a_clean_stop_a_start_reads_no_more_of_a_segment_however_large_it_is():
+    """Ten gigabytes open in as many steps as there are segments."""
+
+    def reads_to_open(segment_bytes):
+        first = Broker(segment_bytes=segment_bytes, index_interval_bytes=1000)
+        log = first.open()
+        while len(log.segments) < 5:
+            first.append(log, bytes(500))
+        first.manager.close()
+        reads, read = [], MemoryFile.read
+        MemoryFile.read = lambda file, position, length: reads.append(length) or read(file, position, length)
+        try:
+            opened = Broker(first.storage, segment_bytes=segment_bytes, index_interval_bytes=1000).open()
+        finally:
+            MemoryFile.read = read
+        assert opened.log_end_offset == log.log_end_offset
+        return len(reads)
+
+    assert reads_to_open(500_000) == reads_to_open(50_000) < 5 * 10
 
 
 # --- failures ----------------------------------------------------------------------------------------------------

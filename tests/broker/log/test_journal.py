@@ -1,0 +1,256 @@
+"""The journal: what it has that the segments lack is appended with its ids, wherever a crash cut it or them."""
+
+import pytest
+
+from broker.config import BrokerConfig, TopicConfig
+from broker.log.journal import SUFFIX
+from broker.log.log_manager import LogManager, SyncJournal, SyncLog
+from broker.log.memory_storage import MemoryStorage
+from broker.wire.errors import ApiError
+from tests.broker.log.conftest import NOW, START_MS, append, new_worker, uuid_of
+
+DURABLE = TopicConfig(durable_acks=True)
+JOURNAL = f"{1:020d}{SUFFIX}"
+
+
+class Broker:
+    """A log manager over two partitions of durable topics, and a disk that does what it is told."""
+
+    def __init__(self, storage=None, config=DURABLE, topic_id=1, partitions=2, later_ms=0, **settings):
+        self.storage = storage or MemoryStorage()
+        self.lines = []
+        self.later_ms = later_ms
+        self.manager = LogManager(self.storage, BrokerConfig(**settings), self.lines.append)
+        self.manager.load_checkpoint()
+        for partition in range(partitions):
+            self.manager.open("flights", partition, config, uuid_of(topic_id))
+        self.manager.opened()
+        self.worker = new_worker(START_MS + later_ms)
+
+    def log(self, partition=0):
+        return self.manager.get("flights", partition)
+
+    def append(self, *values, partition=0):
+        """One batch, and the journal's round for it."""
+        now = NOW._replace(wall_ms=START_MS + self.later_ms)
+        done = append(self.log(partition), *values, worker=self.worker, now=now)
+        self.manager.appended(self.log(partition))
+        self.run(SyncJournal)
+        return done
+
+    def run(self, *kinds):
+        """The syncs of these kinds; the others never come back."""
+        for sync in self.manager.take_syncs():
+            if isinstance(sync, kinds):
+                sync.run()
+                self.manager.synced(sync)
+
+    def all_done(self):
+        while syncs := self.manager.take_syncs():
+            for sync in syncs:
+                sync.run()
+                self.manager.synced(sync)
+
+    def ids(self, partition=0):
+        log = self.log(partition)
+        return log.ids_of(0, log.log_end_offset)
+
+
+def journal_bytes(broker):
+    return sum(len(content.data) for path, content in broker.storage.files.items() if path.endswith(SUFFIX))
+
+
+def copy_of(storage):
+    """The files as a crash left them, some of them with other bytes."""
+    other = MemoryStorage()
+    other.directories = set(storage.directories)
+    for path, content in storage.files.items():
+        other.replace(path, bytes(content.data))
+    return other
+
+
+def put(storage, path, data):
+    storage.replace(path, bytes(data))
+
+
+@pytest.fixture
+def crashed():
+    """A broker that ended with three batches in a journal, and what it knew of their ids."""
+    broker = Broker()
+    for values in ((b"a",), (b"b", b"c"), (b"d" * 500,)):
+        broker.append(*values)
+    return broker.storage, broker.ids()
+
+
+@pytest.mark.parametrize("suffix", [".log", ".idindex"])
+def test_a_segment_cut_at_any_byte_is_made_whole_with_the_same_ids(crashed, suffix):
+    """DESIGN section 5: segments first, then the journal; nothing is stamped again."""
+    storage, ids = crashed
+    path = f"flights-0/{0:020d}{suffix}"
+    whole = bytes(storage.files[path].data)
+    for size in range(len(whole)):
+        each = copy_of(storage)
+        put(each, path, whole[:size])
+        again = Broker(each)
+        assert again.manager.offline == {}
+        assert (again.log().log_end_offset, again.ids()) == (4, ids), f"cut at byte {size}"
+
+
+def test_a_journal_cut_at_any_byte_gives_the_records_before_it():
+    broker = Broker()
+    ends = [0]
+    for values in ((b"a",), (b"b", b"c"), (b"d",)):
+        broker.append(*values)
+        ends.append(len(broker.storage.files[JOURNAL].data))
+    whole = bytes(broker.storage.files[JOURNAL].data)
+    for size in range(len(whole) + 1):
+        each = copy_of(broker.storage)
+        put(each, JOURNAL, whole[:size])
+        for path in (f"flights-0/{0:020d}.log", f"flights-0/{0:020d}.idindex"):
+            put(each, path, b"")
+        records = sum(size >= end for end in ends[1:])
+        assert Broker(each).log().log_end_offset == (0, 1, 3, 4)[records]
+
+
+def test_a_flipped_bit_ends_the_journal_there(crashed):
+    storage, _ = crashed
+    whole = storage.files[JOURNAL].data
+    for position in range(len(whole)):
+        each = copy_of(storage)
+        put(each, JOURNAL, whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+        for path in (f"flights-0/{0:020d}.log", f"flights-0/{0:020d}.idindex"):
+            put(each, path, b"")
+        again = Broker(each)
+        assert again.manager.offline == {} and again.log().log_end_offset in (0, 1, 3)
+
+
+def test_the_journal_is_gone_once_its_records_are_in_the_segments(crashed):
+    storage, ids = crashed
+    put(storage, f"flights-0/{0:020d}.log", b"")
+    first = Broker(storage)
+    assert first.lines == [
+        "partition flights-0 recovered: ends at offset 4, 0 batches past the checkpoint, 3 from the journal"
+    ]
+    assert not storage.exists(JOURNAL)
+    found = storage.power_cut(lambda n: 0)
+    assert Broker(found).ids() == ids, "they were synced before it went"
+
+
+def test_a_batch_other_than_the_journal_says_is_damage_by_name(crashed):
+    """An offset below the log's end must match."""
+    storage, _ = crashed
+    other = Broker(later_ms=60_000)
+    for values in ((b"x",), (b"y", b"z"), (b"q" * 500,)):
+        other.append(*values)
+    for suffix in (".log", ".idindex"):
+        put(storage, f"flights-0/{0:020d}{suffix}", other.storage.files[f"flights-0/{0:020d}{suffix}"].data)
+    again = Broker(storage)
+    assert list(again.manager.offline) == ["flights-0"] and JOURNAL in again.manager.offline["flights-0"]
+    assert storage.exists(JOURNAL), "what it says is kept for whoever looks"
+
+
+def test_records_of_a_topic_that_was_made_anew_under_the_name_are_not_its_own(crashed):
+    storage, _ = crashed
+    for name in ("flights-0", "flights-1"):
+        storage.remove(name)
+    again = Broker(storage, topic_id=2)
+    assert again.log().log_end_offset == 0 and again.manager.offline == {}
+
+
+def test_what_a_log_that_is_damaged_has_in_the_journal_is_kept(crashed):
+    """The journal may be all that is left of it."""
+    storage, _ = crashed
+    storage.failing_opens.add(f"flights-0/{0:020d}.log")
+    again = Broker(storage)
+    assert list(again.manager.offline) == ["flights-0"]
+    again.manager.close()
+    assert storage.exists(JOURNAL)
+
+
+def test_after_a_failed_sync_of_a_segment_the_next_start_has_its_records_from_the_journal():
+    """What the kernel could not write it may have dropped; what was answered was journaled."""
+    broker = Broker()
+    broker.append(b"a")
+    ids = broker.ids()
+    path = f"flights-0/{0:020d}.log"
+    broker.storage.failing_syncs.add(path)
+    broker.manager.start_round()
+    for sync in broker.manager.take_syncs():
+        if isinstance(sync, SyncLog) and sync.log.partition == 0:
+            with pytest.raises(Exception, match="Input/output"):
+                sync.run()
+            broker.manager.sync_failed(sync, OSError("Input/output error"))
+    broker.manager.close()
+    broker.storage.failing_syncs.clear()
+    put(broker.storage, path, b"")
+    assert Broker(broker.storage).ids() == ids
+
+
+def test_a_round_that_follows_one_that_was_not_written_does_not_count_before_the_log_is_synced_up_to_it():
+    """A journal with a gap would give back nothing past the gap."""
+    broker = Broker()
+    append(broker.log(), b"a", worker=broker.worker)
+    (sync,) = broker.manager.take_syncs()
+    broker.storage.free_bytes = 0
+    with pytest.raises(ApiError, match="No space"):
+        append(broker.log(1), b"z", worker=broker.worker)
+    with pytest.raises(Exception, match="No space") as caught:
+        sync.run()
+    broker.storage.free_bytes = None
+    broker.manager.sync_failed(sync, caught.value)
+    append(broker.log(), b"b", worker=broker.worker)
+    asked = broker.manager.take_syncs()
+    for sync in asked:
+        if isinstance(sync, SyncJournal):
+            sync.run()
+            broker.manager.synced(sync)
+    assert broker.log().durable_end_offset == 0
+    for sync in (*asked, *broker.manager.take_syncs()):
+        if isinstance(sync, SyncLog):
+            sync.run()
+            broker.manager.synced(sync)
+    assert broker.log().durable_end_offset == 2
+
+
+def test_the_journal_is_bounded_and_of_use_again_when_segments_are_synced():
+    """flakelog.journal.max.bytes."""
+    broker = Broker(journal_max_bytes=1 << 16)
+    out = []
+    for _ in range(20):
+        append(broker.log(), bytes(10_000), worker=broker.worker)
+        for sync in broker.manager.take_syncs():
+            if isinstance(sync, SyncLog):
+                out.append(sync)  # the segment's disk is slow
+            else:
+                sync.run()
+                broker.manager.synced(sync)
+    assert 40_000 < journal_bytes(broker) <= 1 << 16
+    for sync in out:
+        sync.run()
+        broker.manager.synced(sync)
+    broker.all_done()
+    assert broker.log().durable_end_offset == 20
+    left = journal_bytes(broker)
+    assert left < 1 << 15, "what is in the file that is written to"
+    broker.append(b"again")
+    assert journal_bytes(broker) > left
+
+
+def test_a_partition_that_was_synced_before_its_file_was_closed_does_not_keep_it():
+    broker = Broker()
+    broker.append(b"a", partition=1)
+    broker.log(1).ask_sync(broker.log(1), True)
+    broker.all_done()
+    broker.append(b"a", partition=0)
+    broker.manager.start_round()
+    broker.all_done()
+    assert journal_bytes(broker) == 0
+
+
+def test_a_topic_that_is_deleted_lets_its_journal_go():
+    broker = Broker(partitions=1)
+    broker.append(b"a")
+    broker.manager.delete("flights", 0)
+    broker.manager.start_round()
+    broker.all_done()
+    assert journal_bytes(broker) == 0
