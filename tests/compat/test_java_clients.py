@@ -167,6 +167,17 @@ def test_a_group_nobody_knows(ask):
     assert refusal(ask, "deleteGroup", group="unheard-of") == "GroupIdNotFoundException"
 
 
+def test_a_groups_offset_is_deleted(ask, topic):
+    group = f"group-{topic}"
+    ask("produce", topic=topic, values=["one"])
+    ask("join", name="once", topic=topic, config={"group.id": group, "auto.offset.reset": "earliest"})
+    ask("take", names=["once"], count=1)
+    assert refusal(ask, "deleteGroupOffset", group=group, topic=topic) == "GroupSubscribedToTopicException"
+    ask("leave", name="once")
+    ask("deleteGroupOffset", group=group, topic=topic)
+    assert ask("groupOffsets", group=group) == {}
+
+
 # --- topics and the cluster ------------------------------------------------------------------------------------------
 
 
@@ -306,3 +317,15 @@ def test_config_resources_are_listed(ask, topic):
     found = ask("listConfigResources")
     assert f"TOPIC {topic}" in found
     assert f"BROKER {ask('describeCluster')['controller']}" in found
+
+
+def test_without_an_authorizer_everybody_may_do_everything(ask, topic):
+    """KIP-430; user interfaces ask for it, and grey out what is not there."""
+    ask("alterGroupOffset", group=f"group-{topic}", topic=topic, offset=0)
+    assert ask("authorizedOperations", topic=topic, group=f"group-{topic}") == {
+        "topic": ["ALTER", "ALTER_CONFIGS", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE"],
+        "group": ["ALTER_CONFIGS", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ"],
+        "cluster": [
+            "ALTER", "ALTER_CONFIGS", "CLUSTER_ACTION", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "IDEMPOTENT_WRITE",
+        ],
+    }  # fmt: skip

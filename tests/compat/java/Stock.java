@@ -28,6 +28,7 @@ import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.*;
 import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.acl.AclOperation;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
@@ -380,6 +381,25 @@ class AdminCalls {
                     "isr", ids(each.isr())));
         }
         return Map.of("id", topic.topicId().toString(), "internal", topic.isInternal(), "partitions", partitions);
+    }
+
+    /** What the admin may do with the cluster, with "topic" and with "group": KIP-430. */
+    static Object authorizedOperations(Admin admin, JsonNode call) throws Exception {
+        String topic = call.get("topic").asText();
+        String group = call.get("group").asText();
+        var topics = admin.describeTopics(
+                List.of(topic), new DescribeTopicsOptions().includeAuthorizedOperations(true));
+        var groups = admin.describeConsumerGroups(
+                List.of(group), new DescribeConsumerGroupsOptions().includeAuthorizedOperations(true));
+        var cluster = admin.describeCluster(new DescribeClusterOptions().includeAuthorizedOperations(true));
+        return Map.of(
+                "topic", names(Stock.get(topics.allTopicNames()).get(topic).authorizedOperations()),
+                "group", names(Stock.get(groups.all()).get(group).authorizedOperations()),
+                "cluster", names(Stock.get(cluster.authorizedOperations())));
+    }
+
+    private static List<String> names(Set<AclOperation> operations) {
+        return operations.stream().map(Enum::name).sorted().collect(Collectors.toList());
     }
 
     private static List<Integer> ids(Collection<Node> nodes) {
