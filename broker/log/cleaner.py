@@ -1,7 +1,7 @@
 """Compaction of one log: of each key the last record stays (https://kafka.apache.org/documentation/#compaction).
 
     1. the keys of the dirty part and their last offsets, as many as log.cleaner.dedupe.buffer.size holds
-    2. segments from the log's beginning on, neighbours that fit together as one: what stays is written to `.cleaned`
+    2. segments from the log's beginning on: what stays is written to `.cleaned`, of neighbours into one while it fits
     3. each that is written is handed back, and takes the place of what it was made of (broker.log.swap)
 
 Offsets stay, and so do ids: an `.idindex` has the entries of the batches that are left. The last batch of a segment
@@ -9,18 +9,20 @@ always stays, if only as a header, so segments still follow each other without a
 in a thread, a slice at a time, on segments that nobody writes to, and touches nothing of the log but their files.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.log.cleaner_keys import KeyOffsets
-from broker.log.cleaner_plan import Plan, groups_of
+from broker.log.cleaner_plan import Plan
 from broker.log.cleaner_transactions import Transactions
 from broker.log.producer_state import LastRecord
 from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
-from broker.record.batch import BatchHeader, CorruptBatch, read_header, verify
+from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify
 from broker.record.control import decode_marker
 from broker.record.retained import Span, Spans, emptied, retain, spans_of
 from broker.wire.id_entries import IdEntry
@@ -35,6 +37,15 @@ class Cleaned:
 
     segment: Segment
     old: tuple[Segment, ...]
+
+
+class _Batch(NamedTuple):
+    """What `Segment.append` takes."""
+
+    data: bytes
+    header: BatchHeader
+    base_offset: int
+    runs: list[tuple[int, int]]
 
 
 class CleanLog:
@@ -93,9 +104,9 @@ class CleanLog:
         """Yields the bytes read since it last did."""
         yield from self._read_keys()
         transactions = Transactions(self._aborted)
-        segments = [segment for segment in self.plan.segments if segment.base_offset < self._keys.end_offset]
-        for group in groups_of(segments, self._config.segment_bytes, RELATIVE_OFFSET_MAX):
-            yield from self._clean_group(group, transactions)
+        left = deque(segment for segment in self.plan.segments if segment.base_offset < self._keys.end_offset)
+        while left:
+            yield from self._clean_next(left, transactions)
 
     # --- keys ----------------------------------------------------------------------------------------------------
 
@@ -129,30 +140,47 @@ class CleanLog:
 
     # --- segments ------------------------------------------------------------------------------------------------
 
-    def _clean_group(self, group: list[Segment], transactions: Transactions) -> Iterator[int]:
-        directory, self._base_offset = group[0].directory, group[0].base_offset
+    def _clean_next(self, left: deque[Segment], transactions: Transactions) -> Iterator[int]:
+        """One segment, of the next that are left and those after it for which there is room when they come up."""
+        directory, self._base_offset = left[0].directory, left[0].base_offset
         remove_files(self._storage, directory, self._base_offset, CLEANED)
         target = Segment(self._storage, directory, self._base_offset, create=True, ending=CLEANED)
-        for segment in group:
-            ids = _IdsInOrder(segment)
-            for position, header, batch in _batches(segment, 0):
-                last = segment is group[-1] and position + header.size == segment.size
-                kept = self._retained(header, batch, last, transactions)
-                if kept is not None:
-                    made = read_header(kept)
-                    runs = ids.of(made.base_offset, made.last_offset + 1)
-                    target.append(kept, made, made.base_offset, runs, self._config.index_interval_bytes)
-                yield header.size
+        old: list[Segment] = []
+        while left and (not old or self._has_room(target, left[0])):
+            old.append(left.popleft())
+            end = yield from self._clean_into(target, old[-1], transactions)
+        if target.next_offset < old[-1].next_offset:
+            target.append(*end, self._config.index_interval_bytes)
         for aborted in transactions.take_kept():
             target.aborted.append(aborted)
         target.seal()
+        target.log.set_modified_ms(old[-1].log.modified_ms())  # records without times are as old as they were
         for file in target.files:
             file.sync()
         self._storage.sync_directory(directory)
-        self.cleaned = Cleaned(target, tuple(group))
+        self.cleaned = Cleaned(target, tuple(old))
         yield 0
 
-    def _retained(self, header: BatchHeader, batch: bytes, last: bool, transactions: Transactions) -> bytes | None:
+    def _has_room(self, target: Segment, segment: Segment) -> bool:
+        fits = target.size + segment.size + HEADER_BYTES <= self._config.segment_bytes
+        return fits and segment.next_offset - target.base_offset <= RELATIVE_OFFSET_MAX
+
+    def _clean_into(
+        self, target: Segment, segment: Segment, transactions: Transactions
+    ) -> Generator[int, None, _Batch]:
+        """Write what stays of a segment; its last batch, emptied, in case nothing comes after it."""
+        ids = _IdsInOrder(segment)
+        for _, header, batch in _batches(segment, 0):
+            kept = self._retained(header, batch, transactions)
+            data = kept or emptied(header)
+            runs = ids.of(header.base_offset, header.last_offset + 1)
+            last = _Batch(data, read_header(data), header.base_offset, runs)
+            if kept is not None:
+                target.append(*last, self._config.index_interval_bytes)
+            yield header.size
+        return last
+
+    def _retained(self, header: BatchHeader, batch: bytes, transactions: Transactions) -> bytes | None:
         """What stays of a batch; None where nothing does."""
         records = _spans(batch, header)
         horizon_ms = self._wall_ms + self._config.delete_retention_ms
@@ -164,7 +192,7 @@ class CleanLog:
         elif not transactions.may_drop_data(header):
             wanted = [span for span in records.spans if self._is_wanted(header, span)]
             kept = retain(batch, header, records, wanted, horizon_ms)
-        if kept is None and (last or self._is_producers_last(header)):
+        if kept is None and self._is_producers_last(header):
             return emptied(header)
         return kept
 

@@ -64,18 +64,3 @@ def dirtiest(logs: Iterable[PartitionLog], wall_ms: int) -> Plan | None:
             if made is not None and (made.is_overdue or made.dirty_ratio > log.config.min_cleanable_dirty_ratio):
                 plans.append(made)
     return max(plans, key=lambda made: made.dirty_ratio, default=None)
-
-
-def groups_of(segments: Iterable[Segment], segment_bytes: int, offsets_max: int) -> list[list[Segment]]:
-    """Neighbours that fit into one segment together, by size and by the offsets they span."""
-    groups: list[list[Segment]] = []
-    size = 0
-    for segment in segments:
-        fits = groups and size + segment.size <= segment_bytes
-        if fits and segment.next_offset - 1 - groups[-1][0].base_offset <= offsets_max:
-            groups[-1].append(segment)
-            size += segment.size
-        else:
-            groups.append([segment])
-            size = segment.size
-    return groups

@@ -112,6 +112,9 @@ class MemoryFile:
     def modified_ms(self) -> int:
         return self._content.modified_ms
 
+    def set_modified_ms(self, wall_ms: int) -> None:
+        self._content.modified_ms = wall_ms
+
 
 UNBOUNDED_BYTES = 1 << 40  # what is told of a disk without a bound
 

@@ -73,6 +73,10 @@ class OsFile:
         with _named(self.path):
             return os.fstat(self._fd).st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, wall_ms: int) -> None:
+        with _named(self.path):
+            os.utime(self._fd, ns=(wall_ms * 1_000_000, wall_ms * 1_000_000))
+
     def __del__(self) -> None:
         os.close(self._fd)
 

@@ -138,7 +138,7 @@ class Segment:
     def passed(self, position: int, header: BatchHeader, last_offset: int, interval_bytes: int) -> None:
         """Note a batch that stands at `position`: at an append, and again when recovery walks over it."""
         newest, newest_offset = self.max_timestamp_ms, self.max_timestamp_offset
-        if header.max_timestamp > newest:
+        if header.max_timestamp > newest and header.record_count:
             newest, newest_offset = header.max_timestamp, last_offset
         if self._since_index > interval_bytes:
             self.offsets.append(last_offset - self.base_offset, position)
@@ -146,7 +146,7 @@ class Segment:
             self._since_index = 0
         self._since_index += header.batch_length + LENGTH_END
         self.max_timestamp_ms, self.max_timestamp_offset = newest, newest_offset
-        if self.first_timestamp_ms < 0:
+        if self.first_timestamp_ms < 0 and header.record_count:
             self.first_timestamp_ms = header.max_timestamp
         self.next_offset = last_offset + 1
 

@@ -51,6 +51,10 @@ class File(Protocol):
         """When it was last written to, by the wall clock."""
         ...
 
+    def set_modified_ms(self, wall_ms: int) -> None:
+        """Say it was last written to then."""
+        ...
+
 
 class Storage(Protocol):
     @property

@@ -165,5 +165,6 @@ class Synced:
     @staticmethod
     def _first_timestamp(segment: Segment) -> int:
         for _, header in segment.batches():
-            return header.max_timestamp
+            if header.record_count:
+                return header.max_timestamp
         return -1
