@@ -648,11 +648,14 @@ _DYNAMIC_FIELDS = {
 
 # Which of the broker's settings can be altered while it runs: Kafka's list (DynamicBrokerConfig), of what is looked up
 # at each use here. All others are read once, at the start. By their properties' names.
-DYNAMIC = frozenset(
-    each.name
-    for each in settings_of(BrokerConfig)
-    if each.field in _DYNAMIC_FIELDS
-)
+DYNAMIC_FIELDS = {
+    *TOPIC_DEFAULTS.values(),
+    "max_connections",
+    "producer_id_expiration_ms",
+    "log_cleaner_backoff_ms",
+    "log_cleaner_dedupe_buffer_size",
+}
+DYNAMIC = frozenset(each.name for each in settings_of(BrokerConfig) if each.field in DYNAMIC_FIELDS)
 
 # Settings whose value is a list with commas between, to which can be appended.
 LISTS = frozenset({"cleanup.policy", "log.cleanup.policy"})

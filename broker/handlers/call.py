@@ -106,7 +106,8 @@ class Services:
         config = self._started_with
         for name in ("", str(self.metadata.node.id)):
             config = with_properties(config, self.metadata.broker_properties.get(name, {}))
-        self.config = self.logs.config = config
+        self.config = config
+        self.logs.use(config)
 
     def alter_topic(self, topic: Topic, properties: Mapping[str, str]) -> None:
         """Settings of a topic in place of those it had; InvalidSetting, StorageError and nothing is changed."""

@@ -1,10 +1,12 @@
 """DeleteTopics, v1 to v6.
 
 Behaviour: each topic goes or is refused by itself, with its logs and the offsets groups committed for it; fetches that
-wait for it are answered. The topics the broker keeps its own records in are refused.
+wait for it are answered. The topics the broker keeps its own records in are refused, though Kafka deletes them too, and
+one that is named twice.
 Version notes: v5 has a message; v6 names topics by name or by id (KIP-516).
 """
 
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +24,12 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
         asked = [(topic.name, topic.topic_id) for topic in call.request.topics]
     else:
         asked = [(name, None) for name in call.original.topic_names]
-    return {"throttle_time": 0, "responses": [_delete(call, name, topic_id, now) for name, topic_id in asked]}
+    times = Counter(asked)
+    twice = ErrorCode.INVALID_REQUEST, "it stands in the request more than once"
+    responses = [
+        _delete(call, *named, now) if count == 1 else _answer(*named, *twice) for named, count in times.items()
+    ]
+    return {"throttle_time": 0, "responses": responses}
 
 
 def _delete(call: Call, name: str | None, topic_id: UUID | None, now: Now) -> dict[str, Any]:

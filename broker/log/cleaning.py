@@ -24,7 +24,7 @@ class Cleaning:
         self, storage: Storage, config: BrokerConfig, deletions: Deletions, report: Callable[[str], None]
     ) -> None:
         self._storage = storage
-        self._config = config
+        self.config = config
         self._deletions = deletions
         self._report = report
         self._next_ms: int | None = None
@@ -36,10 +36,10 @@ class Cleaning:
         """Those of them that wait until every other log has had its turn."""
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
-        if not self._config.log_cleaner_enable or (self._pass is not None and not self._is_back):
+        if not self.config.log_cleaner_enable or (self._pass is not None and not self._is_back):
             return None
         if self._next_ms is None:
-            self._next_ms = now_ms + self._config.log_cleaner_backoff_ms
+            self._next_ms = now_ms + self.config.log_cleaner_backoff_ms
         return now_ms if self._is_back else self._next_ms
 
     def back(self, work: CleanLog, error: Exception | None = None) -> None:
@@ -63,9 +63,9 @@ class Cleaning:
         plan = dirtiest((log for log in logs if log not in self._resting), now.wall_ms)
         if plan is None:
             self._resting.clear()
-            self._next_ms = now.ms + self._config.log_cleaner_backoff_ms
+            self._next_ms = now.ms + self.config.log_cleaner_backoff_ms
             return None
-        log, buffer_bytes = plan.log, self._config.log_cleaner_dedupe_buffer_size
+        log, buffer_bytes = plan.log, self.config.log_cleaner_dedupe_buffer_size
         try:
             aborted = log.aborted_transactions(plan.segments[0].base_offset, plan.end)
         except ApiError as error:

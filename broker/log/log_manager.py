@@ -201,6 +201,10 @@ class LogManager:
     def all(self) -> list[PartitionLog]:
         return list(self._logs.values())
 
+    def use(self, config: BrokerConfig) -> None:
+        """Settings of the broker that hold from now on."""
+        self.config = self._cleaning.config = config
+
     def configure(self, topic: str, config: TopicConfig) -> None:
         """Settings of a topic that hold from now on: its logs look them up at each use."""
         self._new.configure(topic, config)

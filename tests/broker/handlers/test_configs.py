@@ -355,3 +355,9 @@ def test_a_shorter_flush_interval_holds_for_what_is_in_the_log_already(broker, c
     assert alter(client, TOPIC, "flights", (SET, "flush.ms", "1000")) == (0, None)
     broker.at(broker.now_ms + 1_000)
     assert log.unflushed == 0
+
+
+def test_the_cleaner_pauses_as_long_as_it_is_told_now(broker, client):
+    assert alter(client, BROKER, "", (SET, "log.cleaner.backoff.ms", "700")) == (0, None)
+    broker.at(broker.now_ms + 20_000)
+    assert broker.services.logs.next_deadline_ms(broker.now_ms) <= broker.now_ms + 700

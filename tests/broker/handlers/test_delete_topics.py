@@ -111,3 +111,11 @@ def test_a_topic_needs_a_name_or_an_id_not_both(client):
     fields = {"topics": [{"name": "flights", "topic_id": UUID(int=7)}, {"name": None, "topic_id": None}], "timeout": 1}
     answers = client.ask(DELETE_TOPICS, 6, fields).responses
     assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize("version", [1, 5, 6])
+def test_a_topic_that_is_named_twice_is_answered_once_and_stays(broker, client, version):
+    """As by Kafka: who asks so has something else in mind."""
+    (answer,) = delete(client, version, "flights", "flights")
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert broker.services.metadata.topic("flights") is not None
