@@ -97,6 +97,8 @@ _ROWS = (
     Api(21, "DeleteRecords", 0, 2, 2, "delete_records"),
     Api(22, "InitProducerId", 0, 5, 2, "init_producer_id"),
     Api(23, "OffsetForLeaderEpoch", 2, 4, 4, "offset_for_leader_epoch"),
+    Api(24, "AddPartitionsToTxn", 0, 3, 3, "add_partitions_to_txn"),
+    Api(26, "EndTxn", 0, 5, 3, "end_txn"),
     Api(29, "DescribeAcls", 1, 3, 2, "describe_acls"),
     Api(30, "CreateAcls", 1, 3, 2, "create_acls"),
     Api(31, "DeleteAcls", 1, 3, 2, "delete_acls"),

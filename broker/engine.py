@@ -149,9 +149,9 @@ class Engine:
         delayed = self.services.purgatory.next_deadline_ms()
         if delayed is not None and delayed < deadline:
             deadline = delayed
-        group = self.services.groups_deadline_ms()
-        if group is not None and group < deadline:
-            deadline = group
+        coordinators = self.services.coordinators_deadline_ms()
+        if coordinators is not None and coordinators < deadline:
+            deadline = coordinators
         if self._connections:
             oldest = next(iter(self._connections))
             deadline = min(deadline, oldest.active_ms + self.services.config.connections_max_idle_ms)
@@ -161,7 +161,7 @@ class Engine:
         """Answer what has waited long enough, close who has been silent too long, ask for syncs that are due."""
         self._now = now
         self.services.purgatory.advance(now)
-        self.services.tick_groups(now)
+        self.services.tick_coordinators(now)
         self.services.logs.tick(now)
         idle_ms = self.services.config.connections_max_idle_ms
         for conn in list(self._connections):

@@ -192,6 +192,13 @@ _BROKER_ROWS = [
         socket.receive.buffer.bytes int 102400
         socket.request.max.bytes int 104857600
         socket.send.buffer.bytes int 102400
+        transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000
+        transaction.max.timeout.ms int 900000
+        transaction.partition.verification.enable boolean true
+        transaction.remove.expired.transaction.cleanup.interval.ms int 3600000
+        transaction.state.log.num.partitions int 50
+        transaction.state.log.segment.bytes int 104857600
+        transactional.id.expiration.ms int 604800000
         """,
         HONOURED,
         "",
@@ -628,7 +635,6 @@ _BROKER_ROWS = [
         offsets.commit.timeout.ms int 5000
         offsets.topic.compression.codec int 0
         offsets.topic.segment.bytes int 104857600
-        transaction.state.log.segment.bytes int 104857600
         """,
         IGNORED,
         "internal topics are kept as any other: log.segment.bytes, no compression; a commit answers at once",
@@ -640,18 +646,6 @@ _BROKER_ROWS = [
         """,
         IGNORED,
         "there are no unfinished versions to open up",
-    ),
-    *_rows(
-        """
-        transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000
-        transaction.max.timeout.ms int 900000
-        transaction.partition.verification.enable boolean true
-        transaction.remove.expired.transaction.cleanup.interval.ms int 3600000
-        transaction.state.log.num.partitions int 50
-        transactional.id.expiration.ms int 604800000
-        """,
-        IGNORED,
-        "transactions are not served",
     ),
     *_rows(
         """

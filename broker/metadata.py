@@ -23,7 +23,8 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # where Kafka keeps what is kept in FILE here
-INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, "__transaction_state"})
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 class MetadataStore(Protocol):

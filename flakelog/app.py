@@ -116,7 +116,7 @@ class Server:
             where = host_port(error.interface, error.port)
             raise StartError(f"cannot listen on {where}: {error.socketError.strerror}") from error
         if self.engine is not None and self._broker is not None:
-            self.engine.services.load_groups(self._broker.now())
+            self.engine.services.load_coordinators(self._broker.now())
             self._make_topics(self.engine.services)
             self._broker.serve()
         self._started = True
@@ -159,6 +159,7 @@ class Server:
         logs = LogManager(self._storage, config, self._report)
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
         services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
+        services.transaction_config = self.settings.transaction
         services.max_open_files = file_limit()
         where = self._storage.location
         services.given = {**self.settings.ignored, **self.settings.properties, "log.dirs": where}

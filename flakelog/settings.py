@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 from broker.config import BrokerConfig
 from broker.group.config import GroupConfig
+from broker.txn.config import TransactionConfig
 from flakelog.config import ServerConfig
 from idgen.config import IdgenConfig, InvalidSetting, Setting, from_properties, parse_setting, settings_of
 
-CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, IdgenConfig)
+CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, TransactionConfig, IdgenConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
 HONOURED, IGNORED, REFUSED, UNKNOWN = "honoured", "ignored", "refused", "unknown"
 
@@ -259,11 +260,12 @@ class Settings:
         self.server = from_properties(ServerConfig, properties)
         self.broker = from_properties(BrokerConfig, properties)
         self.group = from_properties(GroupConfig, properties)
+        self.transaction = from_properties(TransactionConfig, properties)
         self.idgen = from_properties(IdgenConfig, properties)
 
     def value_of(self, setting: Setting) -> object:
         """The value in force of one of `known()`."""
-        configs: tuple[object, ...] = (self.server, self.broker, self.group, self.idgen)
+        configs: tuple[object, ...] = (self.server, self.broker, self.group, self.transaction, self.idgen)
         return next(getattr(each, setting.field) for each in configs if hasattr(each, setting.field))
 
 

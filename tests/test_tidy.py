@@ -10,6 +10,7 @@ import pytest
 from broker.api_table import APIS
 from broker.config import BrokerConfig, TopicConfig
 from broker.group.config import GroupConfig
+from broker.txn.config import TransactionConfig
 from flakelog.config import ServerConfig
 from idgen.config import IdgenConfig, settings_of
 from partition_manager.config import SpoutConfig
@@ -55,7 +56,9 @@ WORLD = {
 COMPOSITION = ("flakelog/",)
 
 
-CONFIGS = (ServerConfig, BrokerConfig, TopicConfig, GroupConfig, IdgenConfig, SpoutConfig, TopologyConfig)
+CONFIGS = (
+    ServerConfig, BrokerConfig, TopicConfig, GroupConfig, TransactionConfig, IdgenConfig, SpoutConfig, TopologyConfig,
+)  # fmt: skip
 SETTINGS = [(config, each) for config in CONFIGS for each in settings_of(config)]
 # Kafka's and Storm's names that are longer than a field's name should be.
 SHORTER_FIELDS = {

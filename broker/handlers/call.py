@@ -12,10 +12,11 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import SUFFIXES
 from broker.log.storage import StorageError
-from broker.metadata import GROUP_OFFSETS_TOPIC, Metadata, Topic
+from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Metadata, Topic
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.purgatory import Purgatory
+from broker.txn.config import TransactionConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
 from idgen.errors import IdError, LeadExhausted, NoWorkerNumber
@@ -23,6 +24,7 @@ from idgen.worker import IdWorker, Run
 
 if TYPE_CHECKING:
     from broker.handlers.groups import GroupCoordination
+    from broker.handlers.transactions import TransactionCoordination
 
 FILES_PER_SEGMENT = len(SUFFIXES) - 1  # few have an index of aborted transactions
 FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
@@ -85,9 +87,11 @@ class Services:
     given: Mapping[str, str] = field(default_factory=dict)
     """The properties this process was started with."""
     fixed_configs: Sequence[object] = ()
-    """Configurations beside BrokerConfig and GroupConfig, of which clients may read the settings."""
+    """Configurations beside those of broker, groups and transactions, of which clients may read the settings."""
     fetch_sessions: FetchSessions = field(init=False)
+    transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
     _groups: "GroupCoordination | None" = None
+    _transactions: "TransactionCoordination | None" = None
     _start_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -231,7 +235,7 @@ class Services:
     def new_uuid(self) -> UUID:
         return self.metadata.new_uuid()
 
-    # --- groups --------------------------------------------------------------------------------------------------
+    # --- coordinators --------------------------------------------------------------------------------------------
 
     @property
     def groups(self) -> "GroupCoordination":
@@ -243,19 +247,38 @@ class Services:
             self._groups = GroupCoordination(self, self.group_config, self._start_ms)
         return self._groups
 
-    def load_groups(self, now: Now) -> None:
-        """At start, once the logs are open: groups and offsets as their records have them."""
+    @property
+    def transactions(self) -> "TransactionCoordination":
+        """The transaction coordinator, made as late as that of groups."""
+        if self._transactions is None:
+            from broker.handlers.transactions import TransactionCoordination
+
+            self._transactions = TransactionCoordination(self, self.transaction_config, self._start_ms)
+        return self._transactions
+
+    def load_coordinators(self, now: Now) -> None:
+        """At start, once the logs are open: groups, offsets and transactions as their records have them. Groups come
+        first, as ends of transactions may go on, which commit offsets."""
         self._start_ms = now.ms
         if self.metadata.topic(GROUP_OFFSETS_TOPIC) is not None:
             self.groups.load(now)
+        is_open = any(log.producers.open_transactions() for log in self.logs.all())
+        if is_open or self.metadata.topic(TRANSACTIONS_TOPIC) is not None:
+            self.transactions.load(now)
 
-    def tick_groups(self, now: Now) -> None:
+    def tick_coordinators(self, now: Now) -> None:
         if self._groups is not None:
             self._groups.tick(now)
+        if self._transactions is not None:
+            self._transactions.tick(now)
 
-    def groups_deadline_ms(self) -> int | None:
-        """When `tick_groups` is wanted, on the monotonic clock."""
-        return None if self._groups is None else self._groups.core.next_deadline_ms()
+    def coordinators_deadline_ms(self) -> int | None:
+        """When `tick_coordinators` is wanted, on the monotonic clock."""
+        group = None if self._groups is None else self._groups.core.next_deadline_ms()
+        transaction = None if self._transactions is None else self._transactions.next_deadline_ms()
+        if group is None or transaction is None:
+            return transaction if group is None else group
+        return min(group, transaction)
 
     # --- appends -------------------------------------------------------------------------------------------------
 

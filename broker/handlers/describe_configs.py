@@ -42,7 +42,8 @@ def _entries(call: Call, kind: int, name: str) -> list[ConfigEntry]:
         if not name:
             return default_entries(sources.altered_for_all)
         check_broker(services, name)
-        return broker_entries((services.config, services.group_config, *services.fixed_configs), sources)
+        configs = services.config, services.group_config, services.transaction_config, *services.fixed_configs
+        return broker_entries(configs, sources)
     if kind == ResourceType.GROUP and name:
         return []
     if kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):

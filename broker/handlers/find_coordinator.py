@@ -1,7 +1,7 @@
 """FindCoordinator, v0 to v6.
 
-Behaviour: the node that leads the partition of `__consumer_offsets` a group is kept in; the topic is made when it is
-first asked for. Transactions are not served: a transactional id is refused with a code at which clients give up.
+Behaviour: the node that leads the partition of `__consumer_offsets` a group is kept in, or of `__transaction_state` a
+transactional id; the topic is made when it is first asked for.
 Version notes: v1 has the type of the key and a message; v4 asks for several keys at once (KIP-699); v6 adds share
 groups (KIP-932), not served.
 """
@@ -36,10 +36,10 @@ def _find(call: Call, key: str) -> dict[str, Any]:
 def _coordinator(call: Call, key: str) -> Node:
     kind = call.request.key_type
     if kind == TRANSACTION:
-        # Clients retry most codes for ever here; at this one Java's and librdkafka's fail for good, with the message.
-        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not serve transactions")
+        return call.services.transactions.topic.find(key)
     if kind != GROUP:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served; {GROUP} (groups) are")
+        served = f"{GROUP} (groups) and {TRANSACTION} (transactional ids) are"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served; {served}")
     return call.services.groups.find(key)
 
 

@@ -9,19 +9,18 @@ from typing import Any, TypeVar
 
 from broker.group.config import GroupConfig
 from broker.group.coordinator import GroupCoordinator
-from broker.group.offset_records import BadOffsetsRecord, partition_of
-from broker.group.offsets_log import append_records, read_back
+from broker.group.offset_records import BadOffsetsRecord
 from broker.group.outbox import Append
 from broker.group.results import Pending
 from broker.handlers.call import Services
+from broker.handlers.coordinator_topic import CoordinatorTopic
+from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
 from broker.metadata import GROUP_OFFSETS_TOPIC, Node, Topic
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.batch import CorruptBatch
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.config import InvalidSetting
-from idgen.errors import IdError
 
 R = TypeVar("R")
 
@@ -41,47 +40,23 @@ class GroupCoordination:
     def __init__(self, services: Services, config: GroupConfig, start_ms: int) -> None:
         self.config = config
         self.core = GroupCoordinator(config, start_ms)
+        partitions = config.offsets_topic_num_partitions
+        self.topic = CoordinatorTopic(services, GROUP_OFFSETS_TOPIC, partitions, TOPIC_PROPERTIES, "groups")
         self._services = services
-        self._failing: set[int] = set()
-        """Partitions whose last append failed: the operator is told once, not for every heartbeat."""
 
     # --- where a group is ----------------------------------------------------------------------------------------
 
     def check(self, group_id: str) -> ErrorCode:
         """NONE when this node coordinates the group and can write down what happens to it."""
-        topic = self._services.metadata.topic(GROUP_OFFSETS_TOPIC)
-        if topic is None:
-            return ErrorCode.NOT_COORDINATOR  # nobody asked FindCoordinator yet, which makes the topic
-        partition = partition_of(group_id, len(topic.partitions))
-        if not self._services.metadata.is_leader(topic, partition):
-            return ErrorCode.NOT_COORDINATOR
-        try:
-            log = self._services.logs.get(topic.name, partition)
-        except ApiError:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return ErrorCode.NONE if log.offline is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self.topic.check(group_id)
 
     def find(self, group_id: str) -> Node:
         """The node that coordinates the group; ApiError COORDINATOR_NOT_AVAILABLE. Makes the topic the first time."""
-        metadata = self._services.metadata
-        topic = metadata.topic(GROUP_OFFSETS_TOPIC) or self.make_topic()
-        partition = partition_of(group_id, len(topic.partitions))
-        leader = topic.partitions[partition].leader
-        node = next((node for node in metadata.nodes if node.id == leader), None)
-        if node is None or (leader == metadata.node.id and self.check(group_id)):
-            name = f"{GROUP_OFFSETS_TOPIC}-{partition}"
-            reason = self._services.logs.offline.get(name, "its leader is not there")
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the group is kept in {name}: {reason}")
-        return node
+        return self.topic.find(group_id)
 
     def make_topic(self) -> Topic:
         """The topic groups are kept in, as Kafka makes it; ApiError COORDINATOR_NOT_AVAILABLE."""
-        try:
-            partitions = self.config.offsets_topic_num_partitions
-            return self._services.create_topic(GROUP_OFFSETS_TOPIC, partitions, TOPIC_PROPERTIES)
-        except (ApiError, InvalidSetting) as error:
-            self._services.report(f"no group can be coordinated, {GROUP_OFFSETS_TOPIC} could not be made: {error}")
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        return self.topic.make()
 
     # --- what follows from a verb --------------------------------------------------------------------------------
 
@@ -102,28 +77,18 @@ class GroupCoordination:
         return refused
 
     def _by_partition(self, appends: Iterable[Append]) -> dict[int, list[Append]]:
-        topic = self._services.metadata.topic(GROUP_OFFSETS_TOPIC)
-        partitions = self.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
         found: dict[int, list[Append]] = {}
         for append in appends:
-            found.setdefault(partition_of(append.group_id, partitions), []).append(append)
+            found.setdefault(self.topic.partition_of(append.group_id), []).append(append)
         return found
 
     def _append(
         self, partition: int, records: list[Append], written: dict[PartitionLog, None], now: Now
     ) -> ErrorCode:
-        try:
-            log = self._services.log_of(GROUP_OFFSETS_TOPIC, partition)
-            append_records(log, records, self._services.stamp, now)
-        except (ApiError, IdError) as error:
-            if partition not in self._failing:
-                self._failing.add(partition)
-                self._services.report(f"groups kept in {GROUP_OFFSETS_TOPIC}-{partition} are refused: {error}")
-            code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
-            return _TOLD.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._failing.discard(partition)
-        written[log] = None
-        return ErrorCode.NONE
+        log, error = self.topic.append(partition, records, now, _TOLD)
+        if log is not None:
+            written[log] = None
+        return error
 
     def tick(self, now: Now) -> None:
         """Sessions, rebalance timeouts, expired offsets, and what follows from them."""
@@ -138,15 +103,16 @@ class GroupCoordination:
 
     def load(self, now: Now) -> None:
         """Replay the partitions led here. One that is damaged goes offline, its groups with it; the others serve."""
-        topic = self._services.metadata.topic(GROUP_OFFSETS_TOPIC)
+        topic = self.topic.topic
         for partition in range(len(topic.partitions) if topic else 0):
             try:
                 log = self._services.log_of(GROUP_OFFSETS_TOPIC, partition)
             except ApiError:
                 continue  # offline and reported, or led by another
             try:
-                for key, value in read_back(log):
-                    self.core.load(key, value)
+                for each in read_back(log):
+                    if isinstance(each, Replayed) and each.producer_id is None:
+                        self.core.load(each.key, each.value)
             except (CorruptBatch, BadOffsetsRecord, ApiError) as error:
                 log.offline = str(error)
                 self._services.report(f"partition {log.name} is offline, and the groups it keeps: {error}")

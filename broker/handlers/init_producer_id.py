@@ -1,9 +1,11 @@
 """InitProducerId, v0 to v5.
 
-Behaviour: a producer id nobody had, epoch 0 (KIP-98). A producer that lost its place asks again and gets a new id.
-A transactional id is refused: transactions are not served. A disk that takes no new block of ids is an answer too, and
-clients ask again.
-Version notes: v3 names the id and epoch a producer had (KIP-360), which matters to transactions only.
+Behaviour: without a transactional id, a producer id nobody had, epoch 0 (KIP-98); a producer that lost its place asks
+again and gets a new id. With one, its producer id in the next epoch, which fences whoever had it; a transaction that is
+on is aborted first, and CONCURRENT_TRANSACTIONS has the client ask again. A disk that takes no new block of ids is an
+answer too, and clients ask again.
+Version notes: v3 names the id and epoch a producer had (KIP-360); before v4 fencing is INVALID_PRODUCER_EPOCH
+(KIP-588).
 """
 
 from typing import Any
@@ -11,17 +13,40 @@ from typing import Any
 from broker.handlers.call import Call
 from broker.log.storage import StorageError
 from broker.now import Now
+from broker.txn.transaction import NO_EPOCH, NO_ID
+from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
+
+FENCED_VERSION = 4
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
-    if call.request.transactional_id is not None:
-        return _answer(ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+    producer = call.request.producer_id, call.request.producer_epoch
+    if (producer[0] == NO_ID) != (producer[1] == NO_EPOCH):
+        return _answer(ErrorCode.INVALID_REQUEST, NO_ID, NO_EPOCH)
     try:
-        return _answer(ErrorCode.NONE, call.services.metadata.next_producer_id(), 0)
+        if call.request.transactional_id is None:
+            return _answer(ErrorCode.NONE, call.services.metadata.next_producer_id(), 0)
+        return _transactional(call, None if producer[0] == NO_ID else producer, now)
     except StorageError as failure:
         call.services.report(f"no producer id for {call.peer}: {failure}")
-        return _answer(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)
+        return _answer(ErrorCode.KAFKA_STORAGE_ERROR, NO_ID, NO_EPOCH)
+
+
+def _transactional(call: Call, expected: tuple[int, int] | None, now: Now) -> dict[str, Any]:
+    transactions, transactional_id = call.services.transactions, call.request.transactional_id
+    error = transactions.check(transactional_id)
+    if error:
+        return _answer(error, NO_ID, NO_EPOCH)
+    call.services.stamp.ensure(1, now)
+    timeout_ms = milliseconds(call.request.transaction_timeout)
+    decision = transactions.core.init_producer_id(transactional_id, timeout_ms, expected, now)
+    error = transactions.run(decision, now)
+    if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    if error or decision.change is None:
+        return _answer(error, NO_ID, NO_EPOCH)
+    return _answer(ErrorCode.NONE, decision.change.producer_id, decision.change.producer_epoch)
 
 
 def _answer(error: ErrorCode, producer_id: int, epoch: int) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def _append(call: Call, each: PartitionRecords, waiting: Waiting, now: Now) -> P
         header = judge(each.records, config, services.config, call.version >= ZSTD_VERSION)
         assert each.records is not None
         if header.is_transactional:
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is part of a transaction; none are served")
+            services.transactions.verify(call.request.transactional_id, header, log, call.version)
         if config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms:
             done, log_append_time_ms = _append_as_asked(call, log, each.records, header, now)
         else:

@@ -24,6 +24,7 @@ from broker.metadata import FileMetadataStore, Metadata, Node
 from broker.now import Now
 from broker.purgatory import Purgatory
 from broker.record.records import Record, decode_records, encode_batch
+from broker.txn.config import TransactionConfig
 from broker.wire import cold, fetch, produce
 from broker.wire.frame import FileRegion, request_header
 from broker.wire.primitives import skip_tags
@@ -37,20 +38,23 @@ JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 19, 20, 21, 22
 OFFSET_FOR_LEADER_EPOCH, OFFSET_DELETE = 23, 47
+ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
+DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_LOG_DIRS, ELECT_LEADERS = 29, 30, 31, 35, 43
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, DESCRIBE_QUOTAS, ALTER_QUOTAS = 45, 46, 48, 49
 DESCRIBE_SCRAM, ALTER_SCRAM, UPDATE_FEATURES, LIST_CONFIG_RESOURCES = 50, 51, 57, 74
 CREATE_PARTITIONS, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 37, 60, 75
 
-SETTINGS = settings_of(BrokerConfig) + settings_of(GroupConfig)
+SETTINGS = settings_of(BrokerConfig) + settings_of(GroupConfig) + settings_of(TransactionConfig)
 
 WALL_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
 class EngineBroker:
-    """`settings` are fields of BrokerConfig or GroupConfig. The worker's run-ahead can be set by `max_ahead_ms`."""
+    """`settings` are fields of BrokerConfig, GroupConfig or TransactionConfig. The worker's run-ahead can be set by
+    `max_ahead_ms`."""
 
     def __init__(self, storage=None, now_ms=1_000, max_ahead_ms=500, **settings):
         self.storage = storage or MemoryStorage()
@@ -60,8 +64,12 @@ class EngineBroker:
         self._settings = settings
         self._uuids = count(1)
         self._peers = count(50_000)
-        group = {name: value for name, value in settings.items() if name in GroupConfig.__dataclass_fields__}
-        config = BrokerConfig(**{name: value for name, value in settings.items() if name not in group})
+        group, transaction = (
+            {name: value for name, value in settings.items() if name in config.__dataclass_fields__}
+            for config in (GroupConfig, TransactionConfig)
+        )
+        own = {name: value for name, value in settings.items() if name not in group | transaction}
+        config = BrokerConfig(**own)
         metadata = Metadata(FileMetadataStore(self.storage), Node(1, "localhost", 9092), self._new_uuid)
         metadata.load()
         logs = LogManager(self.storage, config, self.reported.append)
@@ -69,13 +77,14 @@ class EngineBroker:
         self.services = Services(
             config, metadata, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
         )
+        self.services.transaction_config = TransactionConfig(**transaction)
         self.services.given = {each.name: str(settings[each.field]) for each in SETTINGS if each.field in settings}
         self.services.open_logs()
         self.worker = IdWorker(
             Layout(), 1, start_ms=WALL_MS + now_ms, limit_ms=WALL_MS + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
         )
         self.services.stamp.worker = lambda: self.worker
-        self.services.load_groups(self.now)
+        self.services.load_coordinators(self.now)
         self.engine = Engine(self.services)
         self.clients = {}
 

@@ -15,10 +15,12 @@ from broker.kafka_settings import (
     topic_setting,
     topic_settings,
 )
+from broker.txn.config import TransactionConfig
 from flakelog.config import ServerConfig
 from idgen.config import InvalidSetting, settings_of
 
-SERVER_NAMES = {each.name for config in (ServerConfig, BrokerConfig, GroupConfig) for each in settings_of(config)}
+CONFIGS = ServerConfig, BrokerConfig, GroupConfig, TransactionConfig
+SERVER_NAMES = {each.name for config in CONFIGS for each in settings_of(config)}
 TOPIC_NAMES = {each.name for each in settings_of(TopicConfig)}
 OTHER_NAMES = {other for others in SYNONYMS.values() for other, _ in others}
 

@@ -203,11 +203,3 @@ def test_kafka_pythons_admin_sees_and_deletes_groups_and_topics(server, topic):
         assert topic not in admin.list_topics()
     finally:
         admin.close()
-
-
-def test_a_transactional_producer_fails_at_once_and_says_why(server):
-    """Transactions are not served: the client must not hang until its timeout."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": server.address, "transactional.id": "t"})
-    with pytest.raises(confluent_kafka.KafkaException, match="does not serve transactions") as raised:
-        producer.init_transactions(SECONDS)
-    assert raised.value.args[0].fatal()

@@ -178,12 +178,13 @@ def test_the_first_to_look_for_a_coordinator_makes_the_offsets_topic(version):
 
 
 @pytest.mark.parametrize("version", [1, 3, 6])
-def test_a_transactional_id_is_refused_with_a_reason(client, version):
-    answer = find(client, version, key_type=TXN)
+def test_the_coordinator_of_a_transactional_id_is_found_and_its_topic_made(version):
+    broker = EngineBroker(transaction_state_log_num_partitions=3)
+    answer = find(broker.connect(), version, key_type=TXN)
     answer = answer.coordinators[0] if version >= 4 else answer
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert "does not serve transactions" in answer.error_message
-    assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
+    assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, "localhost", 9092)
+    topic = broker.services.metadata.topic("__transaction_state")
+    assert len(topic.partitions) == 3 and topic.properties["cleanup.policy"] == "compact"
 
 
 def test_share_groups_are_refused(client):
@@ -202,7 +203,7 @@ def test_an_offsets_topic_that_cannot_be_made_is_no_coordinator_yet():
     client = broker.connect()
     broker.storage.free_bytes = 0
     assert find(client).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert any("no group can be coordinated" in line for line in broker.reported)
+    assert any("no groups can be coordinated" in line for line in broker.reported)
     broker.storage.free_bytes = None
     assert find(client).error_code == 0
 

@@ -25,11 +25,6 @@ def test_each_producer_gets_an_id_nobody_had_also_after_a_crash(broker, version)
 
 
 @pytest.mark.parametrize("version", [0, 4])
-def test_a_transactional_id_is_refused_as_transactions_are_not_served(broker, version):
-    assert ask(broker.connect(), version, "payments").error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-@pytest.mark.parametrize("version", [0, 4])
 def test_a_full_disk_is_an_answer_and_the_next_asker_is_served_when_there_is_space(broker, version):
     """DESIGN's third rule: an error of the disk is a normal answer with the protocol's code."""
     client = broker.connect()

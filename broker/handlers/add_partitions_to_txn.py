@@ -1,0 +1,75 @@
+"""AddPartitionsToTxn, v0 to v3.
+
+Behaviour: all of the partitions are added to the producer's transaction, which begins with the first of them, or none:
+where one does not exist the others are OPERATION_NOT_ATTEMPTED. CONCURRENT_TRANSACTIONS while the last one is ended.
+Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588). v4 and later are spoken among brokers only.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.txn.coordinator import Partition
+from broker.wire.errors import ErrorCode
+
+FENCED_VERSION = 2
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    asked = [(topic.name, index) for topic in call.request.v3_and_below_topics for index in topic.partitions]
+    missing = [each for each in asked if not _exists(call, each)]
+    if missing:
+        return _answer(call, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    error = _add(call, asked, now)
+    return _answer(call, [], error, error)
+
+
+def _exists(call: Call, partition: Partition) -> bool:
+    topic = call.services.metadata.topic(partition[0])
+    return topic is not None and 0 <= partition[1] < len(topic.partitions)
+
+
+def _add(call: Call, partitions: list[Partition], now: Now) -> ErrorCode:
+    request = call.request
+    return add_partitions(
+        call,
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        partitions,
+        now,
+    )
+
+
+def add_partitions(
+    call: Call, transactional_id: str, producer_id: int, epoch: int, partitions: list[Partition], now: Now
+) -> ErrorCode:
+    """What AddPartitionsToTxn and AddOffsetsToTxn do; the codes of versions before 2 included."""
+    transactions = call.services.transactions
+    error = transactions.check(transactional_id)
+    if not error:
+        call.services.stamp.ensure(1, now)
+        decision = transactions.core.add_partitions(transactional_id, producer_id, epoch, partitions, now)
+        error = transactions.run(decision, now)
+    if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _answer(call: Call, special: list[Partition], error: ErrorCode, others: ErrorCode) -> dict[str, Any]:
+    return {
+        "throttle_time": 0,
+        "results_by_topic_v3_and_below": [
+            {
+                "name": topic.name,
+                "results_by_partition": [
+                    {
+                        "partition_index": index,
+                        "partition_error_code": error if (topic.name, index) in special else others,
+                    }
+                    for index in topic.partitions
+                ],
+            }
+            for topic in call.request.v3_and_below_topics
+        ],
+    }

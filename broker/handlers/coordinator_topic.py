@@ -1,0 +1,89 @@
+"""An internal topic in which a coordinator keeps its records: by its key each group, or transactional id, has one of
+the partitions, and the node that leads that partition coordinates it."""
+
+from collections.abc import Iterable, Mapping
+
+from broker.group.offset_records import partition_of
+from broker.handlers.call import Services
+from broker.log.keyed_records import KeyedRecord, append_records
+from broker.log.partition_log import PartitionLog
+from broker.metadata import Node, Topic
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+from idgen.config import InvalidSetting
+from idgen.errors import IdError
+
+
+class CoordinatorTopic:
+    """`keeps` says what is kept in the topic, for the operator: "groups". It is made when it is first asked for."""
+
+    def __init__(
+        self, services: Services, name: str, partitions: int, properties: Mapping[str, str], keeps: str
+    ) -> None:
+        self.name = name
+        self._services = services
+        self._partitions = partitions
+        self._properties = properties
+        self._keeps = keeps
+        self._failing: set[int] = set()
+        """Partitions whose last append failed: the operator is told once, not for every request."""
+
+    @property
+    def topic(self) -> Topic | None:
+        return self._services.metadata.topic(self.name)
+
+    def partition_of(self, key: str) -> int:
+        topic = self.topic
+        return partition_of(key, self._partitions if topic is None else len(topic.partitions))
+
+    def check(self, key: str) -> ErrorCode:
+        """NONE when this node coordinates what has this key, and can write down what happens to it."""
+        topic = self.topic
+        if topic is None:
+            return ErrorCode.NOT_COORDINATOR  # nobody asked FindCoordinator yet, which makes the topic
+        partition = partition_of(key, len(topic.partitions))
+        if not self._services.metadata.is_leader(topic, partition):
+            return ErrorCode.NOT_COORDINATOR
+        try:
+            log = self._services.logs.get(topic.name, partition)
+        except ApiError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE if log.offline is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def find(self, key: str) -> Node:
+        """The node that coordinates it; ApiError COORDINATOR_NOT_AVAILABLE. Makes the topic the first time."""
+        metadata = self._services.metadata
+        topic = self.topic or self.make()
+        partition = partition_of(key, len(topic.partitions))
+        leader = topic.partitions[partition].leader
+        node = next((node for node in metadata.nodes if node.id == leader), None)
+        if node is None or (leader == metadata.node.id and self.check(key)):
+            name = f"{self.name}-{partition}"
+            reason = self._services.logs.offline.get(name, "its leader is not there")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{key} is kept in {name}: {reason}")
+        return node
+
+    def make(self) -> Topic:
+        """Make it; ApiError COORDINATOR_NOT_AVAILABLE."""
+        try:
+            return self._services.create_topic(self.name, self._partitions, self._properties)
+        except (ApiError, InvalidSetting) as error:
+            self._services.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    def append(
+        self, partition: int, records: Iterable[KeyedRecord], now: Now, told: Mapping[ErrorCode, ErrorCode]
+    ) -> tuple[PartitionLog | None, ErrorCode]:
+        """Append records; the log, for what follows from it, or what clients are told when it failed: what `told` has
+        for the cause, and COORDINATOR_NOT_AVAILABLE for everything that may pass."""
+        try:
+            log = self._services.log_of(self.name, partition)
+            append_records(log, records, self._services.stamp, now)
+        except (ApiError, IdError) as error:
+            if partition not in self._failing:
+                self._failing.add(partition)
+                self._services.report(f"{self._keeps} kept in {self.name}-{partition} are refused: {error}")
+            code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
+            return None, told.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._failing.discard(partition)
+        return log, ErrorCode.NONE

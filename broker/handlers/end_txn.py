@@ -1,0 +1,44 @@
+"""EndTxn, v0 to v5.
+
+Behaviour: the end is decided when it is in `__transaction_state`, and the answer says so. Its markers are written at
+once; where a partition cannot take its own, that is tried again, and until then the producer's next request is answered
+CONCURRENT_TRANSACTIONS.
+Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588); v5 takes the next epoch with each end and answers
+with it (KIP-890).
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.log.storage import StorageError
+from broker.now import Now
+from broker.txn.transaction import NO_EPOCH, NO_ID
+from broker.wire.errors import ErrorCode
+
+FENCED_VERSION = 2
+EPOCH_VERSION = 5
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    transactions, request = call.services.transactions, call.request
+    error = transactions.check(request.transactional_id)
+    if not error:
+        error = _end(call, now)
+    if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    known = transactions.core.get(request.transactional_id)
+    producer_id, epoch = (NO_ID, NO_EPOCH) if error or known is None else known.goes_on_as
+    return {"throttle_time": 0, "error_code": error, "producer_id": producer_id, "producer_epoch": epoch}
+
+
+def _end(call: Call, now: Now) -> ErrorCode:
+    transactions, request = call.services.transactions, call.request
+    known = transactions.core.get(request.transactional_id)
+    call.services.stamp.ensure(2 + len(known.partitions) if known is not None else 1, now)
+    producer = request.transactional_id, request.producer_id, request.producer_epoch
+    try:
+        decision = transactions.core.end(*producer, request.committed, call.version >= EPOCH_VERSION, now)
+    except StorageError as failure:
+        call.services.report(f"no producer id for {call.peer}: {failure}")
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return transactions.run(decision, now)

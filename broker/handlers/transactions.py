@@ -1,0 +1,263 @@
+"""What the transaction handlers share: the coordinator, the topic with its records, and the ends of transactions.
+
+A handler asks `check` whether the transactional id is coordinated here, has its verb decided on `core`, and has `run`
+log and apply that. What is decided is ended at once, with a marker in each of its partitions and then a record that
+says so. Where a partition cannot take its marker the end stays on and is tried again; meanwhile its transactional id
+answers CONCURRENT_TRANSACTIONS, and no other is kept waiting.
+
+On one node markers are written directly: the coordinator's epoch is always 0, as nobody else could coordinate.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from broker.handlers.call import Services
+from broker.handlers.coordinator_topic import CoordinatorTopic
+from broker.log.keyed_records import Replayed, read_back
+from broker.log.partition_log import PartitionLog
+from broker.metadata import TRANSACTIONS_TOPIC
+from broker.now import Now
+from broker.record.batch import BatchHeader, CorruptBatch
+from broker.record.control import Marker
+from broker.txn.config import TransactionConfig
+from broker.txn.coordinator import Decision, Partition, Past, TransactionCoordinator
+from broker.txn.records import BadTransactionRecord, transaction_key, transaction_value
+from broker.txn.transaction import Transaction
+from broker.wire.errors import ApiError, ErrorCode
+from idgen.errors import IdError
+
+COORDINATOR_EPOCH = 0
+ABORTABLE_VERSION = 11  # of Produce, from which clients know TRANSACTION_ABORTABLE (KIP-890)
+
+# What clients are told when a record could not be appended (TransactionStateManager of Kafka).
+_TOLD: Mapping[ErrorCode, ErrorCode] = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+# A marker these stand against is not to be written ever: a later epoch has been seen, or the partition is gone.
+_NO_MARKER = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+
+
+class Keyed(NamedTuple):
+    """A record of __transaction_state."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Stranded(NamedTuple):
+    """A transaction that is open in a partition, and of which the coordinator knows no more: `commit` is its end."""
+
+    log: PartitionLog
+    producer_id: int
+    commit: bool
+
+
+class TransactionCoordination:
+    """The coordinator over `__transaction_state`. `start_ms` is the monotonic clock's."""
+
+    def __init__(self, services: Services, config: TransactionConfig, start_ms: int) -> None:
+        self.config = config
+        self.core = TransactionCoordinator(config, services.metadata.next_producer_id, start_ms)
+        properties = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        }
+        partitions = config.transaction_state_log_num_partitions
+        self.topic = CoordinatorTopic(services, TRANSACTIONS_TOPIC, partitions, properties, "transactional ids")
+        self._services = services
+        self._unmarked: dict[str, set[Partition]] = {}
+        """By transactional id the partitions that are without the marker of its decided transaction."""
+        self._stranded: list[Stranded] = []
+        self._retry_ms: int | None = None
+        self._failing: set[Partition] = set()
+        """Partitions that did not take a marker: the operator is told once."""
+
+    def check(self, transactional_id: str) -> ErrorCode:
+        """NONE when this node coordinates the transactional id and can write down what happens to it. An empty one is
+        no place to look for: the verbs refuse it."""
+        return self.topic.check(transactional_id) if transactional_id else ErrorCode.NONE
+
+    # --- what follows from a verb --------------------------------------------------------------------------------
+
+    def run(self, decision: Decision, now: Now) -> ErrorCode:
+        """Log what was decided, and see to what follows; what the client is to be told."""
+        change = decision.change
+        if change is None:
+            return decision.error
+        error = self._log(change, now)
+        if error:
+            return error
+        if change.state.is_prepared:
+            self._unmarked[change.transactional_id] = set(change.partitions)
+            self._end(change, now)
+        return decision.error
+
+    def _log(self, change: Transaction, now: Now) -> ErrorCode:
+        """Write the record, and then have it count."""
+        key, value = transaction_key(change.transactional_id), transaction_value(change)
+        error = self._append(change.transactional_id, Keyed(key, value), now)
+        if not error:
+            self.core.apply(change)
+        return error
+
+    def _append(self, transactional_id: str, record: Keyed, now: Now) -> ErrorCode:
+        log, error = self.topic.append(self.topic.partition_of(transactional_id), [record], now, _TOLD)
+        if log is not None:
+            self._services.appended(log, now)
+        return error
+
+    # --- ends ----------------------------------------------------------------------------------------------------
+
+    def _end(self, transaction: Transaction, now: Now) -> None:
+        """Write the markers that are missing; when there are none left, it is complete."""
+        left = self._unmarked[transaction.transactional_id]
+        for partition in sorted(left):
+            if self._mark(transaction, partition, now):
+                left.discard(partition)
+        if left or self._log(transaction.completed(now.wall_ms), now):
+            self._again(now)
+        else:
+            del self._unmarked[transaction.transactional_id]
+
+    def _again(self, now: Now) -> None:
+        if self._retry_ms is None:
+            self._retry_ms = now.ms + self.config.transaction_marker_retry_ms
+
+    def _mark(self, transaction: Transaction, partition: Partition, now: Now) -> bool:
+        """True when the partition has the marker, or is not to have one."""
+        try:
+            log = self._services.log_of(*partition)
+        except ApiError as error:
+            return self._settled(partition, error)
+        return self._append_marker(log, transaction.producer_id, transaction.producer_epoch, transaction.commits, now)
+
+    def _append_marker(self, log: PartitionLog, producer_id: int, epoch: int, commit: bool, now: Now) -> bool:
+        try:
+            log.append_marker(producer_id, epoch, Marker(commit, COORDINATOR_EPOCH), self._services.stamp, now)
+        except (ApiError, IdError) as error:
+            return self._settled((log.topic, log.partition), error)
+        self._failing.discard((log.topic, log.partition))
+        self._services.appended(log, now)
+        return True
+
+    def _settled(self, partition: Partition, error: ApiError | IdError) -> bool:
+        """Whether a marker that was refused need not be tried again."""
+        if isinstance(error, ApiError) and error.code in _NO_MARKER:
+            return True
+        if partition not in self._failing:
+            self._failing.add(partition)
+            name = f"{partition[0]}-{partition[1]}"
+            self._services.report(f"transactions in {name} cannot be ended, and are tried again: {error}")
+        return False
+
+    # --- who may write -------------------------------------------------------------------------------------------
+
+    def verify(
+        self, transactional_id: str | None, header: BatchHeader, log: PartitionLog, produce_version: int
+    ) -> None:
+        """ApiError unless a batch of a transaction is written to a partition that was added to it, by the producer that
+        has it now, while it is on. Otherwise nothing might ever end it (KIP-890)."""
+        if transactional_id is None:
+            said = f"a batch of a transaction came to {log.name} without a transactional id"
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, said)
+        if not self.config.transaction_partition_verification_enable:
+            return
+        place = log.topic, log.partition
+        error = self.core.verify(transactional_id, header.producer_id, header.producer_epoch, place)
+        if error:
+            code = _told_at_produce(error, produce_version)
+            raise ApiError(code, f"{log.name} is not part of a transaction of {transactional_id}: {error.name}")
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        deadlines = [self._retry_ms, self.core.next_deadline_ms()]
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def tick(self, now: Now) -> None:
+        """Ends that are tried again, transactions that have timed out, transactional ids that have expired."""
+        if self._retry_ms is not None and self._retry_ms <= now.ms:
+            self._retry_ms = None
+            self._end_stranded(now)
+            for transactional_id in list(self._unmarked):
+                transaction = self.core.get(transactional_id)
+                assert transaction is not None
+                self._end(transaction, now)
+        for change in self.core.timed_out(now):
+            self.run(Decision(ErrorCode.NONE, change), now)
+        for gone in self.core.expired(now):
+            if not self._append(gone.transactional_id, Keyed(transaction_key(gone.transactional_id), None), now):
+                self.core.forget(gone.transactional_id)
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    def load(self, now: Now) -> None:
+        """Replay the partitions led here, and go on with the ends that are decided. A partition that is damaged goes
+        offline, its transactional ids with it; the others serve."""
+        topic = self.topic.topic
+        whole = True
+        for partition in range(len(topic.partitions) if topic else 0):
+            whole = self._load(partition) and whole
+        past = self.core.loaded()
+        self._stranded = self._find_stranded(past) if whole else []
+        self._end_stranded(now)
+        for transaction in self.core:
+            if transaction.state.is_prepared:
+                self._unmarked[transaction.transactional_id] = set(transaction.partitions)
+                self._end(transaction, now)
+
+    def _load(self, partition: int) -> bool:
+        try:
+            log = self._services.log_of(TRANSACTIONS_TOPIC, partition)
+        except ApiError:
+            return False  # offline and reported, or led by another
+        try:
+            for each in read_back(log):
+                if isinstance(each, Replayed):
+                    self.core.load(each.key, each.value)
+        except (CorruptBatch, BadTransactionRecord, ApiError) as error:
+            log.offline = str(error)
+            self._services.report(f"partition {log.name} is offline, and the transactional ids it keeps: {error}")
+            return False
+        return True
+
+    def _find_stranded(self, past: Past) -> list[Stranded]:
+        """After a power cut a partition may have lost a marker, or the coordinator what it knew of a transaction:
+        nobody would end it, and no read_committed consumer get past it. Where a partition of the coordinator's is not
+        there to be read, nothing is guessed."""
+        found = []
+        for log in self._services.logs.all():
+            for producer_id in log.producers.open_transactions():
+                commit = past.outcome(producer_id, (log.topic, log.partition))
+                if commit is not None:
+                    found.append(Stranded(log, producer_id, commit))
+                    said = "commits, as decided" if commit else "aborts, as nobody else can"
+                    self._services.report(f"partition {log.name}: the broker {said}, what producer {producer_id} began")
+        return found
+
+    def _end_stranded(self, now: Now) -> None:
+        left = []
+        for each in self._stranded:
+            epoch = each.log.producers.epoch_of(each.producer_id)
+            if epoch is not None and not self._append_marker(each.log, each.producer_id, epoch, each.commit, now):
+                left.append(each)
+        self._stranded = left
+        if left:
+            self._again(now)
+
+
+def _told_at_produce(error: ErrorCode, version: int) -> ErrorCode:
+    """As Kafka's brokers tell it to clients of that version."""
+    if error == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error == ErrorCode.CONCURRENT_TRANSACTIONS:
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # that, every client tries again
+    if error == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    return error

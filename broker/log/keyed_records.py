@@ -1,0 +1,121 @@
+"""A coordinator's records in a log: written as batches to a partition of its topic, read back at start.
+
+The batches are Kafka's own, uncompressed, so its tools read them: `kafka-dump-log --offsets-decoder` for groups,
+`--transaction-log-decoder` for transactions. Only offsets that are committed in a transaction have a producer.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from broker.log.partition_log import IdSource, PartitionLog
+from broker.now import Now
+from broker.record.batch import HEADER_BYTES, CorruptBatch, read_header, walk
+from broker.record.control import decode_marker
+from broker.record.records import Record, decode_records, encode_batch
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.frame import FileRegion
+
+READ_BYTES = 1 << 20  # at a time, while loading; a larger batch comes whole
+_RECORD_OVERHEAD_BYTES = 32  # lengths, deltas, attributes and the count of headers, at their longest
+
+
+class KeyedRecord(Protocol):
+    """What is written; no value is a tombstone."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+
+class Producer(NamedTuple):
+    """In whose transaction records are written."""
+
+    id: int
+    epoch: int
+
+
+class Replayed(NamedTuple):
+    """A record as it is read back; one written in a transaction has its producer's id, and counts when that commits."""
+
+    key: bytes
+    value: bytes | None
+    producer_id: int | None = None
+
+
+class Ended(NamedTuple):
+    """A producer's transaction ended here."""
+
+    producer_id: int
+    commit: bool
+
+
+def append_records(
+    log: PartitionLog, appends: Iterable[KeyedRecord], ids: IdSource, now: Now, producer: Producer | None = None
+) -> None:
+    """Append the records in their order, in as few batches as `max.message.bytes` allows.
+
+    ApiError (MESSAGE_TOO_LARGE for one record that is larger than that) or IdError; what came before it is written.
+    """
+    for records in _batches(appends, log.config.max_message_bytes):
+        batch = _encode(records, now, producer)
+        if len(batch) > log.config.max_message_bytes:
+            wanted = f"max.message.bytes of {log.topic} is {log.config.max_message_bytes}"
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"a record has {len(batch)} bytes, {wanted}")
+        log.append(memoryview(batch), read_header(batch), ids, now)
+
+
+def _encode(records: list[Record], now: Now, producer: Producer | None) -> bytearray:
+    if producer is None:
+        return encode_batch(records, base_timestamp_ms=now.wall_ms)
+    return encode_batch(
+        records,
+        base_timestamp_ms=now.wall_ms,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        transactional=True,
+    )
+
+
+def _batches(appends: Iterable[KeyedRecord], max_bytes: int) -> Iterator[list[Record]]:
+    records: list[Record] = []
+    size = HEADER_BYTES
+    for append in appends:
+        record_bytes = len(append.key) + len(append.value or b"") + _RECORD_OVERHEAD_BYTES
+        if records and size + record_bytes > max_bytes:
+            yield records
+            records, size = [], HEADER_BYTES
+        records.append(Record(len(records), 0, append.key, append.value))
+        size += record_bytes
+    if records:
+        yield records
+
+
+def read_back(log: PartitionLog) -> Iterator[Replayed | Ended]:
+    """Every record and every end of a transaction, oldest first.
+
+    CorruptBatch where the log does not hold what it should, ApiError where it cannot be read.
+    """
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        start = offset
+        records = log.read(offset, READ_BYTES, at_least_one=True).records
+        if isinstance(records, FileRegion):
+            data = records.file.read(records.position, records.length)
+            for position, header in walk(data):
+                offset = header.last_offset + 1
+                if header.is_control:
+                    marker = decode_marker(data, position)
+                    if marker is not None:
+                        yield Ended(header.producer_id, marker.commit)
+                else:
+                    yield from _pairs(data, position, header.producer_id if header.is_transactional else None)
+        if offset == start:
+            raise CorruptBatch(f"{log.name} has no batch at offset {offset}, before its end ({log.high_watermark})")
+
+
+def _pairs(data: bytes, position: int, producer_id: int | None) -> Iterator[Replayed]:
+    for record in decode_records(data, position):
+        if record.key is not None:
+            yield Replayed(record.key, record.value, producer_id)

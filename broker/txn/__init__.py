@@ -1,0 +1,1 @@
+"""The transaction coordinator: one transaction's state machine, all transactional ids, their records. No I/O."""

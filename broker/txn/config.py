@@ -1,0 +1,77 @@
+"""Settings of the transaction coordinator, by Kafka's names (TransactionLogConfig, TransactionStateManagerConfig)."""
+
+from dataclasses import dataclass
+
+from idgen.config import at_least, check_settings, setting
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransactionConfig:
+    """Everything transactions can be told. InvalidSetting when a value cannot work."""
+
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms",
+        7 * DAY_MS,
+        "A transactional id that nobody uses for so long is forgotten; a transaction that is on never is.",
+        check=at_least(1),
+        unit="ms",
+    )
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms",
+        900_000,
+        "Longest transaction.timeout.ms a producer may ask for: an open transaction holds its readers back.",
+        check=at_least(1),
+        unit="ms",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        10_000,
+        "How often transactions are looked through for what has timed out, which is then aborted.",
+        check=at_least(1),
+        unit="ms",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        3_600_000,
+        "How often transactional ids are looked through for what has expired.",
+        check=at_least(1),
+        unit="ms",
+    )
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions",
+        50,
+        "Partitions of __transaction_state, counted when it is made: a transactional id's place in it depends on this.",
+        check=at_least(1),
+        unit="partitions",
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        "transaction.state.log.segment.bytes",
+        100 << 20,
+        "Size of a segment of __transaction_state, when it is made; smaller ones are compacted sooner.",
+        check=at_least(1 << 10),
+        unit="bytes",
+    )
+    transaction_partition_verification_enable: bool = setting(
+        "transaction.partition.verification.enable",
+        True,
+        "Whether a batch of a transaction is taken only for partitions that were added to it (KIP-890).",
+    )
+    transactional_ids_max: int = setting(
+        "flakelog.transactional.ids.max",
+        100_000,
+        "Most transactional ids at a time; InitProducerId for one more is refused with POLICY_VIOLATION.",
+        check=at_least(1),
+        unit="ids",
+    )
+    transaction_marker_retry_ms: int = setting(
+        "flakelog.transaction.marker.retry.ms",
+        1_000,
+        "How soon the end of a transaction is tried again where a partition could not take its marker.",
+        check=at_least(1),
+        unit="ms",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)

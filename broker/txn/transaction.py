@@ -1,0 +1,126 @@
+"""One transactional id and its transaction, as a value: each step gives the next one, to be logged before it counts.
+
+Epochs fence. Whoever takes the transactional id gets the next epoch of its producer id, and what an older epoch sends
+is refused. When the epochs of a producer id are used up, the next one gets a new producer id at epoch 0. A transaction
+that times out, or is found open by who takes over, is aborted in the next epoch, so that its producer learns of it.
+"""
+
+from dataclasses import dataclass, replace
+
+from broker.txn.states import Event, TransactionState, next_state
+
+NO_ID = -1
+NO_EPOCH = -1
+NO_TIME = -1
+EPOCH_MAX = 2**15 - 1
+EPOCH_LAST = EPOCH_MAX - 1
+"""The last one that is given to a producer: one more must be left, to fence it."""
+
+EPOCH_BUMPING = 2  # the client's transaction version from which each end takes the next epoch (KIP-890)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """Times are wall ms. `partitions` are (topic, partition) of the open transaction, or of one that is being ended."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    updated_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[tuple[str, int]] = frozenset()
+    started_ms: int = NO_TIME
+    previous_producer_id: int = NO_ID
+    next_producer_id: int = NO_ID
+    """The one that follows when an end by KIP-890 used up the last epoch."""
+    client_version: int = 0
+    last_epoch: int = NO_EPOCH
+    """The epoch before, where its producer asked for this one by it (KIP-360). Not stored."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.producer_epoch >= EPOCH_LAST
+
+    @property
+    def commits(self) -> bool:
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    @property
+    def goes_on_as(self) -> tuple[int, int]:
+        """The producer id and epoch of its next transaction."""
+        if self.next_producer_id != NO_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
+
+    def initialized(self, timeout_ms: int, now_ms: int, epoch: int, last_epoch: int) -> "Transaction":
+        """A producer took the id, at this epoch."""
+        return replace(
+            self,
+            state=next_state(self.state, Event.INITIALIZED),
+            producer_epoch=epoch,
+            last_epoch=last_epoch,
+            timeout_ms=timeout_ms,
+            updated_ms=now_ms,
+            started_ms=NO_TIME,
+            previous_producer_id=self.producer_id,
+            client_version=0,
+        )
+
+    def rotated(self, producer_id: int, timeout_ms: int, now_ms: int, keeps_last: bool) -> "Transaction":
+        """A producer took the id, and the epochs of its producer id are used up."""
+        last_epoch = self.producer_epoch if keeps_last else NO_EPOCH
+        return replace(self.initialized(timeout_ms, now_ms, 0, last_epoch), producer_id=producer_id)
+
+    def with_partitions(self, added: frozenset[tuple[str, int]], now_ms: int) -> "Transaction":
+        """The transaction is on, and writes to these too."""
+        ongoing = self.state is TransactionState.ONGOING
+        return replace(
+            self,
+            state=next_state(self.state, Event.PARTITIONS_ADDED),
+            partitions=self.partitions | added,
+            started_ms=self.started_ms if ongoing else now_ms,
+            updated_ms=now_ms,
+            previous_producer_id=self.producer_id,
+            client_version=0,
+        )
+
+    def ended(self, commit: bool, now_ms: int) -> "Transaction":
+        """Decided by its producer."""
+        event = Event.COMMITTED if commit else Event.ABORTED
+        return replace(self, state=next_state(self.state, event), updated_ms=now_ms, client_version=0)
+
+    def ended_with_next_epoch(self, commit: bool, now_ms: int, next_producer_id: int = NO_ID) -> "Transaction":
+        """Decided by its producer, who goes on in the next epoch, or with the next producer id (KIP-890)."""
+        return replace(
+            self.ended(commit, now_ms),
+            producer_epoch=self.producer_epoch + 1,
+            last_epoch=self.producer_epoch,
+            next_producer_id=next_producer_id,
+            client_version=EPOCH_BUMPING,
+        )
+
+    def fenced(self, now_ms: int) -> "Transaction":
+        """Aborted over the head of its producer."""
+        return replace(
+            self,
+            state=next_state(self.state, Event.FENCED),
+            producer_epoch=self.producer_epoch + 1,
+            last_epoch=NO_EPOCH,
+            updated_ms=now_ms,
+            client_version=0,
+        )
+
+    def completed(self, now_ms: int) -> "Transaction":
+        """Its markers are in all partitions."""
+        done = replace(
+            self,
+            state=next_state(self.state, Event.MARKED),
+            partitions=frozenset(),
+            updated_ms=now_ms,
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_ID,
+        )
+        if self.next_producer_id == NO_ID:
+            return done
+        return replace(done, producer_id=self.next_producer_id, producer_epoch=0, last_epoch=self.producer_epoch)

@@ -1,0 +1,390 @@
+"""Transactions through the wire (KIP-98, KIP-360, KIP-588, KIP-890): coordinator, markers, and who sees what."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker.handlers.transactions import Keyed
+from broker.log.keyed_records import append_records
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import FETCH, LIST_OFFSETS, EngineBroker
+from tests.broker.transactional import (
+    HIGHEST,
+    LOWEST,
+    TransactionalProducer,
+    committed,
+    committed_in,
+    committed_request,
+)
+
+VERSIONS = pytest.mark.parametrize("versions", [LOWEST, HIGHEST], ids=["lowest", "highest"])
+STATE = "__transaction_state"
+
+
+@pytest.fixture
+def broker():
+    broker = EngineBroker(transaction_state_log_num_partitions=2)
+    broker.create("flights", 2)
+    return broker
+
+
+def state_of(broker, transactional_id="payments"):
+    return broker.services.transactions.core.get(transactional_id).state.title
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+@VERSIONS
+def test_what_is_committed_is_seen_in_all_partitions_and_what_is_aborted_in_none(broker, versions):
+    producer, reader = TransactionalProducer(broker, versions=versions), broker.connect()
+    assert producer.init() == 0
+    producer.write("flights", b"a")
+    producer.write("flights", b"b", partition=1)
+    assert [committed(reader, "flights", each, versions[FETCH]) for each in (0, 1)] == [[], []]
+    assert producer.end(True) == 0
+    assert [committed(reader, "flights", each, versions[FETCH]) for each in (0, 1)] == [[b"a"], [b"b"]]
+    producer.write("flights", b"not")
+    assert producer.end(False) == 0
+    producer.write("flights", b"c")
+    assert producer.end(True) == 0
+    assert committed(reader, "flights", version=versions[FETCH]) == [b"a", b"c"]
+    assert reader.fetch("flights")[::2] == [b"a", b"not", b"c"], "read_uncommitted is sent all of it"
+    assert state_of(broker) == "CompleteCommit"
+
+
+def test_a_waiting_read_committed_fetch_is_answered_when_the_transaction_ends(broker):
+    producer, reader = TransactionalProducer(broker), broker.connect()
+    producer.init()
+    producer.write("flights", b"a")
+    reader.send(FETCH, 12, committed_request("flights", max_wait_ms=60_000))
+    broker.connect().produce("flights", b"plain")
+    assert reader.replies() == [], "it lies behind what is open"
+    producer.end(True)
+    ((_, answer),) = reader.replies()
+    assert committed_in(answer) == [b"a", b"plain"]
+
+
+def test_latest_of_read_committed_is_the_last_stable_offset(broker):
+    producer, reader = TransactionalProducer(broker), broker.connect()
+    broker.connect().produce("flights", b"plain")
+    producer.init()
+    producer.write("flights", b"a")
+
+    def latest(isolation):
+        topics = [{"name": "flights", "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+        answer = reader.ask(LIST_OFFSETS, 7, {"replica_id": -1, "isolation_level": isolation, "topics": topics})
+        return answer.topics[0].partitions[0].offset
+
+    assert (latest(0), latest(1)) == (2, 1)
+    producer.end(False)
+    assert latest(0) == latest(1) == 3
+
+
+def test_an_end_that_is_asked_for_again_is_answered_alike_and_the_other_end_is_refused(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    assert producer.end(True) == ErrorCode.INVALID_TXN_STATE, "nothing was begun"
+    producer.write("flights", b"a")
+    assert producer.end(True) == producer.end(True) == 0
+    assert producer.end(False) == ErrorCode.INVALID_TXN_STATE
+    producer.write("flights", b"b")
+    assert producer.end(False) == producer.end(False) == 0
+    assert producer.end(True) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_ends_of_version_5_take_the_next_epoch(broker):
+    """KIP-890: a late batch of the transaction before is fenced."""
+    producer, reader = TransactionalProducer(broker), broker.connect()
+    producer.init()
+    producer.write("flights", b"a")
+    before = producer.id, producer.epoch
+    assert producer.end(True, version=5) == 0
+    assert (producer.id, producer.epoch) == (before[0], before[1] + 1)
+    producer.epoch -= 1
+    assert producer.end(True, version=5) == 0, "asked for again by who did not get the answer"
+    assert producer.epoch == before[1] + 1
+    producer.write("flights", b"b")
+    assert producer.end(True, version=5) == 0
+    assert committed(reader, "flights") == [b"a", b"b"]
+
+
+# --- fencing ---------------------------------------------------------------------------------------------------------
+
+
+@VERSIONS
+def test_who_takes_the_transactional_id_fences_who_had_it(broker, versions):
+    old, new = TransactionalProducer(broker, versions=versions), TransactionalProducer(broker, versions=versions)
+    assert old.init() == 0
+    assert new.init() == 0 and (new.id, new.epoch) == (old.id, old.epoch + 1)
+    fenced = ErrorCode.INVALID_PRODUCER_EPOCH if versions is LOWEST else ErrorCode.PRODUCER_FENCED
+    assert old.add(("flights", 0)) == old.end(True) == fenced
+    assert old.send("flights", b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_who_takes_over_has_the_open_transaction_aborted_first(broker):
+    old, new, reader = TransactionalProducer(broker), TransactionalProducer(broker), broker.connect()
+    old.init()
+    old.write("flights", b"half")
+    assert new.init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert state_of(broker) == "CompleteAbort" and committed(reader, "flights") == []
+    assert old.send("flights", b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert new.init() == 0 and new.epoch == old.epoch + 2
+
+
+def test_a_producer_takes_its_next_epoch_by_the_one_it_has_and_may_ask_again(broker):
+    """KIP-360."""
+    producer, other = TransactionalProducer(broker), TransactionalProducer(broker)
+    producer.init()
+    had = producer.id, producer.epoch
+    assert producer.init(keeps=True) == 0 and producer.epoch == had[1] + 1
+    producer.epoch -= 1
+    assert producer.init(keeps=True) == 0 and producer.epoch == had[1] + 1, "the answer got lost"
+    other.init()
+    assert producer.init(keeps=True) == ErrorCode.PRODUCER_FENCED
+    producer.id = 999
+    assert producer.init(keeps=True) == ErrorCode.PRODUCER_FENCED
+    producer.epoch = -1
+    assert producer.init(keeps=True) == ErrorCode.INVALID_REQUEST
+
+
+def test_when_its_epochs_are_used_up_a_transactional_id_gets_another_producer_id(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    known = broker.services.transactions.core.get("payments")
+    broker.services.transactions.core.apply(replace(known, producer_epoch=2**15 - 3))
+    assert producer.init() == 0 and producer.epoch == 2**15 - 2
+    had = producer.id, producer.epoch
+    producer.write("flights", b"a")
+    producer.end(True)
+    assert producer.init(keeps=True) == 0
+    assert producer.epoch == 0 and producer.id != had[0]
+    new = producer.id
+    producer.id, producer.epoch = had
+    assert producer.init(keeps=True) == 0 and (producer.id, producer.epoch) == (new, 0), "the answer got lost"
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version, code", [(3, 48), (10, 48), (11, 120), (12, 120)])
+def test_a_batch_for_a_partition_that_was_not_added_is_refused(broker, version, code):
+    """KIP-890: INVALID_TXN_STATE, and for clients that know it TRANSACTION_ABORTABLE."""
+    producer = TransactionalProducer(broker)
+    producer.init()
+    assert producer.send("flights", b"a", version=version) == code
+    producer.write("flights", b"b")
+    assert producer.send("flights", b"a", partition=1, version=version) == code
+    producer.end(True)
+    assert producer.send("flights", b"late", version=version) == code
+
+
+def test_a_batch_of_a_transaction_in_no_transactional_ids_name_is_refused(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.add(("flights", 0))
+    assert producer.send("flights", b"a", named=False) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    producer.transactional_id = "nobody"
+    assert producer.send("flights", b"a") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_the_short_way_of_produce_does_not_let_one_in(broker):
+    client = broker.connect()
+    client.produce("flights", b"one")
+    assert client.conn.again is not None
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.client = client
+    assert producer.send("flights", b"a", named=False, version=9) == 53
+
+
+def test_partitions_are_added_all_or_none(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    assert producer.add(("flights", 0), ("flights", 7), ("nowhere", 0)) == [55, 3, 3]
+    assert state_of(broker) == "Empty"
+
+
+def test_requests_name_what_is_wrong_with_them(broker):
+    producer = TransactionalProducer(broker, timeout_ms=900_001)
+    assert producer.init() == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    producer.timeout_ms = 0
+    assert producer.init() == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    producer.timeout_ms, producer.transactional_id = 1_000, ""
+    assert producer.init() == producer.end(True) == producer.add(("flights", 0)) == ErrorCode.INVALID_REQUEST
+    producer.transactional_id = "x" * 20_000
+    assert producer.init() == ErrorCode.INVALID_REQUEST
+    producer.transactional_id = "unknown"
+    assert producer.end(True) == producer.add(("flights", 0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_past_the_limit_another_transactional_id_is_refused():
+    """flakelog.transactional.ids.max."""
+    broker = EngineBroker(transaction_state_log_num_partitions=1, transactional_ids_max=1)
+    assert TransactionalProducer(broker, "a").init() == 0
+    assert TransactionalProducer(broker, "b").init() == ErrorCode.POLICY_VIOLATION
+    assert TransactionalProducer(broker, "a").init() == 0
+
+
+def test_without_its_topic_nothing_is_coordinated_here():
+    broker = EngineBroker()
+    broker.create("__transaction", 1)
+    producer = TransactionalProducer(broker, versions=HIGHEST)
+    broker.services.delete_topic(broker.services.metadata.topic(STATE), broker.now)
+    assert producer.init() == producer.end(True) == ErrorCode.NOT_COORDINATOR
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_that_is_on_for_too_long_is_aborted_and_its_producer_fenced(broker):
+    producer, reader = TransactionalProducer(broker, timeout_ms=15_000), broker.connect()
+    producer.init()
+    producer.write("flights", b"a")
+    start_ms = broker.now_ms
+    broker.at(start_ms + 14_000)
+    assert state_of(broker) == "Ongoing"
+    broker.at(start_ms + 26_000)
+    assert state_of(broker) == "CompleteAbort" and committed(reader, "flights") == []
+    assert producer.end(True) == ErrorCode.PRODUCER_FENCED
+    assert producer.init() == 0 and producer.epoch == 2
+
+
+def test_a_transactional_id_nobody_uses_is_forgotten_for_good(broker):
+    """transactional.id.expiration.ms."""
+    producer, busy = TransactionalProducer(broker), TransactionalProducer(broker, "busy", timeout_ms=900_000)
+    producer.init()
+    busy.init()
+    start_ms, week_ms = broker.now_ms, 7 * 86_400_000
+    broker.at(start_ms + week_ms - 3_600_000)
+    busy.client = broker.connect()
+    busy.write("flights", b"a")
+    broker.at(start_ms + week_ms + 3_600_000)
+    producer.client = broker.connect()
+    assert len(broker.services.transactions.core) == 1
+    assert producer.end(True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert len(broker.restarted().services.transactions.core) == 1
+
+
+# --- restarts and failures -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_finds_transactional_ids_as_they_were(broker, clean):
+    producer, other = TransactionalProducer(broker), TransactionalProducer(broker, "other")
+    producer.init()
+    other.init()
+    producer.write("flights", b"a")
+    other.write("flights", b"b")
+    other.end(False)
+    again = broker.restarted(clean=clean)
+    assert (state_of(again), state_of(again, "other")) == ("Ongoing", "CompleteAbort")
+    producer.client = again.connect()
+    assert producer.send("flights", b"c") == producer.end(True) == 0
+    assert committed(again.connect(), "flights") == [b"a", b"c"]
+    late = TransactionalProducer(again)
+    assert late.init() == 0 and (late.id, late.epoch) == (producer.id, producer.epoch + 1)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_that_was_decided_is_gone_on_with_after_a_kill(broker, commit):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a")
+    producer.write("flights", b"b", partition=1)
+    transactions = broker.services.transactions
+    transactions._log(transactions.core.get("payments").ended(commit, broker.now.wall_ms), broker.now)  # and killed
+    again = broker.restarted(clean=False)
+    assert state_of(again) == ("CompleteCommit" if commit else "CompleteAbort")
+    values = [committed(again.connect(), "flights", partition) for partition in (0, 1)]
+    assert values == ([[b"a"], [b"b"]] if commit else [[], []])
+
+
+def test_an_end_waits_for_a_partition_that_is_offline_and_holds_up_nobody_else(broker):
+    producer, other = TransactionalProducer(broker), TransactionalProducer(broker, "other")
+    producer.init()
+    other.init()
+    producer.write("flights", b"a")
+    producer.write("flights", b"b", partition=1)
+    other.write("flights", b"c")
+    offline = broker.services.logs.get("flights", 1)
+    offline.offline = "a sync failed"
+    assert producer.end(True) == 0
+    assert state_of(broker) == "PrepareCommit" and any("tried again" in line for line in broker.reported)
+    assert producer.end(True) == producer.add(("flights", 0)) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert producer.init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert producer.end(False) == ErrorCode.INVALID_TXN_STATE
+    assert other.end(True) == 0
+    assert committed(broker.connect(), "flights") == [b"a", b"c"]
+    broker.at(broker.now_ms + 5_000)
+    assert state_of(broker) == "PrepareCommit"
+    offline.offline = None
+    broker.at(broker.now_ms + 1_001)
+    assert state_of(broker) == "CompleteCommit"
+    assert committed(broker.connect(), "flights", 1) == [b"b"]
+    end = broker.services.logs.get("flights", 0).log_end_offset
+    assert end == 4, "the partition that had its marker got no other"
+
+
+def test_a_topic_that_is_deleted_does_not_hold_an_end_up(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    broker.create("gone")
+    producer.write("gone", b"a")
+    broker.services.delete_topic(broker.services.metadata.topic("gone"), broker.now)
+    assert producer.end(True) == 0 and state_of(broker) == "CompleteCommit"
+
+
+def test_what_cannot_be_written_down_has_not_happened(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    broker.storage.free_bytes = 0
+    assert producer.add(("flights", 0)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert producer.init() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.storage.free_bytes = None
+    assert state_of(broker) == "Empty"
+    producer.write("flights", b"a")
+    broker.storage.free_bytes = 0
+    assert producer.end(True) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert state_of(broker) == "Ongoing"
+    broker.storage.free_bytes = None
+    assert producer.end(True) == 0
+
+
+def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_start(broker):
+    """After a power cut: nobody could ever commit it, and it would hold read_committed consumers back for ever."""
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a")
+    broker.services.delete_topic(broker.services.metadata.topic(STATE), broker.now)
+    again = broker.restarted(clean=False)
+    assert committed(again.connect(), "flights") == []
+    assert broker.services.logs.get("flights", 0).last_stable_offset == 0
+    assert again.services.logs.get("flights", 0).last_stable_offset == 2
+    assert any("aborts" in line for line in again.reported)
+
+
+def test_a_marker_that_was_lost_is_written_again_as_it_was_decided(broker):
+    """After a power cut: the coordinator says it is complete, the partition has it open."""
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a")
+    transactions = broker.services.transactions
+    decided = transactions.core.get("payments").ended(True, broker.now.wall_ms)
+    transactions._log(decided, broker.now)
+    transactions._log(decided.completed(broker.now.wall_ms), broker.now)
+    again = broker.restarted(clean=False)
+    assert committed(again.connect(), "flights") == [b"a"]
+
+
+def test_where_records_of_the_coordinator_are_damaged_nothing_is_guessed(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a")
+    for partition in (0, 1):
+        log = broker.services.logs.get(STATE, partition)
+        append_records(log, [Keyed(b"\0\0\0\x01t", b"\0\x09")], broker.services.stamp, broker.now)
+    again = broker.restarted()
+    assert again.services.logs.get("flights", 0).last_stable_offset == 0
+    assert any("damaged" in line for line in again.reported)
+    assert TransactionalProducer(again).init() == ErrorCode.COORDINATOR_NOT_AVAILABLE
