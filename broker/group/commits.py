@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch, and the end of offsets nobody uses."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from broker.group.config import GroupConfig
 from broker.group.group import Group
@@ -17,6 +17,7 @@ from broker.group.results import (
     OffsetToCommit,
 )
 from broker.group.states import GroupState
+from broker.group.transactional_offsets import Place, TransactionalOffsets
 from broker.now import Now
 from broker.wire.errors import ErrorCode
 
@@ -29,13 +30,17 @@ class Commits:
         self._groups = groups
         self._rebalance = rebalance
         self._outbox = outbox
+        self._transactional = TransactionalOffsets()
 
     def commit(self, request: CommitRequest, now: Now) -> list[ErrorCode]:
         """One error code for each offset, in their order. That a partition exists is for the caller to know."""
         group = self._group(request, now)
-        error = group if isinstance(group, ErrorCode) else _may_commit(group, request)
+        may_commit = _may_commit if request.producer is None else _may_commit_in_transaction
+        error = group if isinstance(group, ErrorCode) else may_commit(group, request)
         if error or isinstance(group, ErrorCode):
             return [error] * len(request.offsets)
+        if request.producer is not None:
+            return [self._commit_in_transaction(group, offset, request.producer, now) for offset in request.offsets]
         if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._rebalance.keep_alive(group, group.members[request.member_id], now)
         return [self._commit(group, offset, request.retention_ms, now) for offset in request.offsets]
@@ -55,10 +60,49 @@ class Commits:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else now.wall_ms + retention_ms
         committed = CommittedOffset(asked.offset, asked.leader_epoch, metadata, now.wall_ms, expire_ms)
-        group.offsets.put(asked.topic, asked.partition, committed)
+        self.put(Place(group.group_id, asked.topic, asked.partition), committed, group)
         key = offset_key(group.group_id, asked.topic, asked.partition)
         self._outbox.append(group.group_id, key, offset_value(committed))
         return ErrorCode.NONE
+
+    def _commit_in_transaction(
+        self, group: Group, asked: OffsetToCommit, producer: tuple[int, int], now: Now
+    ) -> ErrorCode:
+        metadata = asked.metadata or NO_METADATA
+        if len(metadata) > self._config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        committed = CommittedOffset(asked.offset, asked.leader_epoch, metadata, now.wall_ms)
+        place = Place(group.group_id, asked.topic, asked.partition)
+        self._transactional.put(producer[0], place, committed)
+        self._outbox.append(group.group_id, offset_key(*place), offset_value(committed), producer)
+        return ErrorCode.NONE
+
+    def put(self, place: Place, committed: CommittedOffset, group: Group) -> None:
+        """A plain commit stands in the log, or is about to."""
+        self._transactional.overtake(place)
+        group.offsets.put(place.topic, place.partition, committed)
+
+    def put_in_transaction(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
+        """A commit of a transaction stands in the log."""
+        self._transactional.put(producer_id, place, committed)
+
+    def take_back(self, request: CommitRequest) -> None:
+        """The commits of a transaction could not be written: they do not count."""
+        assert request.producer is not None
+        for each in request.offsets:
+            self._transactional.drop(request.producer[0], Place(request.group_id, each.topic, each.partition))
+
+    def end(self, producer_id: int, commit: bool, is_kept: Callable[[str], bool], wall_ms: int | None) -> None:
+        """A transaction ended in the partition that keeps these groups: what counts by it is committed."""
+        for place, committed in self._transactional.end(producer_id, commit, is_kept):
+            group = self._groups.find(place.group_id)
+            if group is None:  # it was deleted meanwhile; its offsets were committed all the same
+                group = Group(place.group_id, wall_ms)
+                self._groups.put(group)
+            group.offsets.put(place.topic, place.partition, committed)
+
+    def is_abandoned(self, group: Group) -> bool:
+        return is_abandoned(group) and not self._transactional.has(group.group_id)
 
     def fetch(self, group_id: str, partitions: Iterable[tuple[str, int]] | None) -> list[FetchedOffset]:
         """The offsets of these (topic, partition), in their order; of all that have one, when None.
@@ -67,15 +111,21 @@ class Commits:
         """
         group = self._groups.find(group_id)
         if partitions is None:
-            return [] if group is None else [FetchedOffset(*found) for found in group.offsets]
-        return [FetchedOffset(topic, partition, _committed(group, topic, partition)) for topic, partition in partitions]
+            partitions = [] if group is None else [(topic, partition) for topic, partition, _ in group.offsets]
+        return [
+            FetchedOffset(
+                *each, _committed(group, *each), is_open=self._transactional.is_open(Place(group_id, *each))
+            )
+            for each in partitions
+        ]
 
     def expire(self, now: Now) -> None:
         """Forget the offsets, and then the groups, that nobody has used for `offsets.retention.minutes`."""
         for group in self._groups:
             for topic, partition in expired_offsets(group, now.wall_ms, self._config.offsets_retention_ms):
-                self._remove(group, topic, partition)
-            if is_abandoned(group):
+                if not self._transactional.is_open(Place(group.group_id, topic, partition)):
+                    self._remove(group, topic, partition)
+            if self.is_abandoned(group):
                 self._groups.remove(group, now)
 
     def delete(self, group: Group, partitions: Iterable[tuple[str, int]]) -> list[ErrorCode]:
@@ -89,6 +139,7 @@ class Commits:
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted: its offsets mean nothing for another of the same name."""
+        self._transactional.forget_topic(topic)
         for group in self._groups:
             for partition in [p for t, p, _ in group.offsets if t == topic]:
                 self._remove(group, topic, partition)
@@ -114,6 +165,19 @@ def _may_commit(group: Group, request: CommitRequest) -> ErrorCode:
     if group.state is GroupState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
+
+
+def _may_commit_in_transaction(group: Group, request: CommitRequest) -> ErrorCode:
+    """May this TxnOffsetCommit be taken? Before v3 it does not say who the member is, and the state of the group does
+    not matter: fencing is by the producer (KIP-447)."""
+    if request.generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if request.generation < 0 and not request.member_id and request.instance_id is None:
+        return ErrorCode.NONE
+    error = group.check_member(request.member_id, request.instance_id)
+    if error:
+        return error
+    return ErrorCode.NONE if request.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
 
 
 def _committed(group: Group | None, topic: str, partition: int) -> CommittedOffset:

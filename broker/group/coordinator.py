@@ -9,10 +9,10 @@ Whoever runs it (the handlers, the engine's tick) does three things after each v
 
 Join and sync return a `Pending`, whose `result` is there at once or comes later. Nothing is ever awaited, no clock is
 read; a fresh uuid for a new member comes with its request. At start every record of the partitions led here goes
-through `load`, in order, and `loaded` ends it; records of transactions and control batches are not to be handed in.
+through `load`, in order, each end of a transaction through `transaction_ended`, and `loaded` ends it.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from broker.group.alarms import AlarmClock
@@ -43,6 +43,7 @@ from broker.group.results import (
 )
 from broker.group.states import GroupState
 from broker.group.subscription import CONSUMER_PROTOCOL_TYPE
+from broker.group.transactional_offsets import Place
 from broker.now import Now
 from broker.wire.errors import ErrorCode
 
@@ -137,6 +138,17 @@ class GroupCoordinator:
         """OffsetFetch: the offsets of these (topic, partition), or all there are when None."""
         return self._commits.fetch(group_id, partitions)
 
+    def take_back(self, request: CommitRequest) -> None:
+        """The records of a TxnOffsetCommit could not be appended."""
+        self._commits.take_back(request)
+
+    def transaction_ended(
+        self, producer_id: int, commit: bool, is_kept: Callable[[str], bool], wall_ms: int | None = None
+    ) -> None:
+        """The marker of a producer's transaction stands in a partition of __consumer_offsets; `is_kept`: whether a
+        group is kept there. `wall_ms` is not known of one that is replayed."""
+        self._commits.end(producer_id, commit, is_kept, wall_ms)
+
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted; so are its offsets."""
         self._commits.forget_topic(topic)
@@ -221,10 +233,14 @@ class GroupCoordinator:
         if group is not None and group.state is GroupState.STABLE:
             self._rebalance.begin(group, now)
 
-    def load(self, key: bytes, value: bytes | None) -> None:
-        """Replay one record; kinds only a newer Kafka writes are passed over. BadOffsetsRecord for a damaged one."""
+    def load(self, key: bytes, value: bytes | None, producer_id: int | None = None) -> None:
+        """Replay one record, `producer_id`: of a transaction. Kinds only a newer Kafka writes are passed over.
+        BadOffsetsRecord for a damaged one."""
         about = read_key(key)
-        if isinstance(about, OffsetKey):
+        if isinstance(about, OffsetKey) and producer_id is not None:
+            if value is not None:
+                self._commits.put_in_transaction(producer_id, Place(*about), read_offset_value(value))
+        elif isinstance(about, OffsetKey):
             self._load_offset(about, value)
         elif about is not None:
             self._load_group(about.group_id, value)
@@ -238,7 +254,7 @@ class GroupCoordinator:
         if group is None:
             group = Group(about.group_id, None)
             self._groups.put(group)
-        group.offsets.put(about.topic, about.partition, read_offset_value(value))
+        self._commits.put(Place(*about), read_offset_value(value), group)
 
     def _load_group(self, group_id: str, value: bytes | None) -> None:
         former = self._groups.find(group_id)
@@ -255,7 +271,7 @@ class GroupCoordinator:
     def loaded(self, now: Now) -> None:
         """All records have been replayed: members have one session timeout to be heard of."""
         for group in self._groups:
-            if not group.is_stored and not len(group.offsets):
+            if not group.is_stored and self._commits.is_abandoned(group):
                 self._groups.drop(group.group_id)  # its last offset was removed by a tombstone
                 continue
             for member in group.members.values():

@@ -13,11 +13,13 @@ R = TypeVar("R")
 
 
 class Append(NamedTuple):
-    """One record for `__consumer_offsets`; `value` is None for a tombstone."""
+    """One record for `__consumer_offsets`; `value` is None for a tombstone. `producer` are the id and epoch of the
+    producer in whose transaction it is written."""
 
     key: bytes
     value: bytes | None
     group_id: str
+    producer: tuple[int, int] | None = None
 
 
 class Outbox:
@@ -27,8 +29,10 @@ class Outbox:
         self._appends: list[Append] = []
         self._answered: list[tuple[str, Pending[Any]]] = []
 
-    def append(self, group_id: str, key: bytes, value: bytes | None) -> None:
-        self._appends.append(Append(key, value, group_id))
+    def append(
+        self, group_id: str, key: bytes, value: bytes | None, producer: tuple[int, int] | None = None
+    ) -> None:
+        self._appends.append(Append(key, value, group_id, producer))
 
     def answer(self, group: Group, pending: Pending[R], result: R) -> None:
         pending.result = result

@@ -132,7 +132,7 @@ class OffsetToCommit(NamedTuple):
 class CommitRequest:
     """OffsetCommit. Generation -1 without a member id is a consumer that assigns itself its partitions, or an
     administrator. `retention_ms` comes from v2-4 only. `unknown_group` is what the request's version calls a group
-    that does not exist: since v9 GROUP_ID_NOT_FOUND."""
+    that does not exist: since v9 GROUP_ID_NOT_FOUND. `producer` is given for TxnOffsetCommit: its id and epoch."""
 
     group_id: str
     member_id: str = UNKNOWN_MEMBER_ID
@@ -141,14 +141,17 @@ class CommitRequest:
     retention_ms: int = NO_RETENTION
     unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION
     offsets: tuple[OffsetToCommit, ...] = ()
+    producer: tuple[int, int] | None = None
 
 
 class FetchedOffset(NamedTuple):
-    """One partition of the answer to OffsetFetch; NO_COMMITTED_OFFSET where nothing was committed."""
+    """One partition of the answer to OffsetFetch; NO_COMMITTED_OFFSET where nothing was committed. `is_open`: a
+    transaction that has not ended may change it."""
 
     topic: str
     partition: int
     committed: CommittedOffset
+    is_open: bool = False
 
 
 class ListedGroup(NamedTuple):

@@ -72,13 +72,18 @@ class CoordinatorTopic:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
     def append(
-        self, partition: int, records: Iterable[KeyedRecord], now: Now, told: Mapping[ErrorCode, ErrorCode]
+        self,
+        partition: int,
+        records: Iterable[KeyedRecord],
+        now: Now,
+        told: Mapping[ErrorCode, ErrorCode],
+        producer: tuple[int, int] | None = None,
     ) -> tuple[PartitionLog | None, ErrorCode]:
-        """Append records; the log, for what follows from it, or what clients are told when it failed: what `told` has
-        for the cause, and COORDINATOR_NOT_AVAILABLE for everything that may pass."""
+        """Append records, maybe in a producer's transaction; the log, for what follows from it, or what clients are
+        told when it failed: what `told` has for the cause, and COORDINATOR_NOT_AVAILABLE for all that may pass."""
         try:
             log = self._services.log_of(self.name, partition)
-            append_records(log, records, self._services.stamp, now)
+            append_records(log, records, self._services.stamp, now, producer)
         except (ApiError, IdError) as error:
             if partition not in self._failing:
                 self._failing.add(partition)

@@ -31,6 +31,7 @@ TOPIC_PROPERTIES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)
 _TOLD = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
 
 
@@ -65,10 +66,13 @@ class GroupCoordination:
         refused: dict[str, ErrorCode] = {}
         written: dict[PartitionLog, None] = {}
         while appends := self.core.take_appends():  # a refusal may begin a rebalance, which may write in its turn
-            for partition, records in self._by_partition(appends).items():
-                error = self._append(partition, records, written, now)
+            for (partition, producer), records in self._by_partition(appends).items():
+                log, error = self.topic.append(partition, records, now, _TOLD, producer)
+                if log is not None:
+                    written[log] = None
                 for group_id in {record.group_id for record in records} if error else ():
-                    self.core.append_failed(group_id, error, now)
+                    if producer is None:
+                        self.core.append_failed(group_id, error, now)
                     refused[group_id] = error
         for pending in self.core.take_answered():
             self._services.purgatory.touch(pending.key, now)
@@ -76,19 +80,20 @@ class GroupCoordination:
             self._services.appended(log, now)
         return refused
 
-    def _by_partition(self, appends: Iterable[Append]) -> dict[int, list[Append]]:
-        found: dict[int, list[Append]] = {}
+    def _by_partition(self, appends: Iterable[Append]) -> dict[tuple[int, tuple[int, int] | None], list[Append]]:
+        """By partition, and by the producer in whose transaction they are: one verb's are all of one, or of none."""
+        found: dict[tuple[int, tuple[int, int] | None], list[Append]] = {}
         for append in appends:
-            found.setdefault(self.topic.partition_of(append.group_id), []).append(append)
+            place = self.topic.partition_of(append.group_id), append.producer
+            found.setdefault(place, []).append(append)
         return found
 
-    def _append(
-        self, partition: int, records: list[Append], written: dict[PartitionLog, None], now: Now
-    ) -> ErrorCode:
-        log, error = self.topic.append(partition, records, now, _TOLD)
-        if log is not None:
-            written[log] = None
-        return error
+    def transaction_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
+        """A marker stands in a partition: what the producer committed there in its transaction counts, or is gone."""
+        self.core.transaction_ended(producer_id, commit, self._keeps(partition), now.wall_ms)
+
+    def _keeps(self, partition: int) -> Callable[[str], bool]:
+        return lambda group_id: self.topic.partition_of(group_id) == partition
 
     def tick(self, now: Now) -> None:
         """Sessions, rebalance timeouts, expired offsets, and what follows from them."""
@@ -111,8 +116,10 @@ class GroupCoordination:
                 continue  # offline and reported, or led by another
             try:
                 for each in read_back(log):
-                    if isinstance(each, Replayed) and each.producer_id is None:
-                        self.core.load(each.key, each.value)
+                    if isinstance(each, Replayed):
+                        self.core.load(*each)
+                    else:
+                        self.core.transaction_ended(*each, self._keeps(partition))
             except (CorruptBatch, BadOffsetsRecord, ApiError) as error:
                 log.offline = str(error)
                 self._services.report(f"partition {log.name} is offline, and the groups it keeps: {error}")

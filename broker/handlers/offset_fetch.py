@@ -1,8 +1,9 @@
 """OffsetFetch, v1 to v10.
 
 Behaviour: what was committed; offset -1 and no error where nothing was, also for a group nobody has used.
-Version notes: from v2 null topics mean all there are; v5 leader epochs (KIP-320); v7 asks for stable offsets (KIP-447),
-which all are without transactions; v8 asks for several groups (KIP-709); v10 names topics by id.
+Version notes: from v2 null topics mean all there are; v5 leader epochs (KIP-320); v7 asks for stable offsets (KIP-447):
+UNSTABLE_OFFSET_COMMIT where an open transaction may change one; v8 asks for several groups (KIP-709); v10 names topics
+by id.
 """
 
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from broker.handlers.call import Call
 from broker.now import Now
 from broker.wire.errors import ErrorCode
 
+STABLE_VERSION = 7
 GROUPS_VERSION = 8
 TOPIC_IDS_VERSION = 10
 
@@ -35,7 +37,7 @@ def _group(call: Call, asked: Any) -> dict[str, Any]:
 
 def _all(call: Call, group_id: str) -> list[dict[str, Any]]:
     found = call.services.groups.core.fetch(group_id, None)
-    named = [(name, _fetched(offsets)) for name, offsets in groupby(found, lambda offset: offset.topic)]
+    named = [(name, _fetched(call, offsets)) for name, offsets in groupby(found, lambda offset: offset.topic)]
     if call.version < TOPIC_IDS_VERSION:
         return [{"name": name, "partitions": partitions} for name, partitions in named]
     topics = [(call.services.metadata.topic(name), partitions) for name, partitions in named]
@@ -52,16 +54,21 @@ def _topic(call: Call, group_id: str, asked: Any, error: ErrorCode) -> dict[str,
     if error:
         return key | {"partitions": [_partition(index, error) for index in asked.partition_indexes]}
     wanted = [(name, index) for index in asked.partition_indexes]
-    return key | {"partitions": _fetched(call.services.groups.core.fetch(group_id, wanted))}
+    return key | {"partitions": _fetched(call, call.services.groups.core.fetch(group_id, wanted))}
 
 
-def _fetched(offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:
-    return [
-        _partition(
-            each.partition, ErrorCode.NONE, each.committed.offset, each.committed.leader_epoch, each.committed.metadata
-        )
-        for each in offsets
-    ]
+def _fetched(call: Call, offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:
+    stable = call.version >= STABLE_VERSION and call.request.require_stable
+    return [_unstable(each) if stable and each.is_open else _committed(each) for each in offsets]
+
+
+def _unstable(each: FetchedOffset) -> dict[str, Any]:
+    return _partition(each.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+
+def _committed(each: FetchedOffset) -> dict[str, Any]:
+    committed = each.committed
+    return _partition(each.partition, ErrorCode.NONE, committed.offset, committed.leader_epoch, committed.metadata)
 
 
 def _partition(index: int, error: ErrorCode, offset: int = -1, epoch: int = -1, metadata: str = "") -> dict[str, Any]:

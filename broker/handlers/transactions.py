@@ -15,7 +15,7 @@ from broker.handlers.call import Services
 from broker.handlers.coordinator_topic import CoordinatorTopic
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
-from broker.metadata import TRANSACTIONS_TOPIC
+from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.now import Now
 from broker.record.batch import BatchHeader, CorruptBatch
 from broker.record.control import Marker
@@ -144,6 +144,8 @@ class TransactionCoordination:
             return self._settled((log.topic, log.partition), error)
         self._failing.discard((log.topic, log.partition))
         self._services.appended(log, now)
+        if log.topic == GROUP_OFFSETS_TOPIC:
+            self._services.groups.transaction_ended(log.partition, producer_id, commit, now)
         return True
 
     def _settled(self, partition: Partition, error: ApiError | IdError) -> bool:
@@ -166,13 +168,26 @@ class TransactionCoordination:
         if transactional_id is None:
             said = f"a batch of a transaction came to {log.name} without a transactional id"
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, said)
-        if not self.config.transaction_partition_verification_enable:
-            return
-        place = log.topic, log.partition
-        error = self.core.verify(transactional_id, header.producer_id, header.producer_epoch, place)
+        place, abortable = (log.topic, log.partition), produce_version >= ABORTABLE_VERSION
+        error = self.refusal(transactional_id, header.producer_id, header.producer_epoch, place, abortable)
+        if error == ErrorCode.CONCURRENT_TRANSACTIONS:
+            error = ErrorCode.NOT_ENOUGH_REPLICAS  # that, every client tries again
         if error:
-            code = _told_at_produce(error, produce_version)
-            raise ApiError(code, f"{log.name} is not part of a transaction of {transactional_id}: {error.name}")
+            said = f"{log.name} is not part of an open transaction of {transactional_id} and this producer"
+            raise ApiError(error, said)
+
+    def refusal(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: Partition, knows_abortable: bool
+    ) -> ErrorCode:
+        """What a client is told that writes to a partition in the name of a transaction which does not have it."""
+        if not self.config.transaction_partition_verification_enable:
+            return ErrorCode.NONE
+        error = self.core.verify(transactional_id, producer_id, epoch, partition)
+        if error == ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if error == ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+            return ErrorCode.INVALID_TXN_STATE
+        return error
 
     # --- time ----------------------------------------------------------------------------------------------------
 
@@ -250,14 +265,3 @@ class TransactionCoordination:
         self._stranded = left
         if left:
             self._again(now)
-
-
-def _told_at_produce(error: ErrorCode, version: int) -> ErrorCode:
-    """As Kafka's brokers tell it to clients of that version."""
-    if error == ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error == ErrorCode.CONCURRENT_TRANSACTIONS:
-        return ErrorCode.NOT_ENOUGH_REPLICAS  # that, every client tries again
-    if error == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION:
-        return ErrorCode.INVALID_TXN_STATE
-    return error

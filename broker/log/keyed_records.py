@@ -29,13 +29,6 @@ class KeyedRecord(Protocol):
     def value(self) -> bytes | None: ...
 
 
-class Producer(NamedTuple):
-    """In whose transaction records are written."""
-
-    id: int
-    epoch: int
-
-
 class Replayed(NamedTuple):
     """A record as it is read back; one written in a transaction has its producer's id, and counts when that commits."""
 
@@ -52,9 +45,14 @@ class Ended(NamedTuple):
 
 
 def append_records(
-    log: PartitionLog, appends: Iterable[KeyedRecord], ids: IdSource, now: Now, producer: Producer | None = None
+    log: PartitionLog,
+    appends: Iterable[KeyedRecord],
+    ids: IdSource,
+    now: Now,
+    producer: tuple[int, int] | None = None,
 ) -> None:
-    """Append the records in their order, in as few batches as `max.message.bytes` allows.
+    """Append the records in their order, in as few batches as `max.message.bytes` allows; those of a transaction in the
+    name of its producer (its id and epoch).
 
     ApiError (MESSAGE_TOO_LARGE for one record that is larger than that) or IdError; what came before it is written.
     """
@@ -66,15 +64,12 @@ def append_records(
         log.append(memoryview(batch), read_header(batch), ids, now)
 
 
-def _encode(records: list[Record], now: Now, producer: Producer | None) -> bytearray:
+def _encode(records: list[Record], now: Now, producer: tuple[int, int] | None) -> bytearray:
     if producer is None:
         return encode_batch(records, base_timestamp_ms=now.wall_ms)
+    producer_id, epoch = producer
     return encode_batch(
-        records,
-        base_timestamp_ms=now.wall_ms,
-        producer_id=producer.id,
-        producer_epoch=producer.epoch,
-        transactional=True,
+        records, base_timestamp_ms=now.wall_ms, producer_id=producer_id, producer_epoch=epoch, transactional=True
     )
 
 

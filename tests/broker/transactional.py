@@ -5,17 +5,21 @@ from broker.record.records import decode_records
 from broker.wire import fetch, produce
 from broker.wire.fetch import READ_COMMITTED
 from tests.broker.engine_client import (
+    ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     PRODUCE,
+    TXN_OFFSET_COMMIT,
     batch_of,
 )
 
 LOWEST = {FIND_COORDINATOR: 1, INIT_PRODUCER_ID: 0, ADD_PARTITIONS_TO_TXN: 0, PRODUCE: 3, END_TXN: 0, FETCH: 4}
+LOWEST |= {ADD_OFFSETS_TO_TXN: 0, TXN_OFFSET_COMMIT: 0}
 HIGHEST = {FIND_COORDINATOR: 6, INIT_PRODUCER_ID: 5, ADD_PARTITIONS_TO_TXN: 3, PRODUCE: 12, END_TXN: 4, FETCH: 12}
+HIGHEST |= {ADD_OFFSETS_TO_TXN: 4, TXN_OFFSET_COMMIT: 5}
 
 
 class TransactionalProducer:
@@ -85,6 +89,34 @@ class TransactionalProducer:
             self.id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
         return answer.error_code
+
+    def add_offsets(self, group_id):
+        fields = {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.id,
+            "producer_epoch": self.epoch,
+            "group_id": group_id,
+        }
+        return self.client.ask(ADD_OFFSETS_TO_TXN, self.versions[ADD_OFFSETS_TO_TXN], fields).error_code
+
+    def commit_offset(self, group_id, topic, offset, partition=0, version=None, **member):
+        fields = {
+            "transactional_id": self.transactional_id,
+            "group_id": group_id,
+            "producer_id": self.id,
+            "producer_epoch": self.epoch,
+            "topics": [
+                {
+                    "name": topic,
+                    "partitions": [
+                        {"partition_index": partition, "committed_offset": offset, "committed_metadata": "here"}
+                    ],
+                }
+            ],
+        }
+        version = self.versions[TXN_OFFSET_COMMIT] if version is None else version
+        answer = self.client.ask(TXN_OFFSET_COMMIT, version, fields | member)
+        return answer.topics[0].partitions[0].error_code
 
     def write(self, topic, *values, partition=0):
         """Add the partition, and send."""

@@ -16,9 +16,9 @@ def test_a_consumer_that_assigns_itself_its_partitions_may_commit(house):
     """Generation -1 and no member id: it makes a group that only keeps offsets."""
     assert house.commit(("t", 0, 42, 3, "note"), ("t", 1, 7)) == [ErrorCode.NONE] * 2
     assert house.coordinator.fetch("g", [("t", 1), ("t", 0), ("t", 2)]) == [
-        ("t", 1, CommittedOffset(7, -1, "", WALL_MS)),
-        ("t", 0, CommittedOffset(42, 3, "note", WALL_MS)),
-        ("t", 2, NO_COMMITTED_OFFSET),
+        ("t", 1, CommittedOffset(7, -1, "", WALL_MS), False),
+        ("t", 0, CommittedOffset(42, 3, "note", WALL_MS), False),
+        ("t", 2, NO_COMMITTED_OFFSET, False),
     ]
 
 
@@ -28,7 +28,7 @@ def test_all_offsets_of_a_group_can_be_asked_for(house):
 
 
 def test_a_group_nobody_has_used_has_no_offsets_and_that_is_no_error(house):
-    assert house.coordinator.fetch("none", [("t", 0)]) == [("t", 0, NO_COMMITTED_OFFSET)]
+    assert house.coordinator.fetch("none", [("t", 0)]) == [("t", 0, NO_COMMITTED_OFFSET, False)]
     assert house.coordinator.fetch("none", None) == []
 
 

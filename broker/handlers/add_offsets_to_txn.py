@@ -1,0 +1,20 @@
+"""AddOffsetsToTxn, v0 to v4.
+
+Behaviour: the partition of `__consumer_offsets` that keeps a group is added to the producer's transaction, as
+AddPartitionsToTxn adds others.
+Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588).
+"""
+
+from typing import Any
+
+from broker.handlers.add_partitions_to_txn import add_partitions
+from broker.handlers.call import Call
+from broker.metadata import GROUP_OFFSETS_TOPIC
+from broker.now import Now
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    request = call.request
+    place = GROUP_OFFSETS_TOPIC, call.services.groups.topic.partition_of(request.group_id)
+    producer = request.transactional_id, request.producer_id, request.producer_epoch
+    return {"throttle_time": 0, "error_code": add_partitions(call, *producer, [place], now)}

@@ -1,0 +1,94 @@
+"""TxnOffsetCommit, v0 to v5.
+
+Behaviour: as OffsetCommit, in a producer's transaction: the offsets are written and count when it commits. The group's
+partition of `__consumer_offsets` must have been added to the transaction (AddOffsetsToTxn).
+Version notes: v2 leader epochs (KIP-320); v3 names the member, whose generation is then held to (KIP-447); v5 knows
+TRANSACTION_ABORTABLE (KIP-890), before it a group that was not added is INVALID_TXN_STATE.
+"""
+
+from typing import Any
+
+from broker.group.results import CommitRequest, OffsetToCommit
+from broker.handlers.call import Call
+from broker.metadata import GROUP_OFFSETS_TOPIC
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+ABORTABLE_VERSION = 5
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    asked = [(topic.name, each) for topic in call.original.topics for each in topic.partitions]
+    known = [(topic, each) for topic, each in asked if _exists(call, topic, each.partition_index)]
+    errors = iter(_commit(call, known, now))
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": next(errors)
+                        if _exists(call, topic.name, each.partition_index)
+                        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    }
+                    for each in topic.partitions
+                ],
+            }
+            for topic in call.original.topics
+        ],
+    }
+
+
+def _exists(call: Call, name: str, partition: int) -> bool:
+    topic = call.services.metadata.topic(name)
+    return topic is not None and 0 <= partition < len(topic.partitions)
+
+
+def _commit(call: Call, known: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
+    """An error for each partition that exists, in their order."""
+    groups = call.services.groups
+    error = _refusal(call)
+    if error or not known:
+        return [error] * len(known)
+    call.services.stamp.ensure(len(known), now)
+    request = _request(call, known)
+    errors = groups.core.commit(request, now)
+    refused = groups.settle(now).get(request.group_id, ErrorCode.NONE)
+    if refused:
+        groups.core.take_back(request)
+    return [error or refused for error in errors]
+
+
+def _refusal(call: Call) -> ErrorCode:
+    request, groups = call.request, call.services.groups
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    error = groups.check(request.group_id)
+    if error:
+        return error
+    place = GROUP_OFFSETS_TOPIC, groups.topic.partition_of(request.group_id)
+    producer = request.transactional_id, request.producer_id, request.producer_epoch
+    return call.services.transactions.refusal(*producer, place, call.version >= ABORTABLE_VERSION)
+
+
+def _request(call: Call, known: list[tuple[str, Any]]) -> CommitRequest:
+    request = call.request
+    return CommitRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        offsets=tuple(
+            OffsetToCommit(
+                topic,
+                each.partition_index,
+                each.committed_offset,
+                getattr(each, "committed_leader_epoch", -1),
+                each.committed_metadata,
+            )
+            for topic, each in known
+        ),
+        producer=(request.producer_id, request.producer_epoch),
+    )
