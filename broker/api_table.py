@@ -120,6 +120,9 @@ _ROWS = (
     Api(57, "UpdateFeatures", 0, 2, 0, "update_features"),
     Api(47, "OffsetDelete", 0, 0, 1, "offset_delete"),
     Api(60, "DescribeCluster", 0, 2, 0, "describe_cluster"),
+    Api(61, "DescribeProducers", 0, 0, 0, "describe_producers"),
+    Api(65, "DescribeTransactions", 0, 0, 0, "describe_transactions"),
+    Api(66, "ListTransactions", 0, 1, 0, "list_transactions"),
     Api(74, "ListConfigResources", 0, 1, 0, "list_config_resources"),
     Api(75, "DescribeTopicPartitions", 0, 0, 0, "describe_topic_partitions"),
 )

@@ -8,7 +8,7 @@ answers CONCURRENT_TRANSACTIONS, and no other is kept waiting.
 On one node markers are written directly: the coordinator's epoch is always 0, as nobody else could coordinate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from broker.handlers.call import Services
@@ -157,6 +157,10 @@ class TransactionCoordination:
             name = f"{partition[0]}-{partition[1]}"
             self._services.report(f"transactions in {name} cannot be ended, and are tried again: {error}")
         return False
+
+    def unmarked(self, transaction: Transaction) -> Collection[Partition]:
+        """The partitions of a transaction that is on; of one that is being ended, those without its marker."""
+        return self._unmarked.get(transaction.transactional_id, transaction.partitions)
 
     # --- who may write -------------------------------------------------------------------------------------------
 

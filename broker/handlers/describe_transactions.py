@@ -1,0 +1,51 @@
+"""DescribeTransactions, v0 to v0.
+
+Behaviour: the state of each transactional id, and the partitions of its transaction while one is on (KIP-664); of one
+that is being ended, those that are still without its marker.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.txn.transaction import NO_EPOCH, NO_ID, NO_TIME
+from broker.wire.errors import ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    states = [_describe(call, transactional_id) for transactional_id in call.request.transactional_ids]
+    return {"throttle_time": 0, "transaction_states": states}
+
+
+def _describe(call: Call, transactional_id: str) -> dict[str, Any]:
+    transactions = call.services.transactions
+    error = transactions.check(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
+    known = None if error else transactions.core.get(transactional_id)
+    if known is None:
+        return _failed(transactional_id, error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(transactions.unmarked(known)):
+        topics.setdefault(topic, []).append(partition)
+    return {
+        "error_code": ErrorCode.NONE,
+        "transactional_id": transactional_id,
+        "transaction_state": known.state.title,
+        "transaction_timeout": known.timeout_ms,
+        "transaction_start_time": known.started_ms,
+        "producer_id": known.producer_id,
+        "producer_epoch": known.producer_epoch,
+        "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
+    }
+
+
+def _failed(transactional_id: str, error: ErrorCode) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "transactional_id": transactional_id,
+        "transaction_state": "",
+        "transaction_timeout": 0,
+        "transaction_start_time": NO_TIME,
+        "producer_id": NO_ID,
+        "producer_epoch": NO_EPOCH,
+        "topics": [],
+    }

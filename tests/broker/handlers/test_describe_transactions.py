@@ -1,0 +1,97 @@
+"""What administrators see of transactions (KIP-664): DescribeProducers, DescribeTransactions, ListTransactions."""
+
+import pytest
+
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    WALL_MS,
+    EngineBroker,
+)
+from tests.broker.transactional import TransactionalProducer
+
+
+@pytest.fixture
+def broker():
+    broker = EngineBroker(transaction_state_log_num_partitions=1)
+    broker.create("flights", 2)
+    return broker
+
+
+@pytest.fixture
+def producer(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a", b"b")
+    return producer
+
+
+def producers(broker, topic="flights", partition=0):
+    fields = {"topics": [{"name": topic, "partition_indexes": [partition]}]}
+    return broker.connect().ask(DESCRIBE_PRODUCERS, 0, fields).topics[0].partitions[0]
+
+
+def described(broker, transactional_id="payments"):
+    answer = broker.connect().ask(DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": [transactional_id]})
+    return answer.transaction_states[0]
+
+
+def listed(broker, version=1, **filters):
+    fields = {"state_filters": [], "producer_id_filters": []} | filters
+    answer = broker.connect().ask(LIST_TRANSACTIONS, version, fields)
+    found = [(each.transactional_id, each.transaction_state) for each in answer.transaction_states]
+    return found, list(answer.unknown_state_filters)
+
+
+def test_a_partition_names_its_producers_and_where_their_transactions_begin(broker, producer):
+    (found,) = producers(broker).active_producers
+    assert (found.producer_id, found.producer_epoch, found.last_sequence) == (producer.id, 0, 1)
+    assert (found.current_txn_start_offset, found.coordinator_epoch) == (0, -1)
+    producer.end(True)
+    (found,) = producers(broker).active_producers
+    assert (found.current_txn_start_offset, found.coordinator_epoch) == (-1, 0)
+    assert producers(broker, partition=7).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert producers(broker, partition=1).active_producers == ()
+
+
+def test_a_transactional_id_is_described_with_the_partitions_of_its_transaction(broker, producer):
+    found = described(broker)
+    assert (found.error_code, found.transaction_state, found.producer_id) == (0, "Ongoing", producer.id)
+    assert found.transaction_start_time.timestamp() * 1000 == WALL_MS + broker.now_ms
+    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("flights", (0,))]
+    producer.end(False)
+    found = described(broker)
+    assert (found.transaction_state, found.topics) == ("CompleteAbort", ())
+
+
+def test_of_an_end_that_is_on_the_partitions_without_a_marker_are_shown(broker, producer):
+    producer.write("flights", b"c", partition=1)
+    broker.services.logs.get("flights", 1).offline = "a sync failed"
+    producer.end(True)
+    found = described(broker)
+    assert found.transaction_state == "PrepareCommit"
+    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("flights", (1,))]
+
+
+def test_a_transactional_id_nobody_has_is_not_found(broker, producer):
+    assert described(broker, "nobody").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert described(broker, "").error_code == ErrorCode.INVALID_REQUEST
+    assert described(EngineBroker()).error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_transactional_ids_are_listed_by_state_and_producer(broker, producer, version):
+    other = TransactionalProducer(broker, "other")
+    other.init()
+    both = [("payments", "Ongoing"), ("other", "Empty")]
+    assert listed(broker, version) == (both, [])
+    assert listed(broker, version, state_filters=["Ongoing", "Nonsense"]) == (both[:1], ["Nonsense"])
+    assert listed(broker, version, producer_id_filters=[other.id]) == (both[1:], [])
+
+
+def test_transactions_are_listed_that_are_on_for_longer(broker, producer):
+    assert listed(broker, duration_filter=5_000, state_filters=["Ongoing"]) == ([], [])
+    broker.at(broker.now_ms + 5_001)
+    assert listed(broker, duration_filter=5_000, state_filters=["Ongoing"]) == ([("payments", "Ongoing")], [])

@@ -1,0 +1,219 @@
+"""Transactions by stock clients, and across kill -9 (KIP-98, KIP-447): what is committed is there once, no more is.
+
+A copy job reads `in`, writes `out` and commits its offsets in the same transaction: exactly once, whatever is killed.
+"""
+
+import asyncio
+import os
+import random
+import threading
+import time
+import uuid
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from tests.compat.server_process import ServerProcess
+
+SECONDS = 20
+KILLS = 4
+SEED = int(os.environ.get("FLAKELOG_KILL_SEED", "9"))
+SETTINGS = {
+    "log.flush.offset.checkpoint.interval.ms": 300,
+    "log.segment.bytes": 20_000,
+    "transaction.state.log.num.partitions": 3,
+    "offsets.topic.num.partitions": 3,
+    "group.initial.rebalance.delay.ms": 0,
+}
+
+
+def name():
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+def producing(server, transactional_id=None):
+    config = {"bootstrap.servers": server.address, "transactional.id": transactional_id or name(), "linger.ms": 0}
+    producer = confluent_kafka.Producer(config)
+    producer.init_transactions(SECONDS)
+    return producer
+
+
+def consuming(server, topic, group=None, **more):
+    config = {
+        "bootstrap.servers": server.address,
+        "group.id": group or name(),
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+    }
+    consumer = confluent_kafka.Consumer(config | more)
+    consumer.subscribe([topic])
+    return consumer
+
+
+def read_all(server, topic, isolation="read_committed"):
+    """All values of the topic's one partition, to its end."""
+    consumer = consuming(server, topic, **{"isolation.level": isolation, "enable.partition.eof": True})
+    try:
+        found, end = [], time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is not None:
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+                return found
+            if message is not None:
+                found.append(message.value())
+        raise AssertionError(f"no end of {topic} within {SECONDS} s")
+    finally:
+        consumer.close()
+
+
+def in_transaction(producer, topic, values, commit=True):
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value)
+    producer.flush(SECONDS)
+    producer.commit_transaction(SECONDS) if commit else producer.abort_transaction(SECONDS)
+
+
+def create(server, topic):
+    """One partition, made by asking for it."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": server.address, "group.id": "none"})
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.address})
+    producer.list_topics(topic, SECONDS)
+    consumer.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("transactions") / "data", SETTINGS) as server:
+        yield server
+
+
+def test_librdkafka_commits_and_aborts_and_readers_see_only_what_was_committed(server):
+    topic, producer = name(), producing(server)
+    in_transaction(producer, topic, [b"a", b"b"])
+    in_transaction(producer, topic, [b"not"], commit=False)
+    in_transaction(producer, topic, [b"c"])
+    assert read_all(server, topic) == [b"a", b"b", b"c"]
+    assert read_all(server, topic, "read_uncommitted") == [b"a", b"b", b"not", b"c"]
+
+
+def test_librdkafka_is_fenced_by_who_takes_its_transactional_id(server):
+    topic, transactional_id = name(), name()
+    old = producing(server, transactional_id)
+    old.begin_transaction()
+    old.produce(topic, b"half")
+    old.flush(SECONDS)
+    new = producing(server, transactional_id)
+    with pytest.raises(KafkaException) as raised:
+        old.commit_transaction(SECONDS)
+    assert raised.value.args[0].fatal()
+    in_transaction(new, topic, [b"whole"])
+    assert read_all(server, topic) == [b"whole"]
+
+
+def copy(server, source, target, group, transactional_id, wanted):
+    """Move `wanted` records in transactions of some; aborts some on the way. Returns when all are there."""
+    producer, consumer = producing(server, transactional_id), consuming(server, source, group)
+    chance, done = random.Random(SEED), 0
+    try:
+        while done < wanted:
+            messages = consumer.consume(7, 1.0)
+            if not messages:
+                done = len(read_all(server, target))
+                continue
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(target, message.value())
+            places = [TopicPartition(source, 0, messages[-1].offset() + 1)]
+            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), SECONDS)
+            if chance.randrange(4):
+                producer.commit_transaction(SECONDS)
+            else:
+                producer.abort_transaction(SECONDS)
+                committed = consumer.committed([TopicPartition(source, 0)], SECONDS)[0].offset
+                consumer.seek(TopicPartition(source, 0, max(committed, 0)))
+    finally:
+        consumer.close()
+
+
+def test_a_copy_with_its_offsets_in_the_transaction_is_exactly_once(server):
+    source, target, group = name(), name(), name()
+    values = [b"%d" % n for n in range(60)]
+    in_transaction(producing(server), source, values)
+    create(server, target)
+    copy(server, source, target, group, name(), len(values))
+    assert read_all(server, target) == values
+
+
+def test_aiokafka_commits_aborts_and_sends_offsets(server):
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka import TopicPartition as Place
+
+    topic, group = name(), name()
+
+    async def run():
+        producer = AIOKafkaProducer(bootstrap_servers=server.address, transactional_id=name())
+        await producer.start()
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"a")
+            await producer.send_offsets_to_transaction({Place(topic, 0): 1}, group)
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction():
+                await producer.send_and_wait(topic, b"not")
+                raise ZeroDivisionError
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"b")
+        await producer.stop()
+        consumer = AIOKafkaConsumer(
+            topic, bootstrap_servers=server.address, group_id=group, isolation_level="read_committed"
+        )
+        await consumer.start()
+        try:
+            return (await asyncio.wait_for(consumer.getone(), SECONDS)).value
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(run()) == b"b", "the group goes on behind what it committed in the transaction"
+    assert read_all(server, topic) == [b"a", b"b"]
+
+
+def test_kill_9_in_the_middle_of_transactions_leaves_each_whole_or_not_at_all(tmp_path):
+    """Each transaction writes its number to two partitions' worth of topics; after every kill both have the same."""
+    chance = random.Random(SEED)
+    with ServerProcess(tmp_path / "data", SETTINGS) as server:
+        transactional_id, left, right = name(), name(), name()
+        acknowledged, number = [], 0
+        for _ in range(KILLS):
+            producer = producing(server, transactional_id)
+            killer = threading.Timer(chance.uniform(0.3, 0.8), server.kill)
+            killer.start()
+            number = write_until_killed(producer, left, right, number, acknowledged)
+            killer.join()
+            server.start()
+            found = read_all(server, left)
+            assert found == read_all(server, right), f"FLAKELOG_KILL_SEED={SEED}: half a transaction is visible"
+            assert len(found) == len(set(found))
+            missing = [each for each in acknowledged if each not in found]
+            assert not missing, f"FLAKELOG_KILL_SEED={SEED}: committed, and gone: {missing}"
+        assert acknowledged, "no transaction was committed between the kills"
+
+
+def write_until_killed(producer, left, right, number, acknowledged):
+    """Transactions, one after the other; `acknowledged` are those whose commit was answered."""
+    failed = False
+    while not failed:
+        number += 1
+        value = b"%d" % number
+        try:
+            producer.begin_transaction()
+            producer.produce(left, value)
+            producer.produce(right, value)
+            producer.commit_transaction(2)
+            acknowledged.append(value)
+        except KafkaException:
+            failed = True
+    producer.purge()
+    return number
