@@ -159,14 +159,7 @@ NOT_SERVED = {
     ),
     **dict.fromkeys(
         (
-            "AddPartitionsToTxn",
-            "AddOffsetsToTxn",
-            "EndTxn",
-            "TxnOffsetCommit",
             "OffsetDelete",
-            "DescribeProducers",
-            "DescribeTransactions",
-            "ListTransactions",
         ),
         "it is not built yet",
     ),

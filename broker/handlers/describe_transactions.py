@@ -8,7 +8,6 @@ from typing import Any
 
 from broker.handlers.call import Call
 from broker.now import Now
-from broker.txn.transaction import NO_EPOCH, NO_ID, NO_TIME
 from broker.wire.errors import ErrorCode
 
 
@@ -39,13 +38,14 @@ def _describe(call: Call, transactional_id: str) -> dict[str, Any]:
 
 
 def _failed(transactional_id: str, error: ErrorCode) -> dict[str, Any]:
+    """With zeros, as Kafka has it."""
     return {
         "error_code": error,
         "transactional_id": transactional_id,
         "transaction_state": "",
         "transaction_timeout": 0,
-        "transaction_start_time": NO_TIME,
-        "producer_id": NO_ID,
-        "producer_epoch": NO_EPOCH,
+        "transaction_start_time": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
         "topics": [],
     }

@@ -251,14 +251,26 @@ class TransactionCoordination:
         nobody would end it, and no read_committed consumer get past it. Where a partition of the coordinator's is not
         there to be read, nothing is guessed."""
         found = []
+        decided = [each for each in self.core if each.state.is_prepared]
+        going_on = {(each.producer_id, at, each.commits) for each in decided for at in each.partitions}
         for log in self._services.logs.all():
-            for producer_id in log.producers.open_transactions():
-                commit = past.outcome(producer_id, (log.topic, log.partition))
-                if commit is not None:
+            place = log.topic, log.partition
+            for producer_id, first_offset in log.producers.open_transactions().items():
+                commit = past.outcome(producer_id, place, self._written_ms(log, first_offset))
+                if commit is not None and (producer_id, place, commit) not in going_on:
                     found.append(Stranded(log, producer_id, commit))
                     said = "commits, as decided" if commit else "aborts, as nobody else can"
                     self._services.report(f"partition {log.name}: the broker {said}, what producer {producer_id} began")
         return found
+
+    def _written_ms(self, log: PartitionLog, offset: int) -> int | None:
+        """When a record was written, as its id has it: the clock of ids is never behind the wall's."""
+        try:
+            layout = self._services.stamp.worker().layout
+            runs = log.ids_of(offset, offset + 1)
+        except (ApiError, IdError):
+            return None
+        return layout.unpack(runs[0][0]).time_ms if runs else None
 
     def _end_stranded(self, now: Now) -> None:
         left = []

@@ -30,20 +30,28 @@ class Decision(NamedTuple):
     change: Transaction | None = None
 
 
-class Past(NamedTuple):
-    """What the records say of transactions that are found open in a partition: after a power cut a marker may be gone
-    that was written, or all that the coordinator knew of a transaction."""
+class Remembered(NamedTuple):
+    """The last transaction of a producer id that the records know of: `commit` is its end, None while it is on."""
 
-    open: frozenset[tuple[int, Partition]]
-    decided: dict[int, tuple[frozenset[Partition], bool]]
+    partitions: frozenset[Partition]
+    commit: bool | None
+    started_ms: int
 
-    def outcome(self, producer_id: int, partition: Partition) -> bool | None:
-        """True: it was committed; None: it is still on. False: aborted, or nobody knows of it, and so nobody can ever
-        commit it."""
-        if (producer_id, partition) in self.open:
-            return None
-        partitions, committed = self.decided.get(producer_id, (frozenset(), False))
-        return committed and partition in partitions
+
+class Past(dict[int, Remembered]):
+    """What the records say, by producer id, of transactions that are found open in a partition: after a power cut a
+    marker may be gone that was written, or all that the coordinator knew of a transaction."""
+
+    def outcome(self, producer_id: int, partition: Partition, written_ms: int | None) -> bool | None:
+        """How one ends whose first batch was written then, None where that is not known. True: it was committed; None:
+        it is still on. False: aborted, or nobody knows of it, and so nobody can ever commit it; one that was written
+        before the last one of its producer started is an earlier one, whose abort is gone."""
+        known = self.get(producer_id)
+        if known is None or partition not in known.partitions:
+            return False
+        if written_ms is not None and written_ms < known.started_ms:
+            return False
+        return known.commit
 
 
 class TransactionCoordinator:
@@ -54,7 +62,7 @@ class TransactionCoordinator:
         self._new_producer_id = new_producer_id
         self._transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}
-        self._decided: dict[int, tuple[frozenset[Partition], bool]] = {}
+        self._past = Past()
         self._abort_ms = now_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._expire_ms = now_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
 
@@ -219,14 +227,15 @@ class TransactionCoordinator:
             return
         transaction = read_value(transactional_id, value)
         self.apply(transaction)
-        if transaction.state.is_prepared:
-            self._decided[transaction.producer_id] = transaction.partitions, transaction.commits
+        prepared = transaction.state.is_prepared
+        if prepared or transaction.state is TransactionState.ONGOING:
+            commit = transaction.commits if prepared else None
+            self._past[transaction.producer_id] = Remembered(transaction.partitions, commit, transaction.started_ms)
 
     def loaded(self) -> Past:
         """All records have been replayed."""
-        decided, self._decided = self._decided, {}
-        still = (each for each in self._transactions.values() if each.partitions)
-        return Past(frozenset((each.producer_id, at) for each in still for at in each.partitions), decided)
+        past, self._past = self._past, Past()
+        return past
 
 
 def _may_expect(known: Transaction, producer_id: int, epoch: int) -> bool:
