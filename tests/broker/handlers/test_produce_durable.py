@@ -288,6 +288,30 @@ def test_a_fetch_ends_before_what_is_not_on_the_disk(broker):
     assert client.fetch("flights") == [b"a", b"b"]
 
 
+def test_an_id_is_found_only_where_consumers_see_it(broker):
+    create(broker, VISIBLE)
+    client = broker.connect()
+    client.produce("flights", b"a")
+    broker.hold_syncs()
+    client.produce("flights", b"b")
+    log = broker.services.log_of("flights", 0)
+    second = log.ids_of(1, 2)[0][0]
+    assert log.offset_of_id(second + 1) == 1, "the end, as far as anybody sees"
+    broker.release()
+    assert (log.offset_of_id(second), log.offset_of_id(second + 1)) == (1, 2)
+
+
+def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
+    """Altered while the broker runs: what was appended earlier is in no journal."""
+    broker.create("flights")
+    client = broker.connect()
+    client.produce("flights", b"a")
+    broker.services.alter_topic(broker.services.metadata.topic("flights"), DURABLE)
+    client.produce("flights", b"b")
+    found = EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000)
+    assert found.connect().fetch("flights") == [b"a", b"b"]
+
+
 def test_with_flush_messages_the_watermark_moves_with_each_flush(broker):
     create(broker, VISIBLE | {"flush.messages": "3"})
     client = broker.connect()

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from broker.config import TopicConfig
+from broker.log import leader_epochs
 from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
 from broker.log.recovery import LogDamaged
@@ -352,6 +353,18 @@ def test_after_a_kill_an_undone_write_cannot_come_back_beside_what_is_written_in
     reopen(storage, stopped_cleanly=stopped_cleanly)
     for path in (LOG, IDS):
         assert bool(storage.files[path].cut) is stopped_cleanly, "a clean stop has synced it already"
+
+
+def test_leader_epochs_that_began_past_the_end_are_dropped_and_the_newest_is_not_given_again():
+    """KIP-101: an epoch says which offsets a leader wrote; of what was cut it wrote nothing."""
+    storage, worker = MemoryStorage(), new_worker()
+    log, _ = reopen(storage)
+    append(log, b"a", b"b", b"c", worker=worker)
+    epochs = "flights-0/leader-epoch-checkpoint"
+    storage.replace(epochs, leader_epochs.encode([(0, 0), (2, 1), (4, 1250), (5, 1300)]))
+    opened, _ = reopen(storage)
+    assert (opened.epochs, opened.leader_epoch) == ([(0, 0), (2, 1), (5, 3)], 5)
+    assert leader_epochs.decode(data_of(storage, epochs)) == opened.epochs
 
 
 # --- producers ---------------------------------------------------------------------------------------------------
