@@ -309,6 +309,9 @@ class BrokerConfig:
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable", True, "Make a topic when a producer or consumer first asks for it."
     )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", True, "Whether clients can delete topics; if not, they are told so."
+    )
     log_segment_bytes: int = setting(
         "log.segment.bytes", 1 << 30, "Default of segment.bytes.", check=between(1 << 10, INT_MAX), unit="bytes"
     )

@@ -136,6 +136,7 @@ _BROKER_ROWS = [
         compression.zstd.level int 3
         connections.max.idle.ms long 600000
         controller.listener.names list -
+        delete.topic.enable boolean true
         fetch.max.bytes int 57671680
         group.initial.rebalance.delay.ms int 3000
         group.max.session.timeout.ms int 1800000
@@ -261,14 +262,6 @@ _BROKER_ROWS = [
         REFUSED,
         "there is one directory, and new partitions must go somewhere; leave it out",
         ("",),
-    ),
-    *_rows(
-        """
-        delete.topic.enable boolean true
-        """,
-        REFUSED,
-        "topics can be deleted; set it to true, or keep the port from who should not",
-        ("", "true"),
     ),
     *_rows(
         """

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from broker.address import host_port
 from broker.engine import Engine
 from broker.handlers.call import Services
+from broker.handlers.lower_replication import lowered_default
 from broker.log.checkpoint import CheckpointDamaged
 from broker.log.log_manager import LogManager
 from broker.log.os_storage import OsStorage
@@ -150,7 +151,7 @@ class Server:
         open_to_all = ", ".join(each.name for each in self.settings.server.open_listeners)
         if open_to_all:
             self._report(f"who reaches {open_to_all} may read, write and delete everything: no listener asks who it is")
-        config = self.settings.broker
+        config = lowered_default(self.settings.broker, self._report)
         node = Node(config.node_id, *told[0][1:], config.broker_rack)
         metadata = Metadata(FileMetadataStore(self._storage), node, uuid.uuid4)
         for each in told:

@@ -2,8 +2,9 @@
 
 Behaviour: each topic goes or is refused by itself, with its logs and the offsets groups committed for it; fetches that
 wait for it are answered. The topics the broker keeps its own records in are refused, though Kafka deletes them too, and
-one that is named twice.
-Version notes: v5 has a message; v6 names topics by name or by id (KIP-516).
+one that is named twice; without `delete.topic.enable` all are.
+Version notes: v3 can be told that topics are not to be deleted, v2 that its request is invalid; v5 has a message; v6
+names topics by name or by id (KIP-516).
 """
 
 from collections import Counter
@@ -17,6 +18,7 @@ from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
 TOPIC_IDS_VERSION = 6
+DISABLED_VERSION = 3
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
@@ -34,6 +36,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
 
 def _delete(call: Call, name: str | None, topic_id: UUID | None, now: Now) -> dict[str, Any]:
     try:
+        _check_enabled(call)
         topic = _find(call, name, topic_id)
         call.services.delete_topic(topic, now)
     except ApiError as refusal:
@@ -42,6 +45,13 @@ def _delete(call: Call, name: str | None, topic_id: UUID | None, now: Now) -> di
         call.services.report(f"topic {topic.name} could not be deleted: {failure}")
         return _answer(name, topic_id, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
     return _answer(topic.name, topic.id, ErrorCode.NONE, None)
+
+
+def _check_enabled(call: Call) -> None:
+    if not call.services.config.delete_topic_enable:
+        known = call.version >= DISABLED_VERSION
+        code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
+        raise ApiError(code, "topics are not to be deleted here: delete.topic.enable is false")
 
 
 def _answer(name: str | None, topic_id: UUID | None, error: ErrorCode, message: str | None) -> dict[str, Any]:

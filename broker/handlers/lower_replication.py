@@ -4,11 +4,21 @@ A program written for a cluster makes its topics with three replicas, two of whi
 one node that is refused, as by Kafka, unless this setting is on. Each time it is lowered the log has a line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from broker.config import BrokerConfig
 from broker.handlers.call import Services
 
 _MIN_ISR = "min.insync.replicas"
+
+
+def lowered_default(config: BrokerConfig, report: Callable[[str], None]) -> BrokerConfig:
+    """The broker's configuration at its start, with a default of `min.insync.replicas` that one node can keep."""
+    if not config.lower_replication or config.min_insync_replicas == 1:
+        return config
+    report(f"{_MIN_ISR} {config.min_insync_replicas} lowered to 1")
+    return replace(config, min_insync_replicas=1)
 
 
 def lowered_factor(services: Services, topic: str, replication_factor: int) -> int:

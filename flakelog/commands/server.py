@@ -144,9 +144,13 @@ def _run(
 ) -> None:
     try:
         properties = collect(config, assignments, os.environ, mode, fixed)
-        settings = Settings(properties.texts, properties.ignored_texts)
     except (InvalidSetting, OSError, UnicodeDecodeError) as error:
         raise click.ClickException(str(error)) from None
+    try:
+        settings = Settings(properties.texts, properties.ignored_texts)
+    except InvalidSetting as error:
+        origin = properties.origins.get(error.name, "--set")
+        raise click.ClickException(str(error) if origin == "--set" else f"{error} ({origin})") from None
     if print_config:
         from flakelog.commands.config_report import print_values
 

@@ -199,7 +199,8 @@ def _directory_of(server):
 
 
 def test_replication_of_a_cluster_is_lowered_for_a_developer():
-    with DevServer() as server:
+    with DevServer("--set", "min.insync.replicas=3") as server:
+        server.wait_for_log("min.insync.replicas 3 lowered to 1")
         admin = AdminClient({"bootstrap.servers": server.address})
         topic = NewTopic("three", 1, replication_factor=3, config={"min.insync.replicas": "2"})
         admin.create_topics([topic])["three"].result(20)
@@ -223,3 +224,11 @@ def test_a_log_for_programs_is_one_object_a_line(tmp_path):
         found = json.loads(line)
         assert (found["level"], found["logger"]) == ("warn", "flakelog")
         assert found["message"].endswith("num.io.threads")
+
+
+def test_an_impossible_value_is_refused_with_where_it_stands(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("\nnum.partitions=0\n")
+    done = flakelog("server", "--config", str(file))
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(f"must be between 1 and 100000 ({file}:2)")

@@ -1,5 +1,8 @@
 """Settings: a properties file with Kafka's names, the environment and --set over it, validated once (DESIGN 13)."""
 
+import subprocess
+import sys
+
 import pytest
 
 from broker.kafka_settings import broker_settings
@@ -283,3 +286,13 @@ def test_who_listens_everywhere_must_say_how_clients_reach_it(everywhere):
 def test_a_limit_of_one_listener_is_refused_and_not_taken_for_none():
     with pytest.raises(InvalidSetting, match=r"settings hold for all listeners; set max\.connections$"):
         texts("listener.name.inside.max.connections=5")
+
+
+def test_a_plain_start_does_not_load_the_table_of_kafkas_settings():
+    """It is large, and a start is to be quick."""
+    program = (
+        "import sys; from flakelog.settings import Settings, collect; "
+        "Settings(collect(None, ['num.partitions=2'], {'FLAKELOG_NODE_ID': '2'}).texts); "
+        "sys.exit('broker.kafka_settings' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

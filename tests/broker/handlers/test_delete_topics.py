@@ -119,3 +119,14 @@ def test_a_topic_that_is_named_twice_is_answered_once_and_stays(broker, client, 
     (answer,) = delete(client, version, "flights", "flights")
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert broker.services.metadata.topic("flights") is not None
+
+
+@pytest.mark.parametrize(
+    "version, code", [(1, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED), (6, 73)]
+)
+def test_no_topic_is_deleted_where_that_is_not_enabled(version, code):
+    """ControllerApis of Kafka: below v3 there was no code for it."""
+    broker = EngineBroker(delete_topic_enable=False)
+    broker.create("flights")
+    assert [each.error_code for each in delete(broker.connect(), version, "flights")] == [code]
+    assert broker.services.metadata.topic("flights") is not None
