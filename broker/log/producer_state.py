@@ -97,6 +97,8 @@ class ProducerState:
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the first transaction begins that no consumer can know the end of; None where all have ended."""
         undecided = self._undecided
+        if not undecided and not self._open:  # nearly always, and each fetch asks
+            return None
         while undecided and undecided[0][1] < high_watermark:
             undecided.popleft()
         firsts = [first for first, _ in undecided]

@@ -1,0 +1,62 @@
+"""What the coordinator's records say of transactions that are found open in a partition, after a power cut."""
+
+import pytest
+
+from broker.now import Now
+from broker.txn.config import TransactionConfig
+from broker.txn.coordinator import TransactionCoordinator
+from broker.txn.records import transaction_key, transaction_value
+from broker.txn.transaction import Transaction
+from broker.wire.errors import ErrorCode
+
+AT, BESIDE = ("flights", 0), ("flights", 1)
+BEGUN = Transaction(transactional_id="t", producer_id=7, producer_epoch=0, timeout_ms=1_000, updated_ms=50)
+ONGOING = BEGUN.with_partitions(frozenset({AT}), 100)
+
+
+def past_of(*records):
+    core = TransactionCoordinator(TransactionConfig(), lambda: 99)
+    for each in records:
+        core.load(transaction_key("t"), transaction_value(each))
+    return core.loaded()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_was_decided_is_how_it_ends(commit):
+    decided = ONGOING.ended(commit, 150)
+    for records in ((decided,), (ONGOING, decided), (ONGOING, decided, decided.completed(160))):
+        assert past_of(*records).outcome(7, AT, 120) is commit
+
+
+def test_what_is_on_is_left_on():
+    assert past_of(ONGOING).outcome(7, AT, 100) is None
+
+
+def test_what_nobody_knows_of_is_aborted():
+    assert past_of(ONGOING).outcome(8, AT, 120) is False
+    assert past_of(ONGOING).outcome(7, BESIDE, 120) is False, "it was not added"
+    assert past_of(BEGUN).outcome(7, AT, 120) is False
+
+
+def test_what_was_written_before_the_last_transaction_began_is_an_earlier_one_whose_abort_is_gone():
+    """One transaction's end must not commit what another one of the same producer aborted."""
+    decided = ONGOING.ended(True, 150)
+    assert past_of(ONGOING, decided).outcome(7, AT, 99) is False
+    assert past_of(ONGOING).outcome(7, AT, 99) is False
+    assert past_of(ONGOING, decided).outcome(7, AT, None) is True, "where it cannot be told, the records stand"
+
+
+def test_a_later_record_of_a_transaction_does_not_move_its_beginning():
+    more = ONGOING.with_partitions(frozenset({BESIDE}), 140)
+    assert past_of(more).outcome(7, AT, 110) is None
+
+
+def test_nothing_is_changed_by_a_verb_until_its_change_is_applied():
+    core = TransactionCoordinator(TransactionConfig(), lambda: 99)
+    now = Now(1, 1_000)
+    decision = core.init_producer_id("t", 1_000, None, now)
+    assert decision.change is not None and core.get("t") is None
+    core.apply(decision.change)
+    assert core.add_partitions("t", 99, 0, [AT], now).change is not None
+    assert core.get("t").partitions == frozenset()
+    assert core.end("t", 99, 0, True, False, now) == (ErrorCode.INVALID_TXN_STATE, None)
