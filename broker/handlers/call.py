@@ -231,6 +231,9 @@ class Services:
         for log in logs:
             self.purgatory.touch(log, now)
         self.groups.forget_topic(topic.name, now)
+        if topic.name == TRANSACTIONS_TOPIC:  # who had a transaction cannot end it any more
+            self._transactions = None
+            self.transactions.load(now)
 
     def new_uuid(self) -> UUID:
         return self.metadata.new_uuid()

@@ -356,12 +356,24 @@ def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_s
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")
-    broker.services.delete_topic(broker.services.metadata.topic(STATE), broker.now)
+    for partition in (0, 1):
+        broker.services.logs.delete(STATE, partition)
+    broker.services.metadata.delete_topic(broker.services.metadata.topic(STATE))
     again = broker.restarted(clean=False)
     assert committed(again.connect(), "flights") == []
     assert broker.services.logs.get("flights", 0).last_stable_offset == 0
     assert again.services.logs.get("flights", 0).last_stable_offset == 2
     assert any("aborts" in line for line in again.reported)
+
+
+def test_deleting_the_coordinators_topic_ends_what_was_on(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a")
+    broker.services.delete_topic(broker.services.metadata.topic(STATE), broker.now)
+    assert broker.services.logs.get("flights", 0).last_stable_offset == 2
+    assert TransactionalProducer(broker).init() == 0, "made anew, it begins anew"
+    assert producer.end(True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_a_marker_that_was_lost_is_written_again_as_it_was_decided(broker):
