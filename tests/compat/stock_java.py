@@ -1,6 +1,7 @@
 """Apache Kafka's Java clients and tools behind a small face: one Java process for many tests.
 
-    with stock_java() as java:
+    need_java()
+    with StockJava() as java:
         java.ask("produce", address=server.address, topic="t", values=["a", "b"])    # ClientError when it throws
         done = java.tool("org.apache.kafka.tools.TopicCommand", "--list", "--bootstrap-server", server.address)
 
@@ -22,12 +23,10 @@ CLASSPATH = HERE / "target" / "classpath"
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-def stock_java():
-    """A StockJava; where there can be none, the test is skipped, with the reason."""
-    reason = missing()
-    if reason:
-        pytest.skip(reason)
-    return StockJava()
+def need_java():
+    """At the top of a test module, which is skipped as a whole, with the reason, where there are none."""
+    if reason := missing():
+        pytest.skip(reason, allow_module_level=True)
 
 
 def missing():

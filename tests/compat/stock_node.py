@@ -1,5 +1,6 @@
 """The Kafka clients of Node.js behind a small face: one process with kafkajs and @platformatic/kafka in it.
 
+    need_node()
     with stock_node() as node:
         node.ask("kafkajs.produce", address=server.address, topic="t", values=["a", "b"])    # ClientError
 
@@ -21,13 +22,20 @@ OLDEST = (22, 22)
 
 
 def stock_node():
-    """A StockProcess; where there can be none, the test is skipped, with the reason."""
+    return StockProcess([find_node(), HERE / "stock.mjs"])
+
+
+def need_node():
+    """At the top of a test module, which is skipped as a whole, with the reason, where there are none."""
+    if reason := missing():
+        pytest.skip(reason, allow_module_level=True)
+
+
+def missing():
+    """Why Node's clients cannot be tried here; None when they can."""
     if not (PACKAGES / "kafkajs").exists():
-        pytest.skip("Node's Kafka clients are not there: `make stock` brings them where npm is installed")
-    node = find_node()
-    if node is None:
-        pytest.skip("there is no Node.js of at least {}.{}".format(*OLDEST))
-    return StockProcess([node, HERE / "stock.mjs"])
+        return "Node's Kafka clients are not there: `make stock` brings them where npm is installed"
+    return None if find_node() else "there is no Node.js of at least {}.{}".format(*OLDEST)
 
 
 def find_node():

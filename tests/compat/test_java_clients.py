@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_java import stock_java
+from tests.compat.stock_java import StockJava, need_java
 from tests.compat.stock_process import ClientError
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
@@ -18,10 +18,12 @@ VALUES = [f"value {n} " * 20 for n in range(100)]
 
 _numbers = count()
 
+need_java()
+
 
 @pytest.fixture(scope="module")
 def java():
-    with stock_java() as java:
+    with StockJava() as java:
         yield java
 
 

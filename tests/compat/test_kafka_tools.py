@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_java import stock_java
+from tests.compat.stock_java import StockJava, need_java
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 TOOLS = "org.apache.kafka.tools"
@@ -20,10 +20,12 @@ ADDRESS_LAST = {"ClusterTool"}  # it is an argument of the subcommand there
 
 _numbers = count()
 
+need_java()
+
 
 @pytest.fixture(scope="module")
 def java():
-    with stock_java() as java:
+    with StockJava() as java:
         yield java
 
 

@@ -13,7 +13,8 @@ SECONDS = 30
 
 _numbers = count()
 
-pytestmark = pytest.mark.skipif(not shutil.which("kcat"), reason="kcat is not there: Debian's package of that name")
+if not shutil.which("kcat"):
+    pytest.skip("kcat is not there: Debian's package of that name", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,15 @@ from itertools import count
 import pytest
 
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_node import stock_node
+from tests.compat.stock_node import need_node, stock_node
 from tests.compat.stock_process import ClientError
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 VALUES = [f"value {n} " * 20 for n in range(100)]
 
 _numbers = count()
+
+need_node()
 
 
 @pytest.fixture(scope="module")
