@@ -331,3 +331,48 @@ def test_without_an_authorizer_everybody_may_do_everything(ask, topic):
             "ALTER", "ALTER_CONFIGS", "CLUSTER_ACTION", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "IDEMPOTENT_WRITE",
         ],
     }  # fmt: skip
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_is_seen_as_a_whole_or_not_at_all(ask, topic):
+    committed = {"isolation.level": "read_committed"}
+    transactional = {"transactional.id": f"id-{topic}"}
+    ask("transaction", topic=topic, values=["a", "b"], config=transactional)
+    ask("transaction", topic=topic, values=["never"], commit=False, config=transactional)
+    ask("transaction", topic=topic, values=["c"], config=transactional)
+    assert values(ask("read", topic=topic, count=3, config=committed)) == ["a", "b", "c"]
+    assert values(ask("read", topic=topic, count=4)) == ["a", "b", "never", "c"]
+
+
+def test_offsets_are_committed_with_their_transaction(ask, topic):
+    group, transactional = f"group-{topic}", {"transactional.id": f"id-{topic}"}
+    offsets = [{"topic": topic, "offset": 5}]
+    ask("transaction", topic=topic, values=["a"], config=transactional, group=group, offsets=offsets)
+    assert ask("groupOffsets", group=group) == {f"{topic}-0": 5}
+    offsets = [{"topic": topic, "offset": 9}]
+    ask("transaction", topic=topic, values=["b"], config=transactional, group=group, offsets=offsets, commit=False)
+    assert ask("groupOffsets", group=group) == {f"{topic}-0": 5}
+
+
+def test_a_second_producer_of_the_same_id_fences_the_first(ask, topic):
+    config = {"transactional.id": f"id-{topic}"}
+    fenced = ask("fencedTransaction", topic=topic, values=["a"], config=config)
+    assert fenced in ("ProducerFencedException", "InvalidProducerEpochException")
+    assert ask("ends", topic=topic, config={"isolation.level": "read_committed"})["end"] == 2
+
+
+def test_an_open_transaction_is_listed_described_and_fenced_by_an_admin(ask, topic):
+    name = f"id-{topic}"
+    ask("leaveTransactionOpen", topic=topic, values=["a"], config={"transactional.id": name})
+    assert ask("listTransactions")[name] == "Ongoing"
+    described = ask("describeTransaction", id=name)
+    assert (described["state"], described["partitions"]) == ("Ongoing", [f"{topic}-0"])
+    assert described["timeout_ms"] == 60_000
+    assert ask("describeProducers", topic=topic) == {"known": 1, "in_transaction": 1}
+    assert ask("ends", topic=topic, config={"isolation.level": "read_committed"})["end"] == 0
+    ask("fenceProducers", id=name)
+    assert ask("describeTransaction", id=name)["state"] in ("CompleteAbort", "Empty")
+    assert ask("describeProducers", topic=topic)["in_transaction"] == 0
+    assert refusal(ask, "describeTransaction", id="unheard-of") == "TransactionalIdNotFoundException"

@@ -264,6 +264,27 @@ def test_of_clients_and_users_there_is_nothing_to_describe(run, kind):
     assert run("kafka.admin.ConfigCommand", "--describe", "--entity-type", kind) == ""
 
 
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+def test_transactions_are_listed_and_described_and_a_hanging_one_looked_for(run, java, server, topic):
+    name = f"id-{topic}"
+    java.ask(
+        "leaveTransactionOpen", address=server.address, topic=topic, partition=0, values=["a"],
+        config={"transactional.id": name},
+    )  # fmt: skip
+    (row,) = [row for row in rows_of(run("TransactionsCommand", "list")) if row["TransactionalId"] == name]
+    assert row["TransactionState"] == "Ongoing"
+    (described,) = rows_of(run("TransactionsCommand", "describe", "--transactional-id", name))
+    assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", f"{topic}-0")
+    (producer,) = rows_of(run("TransactionsCommand", "describe-producers", "--topic", topic, "--partition", 0))
+    assert producer["CurrentTransactionStartOffset"] == "0"
+    assert rows_of(run("TransactionsCommand", "find-hanging", "--broker-id", 1)) == []
+    run("TransactionsCommand", "forceTerminateTransaction", "--transactionalId", name)
+    (row,) = rows_of(run("TransactionsCommand", "describe-producers", "--topic", topic, "--partition", 0))
+    assert row["CurrentTransactionStartOffset"] == "None"
+
+
 # --- the files -------------------------------------------------------------------------------------------------------
 
 SMALL_SEGMENTS = SETTINGS | {"log.segment.bytes": 65_536, "log.index.interval.bytes": 4_096}
@@ -332,3 +353,37 @@ def test_a_groups_offsets_are_decoded(files, dump):
     assert '"group":"read"' in printed and '"topic":"dumped"' in printed
     assert f'"offset":{MESSAGES}' in printed
     assert "protocolType" in printed
+
+
+@pytest.fixture(scope="module")
+def after_transactions(java, tmp_path_factory):
+    """The directory of a stopped server: one transaction committed, one aborted, one left open."""
+    with ServerProcess(tmp_path_factory.mktemp("transactions") / "data", SETTINGS) as server:
+        ask = {"address": server.address, "topic": "dumped"}
+        for name, how in (("committed", {}), ("aborted", {"commit": False})):
+            java.ask("transaction", values=["a", "b"], config={"transactional.id": name}, **ask, **how)
+        java.ask("leaveTransactionOpen", values=["c"], config={"transactional.id": "open"}, **ask)
+        assert server.stop() == 0
+        yield server.data_dir
+
+
+def test_markers_are_dumped_among_the_records(after_transactions, dump):
+    printed = dump(sorted((after_transactions / "dumped-0").glob("*.log")), "--deep-iteration", "--print-data-log")
+    assert re.findall("endTxnMarker: ([A-Z]+)", printed) == ["COMMIT", "ABORT"]
+    assert len(re.findall(r"headerKeys: \[number\]", printed)) == 5
+
+
+def test_the_index_of_aborted_transactions_is_dumped(after_transactions, dump):
+    printed = dump(sorted((after_transactions / "dumped-0").glob("*.txnindex")))
+    assert re.findall(r"firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", printed) == [("3", "5", "6")]
+
+
+def test_the_log_of_transactions_is_decoded(after_transactions, dump):
+    logs = [path for path in after_transactions.glob("__transaction_state-*/*.log") if path.stat().st_size]
+    printed = dump(logs, "--transaction-log-decoder")
+    assert {"committed", "aborted", "open"} == set(re.findall('"transactionalId":"([a-z]+)"', printed))
+
+
+def test_the_snapshot_has_the_open_transaction(after_transactions, dump):
+    printed = dump([max((after_transactions / "dumped-0").glob("*.snapshot"))])
+    assert re.findall(r"currentTxnFirstOffset: OptionalLong\[(\d+)\]", printed) == ["6"]

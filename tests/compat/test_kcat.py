@@ -88,3 +88,10 @@ def test_a_group_goes_on_where_it_has_committed(kcat, topic):
     assert kcat(*group, 2, topic) == "one\ntwo\n"
     kcat("-P", "-t", topic, stdin="three\n")
     assert kcat(*group, 1, topic) == "three\n"
+
+
+def test_a_transaction_is_read_once_it_is_committed(kcat, topic):
+    """kcat commits when its input ends."""
+    kcat("-P", "-t", topic, "-X", f"transactional.id=id-{topic}", stdin="one\ntwo\n")
+    found = read(kcat, topic, "-X", "isolation.level=read_committed")
+    assert [message["payload"] for message in found] == ["one", "two"]

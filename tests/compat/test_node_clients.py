@@ -177,3 +177,24 @@ def test_without_an_authorizer_there_are_no_acls(kafkajs):
     with pytest.raises(ClientError) as caught:
         kafkajs("describeAcls")
     assert caught.value.name == "SECURITY_DISABLED"
+
+
+def test_a_transaction_is_seen_as_a_whole_or_not_at_all(ask, topic):
+    name = f"id-{topic}"
+    ask("transaction", id=name, topic=topic, values=["a", "b"])
+    ask("transaction", id=f"{name}-2", topic=topic, values=["never"], abort=True)
+    ask("transaction", id=f"{name}-3", topic=topic, values=["c"])
+    found = ask("read", topic=topic, group=f"committed-{topic}", count=3, committed=True)
+    assert [value for _, _, _, value, _ in found] == ["a", "b", "c"]
+    found = ask("read", topic=topic, group=f"all-{topic}", count=4)
+    assert [value for _, _, _, value, _ in found] == ["a", "b", "never", "c"]
+
+
+def test_kafkajs_commits_offsets_with_its_transaction(kafkajs):
+    topic = f"node-{next(_numbers)}"
+    kafkajs("createTopic", topic=topic)
+    group = f"group-{topic}"
+    kafkajs("transaction", id=f"id-{topic}", topic=topic, values=["a"], group=group, offset=5)
+    assert kafkajs("groupOffset", group=group, topic=topic) == 5
+    kafkajs("transaction", id=f"id-{topic}", topic=topic, values=["b"], group=group, offset=9, abort=True)
+    assert kafkajs("groupOffset", group=group, topic=topic) == 5
