@@ -112,6 +112,8 @@ def default_entries(altered: Mapping[str, str]) -> list[ConfigEntry]:
     """What was altered at run time of all brokers' settings, and nothing else."""
     entries = []
     for name, text in altered.items():
+        if name not in _BROKER:  # kept by another version of this program
+            continue
         setting, value = _BROKER[name], parse_setting(_BROKER[name], text)
         synonym = Synonym(name, _shown(setting, value), ConfigSource.DYNAMIC_DEFAULT_BROKER)
         entries.append(_entry(setting, value, (synonym,), read_only=False))

@@ -361,3 +361,15 @@ def test_the_cleaner_pauses_as_long_as_it_is_told_now(broker, client):
     assert alter(client, BROKER, "", (SET, "log.cleaner.backoff.ms", "700")) == (0, None)
     broker.at(broker.now_ms + 20_000)
     assert broker.services.logs.next_deadline_ms(broker.now_ms) <= broker.now_ms + 700
+
+
+def test_what_another_version_kept_and_this_one_does_not_know_stops_nothing(broker, client):
+    assert alter(client, BROKER, "", (SET, "log.retention.ms", "5000")) == (0, None)
+    broker.services.metadata.alter_broker("", {"log.retention.ms": "5000", "a.setting.to.come": "1"})
+    client = broker.restarted().connect()
+    assert [each.name for each in described(client, BROKER, "").configs] == ["log.retention.ms"]
+    assert entry(client, BROKER, "1", "log.retention.ms").value == "5000"
+    refused, said = alter(client, BROKER, "", (SET, "log.retention.ms", "6000"))
+    assert refused == ErrorCode.INVALID_CONFIG and "a.setting.to.come" in said
+    changes = (SET, "log.retention.ms", "6000"), (DELETE, "a.setting.to.come", None)
+    assert alter(client, BROKER, "", *changes) == (0, None)
