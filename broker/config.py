@@ -245,11 +245,11 @@ class TopicConfig:
             return frozenset({1, -1})
         return frozenset({-1} if self.visible_after_flush else ())
 
-    @property
+    @cached_property
     def deletes(self) -> bool:
         return DELETE in _policies(self.cleanup_policy)
 
-    @property
+    @cached_property
     def compacts(self) -> bool:
         return COMPACT in _policies(self.cleanup_policy)
 

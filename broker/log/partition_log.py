@@ -121,6 +121,7 @@ class PartitionLog:
         self._storage = storage
         self._broker = broker
         self._take(tuple(segments))
+        self._dropped: tuple[Segment, ...] = ()
         self.log_end_offset = self._segments[-1].next_offset
         self.opened_at = self.log_end_offset
         self.bytes_in = 0  # appended since it was opened
@@ -315,6 +316,7 @@ class PartitionLog:
         if number == len(self._segments):
             self.roll()
         self.advance_start(self._segments[number].base_offset)
+        self._dropped += dropped
         self._take(self._segments[number:])
         return dropped
 
@@ -529,7 +531,9 @@ class PartitionLog:
 
     def unflushed_segments(self) -> tuple[Segment, ...]:
         """The segments that may hold what is not on the disk yet."""
-        return tuple(segment for segment in self._segments if segment.base_offset >= self.flushed.segment)
+        # Until a checkpoint says that the log begins after them, recovery still goes through those that were dropped.
+        self._dropped = tuple(segment for segment in self._dropped if segment.base_offset >= self.flushed.segment)
+        return self._dropped + tuple(each for each in self._segments if each.base_offset >= self.flushed.segment)
 
     def start_leader_epoch(self, epoch: int) -> None:
         """This broker leads the partition as of `epoch`; batches are stamped with it and its start is written down."""

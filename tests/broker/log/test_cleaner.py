@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from broker.config import BrokerConfig
 from broker.log.cleaner_keys import ENTRY_BYTES, KeyOffsets
-from broker.record.batch import read_header, verify
+from broker.record.batch import read_header, verify, walk
 from broker.record.compression import Codec
 from broker.record.control import Marker
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.id_entries import read_entries
 
 from .cleaner_world import BACKOFF_MS, CleanerWorld
 
@@ -219,6 +220,24 @@ def test_where_nothing_but_an_emptied_batch_is_left_it_says_how_far_the_offsets_
     assert world.records() == {}
     region = world.log.read(0, 1, True).records
     assert read_header(region.file.read(region.position, region.length)).last_offset == 0
+
+
+def test_who_asks_for_ids_gets_those_of_what_is_left(world):
+    for number in range(20):
+        world.put((str(number % 3), "x" * 50), (str(number), "y"))
+    ids = world.ids()
+    world.roll()
+    world.clean()
+    for offset in range(40):
+        read = world.log.read(offset, 400, True, with_ids=True)
+        data = read.records.file.read(read.records.position, read.records.length)
+        entries = read.ids.entries.file.read(read.ids.entries.position, read.ids.entries.length)
+        found = {}
+        for entry in read_entries(entries, read.ids.base_offset):
+            found |= {entry.offset + n: entry.first_id + n for n in range(entry.length)}
+        for position, _ in walk(data):
+            for record in decode_records(data, position):
+                assert found[record.offset] == ids[record.offset]
 
 
 # --- how far, and when ---------------------------------------------------------------------------------------------

@@ -139,6 +139,23 @@ def test_a_checkpoint_under_way_is_waited_for():
     assert names(broker.storage) == [2, 3]
 
 
+def test_a_sync_covers_what_was_dropped_before_it():
+    """Until the checkpoint says so, recovery goes through the dropped segments to what was acknowledged after them."""
+    broker = Broker(segment_bytes=1024)
+    log = broker.open()
+    for _ in range(4):
+        broker.append(log, b"x" * 700)
+    delete(broker, log, 2)
+    broker.manager._ask(log)
+    (sync,) = broker.manager.take_syncs()
+    assert [file.path.endswith(f"{0:020d}.log") for file in sync.files].count(True) == 1
+    broker.run(sync)
+    broker.append(log, b"x")
+    broker.manager._ask(log)
+    (sync,) = broker.manager.take_syncs()
+    assert {int(file.path.split("/")[-1].split(".")[0]) for file in sync.files} == {3}
+
+
 def test_a_checkpoint_that_cannot_be_written_leaves_the_files():
     broker, log = filled()
     delete(broker, log, 2)
