@@ -22,6 +22,8 @@ from broker.wire.errors import ErrorCode
 
 Partition = tuple[str, int]
 
+AHEAD_MS = 500  # how far ids, which tell when something was written, may run ahead of the clock
+
 
 class Decision(NamedTuple):
     """What a verb comes to: `change` is to be logged, and when it is, the client is told `error`."""
@@ -36,6 +38,7 @@ class Remembered(NamedTuple):
     partitions: frozenset[Partition]
     commit: bool | None
     started_ms: int
+    decided_ms: int
 
 
 class Past(dict[int, Remembered]):
@@ -44,12 +47,15 @@ class Past(dict[int, Remembered]):
 
     def outcome(self, producer_id: int, partition: Partition, written_ms: int | None) -> bool | None:
         """How one ends whose first batch was written then, None where that is not known. True: it was committed; None:
-        it is still on. False: aborted, or nobody knows of it, and so nobody can ever commit it; one that was written
-        before the last one of its producer started is an earlier one, whose abort is gone."""
+        it is still on. False: aborted, or nobody knows of it, and so nobody can ever commit it. One written before the
+        last one of its producer started is an earlier one, whose abort is gone; one written after that was decided is a
+        later one, of which no record is left."""
         known = self.get(producer_id)
         if known is None or partition not in known.partitions:
             return False
         if written_ms is not None and written_ms < known.started_ms:
+            return False
+        if written_ms is not None and known.commit is not None and written_ms > known.decided_ms + AHEAD_MS:
             return False
         return known.commit
 
@@ -230,7 +236,8 @@ class TransactionCoordinator:
         prepared = transaction.state.is_prepared
         if prepared or transaction.state is TransactionState.ONGOING:
             commit = transaction.commits if prepared else None
-            self._past[transaction.producer_id] = Remembered(transaction.partitions, commit, transaction.started_ms)
+            times_ms = transaction.started_ms, transaction.updated_ms
+            self._past[transaction.producer_id] = Remembered(transaction.partitions, commit, *times_ms)
 
     def loaded(self) -> Past:
         """All records have been replayed."""

@@ -155,6 +155,7 @@ class Life:
             self.broker = self.broker.restarted(clean=False)
             self.begin()
             for _ in range(self.random.randrange(6)):
+                self.broker.now_ms += 1  # a transaction and the one before it are told apart by their milliseconds
                 self.random.choice((self.write, self.end, self.commit_offset))()
         storage = self.broker.storage.power_cut(self.random.randrange)
         self.broker = EngineBroker(storage, self.broker.now_ms + 10_000, **SETTINGS)

@@ -46,6 +46,13 @@ def test_what_was_written_before_the_last_transaction_began_is_an_earlier_one_wh
     assert past_of(ONGOING, decided).outcome(7, AT, None) is True, "where it cannot be told, the records stand"
 
 
+def test_what_was_written_after_the_last_decision_is_a_later_one_of_which_nobody_knows():
+    """Its own records were lost; the commit before it had its marker long ago."""
+    past = past_of(ONGOING, ONGOING.ended(True, 150))
+    assert past.outcome(7, AT, 650) is True, "ids may be ahead of the clock"
+    assert past.outcome(7, AT, 651) is False
+
+
 def test_a_later_record_of_a_transaction_does_not_move_its_beginning():
     more = ONGOING.with_partitions(frozenset({BESIDE}), 140)
     assert past_of(more).outcome(7, AT, 110) is None
