@@ -35,8 +35,8 @@ def flakelog(*arguments, env=None):
 class DevServer(ServerProcess):
     """`flakelog server --dev` and more options; no --data-dir."""
 
-    def __init__(self, *options, settings=None):
-        super().__init__("/nowhere", settings)
+    def __init__(self, *options, tmp_path, settings=None):
+        super().__init__("/nowhere", settings, env={"TMPDIR": str(tmp_path)})  # a killed one cleans nothing up
         self._options = options
 
     @property
@@ -181,9 +181,9 @@ def test_a_file_is_checked_without_starting(tmp_path):
 # --- for developers --------------------------------------------------------------------------------------------------
 
 
-def test_a_server_for_development_makes_topics_and_leaves_nothing_behind():
+def test_a_server_for_development_makes_topics_and_leaves_nothing_behind(tmp_path):
     topics = ["orders:3", "users:2:cleanup.policy=compact,delete,retention.ms=-1", "one"]
-    with DevServer(*(word for topic in topics for word in ("--topic", topic))) as server:
+    with DevServer(*(word for topic in topics for word in ("--topic", topic)), tmp_path=tmp_path) as server:
         with BlockingClient(server.address) as client:
             assert {each.name: each.partitions for each in client.topics()} == {"orders": 3, "users": 2, "one": 1}
         directory = _directory_of(server)
@@ -198,8 +198,8 @@ def _directory_of(server):
     return Path(line.partition(" in directory ")[2]).parent
 
 
-def test_replication_of_a_cluster_is_lowered_for_a_developer():
-    with DevServer("--set", "min.insync.replicas=3") as server:
+def test_replication_of_a_cluster_is_lowered_for_a_developer(tmp_path):
+    with DevServer("--set", "min.insync.replicas=3", tmp_path=tmp_path) as server:
         server.wait_for_log("min.insync.replicas 3 lowered to 1")
         admin = AdminClient({"bootstrap.servers": server.address})
         topic = NewTopic("three", 1, replication_factor=3, config={"min.insync.replicas": "2"})
@@ -212,14 +212,14 @@ def test_replication_of_a_cluster_is_lowered_for_a_developer():
 
 
 @pytest.mark.parametrize("topic, wanted", [("a:0", "is no topic"), ("a:1:retention.m=1", "did you mean retention.ms")])
-def test_a_topic_that_cannot_be_is_refused_at_the_start(topic, wanted):
+def test_a_topic_that_cannot_be_is_refused_at_the_start(tmp_path, topic, wanted):
     with pytest.raises(DidNotStart, match=wanted) as caught:
-        DevServer("--topic", topic).start()
+        DevServer("--topic", topic, tmp_path=tmp_path).start()
     assert caught.value.exit_code == 2
 
 
 def test_a_log_for_programs_is_one_object_a_line(tmp_path):
-    with DevServer("--log-format", "json", settings=FREE_PORTS | {"num.io.threads": "8"}) as server:
+    with DevServer("--log-format", "json", tmp_path=tmp_path, settings=FREE_PORTS | {"num.io.threads": "8"}) as server:
         line = server.wait_for_log("settings without effect here")
         found = json.loads(line)
         assert (found["level"], found["logger"]) == ("warn", "flakelog")
