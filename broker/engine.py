@@ -37,6 +37,7 @@ class Engine:
         """`clock_ns` is a monotonic clock to measure durations by, where anybody wants them."""
         self.services = services
         self.metrics = services.metrics
+        self._apis: dict[int, Api] = APIS
         self._clock_ns = clock_ns
         self._produced = self.metrics.of_api(PRODUCE)
         self._began_ns = 0
@@ -242,7 +243,7 @@ class Engine:
             conn.again = None
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
-        api = APIS.get(key)
+        api = self._apis.get(key)
         if api is None:
             raise WireError(_unknown(key, version))
         if not api.oldest <= version <= api.newest:

@@ -42,6 +42,7 @@ from idgen.server import ClaimDriver, ThriftFactory
 from idgen.service import IdService
 
 if TYPE_CHECKING:
+    from broker.faulty_engine import FaultyEngine
     from flakelog.new_topic import NewTopic
 
 Report = Callable[[str], None]
@@ -79,6 +80,9 @@ class Server:
         self._started = False
         self.topics: "Sequence[NewTopic]" = ()
         """To be made before it serves, where they are not there."""
+        self.fails_on_demand = False
+        """Its broker is one for tests of clients."""
+        self.faulty_engine: "FaultyEngine | None" = None
         self._thrift: ThriftFactory | None = None
 
     @property
@@ -166,8 +170,16 @@ class Server:
         services.given = {**self.settings.ignored, **self.settings.properties, "log.dirs": where}
         services.fixed_configs = (replace(self.settings.server, log_dirs=where), self.settings.idgen)
         services.open_logs()
-        self.engine = Engine(services, time.perf_counter_ns)
+        self.engine = self._engine_over(services)
         server.use(self.engine)
+
+    def _engine_over(self, services: Services) -> Engine:
+        if not self.fails_on_demand:
+            return Engine(services, time.perf_counter_ns)
+        from broker.faulty_engine import FaultyEngine
+
+        self.faulty_engine = FaultyEngine(services, time.perf_counter_ns)
+        return self.faulty_engine
 
     def _bind(self, server: BrokerServer, listener: Listener) -> Listener:
         """Listen there; the listener as clients are told of it."""

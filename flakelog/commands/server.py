@@ -7,12 +7,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from flakelog.settings import Given, Properties, Settings, collect, gather, misspelt_variables
 from idgen.config import InvalidSetting
+
+if TYPE_CHECKING:
+    from flakelog.app import Server
+    from flakelog.control import Control
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -35,6 +39,7 @@ class Run(NamedTuple):
     log_format: str
     topics: tuple[str, ...] = ()
     dev: bool = False
+    controlled: bool = False
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,6 +94,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="NAME[:PARTITIONS[:SETTING=VALUE,...]]",
     help="Make this topic, unless it is there.",
 )
+@click.option(
+    "--controlled",
+    is_flag=True,
+    help="For tests (flakelog.testing): take orders on stdin, fail on demand, end when stdin does.",
+)
 def server(
     data_dir: Path | None,
     config: Path | None,
@@ -99,6 +109,7 @@ def server(
     checked: Path | None,
     dev: bool,
     topics: tuple[str, ...],
+    controlled: bool,
 ) -> None:
     """Serve the log (Kafka's protocol), ids (Thrift), and HTTP for ids, metrics and health.
 
@@ -107,7 +118,7 @@ def server(
     """
     if checked is not None:
         raise SystemExit(_check(checked))
-    run = Run(data_dir, zookeeper, log_format, topics, dev)
+    run = Run(data_dir, zookeeper, log_format, topics, dev, controlled)
     _run(run, config, assignments, DEV if dev else (), print_config)
 
 
@@ -204,6 +215,7 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
         log.warn("{line}", line=line)
     app = Server(settings, directory, run.zookeeper, reactor, lambda line: log.info("{line}", line=line))
     app.topics = _topics(run.topics)
+    control = _control(app, reactor) if run.controlled else None
     outcome: list[str] = []
 
     def failed(failure: Any) -> None:
@@ -219,8 +231,22 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
     reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", app.stop)
     reactor.run()
+    if control is not None:
+        control.clean_up()
     if outcome:
         raise click.ClickException(outcome[0])
+
+
+def _control(app: "Server", reactor: Any) -> "Control":
+    """Take orders as soon as the reactor runs."""
+    from twisted.internet.stdio import StandardIO
+
+    from flakelog.control import Control
+
+    app.fails_on_demand = True
+    control = Control(app, reactor.stop)
+    reactor.callWhenRunning(StandardIO, control)
+    return control
 
 
 def _topics(texts: tuple[str, ...]) -> "list[Any]":

@@ -56,7 +56,7 @@ class EngineBroker:
     """`settings` are fields of BrokerConfig, GroupConfig or TransactionConfig. The worker's run-ahead can be set by
     `max_ahead_ms`."""
 
-    def __init__(self, storage=None, now_ms=1_000, max_ahead_ms=500, **settings):
+    def __init__(self, storage=None, now_ms=1_000, max_ahead_ms=500, engine=Engine, **settings):
         self.storage = storage or MemoryStorage()
         self.now_ms = now_ms
         self.reported = []
@@ -85,7 +85,7 @@ class EngineBroker:
         )
         self.services.stamp.worker = lambda: self.worker
         self.services.load_coordinators(self.now)
-        self.engine = Engine(self.services)
+        self.engine = engine(self.services)
         self.clients = {}
 
     def _new_uuid(self):

@@ -1,0 +1,157 @@
+"""An engine that fails on demand, for tests of clients. Only a broker that was started for tests has one.
+
+What is not to fail goes the same way as in any engine. The row of an API that has something to come is another one,
+which asks `Faults` first; the row is the usual one again once nothing is left.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from broker.api_table import APIS, Api, Handler
+from broker.connection import Connection, Slot
+from broker.engine import Engine
+from broker.faults import AFTER, BEFORE, Fault, Faults
+from broker.handlers.call import Call, Services
+from broker.now import Now
+from broker.purgatory import Delayed
+from broker.wire.errors import ApiError, ErrorCode
+
+
+class Spoilt(NamedTuple):
+    """An answer, and what is to happen to it."""
+
+    response: Any
+    fault: Fault
+
+
+@dataclass(frozen=True)
+class FaultyApi(Api):
+    """A row with another handler, and without a short way past it."""
+
+    faulty: Handler | None = None
+
+    @cached_property
+    def handle(self) -> Handler:
+        assert self.faulty is not None
+        return self.faulty
+
+
+class FaultyEngine(Engine):
+    """`fail`, `close` and `delay` say what is to happen to requests of an API that come from now on."""
+
+    def __init__(self, services: Services, clock_ns: Callable[[], int] = lambda: 0) -> None:
+        super().__init__(services, clock_ns)
+        self._apis = dict(APIS)
+        self._faults = Faults()
+
+    # --- what is to happen ---------------------------------------------------------------------------------------
+
+    def fail(self, key: int, error: ErrorCode, times: int = 1) -> None:
+        """Answer the next requests with an error, and do nothing for them; ValueError."""
+        self._faults.fail(key, error, times)
+        self._arm(key)
+
+    def close(self, key: int, when: str, times: int = 1) -> None:
+        """Close the connections of the next requests, "before" or "after" these are carried out; ValueError."""
+        self._faults.close(key, when, times)
+        self._arm(key)
+
+    def delay(self, key: int, ms: int, times: int | None = None) -> None:
+        """Let the answers be so late, of so many requests or of all; 0 ends it. ValueError."""
+        self._faults.delay(key, ms, times)
+        self._arm(key)
+
+    def clear(self) -> None:
+        """Nothing more is to happen."""
+        self._faults.clear()
+        self._apis = dict(APIS)
+
+    def left(self) -> dict[str, dict[str, Any]]:
+        """What is still to happen, by API."""
+        return self._faults.left()
+
+    def _arm(self, key: int) -> None:
+        served = APIS[key]
+        row = {field.name: getattr(served, field.name) for field in fields(Api)} | {"repeats": False}
+        self._apis[key] = FaultyApi(**row, faulty=lambda call, now: self._handle(served, call, now))
+        for conn in self._connections:
+            conn.again = None
+
+    # --- as it happens -------------------------------------------------------------------------------------------
+
+    def _handle(self, api: Api, call: Call, now: Now) -> Any:
+        """The handler of an API that has something to come."""
+        fault = self._faults.next(api.key)
+        if fault.close == BEFORE:
+            self._took(api, fault)
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"a test wants it closed before a {api.name}")
+        if fault.error is not None:
+            from broker.error_answers import error_answer  # with kio, which takes longer to load than all the rest
+
+            response = error_answer(api, call, fault.error, now)
+            if response is None:
+                return api.handle(call, now)  # an answer with no place for the error; the next one may have one
+        else:
+            response = api.handle(call, now)
+        self._took(api, fault)
+        return self._spoil(api, response, fault)
+
+    def _took(self, api: Api, fault: Fault) -> None:
+        self._faults.took(api.key, fault)
+        if not self._faults.awaits(api.key):
+            self._apis[api.key] = APIS[api.key]
+
+    def _spoil(self, api: Api, response: Any, fault: Fault) -> Any:
+        if fault.close is None and not fault.delay_ms:
+            return response
+        if isinstance(response, Delayed):
+            response.try_complete = _spoilt(response.try_complete, fault)
+            response.expire = _spoilt(response.expire, fault)
+            return response
+        if response is not None:
+            return Spoilt(response, fault)
+        if fault.close == AFTER:
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"a test wants it closed after a {api.name}")
+        return None
+
+    def _reply(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
+    ) -> None:
+        if not isinstance(response, Spoilt):
+            super()._reply(conn, api, version, correlation_id, response, slot)
+        elif response.fault.close == AFTER:
+            self._close(conn, f"a test wants it closed after a {api.name}")
+        else:
+            self._reply_late(conn, api, version, correlation_id, response, slot)
+
+    def _reply_late(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, spoilt: Spoilt, slot: Slot | None
+    ) -> None:
+        """It keeps its place: answers to later requests of the connection are late with it."""
+        if slot is None:
+            slot = conn.wait()
+            slot.began_ns = self._began_ns
+        waiting = slot
+        deadline_ms = self._now.ms + spoilt.fault.delay_ms
+        late: Delayed[Any] = Delayed((), deadline_ms, lambda now: None, lambda now: spoilt.response)
+        waiting.delayed = late
+
+        def done(response: Any) -> None:
+            waiting.delayed = None
+            try:
+                super(FaultyEngine, self)._reply(conn, api, version, correlation_id, response, waiting)
+            except Exception:
+                self._fault(conn)
+            self._resumable.append(conn)
+
+        self.services.purgatory.watch(late, done, self._now, limited=False)
+
+
+def _spoilt(answer: Callable[[Now], Any], fault: Fault) -> Callable[[Now], Any]:
+    def spoilt(now: Now) -> Any:
+        response = answer(now)
+        return None if response is None else Spoilt(response, fault)
+
+    return spoilt

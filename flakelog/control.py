@@ -1,0 +1,87 @@
+"""Orders to a server that was started for tests (`flakelog server --controlled`): a line of JSON comes in on stdin, a
+line of JSON goes out on stdout. Nobody but who started the server holds these.
+
+    {"do": "fail", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 3}      {"done": null}
+    {"do": "close", "api": "Produce", "when": "after", "times": 1}                       {"error": "..."}
+    {"do": "delay", "api": "Fetch", "ms": 200, "times": null}       {"do": "clear"}       {"do": "left"}
+    {"do": "remove", "directory": "/tmp/flakelog-x"}    to be removed if the orders end before the server is stopped
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted.protocols.basic import LineReceiver
+from twisted.python.failure import Failure
+
+from broker.faults import error_of, key_of
+
+if TYPE_CHECKING:
+    from broker.faulty_engine import FaultyEngine
+    from flakelog.app import Server
+
+ORDER_BYTES_MAX = 1 << 16
+
+
+class Control(LineReceiver):
+    """Carries orders out. When their source ends the server does too: who started it is gone."""
+
+    delimiter = b"\n"
+    MAX_LENGTH = ORDER_BYTES_MAX
+
+    def __init__(self, server: "Server", stop: Callable[[], None]) -> None:
+        self._server = server
+        self._stop = stop
+        self._remove: str | None = None
+        self._abandoned = False
+        self._orders: dict[str, Callable[..., Any]] = {
+            "fail": self._fail,
+            "close": self._close,
+            "delay": self._delay,
+            "clear": lambda: self._engine.clear(),
+            "left": lambda: self._engine.left(),
+            "remove": self._note_directory,
+        }
+
+    def lineReceived(self, line: bytes) -> None:
+        answer = json.dumps(self._carry_out(line)).encode()
+        self.sendLine(answer)  # type: ignore[no-untyped-call]
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        self._abandoned = not self._server.stopped
+        self._stop()
+
+    def clean_up(self) -> None:
+        """To be called last: what is to be removed goes."""
+        if self._abandoned and self._remove is not None:
+            shutil.rmtree(self._remove, ignore_errors=True)
+
+    @property
+    def _engine(self) -> "FaultyEngine":
+        engine = self._server.faulty_engine
+        if engine is None:
+            raise ValueError("this server has no broker yet")
+        return engine
+
+    def _carry_out(self, line: bytes) -> dict[str, Any]:
+        try:
+            order = json.loads(line)
+            do = order.pop("do", None)
+            if do not in self._orders:
+                raise ValueError(f"no order {do!r}; there are {', '.join(self._orders)}")
+            return {"done": self._orders[do](**order)}
+        except (ValueError, TypeError, AttributeError) as error:
+            return {"error": str(error)}
+
+    def _fail(self, api: str, error: str | int, times: int = 1) -> None:
+        self._engine.fail(key_of(api), error_of(error), times)
+
+    def _close(self, api: str, when: str, times: int = 1) -> None:
+        self._engine.close(key_of(api), when, times)
+
+    def _delay(self, api: str, ms: int, times: int | None = None) -> None:
+        self._engine.delay(key_of(api), ms, times)
+
+    def _note_directory(self, directory: str) -> None:
+        self._remove = directory

@@ -1,0 +1,285 @@
+"""`Broker`: what a test holds of a broker that runs in another process."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flakelog.testing.process import BrokerError, BrokerProcess
+
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient
+    from broker.client.records import LogRecord
+
+START_SECONDS = 30.0
+LOOK_SECONDS = 0.01  # between two looks whether something has come
+
+Topics: TypeAlias = Mapping[str, int | Mapping[str, Any]]
+"""Each topic's partitions, or {"partitions": 3, "config": {"cleanup.policy": "compact"}}."""
+
+# Over what --dev sets: the ports are free ones, and what a cluster spreads over fifty partitions is in one.
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "flakelog.http.listener": "127.0.0.1:0",
+    "flakelog.ids.listener": "",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+
+
+class Broker:
+    """A broker of its own, gone with all it kept when it is closed, or when this program ends.
+
+    `settings` are a server's, by name (`flakelog settings` lists them). `directory` keeps the data; without one they
+    are in a temporary directory. `start_seconds` bounds how long a start may take. DidNotStart, with the broker's log,
+    where there is something wrong.
+    """
+
+    def __init__(
+        self,
+        topics: Topics | None = None,
+        settings: Mapping[str, object] | None = None,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        self._topics = {name: _parsed(name, wanted) for name, wanted in (topics or {}).items()}
+        self._settings = SETTINGS | {name: _text(value) for name, value in (settings or {}).items()}
+        self._directory = directory
+        self._start_seconds = start_seconds
+        self._home: Path | None = None
+        self._process: BrokerProcess | None = None
+        self._addresses: dict[str, str] = {}
+        self._client: BlockingClient | None = None
+
+    def __enter__(self) -> "Broker":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> "Broker":
+        """Start it, and return when it serves. `with` does it; DidNotStart."""
+        if self._process is None:
+            self._home = Path(tempfile.mkdtemp(prefix="flakelog-test-"))
+            self._process = BrokerProcess(self._home / "log")
+        try:
+            self._start(self._process)
+        except BrokerError:
+            if not self._addresses:  # the first start: nothing is there that could be of use
+                self.close()
+            raise
+        return self
+
+    def _start(self, process: BrokerProcess) -> None:
+        assert self._home is not None
+        data = self._home / "data" if self._directory is None else Path(self._directory)
+        arguments = ["--dev", "--data-dir", str(data)]
+        for name, value in (self._settings | self._same_ports()).items():
+            arguments += ["--set", f"{name}={value}"]
+        first = not self._addresses
+        topics = self._topics if first else {}
+        for name, (partitions, config) in topics.items():
+            arguments += ["--topic", f"{name}:{partitions}:" + ",".join(f"{k}={v}" for k, v in config.items())]
+        self._addresses = process.start(arguments, self._start_seconds)
+        process.order(do="remove", directory=str(self._home))
+
+    def _same_ports(self) -> dict[str, str]:
+        """Clients find it again where it was."""
+        if not self._addresses:
+            return {}
+        return {"listeners": f"PLAINTEXT://{self.address}", "flakelog.http.listener": self.http_address}
+
+    def close(self) -> None:
+        """Stop it, and remove what it kept. Fine where it is closed already."""
+        self._drop_client()
+        if self._process is not None:
+            if self._directory is None:
+                self._process.kill()
+            else:
+                self._process.stop()
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+        self._home, self._process, self._addresses = None, None, {}
+
+    def kill(self) -> None:
+        """`kill -9`: it is gone at once, as in a crash. `restart` starts it again on the same port and data."""
+        self._drop_client()
+        self._running.kill()
+
+    def restart(self) -> "Broker":
+        """Stop it cleanly, if it runs, and start it on the same port with the same data. Faults are forgotten."""
+        self._drop_client()
+        self._running.stop()
+        return self.start()
+
+    def stall(self) -> None:
+        """Stop it as it is: connections stay open, nothing is answered, until `resume`."""
+        self._running.stall()
+
+    def resume(self) -> None:
+        """Let it go on after `stall`."""
+        self._running.resume()
+
+    # --- what is known of it -------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """ "host:port", as Kafka's clients want it."""
+        return self._address("broker")
+
+    @property
+    def address(self) -> str:
+        """The same; "host:port"."""
+        return self._address("broker")
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def http_address(self) -> str:
+        """ "host:port" of metrics and health."""
+        return self._address("http")
+
+    def log(self, since: int = 0) -> str:
+        """What it wrote to its log, in all its runs, or since a `mark`."""
+        return self._running.log.read_bytes()[since:].decode(errors="replace")
+
+    def mark(self) -> int:
+        """A place in the log: where it ends now."""
+        return self._running.log.stat().st_size
+
+    def wait_for_log(self, text: str, seconds: float = 10.0, since: int = 0) -> str:
+        """The first line of the log with this text; TimeoutError, with the log, where none comes."""
+        end = time.monotonic() + seconds
+        while True:
+            log = self.log(since)
+            for line in log.splitlines():
+                if text in line:
+                    return line
+            if time.monotonic() > end:
+                raise TimeoutError(f"no {text!r} in the broker's log within {seconds} s:\n{log}")
+            time.sleep(LOOK_SECONDS)
+
+    # --- topics --------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
+        """Make a topic; its name. broker.client.errors.BrokerError says why not."""
+        properties = {key: _text(value) for key, value in (config or {}).items()}
+        self._connected().create_topic(name, partitions, properties)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """With all that is in it."""
+        self._connected().delete_topic(name)
+
+    def records(self, topic: str, partition: int | None = None) -> "list[LogRecord]":
+        """All records of a topic, or of one partition, as they are now, partition by partition in the order of their
+        offsets; also those of transactions that were not committed. Each has offset, id, timestamp_ms, key, value and
+        headers."""
+        client = self._connected()
+        every = range(client.topic(topic).partitions) if partition is None else (partition,)
+        return [record for each in every for record in _read_all(client, topic, each)]
+
+    def _connected(self) -> "BlockingClient":
+        if self._client is None:
+            from broker.client.blocking import BlockingClient
+
+            self._client = BlockingClient(self.address)
+        return self._client
+
+    def _drop_client(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+    # --- failures on demand --------------------------------------------------------------------------------------
+
+    def fail_next(self, api: str, error: str | int, times: int = 1) -> None:
+        """Answer the next requests of an API ("Produce", "Fetch", "FindCoordinator"...) with an error, by its name in
+        Kafka's protocol or by its number, and do nothing for them. Behind what was asked for before; ValueError."""
+        self._running.order(do="fail", api=api, error=error, times=times)
+
+    def close_next(self, api: str, times: int = 1, when: str = "before") -> None:
+        """Close the connections of the next requests of an API without an answer: "before" they are carried out, or
+        "after". Which of the two it was is what a client cannot know."""
+        self._running.order(do="close", api=api, when=when, times=times)
+
+    def delay(self, api: str, ms: int, times: int | None = None) -> None:
+        """Carry requests of an API out, and answer so much later: the next so many, or all until `ms` is 0."""
+        self._running.order(do="delay", api=api, ms=ms, times=times)
+
+    def clear_faults(self) -> None:
+        """Nothing more is to fail."""
+        self._running.order(do="clear")
+
+    def faults_left(self) -> dict[str, dict[str, int]]:
+        """What is still to come: {"Produce": {"queue": 2, "delay_ms": 0}}; {} where all has happened."""
+        left: dict[str, dict[str, int]] = self._running.order(do="left")
+        return left
+
+    def heal(self) -> None:
+        """As it was at first but for what is in its log: it runs, goes on, and nothing is to fail."""
+        if not self.running:
+            self.restart()
+        self.resume()
+        self.clear_faults()
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> BrokerProcess:
+        if self._process is None:
+            raise BrokerError("it is not started; use it in a `with`, or start() it")
+        return self._process
+
+    def _address(self, name: str) -> str:
+        if name not in self._addresses:
+            raise BrokerError(f"there is no {name} address: it is not started, or that part is off")
+        return self._addresses[name]
+
+
+def _parsed(name: str, wanted: int | Mapping[str, Any]) -> tuple[int, dict[str, str]]:
+    """Partitions and settings of a topic; ValueError."""
+    if isinstance(wanted, int):
+        return wanted, {}
+    unknown = wanted.keys() - {"partitions", "config"}
+    if unknown:
+        raise ValueError(f"topic {name}: no {', '.join(sorted(unknown))}; give partitions and config")
+    return wanted.get("partitions", 1), {key: _text(value) for key, value in wanted.get("config", {}).items()}
+
+
+def _text(value: object) -> str:
+    """A setting's value as its file would have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _read_all(client: "BlockingClient", topic: str, partition: int) -> "list[LogRecord]":
+    from broker.client.core import EARLIEST, LATEST
+
+    offset, end = (client.find_offset(topic, partition, each) for each in (EARLIEST, LATEST))
+    found: list[LogRecord] = []
+    while offset < end:
+        records, following = client.fetch(topic, partition, offset)
+        found += records
+        if following <= offset:
+            break
+        offset = following
+    return found

@@ -1,0 +1,264 @@
+"""flakelog.testing: a broker for somebody's tests, and stock clients over the failures it makes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from kafka import KafkaProducer
+
+from broker.client.blocking import BlockingClient
+from flakelog.testing import Broker, BrokerError, DidNotStart
+
+SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def shared():
+    began = time.monotonic()
+    with Broker(topics={"flights": 3, "trains": {"config": {"cleanup.policy": "compact,delete"}}}) as broker:
+        print(f"ready after {time.monotonic() - began:.2f} s")
+        yield broker
+
+
+@pytest.fixture
+def broker(shared):
+    yield shared
+    shared.heal()
+
+
+def topics_of(broker):
+    """Each topic's partitions."""
+    with BlockingClient(broker.address) as client:
+        return {topic.name: topic.partitions for topic in client.topics()}
+
+
+def values(broker, topic):
+    return [record.value for record in broker.records(topic)]
+
+
+def until(there):
+    """Poll for what another process does; the condition itself waits a little where it can."""
+    end = time.monotonic() + SECONDS
+    while not there():
+        assert time.monotonic() < end, "it never came to that"
+
+
+def idempotent(broker):
+    return Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0,
+                     "retry.backoff.ms": 10, "reconnect.backoff.ms": 10})  # fmt: skip
+
+
+# --- what is there ---------------------------------------------------------------------------------------------------
+
+
+def test_topics_are_there_from_the_start_as_they_were_asked_for(broker):
+    topics = topics_of(broker)
+    assert (topics["flights"], topics["trains"]) == (3, 1)
+    assert broker.bootstrap_servers == f"127.0.0.1:{broker.port}" == broker.address
+
+
+def test_a_topic_is_made_read_and_deleted(broker):
+    assert broker.create_topic("made", 2, {"retention.ms": 1000}) == "made"
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for n in range(4):
+        producer.produce("made", b"%d" % n, partition=n % 2)
+    assert producer.flush(SECONDS) == 0
+    assert [record.value for record in broker.records("made", 1)] == [b"1", b"3"]
+    assert values(broker, "made") == [b"0", b"2", b"1", b"3"]
+    broker.delete_topic("made")
+    assert "made" not in topics_of(broker)
+
+
+def test_settings_are_a_servers_and_a_wrong_one_is_said_with_the_log():
+    with pytest.raises(DidNotStart, match="did you mean num.partitions"):
+        Broker(settings={"num.partition": 3}).start()
+
+
+def test_a_topic_that_cannot_be_is_said_before_anything_is_started():
+    with pytest.raises(ValueError, match="topic a: no partition; give partitions and config"):
+        Broker(topics={"a": {"partition": 3}})
+
+
+def test_without_a_start_it_says_so():
+    broker = Broker()
+    for ask in (broker.kill, broker.log, lambda: broker.fail_next("Produce", 6)):
+        with pytest.raises(BrokerError, match="it is not started; use it in a `with`"):
+            ask()
+    broker.close()
+
+
+def test_data_in_a_directory_of_ones_own_stay(tmp_path):
+    with Broker(topics={"kept": 1}, directory=tmp_path / "data") as broker:
+        KafkaProducer(bootstrap_servers=broker.bootstrap_servers).send("kept", b"a").get(SECONDS)
+    with Broker(directory=tmp_path / "data") as broker:
+        assert values(broker, "kept") == [b"a"]
+
+
+START_AND_WAIT = """
+from broker.client.blocking import BlockingClient
+from flakelog.testing import Broker
+broker = Broker().start()
+print(broker.pid, broker._home, flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None], ids=["killed", "terminated", "at its end"])
+def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end):
+    program = subprocess.Popen(
+        [sys.executable, "-c", START_AND_WAIT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    pid, home = program.stdout.readline().split()
+    if end is None:
+        program.communicate("\n", timeout=SECONDS)
+    else:
+        program.send_signal(end)
+        program.communicate(timeout=SECONDS)
+    until(lambda: not Path(home).exists() and not _runs(int(pid)))
+
+
+def _runs(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Nobody may have waited for it yet: a process that has ended is not one that runs.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+# --- failures on demand ----------------------------------------------------------------------------------------------
+
+
+def test_an_idempotent_producer_gets_over_errors_and_lost_answers_and_each_message_is_there_once(broker):
+    broker.create_topic("once")
+    producer = idempotent(broker)
+    broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+    broker.close_next("Produce", when="after")
+    broker.close_next("Produce", when="before")
+    broker.fail_next("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")
+    for n in range(50):
+        producer.produce("once", b"%d" % n)
+        producer.poll(0)
+    assert producer.flush(SECONDS) == 0
+    assert values(broker, "once") == [b"%d" % n for n in range(50)]
+    assert broker.faults_left() == {}
+
+
+def test_a_producer_that_is_not_idempotent_writes_twice_when_an_answer_is_lost(broker):
+    broker.create_topic("twice")
+    broker.close_next("Produce", when="after")
+    producer = KafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers, enable_idempotence=False, acks=1, retries=5, retry_backoff_ms=20
+    )
+    producer.send("twice", b"a").get(SECONDS)
+    producer.close()
+    assert values(broker, "twice") == [b"a", b"a"]
+
+
+def test_an_error_that_does_not_pass_reaches_the_program(broker):
+    failed = []
+    broker.create_topic("refused")
+    broker.fail_next("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("refused", b"a", on_delivery=lambda error, message: failed.append(error.name()))
+    assert producer.flush(SECONDS) == 0
+    assert (failed, values(broker, "refused")) == (["TOPIC_AUTHORIZATION_FAILED"], [])
+
+
+def test_a_slow_broker_makes_a_request_time_out(broker):
+    broker.create_topic("slow")
+    broker.delay("Produce", 5_000)
+    failed = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": 300})
+    producer.produce("slow", b"a", on_delivery=lambda error, message: failed.append(error.name()))
+    assert producer.flush(SECONDS) == 0
+    assert failed == ["_MSG_TIMED_OUT"]
+
+
+def test_a_stalled_broker_goes_on_where_it_was(broker):
+    broker.create_topic("stalled")
+    producer = idempotent(broker)
+    broker.stall()
+    producer.produce("stalled", b"a")
+    assert producer.flush(0.3) == 1
+    with pytest.raises(BrokerError, match="it is stalled and takes no orders"):
+        broker.clear_faults()
+    broker.resume()
+    assert producer.flush(SECONDS) == 0
+    assert values(broker, "stalled") == [b"a"]
+
+
+def test_a_consumer_goes_on_over_kill_and_restart(broker):
+    broker.create_topic("survives")
+    producer = idempotent(broker)
+    producer.produce("survives", b"before")
+    assert producer.flush(SECONDS) == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "survivors",
+                         "auto.offset.reset": "earliest", "reconnect.backoff.max.ms": 100})  # fmt: skip
+    consumer.subscribe(["survives"])
+    read = []
+
+    def poll():
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            read.append(message.value())
+        return message
+
+    until(lambda: poll() and read == [b"before"])
+    address = broker.address
+    broker.kill()
+    assert not broker.running
+    producer.produce("survives", b"after")
+    broker.restart()
+    assert broker.address == address
+    assert producer.flush(SECONDS) == 0
+    until(lambda: poll() and read == [b"before", b"after"])
+    consumer.close()
+
+
+def test_what_makes_no_sense_is_refused_by_name(broker):
+    with pytest.raises(ValueError, match="no API 'produce' is served; did you mean Produce?"):
+        broker.fail_next("produce", 6)
+    with pytest.raises(ValueError, match="did you mean NOT_LEADER_OR_FOLLOWER?"):
+        broker.fail_next("Produce", "NOT_LEADER")
+    with pytest.raises(ValueError, match="when='never'"):
+        broker.close_next("Produce", when="never")
+
+
+def test_a_killed_and_a_stalled_broker_are_healed(broker):
+    broker.fail_next("Produce", 6, times=100)
+    broker.kill()
+    broker.heal()
+    broker.delay("Fetch", 100)
+    broker.stall()
+    broker.heal()
+    assert broker.running and broker.faults_left() == {}
+
+
+def test_its_log_says_what_it_did_since_a_mark(broker):
+    mark = broker.mark()
+    broker.close_next("Metadata")
+    assert Producer({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=SECONDS).topics
+    assert "a test wants it closed before a Metadata" in broker.wait_for_log("closed", since=mark)
+
+
+def test_a_server_that_was_not_started_for_tests_takes_no_orders(tmp_path):
+    """Its stdin is nobody's business, and its engine is the usual one."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "flakelog", "server", "--dev", "--set=listeners=PLAINTEXT://127.0.0.1:0",
+         "--set=flakelog.ids.listener=", "--set=flakelog.http.listener="],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert server.stdout.readline().startswith("ready: ")
+    server.stdin.write('{"do": "left"}\n')
+    server.stdin.close()
+    with pytest.raises(subprocess.TimeoutExpired):
+        server.wait(0.5)
+    server.terminate()
+    assert server.stdout.read() == ""
+    server.wait(SECONDS)
