@@ -2,6 +2,7 @@
 
 ```console   `$ command`, then its output. `flakelog server ...` is started and left running.
 ```python    a program; the ```text block after it is what it prints. One that calls run(...) is stopped by Ctrl-C then.
+             Where there are tests in it, it is run by pytest, and they pass.
 
 What comes to stdout is compared line by line, with times, durations, addresses and ids evened out; HOME is where the
 reader is. An id that a document shows stands for the one that came in its place, so a later block can use it. After a
@@ -103,6 +104,9 @@ class Tour:
                     self.check(f"$ {command}", output, self.shell(command))
         else:
             assert block.language == "python", f"a block of {block.language!r} at line {block.line} is run by nobody"
+            if re.search(r"^def test_", block.text, re.MULTILINE):
+                self.pytest(block)
+                return
             self.check(f"the program at line {block.line}", block.prints or "", self.python(block))
 
     def serve(self, command, output):
@@ -138,6 +142,18 @@ class Tour:
         printed = _interrupted(process, block.prints) if forever else process.communicate(timeout=SECONDS)[0]
         assert process.returncode == 0, f"the program at line {block.line} ended with {process.returncode}: {printed}"
         return printed
+
+    def pytest(self, block):
+        """Tests are run with our plugin alone, by its name: whether that is installed is another matter."""
+        file = self.directory / f"test_line_{block.line}.py"
+        file.write_text(self._here(block.text))
+        (self.directory / "pytest.ini").write_text("[pytest]\n")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "flakelog.pytest_plugin", str(file)]
+        env = self.env | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        done = subprocess.run(
+            command, cwd=self.directory, env=env, capture_output=True, text=True, timeout=SECONDS
+        )
+        assert done.returncode == 0, f"the tests at line {block.line}: {done.stdout}{done.stderr}"
 
     def check(self, what, shown, printed):
         """Compare, and learn which id stands for which."""

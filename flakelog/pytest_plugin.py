@@ -1,0 +1,106 @@
+"""Fixtures for pytest: a real broker for a test-suite, a new topic for each test. Loaded by its entry point; what it
+needs is imported when a test asks for it.
+
+    @pytest.mark.flakelog_topic(partitions=3, config={"cleanup.policy": "compact"})
+    def test_orders_are_counted(flakelog_broker, flakelog_topic):
+        flakelog_broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
+
+With xdist each worker has a broker of its own: what one test makes fail must not fail in another. When a test ends the
+broker is healed: it runs, and nothing more is to fail. A failing test shows what the broker wrote to its log meanwhile.
+"""
+
+import re
+from collections.abc import Generator, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from flakelog.testing import Broker
+
+NAME_CHARACTERS_MAX = 200  # of 249; a number comes after it
+MARKER = "flakelog_topic(partitions=1, config=None): what the topic of the fixture flakelog_topic is like"
+
+_BROKER = pytest.StashKey["Broker"]()
+_MARK = pytest.StashKey[int]()
+_numbers = count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("flakelog_settings", "settings of the tests' broker, NAME=VALUE, one a line", type="linelist")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.fixture(scope="session")
+def flakelog_broker(pytestconfig: pytest.Config) -> "Generator[Broker]":
+    """A flakelog.testing.Broker that all tests of this process share."""
+    from flakelog.testing import Broker
+
+    with Broker(settings=_settings(pytestconfig.getini("flakelog_settings"))) as broker:
+        pytestconfig.stash[_BROKER] = broker
+        yield broker
+        del pytestconfig.stash[_BROKER]
+
+
+@pytest.fixture
+def flakelog_topic(request: pytest.FixtureRequest, flakelog_broker: "Broker") -> Generator[str]:
+    """The name of a new topic that nobody else uses; it is deleted when the test ends."""
+    stem = re.sub("[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:NAME_CHARACTERS_MAX]
+    wanted = _wanted(request.node.get_closest_marker("flakelog_topic"))
+    name = flakelog_broker.create_topic(f"{stem}-{next(_numbers)}", **wanted)
+    yield name
+    flakelog_broker.delete_topic(name)
+
+
+def _settings(lines: list[str]) -> dict[str, str]:
+    for line in lines:
+        if "=" not in line:
+            raise pytest.UsageError(f"flakelog_settings: {line!r} must be NAME=VALUE")
+    return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
+
+
+def _wanted(marker: pytest.Mark | None) -> Mapping[str, Any]:
+    if marker is None:
+        return {}
+    if marker.args or marker.kwargs.keys() - {"partitions", "config"}:
+        raise pytest.UsageError(f"the marker is {MARKER.partition(':')[0]}, by these names")
+    return marker.kwargs
+
+
+# --- around each test ------------------------------------------------------------------------------------------------
+
+
+def _broker_of(item: pytest.Item) -> "Broker | None":
+    """The broker, if this test uses it and it is there by now."""
+    names = getattr(item, "fixturenames", ())
+    return item.config.stash.get(_BROKER, None) if "flakelog_broker" in names else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    broker = _broker_of(item)
+    item.stash[_MARK] = broker.mark() if broker is not None else 0
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """Heal it first: what the test's fixtures do to end wants a broker."""
+    broker = _broker_of(item)
+    if broker is not None:
+        broker.heal()
+    yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    broker = _broker_of(item)
+    if report.failed and broker is not None:
+        report.sections.append((f"flakelog's log ({report.when})", broker.log(item.stash.get(_MARK, 0))))
+    return report
