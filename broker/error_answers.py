@@ -6,6 +6,7 @@ answer is of no use without, the nodes of Metadata, comes from the handler, and 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -39,7 +40,7 @@ def error_answer(api: Api, call: Call, code: ErrorCode, now: Now) -> Any:
         return _fetch(call, code, now)
     cls = schema(api.key, call.version, "response")
     if api.name in WRITTEN_OVER:
-        return _write_over(cls, api.handle(call, now), code)
+        return _write_over(cls, api.handle(_making_nothing(call), now), code)
     answer = _mirror(cls, type(call.original), call.original, code)
     return answer if _says(cls, answer) else None
 
@@ -125,6 +126,13 @@ def _says(cls: SchemaClass, answer: Mapping[str, Any]) -> bool:
         for plan in plan_of(cls)
         if plan.name in answer
     )
+
+
+def _making_nothing(call: Call) -> Call:
+    """The same question without leave to make the topics it is about."""
+    if not hasattr(call.request, "allow_auto_topic_creation"):
+        return call
+    return call._replace(request=replace(call.request, allow_auto_topic_creation=False))
 
 
 def _write_over(cls: SchemaClass, answer: dict[str, Any], code: ErrorCode) -> dict[str, Any] | None:

@@ -1,10 +1,12 @@
 """Orders to a server that was started for tests (`flakelog server --controlled`): a line of JSON comes in on stdin, a
 line of JSON goes out on stdout. Nobody but who started the server holds these.
 
-    {"do": "fail", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 3}      {"done": null}
-    {"do": "close", "api": "Produce", "when": "after", "times": 1}                       {"error": "..."}
-    {"do": "delay", "api": "Fetch", "ms": 200, "times": null}       {"do": "clear"}       {"do": "left"}
-    {"do": "remove", "directory": "/tmp/flakelog-x"}    to be removed if the orders end before the server is stopped
+    {"order": 1, "do": "fail", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 3}
+    {"order": 1, "done": null}
+    {"order": 2, "do": "close", "api": "Produce", "when": "never", "times": 1}
+    {"order": 2, "error": "when='never'; there are 'before' and 'after' (the request was carried out)"}
+    {"order": 3, "do": "delay", "api": "Fetch", "ms": 200, "times": null}      also "clear" and "left"
+    {"order": 4, "do": "remove", "directory": "/tmp/flakelog-x"}    if the orders end before the server is stopped
 """
 
 import json
@@ -45,7 +47,7 @@ class Control(LineReceiver):
         }
 
     def lineReceived(self, line: bytes) -> None:
-        answer = json.dumps(self._carry_out(line)).encode()
+        answer = json.dumps(self._answer(line)).encode()
         self.sendLine(answer)  # type: ignore[no-untyped-call]
 
     def connectionLost(self, reason: Failure | None = None) -> None:
@@ -64,15 +66,22 @@ class Control(LineReceiver):
             raise ValueError("this server has no broker yet")
         return engine
 
-    def _carry_out(self, line: bytes) -> dict[str, Any]:
+    def _answer(self, line: bytes) -> dict[str, Any]:
         try:
             order = json.loads(line)
-            do = order.pop("do", None)
-            if do not in self._orders:
-                raise ValueError(f"no order {do!r}; there are {', '.join(self._orders)}")
-            return {"done": self._orders[do](**order)}
-        except (ValueError, TypeError, AttributeError) as error:
-            return {"error": str(error)}
+            number = order.pop("order", None)
+        except (ValueError, AttributeError):
+            return {"error": "an order is a JSON object in one line"}
+        try:
+            return {"order": number, "done": self._carry_out(order)}
+        except (ValueError, TypeError) as error:
+            return {"order": number, "error": str(error)}
+
+    def _carry_out(self, order: dict[str, Any]) -> Any:
+        do = order.pop("do", None)
+        if do not in self._orders:
+            raise ValueError(f"no order {do!r}; there are {', '.join(self._orders)}")
+        return self._orders[do](**order)
 
     def _fail(self, api: str, error: str | int, times: int = 1) -> None:
         self._engine.fail(key_of(api), error_of(error), times)

@@ -57,7 +57,7 @@ class Broker:
         self._client: BlockingClient | None = None
 
     def __enter__(self) -> "Broker":
-        return self.start()
+        return self if self.running else self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -181,7 +181,8 @@ class Broker:
     # --- topics --------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
-        """Make a topic; its name. broker.client.errors.BrokerError says why not."""
+        """Make a topic; its name. broker.client.errors.BrokerError says why not. It goes the way of any client, so what
+        is to fail fails here too."""
         properties = {key: _text(value) for key, value in (config or {}).items()}
         self._connected().create_topic(name, partitions, properties)
         return name

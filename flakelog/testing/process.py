@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,8 @@ class BrokerProcess:
         self.stalled = False
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
+        self._orders = 0
+        self._ordering = threading.Lock()
 
     @property
     def running(self) -> bool:
@@ -62,6 +65,7 @@ class BrokerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                bufsize=0,
                 start_new_session=True,  # Ctrl-C is for the tests, which still want it when they are torn down
             )
         try:
@@ -75,19 +79,27 @@ class BrokerProcess:
 
     def order(self, **order: Any) -> Any:
         """Give an order (flakelog.control); what it answers. ValueError where it makes no sense, BrokerError."""
+        with self._ordering:
+            answer = self._answer(order)
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer["done"]
+
+    def _answer(self, order: dict[str, Any]) -> dict[str, Any]:
         process = self._alive()
         if self.stalled:
             raise BrokerError("it is stalled and takes no orders; resume() it first")
         assert process.stdin is not None
+        self._orders += 1
         try:
-            process.stdin.write(json.dumps(order).encode() + b"\n")
-            process.stdin.flush()
+            process.stdin.write(json.dumps({"order": self._orders, **order}).encode() + b"\n")
         except BrokenPipeError:
             raise BrokerError("the broker has ended; see its log") from None
-        answer = json.loads(self._line(time.monotonic() + ORDER_SECONDS))
-        if "error" in answer:
-            raise ValueError(answer["error"])
-        return answer["done"]
+        deadline = time.monotonic() + ORDER_SECONDS
+        while True:  # past answers that came too late for who gave the order
+            answer: dict[str, Any] = json.loads(self._line(deadline))
+            if answer.get("order") == self._orders:
+                return answer
 
     def stall(self) -> None:
         """SIGSTOP: it keeps its connections and says nothing."""

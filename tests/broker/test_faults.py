@@ -123,6 +123,16 @@ def test_metadata_still_names_the_nodes():
     assert [topic.error_code for topic in answer.topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
 
 
+def test_metadata_that_fails_makes_no_topic():
+    broker = broker_of(auto_create_topics_enable=True)
+    broker.engine.fail(METADATA, ErrorCode.LEADER_NOT_AVAILABLE)
+    asked = {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}
+    client = broker.connect()
+    assert [topic.error_code for topic in client.ask(METADATA, 12, asked).topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
+    assert list(broker.services.metadata.topics()) == []
+    assert [topic.error_code for topic in client.ask(METADATA, 12, asked).topics] == [0]
+
+
 def test_an_error_waits_for_a_request_whose_answer_has_a_place_for_it():
     broker = broker_of("flights")
     client = broker.connect()

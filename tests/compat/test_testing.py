@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 
 from broker.client.blocking import BlockingClient
+from broker.client.errors import Unreachable
 from flakelog.testing import Broker, BrokerError, DidNotStart
 
 SECONDS = 30
@@ -51,6 +52,45 @@ def until(there):
 def idempotent(broker):
     return Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0,
                      "retry.backoff.ms": 10, "reconnect.backoff.ms": 10})  # fmt: skip
+
+
+def send_by_confluent(broker, topic, values):
+    producer = idempotent(broker)
+    for value in values:
+        producer.produce(topic, value)
+        producer.poll(0)
+    assert producer.flush(SECONDS) == 0
+
+
+def send_by_kafka_python(broker, topic, values):
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20,
+                             reconnect_backoff_ms=20)  # fmt: skip
+    sent = [producer.send(topic, value) for value in values]
+    for each in sent:
+        each.get(SECONDS)
+    producer.close()
+
+
+class Confluent:
+    def __init__(self, broker, topic):
+        self._consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"confluent-{topic}",
+                                   "auto.offset.reset": "earliest", "reconnect.backoff.max.ms": 100})  # fmt: skip
+        self._consumer.subscribe([topic])
+        self.close = self._consumer.close
+
+    def poll(self):
+        message = self._consumer.poll(0.1)
+        return [message.value()] if message is not None and message.error() is None else []
+
+
+class KafkaPython:
+    def __init__(self, broker, topic):
+        self._consumer = KafkaConsumer(topic, bootstrap_servers=broker.bootstrap_servers, group_id=f"python-{topic}",
+                                       auto_offset_reset="earliest", reconnect_backoff_max_ms=100)  # fmt: skip
+        self.close = self._consumer.close
+
+    def poll(self):
+        return [message.value for each in self._consumer.poll(100).values() for message in each]
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------
@@ -101,6 +141,7 @@ def test_data_in_a_directory_of_ones_own_stay(tmp_path):
 
 START_AND_WAIT = """
 from broker.client.blocking import BlockingClient
+from broker.client.errors import Unreachable
 from flakelog.testing import Broker
 broker = Broker().start()
 print(broker.pid, broker._home, flush=True)
@@ -134,18 +175,16 @@ def _runs(pid):
 # --- failures on demand ----------------------------------------------------------------------------------------------
 
 
-def test_an_idempotent_producer_gets_over_errors_and_lost_answers_and_each_message_is_there_once(broker):
-    broker.create_topic("once")
-    producer = idempotent(broker)
+@pytest.mark.parametrize("send", [send_by_confluent, send_by_kafka_python])
+def test_an_idempotent_producer_gets_over_errors_and_lost_answers_and_each_message_is_there_once(broker, send):
+    topic = broker.create_topic(f"once-{send.__name__}")
     broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
     broker.close_next("Produce", when="after")
     broker.close_next("Produce", when="before")
     broker.fail_next("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")
-    for n in range(50):
-        producer.produce("once", b"%d" % n)
-        producer.poll(0)
-    assert producer.flush(SECONDS) == 0
-    assert values(broker, "once") == [b"%d" % n for n in range(50)]
+    sent = [b"%d" % n for n in range(50)]
+    send(broker, topic, sent)
+    assert values(broker, topic) == sent
     assert broker.faults_left() == {}
 
 
@@ -193,31 +232,23 @@ def test_a_stalled_broker_goes_on_where_it_was(broker):
     assert values(broker, "stalled") == [b"a"]
 
 
-def test_a_consumer_goes_on_over_kill_and_restart(broker):
-    broker.create_topic("survives")
+@pytest.mark.parametrize("kind", [Confluent, KafkaPython])
+def test_a_consumer_goes_on_over_kill_and_restart(broker, kind):
+    topic = broker.create_topic(f"survives-{kind.__name__}")
     producer = idempotent(broker)
-    producer.produce("survives", b"before")
+    producer.produce(topic, b"before")
     assert producer.flush(SECONDS) == 0
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "survivors",
-                         "auto.offset.reset": "earliest", "reconnect.backoff.max.ms": 100})  # fmt: skip
-    consumer.subscribe(["survives"])
+    consumer = kind(broker, topic)
     read = []
-
-    def poll():
-        message = consumer.poll(0.1)
-        if message is not None and message.error() is None:
-            read.append(message.value())
-        return message
-
-    until(lambda: poll() and read == [b"before"])
+    until(lambda: read.extend(consumer.poll()) or read == [b"before"])
     address = broker.address
     broker.kill()
     assert not broker.running
-    producer.produce("survives", b"after")
+    producer.produce(topic, b"after")
     broker.restart()
     assert broker.address == address
     assert producer.flush(SECONDS) == 0
-    until(lambda: poll() and read == [b"before", b"after"])
+    until(lambda: read.extend(consumer.poll()) or read == [b"before", b"after"])
     consumer.close()
 
 
@@ -240,10 +271,21 @@ def test_a_killed_and_a_stalled_broker_are_healed(broker):
     assert broker.running and broker.faults_left() == {}
 
 
+def test_an_answer_that_came_too_late_is_not_taken_for_the_next_one(broker, monkeypatch):
+    monkeypatch.setattr("flakelog.testing.process.ORDER_SECONDS", 0.1)
+    os.kill(broker.pid, signal.SIGSTOP)  # behind the broker's back, as a machine under load may
+    with pytest.raises(BrokerError, match="it said nothing in time"):
+        broker.fail_next("Produce", 6)
+    monkeypatch.undo()
+    broker.resume()
+    assert broker.faults_left() == {"Produce": {"queue": 1, "delay_ms": 0}}
+
+
 def test_its_log_says_what_it_did_since_a_mark(broker):
     mark = broker.mark()
     broker.close_next("Metadata")
-    assert Producer({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=SECONDS).topics
+    with pytest.raises(Unreachable):
+        topics_of(broker)
     assert "a test wants it closed before a Metadata" in broker.wait_for_log("closed", since=mark)
 
 
