@@ -200,6 +200,7 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
     from broker import reactor as fast
 
     fast.install()
+    _leave_test_tools_out()
     from twisted.internet import reactor as installed
     from twisted.logger import Logger
 
@@ -235,6 +236,11 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
         control.clean_up()
     if outcome:
         raise click.ClickException(outcome[0])
+
+
+def _leave_test_tools_out() -> None:
+    """kio loads hypothesis wherever that is installed, as beside somebody's tests; it takes as long as half a start."""
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 
 def _control(app: "Server", reactor: Any) -> "Control":

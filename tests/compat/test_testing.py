@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,15 @@ def test_settings_are_a_servers_and_a_wrong_one_is_said_with_the_log():
 def test_a_topic_that_cannot_be_is_said_before_anything_is_started():
     with pytest.raises(ValueError, match="topic a: no partition; give partitions and config"):
         Broker(topics={"a": {"partition": 3}})
+
+
+def test_a_server_does_not_load_what_tests_are_made_of(monkeypatch):
+    """kio would, for a helper of its own; the first answer waited for it."""
+    assert find_spec("hypothesis")
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    with Broker() as broker:
+        topics_of(broker)
+        assert "kio.schema" in broker.log() and "hypothesis.internal" not in broker.log()
 
 
 def test_without_a_start_it_says_so():
