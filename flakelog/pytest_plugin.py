@@ -101,6 +101,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     broker = _broker_of(item)
-    if report.failed and broker is not None:
-        report.sections.append((f"flakelog's log ({report.when})", broker.log(item.stash.get(_MARK, 0))))
+    said = broker.log(item.stash.get(_MARK, 0)) if report.failed and broker is not None else ""
+    if said:
+        report.sections.append((f"flakelog's log ({report.when})", said))
     return report

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -244,11 +245,12 @@ def _leave_test_tools_out() -> None:
 
 
 def _control(app: "Server", reactor: Any) -> "Control":
-    """Take orders as soon as the reactor runs."""
+    """Take orders as soon as the reactor runs. It ends when these do; a hangup says no more than that."""
     from twisted.internet.stdio import StandardIO
 
     from flakelog.control import Control
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     app.fails_on_demand = True
     control = Control(app, reactor.stop)
     reactor.callWhenRunning(StandardIO, control)

@@ -66,7 +66,9 @@ class BrokerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
-                start_new_session=True,  # Ctrl-C is for the tests, which still want it when they are torn down
+                # Ctrl-C is for the tests, which still want it when they are torn down. The session is theirs, so that
+                # one that is stalled is woken when they are gone (POSIX: of orphaned process groups).
+                process_group=0,
             )
         try:
             ready = self._line(time.monotonic() + seconds)

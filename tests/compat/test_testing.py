@@ -159,12 +159,15 @@ input()
 """
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None], ids=["killed", "terminated", "at its end"])
-def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end):
+@pytest.mark.parametrize("end, stalled", [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGTERM, False),
+                                          (None, False)])  # fmt: skip
+def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end, stalled):
     program = subprocess.Popen(
         [sys.executable, "-c", START_AND_WAIT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     pid, home = program.stdout.readline().split()
+    if stalled:
+        os.kill(int(pid), signal.SIGSTOP)
     if end is None:
         program.communicate("\n", timeout=SECONDS)
     else:
@@ -174,12 +177,11 @@ def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end):
 
 
 def _runs(pid):
+    """A process that has ended does not run, though nobody may have waited for it yet."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    # Nobody may have waited for it yet: a process that has ended is not one that runs.
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 # --- failures on demand ----------------------------------------------------------------------------------------------
@@ -196,6 +198,24 @@ def test_an_idempotent_producer_gets_over_errors_and_lost_answers_and_each_messa
     send(broker, topic, sent)
     assert values(broker, topic) == sent
     assert broker.faults_left() == {}
+
+
+def test_a_transaction_is_committed_once_though_the_coordinator_moves_and_answers_are_lost(broker):
+    broker.create_topic("settled")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "settler"})
+    broker.fail_next("InitProducerId", "NOT_COORDINATOR")
+    producer.init_transactions(SECONDS)
+    broker.fail_next("AddPartitionsToTxn", "CONCURRENT_TRANSACTIONS", times=2)
+    broker.close_next("EndTxn", when="after")
+    producer.begin_transaction()
+    producer.produce("settled", b"a")
+    producer.commit_transaction(SECONDS)
+    assert broker.faults_left() == {}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "settled",
+                         "auto.offset.reset": "earliest", "isolation.level": "read_committed"})  # fmt: skip
+    consumer.subscribe(["settled"])
+    assert consumer.poll(SECONDS).value() == b"a"
+    consumer.close()
 
 
 def test_a_producer_that_is_not_idempotent_writes_twice_when_an_answer_is_lost(broker):
