@@ -20,7 +20,7 @@ from broker.log.partition_log import Appended, PartitionLog
 from broker.metadata import INTERNAL_TOPICS
 from broker.now import Now
 from broker.purgatory import Delayed
-from broker.record.batch import NO_TIMESTAMP, BatchHeader, record_count_of
+from broker.record.batch import NO_TIMESTAMP, BatchHeader, is_transactional, record_count_of
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest, RecordError
 from idgen.errors import IdError, LeadExhausted, SequenceExhausted
@@ -37,11 +37,15 @@ def handle(call: Call, now: Now) -> list[PartitionResult] | Delayed[list[Partiti
     if request.acks not in _ACKS:
         wrong = ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; there are 0, 1 and -1 (all)")
         return [_refused(each, wrong) for each in request.partitions]
-    if len(request.partitions) > 1:
-        _ensure_ids(call, request, now)
     results: list[PartitionResult] = []
     waiting: Waiting = []
-    for each in request.partitions:
+    to_append = request.partitions
+    if len(to_append) > 1:
+        if _is_of_no_transaction(request):
+            wrong = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without transactional id")
+            results, to_append = [_refused(each, wrong) for each in to_append], []
+        _ensure_ids(call, request, now)
+    for each in to_append:
         try:
             results.append(_append(call, each, waiting, now))
         except Backpressure:
@@ -64,6 +68,13 @@ def _count_failed(services: Services, results: list[PartitionResult]) -> None:
         if result.error_code:
             topic = services.metadata.topic(result.topic)
             services.metrics.failed_produce(topic.name if topic is not None else None)
+
+
+def _is_of_no_transaction(request: ProduceRequest) -> bool:
+    """Whether a batch is part of a transaction which the request does not name: as in Kafka nothing of it is taken."""
+    return request.transactional_id is None and any(
+        each.records is not None and is_transactional(each.records) for each in request.partitions
+    )
 
 
 def _ensure_ids(call: Call, request: ProduceRequest, now: Now) -> None:

@@ -63,8 +63,7 @@ def again(call: Call, frame: memoryview) -> ProduceAgain | None:
     request: ProduceRequest = call.request
     if request.acks == 0 or request.transactional_id is not None:
         return None
-    envelope = envelope_of(frame, call.version, request)
-    if envelope is None:
+    if len(request.partitions) != 1:
         return None
     each = request.partitions[0]
     try:
@@ -73,4 +72,5 @@ def again(call: Call, frame: memoryview) -> ProduceAgain | None:
         return None
     if not _plain(log.config):
         return None
-    return ProduceAgain(envelope, call.services, log, call.version)
+    envelope = envelope_of(frame, call.version, request)
+    return None if envelope is None else ProduceAgain(envelope, call.services, log, call.version)

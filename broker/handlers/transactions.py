@@ -17,7 +17,7 @@ from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
 from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.now import Now
-from broker.record.batch import BatchHeader, CorruptBatch
+from broker.record.batch import NO_PRODUCER_ID, BatchHeader, CorruptBatch
 from broker.record.control import Marker
 from broker.txn.config import TransactionConfig
 from broker.txn.coordinator import Decision, Partition, Past, TransactionCoordinator
@@ -172,6 +172,8 @@ class TransactionCoordination:
         if transactional_id is None:
             said = f"a batch of a transaction came to {log.name} without a transactional id"
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, said)
+        if header.producer_id <= NO_PRODUCER_ID:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is part of a transaction, and no producer's")
         place, abortable = (log.topic, log.partition), produce_version >= ABORTABLE_VERSION
         error = self.refusal(transactional_id, header.producer_id, header.producer_epoch, place, abortable)
         if error == ErrorCode.CONCURRENT_TRANSACTIONS:

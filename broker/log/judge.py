@@ -5,16 +5,18 @@ that holds, offsets 0 .. n-1, no control batch. Opening every record would find 
 `broker.log.demands` opens them where a topic asks for it.
 """
 
-from broker.config import BrokerConfig, TopicConfig
+from broker.config import LOG_APPEND_TIME, BrokerConfig, TopicConfig
 from broker.record.batch import (
     HEADER,
     HEADER_BYTES,
     LENGTH_END,
     MAGIC,
     NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
     CorruptBatch,
+    seal,
     verify,
 )
 from broker.wire.errors import ApiError, ErrorCode
@@ -25,7 +27,11 @@ _RECORD_BYTES_MIN = 7  # length, attributes, time, offset, key, value and header
 
 
 def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool = True) -> BatchHeader:
-    """The header of a good batch; ApiError with Kafka's code for any other. `zstd`: this Produce version has it."""
+    """The header of a good batch; ApiError with Kafka's code for any other. `zstd`: this Produce version has it.
+
+    Whether a batch of a transaction may be written is for `TransactionCoordination.verify` to say. A bit that is not
+    the producer's to set is cleared in `batch`.
+    """
     if batch is None or len(batch) == 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request needs one record batch, not none")
     if len(batch) < HEADER_BYTES:
@@ -33,6 +39,8 @@ def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zs
     header = BatchHeader._make(HEADER.unpack_from(batch))
     if header.magic != MAGIC:
         raise ApiError(ErrorCode.INVALID_RECORD, f"magic {header.magic}; Produce takes record batches of magic 2 only")
+    if header.base_offset:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's batch begins at 0")
     size = header.batch_length + LENGTH_END
     if size > topic.max_message_bytes:
         raise too_large(size, topic)
@@ -43,7 +51,7 @@ def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zs
     if size != len(batch):
         raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request takes exactly one record batch")
     _judge_fields(header, broker, zstd)
-    return header
+    return _of_create_time(batch, header, topic) if header.attributes & TIMESTAMP_TYPE_BIT else header
 
 
 def too_large(size: int, topic: TopicConfig) -> ApiError:
@@ -72,11 +80,15 @@ def _judge_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> None
         )
     if header.is_control:
         raise ApiError(ErrorCode.INVALID_RECORD, "control batches are written by the broker, not by clients")
-    if header.attributes & TIMESTAMP_TYPE_BIT:
-        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "the topic says whether LogAppendTime is used, not its producers")
-    if header.is_transactional and header.producer_id <= NO_PRODUCER_ID:
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is part of a transaction, and no producer's")
     if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
         raise ApiError(
             ErrorCode.INVALID_RECORD, f"producer {header.producer_id} sent a batch with sequence {header.base_sequence}"
         )
+
+
+def _of_create_time(batch: memoryview, header: BatchHeader, topic: TopicConfig) -> BatchHeader:
+    """A batch that says its time is the broker's: the bit is cleared in it, as Kafka does, for the times are the
+    producer's. Where they are to be the broker's, or there is none, Kafka refuses it."""
+    if topic.message_timestamp_type == LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP:
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "the topic says whether LogAppendTime is used, not its producers")
+    return seal(batch, header._replace(attributes=header.attributes & ~TIMESTAMP_TYPE_BIT))

@@ -199,6 +199,7 @@ class PartitionLog:
             segment.append(batch, header, base_offset, runs, self.config.index_interval_bytes)
         except StorageError as error:
             self._undone(error)
+            PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)  # as it came
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         first_id, length = runs[-1]
         self.last_id = first_id + length - 1

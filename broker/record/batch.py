@@ -108,6 +108,11 @@ def record_count_of(data: bytes | bytearray | memoryview) -> int:
     return int(_RECORD_COUNT.unpack_from(data, HEADER_BYTES - 4)[0]) if len(data) >= HEADER_BYTES else 0
 
 
+def is_transactional(data: bytes | bytearray | memoryview) -> bool:
+    """Whether the first batch says that it is part of a transaction. Nothing is checked."""
+    return len(data) >= HEADER_BYTES and bool(data[CRC_START + 1] & TRANSACTIONAL_BIT)
+
+
 def verify(data: bytes | bytearray | memoryview, header: BatchHeader, position: int = 0) -> None:
     """Raise CorruptBatch unless the batch at `position` is whole, of magic 2, and its CRC holds."""
     end = position + header.batch_length + LENGTH_END

@@ -116,7 +116,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     steps=steps,
     start_ms=st.integers(0, 5_000),
@@ -147,7 +147,7 @@ def test_it_does_what_a_sorted_list_does(steps, start_ms, tick_ms, size):
         assert len(wheel) == len(waiting)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(delays=st.lists(st.integers(0, 10**6), max_size=30), start_ms=st.integers(0, 10**9))
 def test_whoever_wakes_when_told_is_never_late(delays, start_ms):
     """The engine's one timer is armed from `next_deadline_ms` alone."""

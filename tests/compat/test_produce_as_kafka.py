@@ -97,6 +97,11 @@ CASES = [
     Case("wrong CRC", {}, [batch()[:-1] + b"x"]),
     Case("magic 1", {}, [changed(batch(), magic=1)]),
     Case("wrong count", {}, [changed(batch(), record_count=2)]),
+    Case("an offset of its own", {}, [changed(batch(), base_offset=7)]),
+    Case("bit of log append time", {}, [changed(batch(NOW_MS, NOW_MS - 5), attributes=8)]),
+    Case("bit of log append time, ahead", {}, [changed(batch(NOW_MS + 2 * HOUR_MS), attributes=8)]),
+    Case("a transaction without a transactional id", {}, [batch(transactional=True)]),
+    Case("a transaction of a producer's, without one", {}, [changed(of_producer(0), attributes=0x10)]),
     Case("without a sequence", {}, [of_producer(-1)]),
     Case("gap in the sequence", {}, [of_producer(0), of_producer(5)]),
     Case("repeated", {}, [of_producer(n, 0, 5) for n in (0, 1, 2, 0, 2)]),
@@ -104,15 +109,18 @@ CASES = [
     Case("new epoch, not from its beginning", {}, [of_producer(0), of_producer(4, 1)]),
 ]
 
-UNKNOWN, INVALID = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_RECORD
+UNKNOWN, INVALID, TIME = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP
+MARKED = "bit of log append time, "
 DIFFERENT = [  # what Kafka answers, and what is answered here
     # Its records are not opened, as nothing here needs them: the header and the CRC hold.
     (Case("no records", {}, [no_records()]), INVALID, ErrorCode.NONE),
     # Kafka has no code for these; it ends in an exception of its own.
     (Case("codec 5", {}, [changed(batch(), attributes=5)]), UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     (Case("no gzip", {"compression.type": "lz4"}, [changed(no_records(), attributes=1)]), UNKNOWN, INVALID),
-    # Kafka clears the bit, or gives the records offsets of its own; no client sends such batches.
-    (Case("bit of log append time", {}, [changed(batch(), attributes=8)]), ErrorCode.NONE, ErrorCode.INVALID_TIMESTAMP),
+    # Kafka names each record, though it is the header that is at fault.
+    (Case(MARKED + "asked for", LOG_APPEND_TIME, [changed(batch(), attributes=8)]), TIME, TIME),
+    (Case(MARKED + "without a time", {}, [changed(batch(-1), attributes=8)]), TIME, TIME),
+    # Kafka gives the records offsets of its own; no client sends such batches.
     (Case("gap in the offsets", COMPACT, [gap()]), ErrorCode.NONE, INVALID),
 ]  # fmt: skip
 

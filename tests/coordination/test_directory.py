@@ -70,7 +70,7 @@ def outcome(coordinator, operation):
     return result._replace(owner=bool(result.owner)) if isinstance(result, Node) else result
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(OPERATIONS, max_size=15))
 def test_it_answers_as_memory_does(tmp_path_factory, operations):
     files = DirectoryCoordinator(tmp_path_factory.mktemp("nodes"))

@@ -175,5 +175,5 @@ class Lives(RuleBasedStateMachine):
         assert self.manager.watermark == max(len(self.log), self.manager.emitted)
 
 
-Lives.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+Lives.TestCase.settings = settings(max_examples=100, stateful_step_count=60)
 TestLives = Lives.TestCase

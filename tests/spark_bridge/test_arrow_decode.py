@@ -78,7 +78,7 @@ def rows_of(table):
     return rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(batch, max_size=6), st.integers(0, 40), st.integers(0, 80), st.integers(1, 2000))
 def test_rows_are_those_of_the_record_by_record_decoder(described, start, length, group):
     within = OffsetRange("flights", 3, start, start + length)
@@ -140,7 +140,7 @@ def test_an_arrow_batch_holds_no_more_than_a_group_of_record_batches():
     assert sizes == [3, 3, 3, 1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(described=batch, position=st.integers(0, 10**6), byte=st.integers(1, 255))
 def test_damage_that_a_crc_did_not_catch_is_an_error_or_rows(described, position, byte):
     """A producer may send anything under a good CRC; nothing but CorruptBatch comes out, and no row is made up."""

@@ -1,7 +1,7 @@
 """Ranges to tasks, as the Kafka connector's minPartitions and maxRecordsPerPartition do (spark.md section 5)."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_bridge.offset_range import OffsetRange
@@ -29,7 +29,6 @@ def test_no_task_has_more_offsets_than_the_maximum():
     assert [(one.start, one.end) for one in tasks] == [(10, 18), (18, 26), (26, 35)]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), max_size=6), st.integers(0, 40), st.integers(0, 300)
 )

@@ -1,7 +1,7 @@
 """Reading a range to its end by position (spark.md section 6, step 2): all of it, or an error."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.record.batch import CorruptBatch
@@ -53,7 +53,6 @@ def test_control_batches_take_offsets_and_give_no_rows():
     assert reader.done
 
 
-@settings(deadline=None)
 @given(cut=st.integers(0, 400))
 def test_a_last_batch_that_is_cut_short_is_fetched_again(cut):
     """Kafka cuts a fetch at its size, in the middle of a batch."""

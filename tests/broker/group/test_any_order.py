@@ -107,7 +107,7 @@ step = st.tuples(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(steps=st.lists(step, max_size=40))
 def test_whatever_members_did_the_group_becomes_stable_once_they_behave(make_house, steps):
     house = make_house()

@@ -220,6 +220,58 @@ def test_a_disk_that_is_full(broker, version):
 
 
 @at_both_ends
+def test_a_batch_with_offsets_of_its_own(broker, version):
+    broker.create("flights")
+    sent = batch_of(b"a")
+    seal(sent, read_header(sent)._replace(base_offset=7))
+    Producer(broker, version).refused(ErrorCode.INVALID_RECORD, "flights", sent)
+
+
+@at_both_ends
+def test_a_time_that_is_not_the_brokers_though_the_batch_says_so(broker, version):
+    """Kafka's LogValidator: the bit is cleared, and on a topic with LogAppendTime the batch is refused."""
+    broker.create("flights")
+    broker.create("stamped", message_timestamp_type="LogAppendTime")
+    marked = batch_of(b"a")
+    seal(marked, read_header(marked)._replace(attributes=0x08))
+    producer = Producer(broker, version)
+    producer.refused(ErrorCode.INVALID_TIMESTAMP, "stamped", bytearray(marked))
+    assert producer.send("flights", marked).log_append_time_ms == -1
+    (record,), header = stored(producer.client, "flights")
+    assert (record.timestamp_ms, header.is_log_append_time) == (WALL_MS, False)
+
+
+@at_both_ends
+def test_a_batch_of_a_transaction_without_a_transactional_id(broker, version):
+    """As in Kafka nothing of such a request is taken, whatever else it brings."""
+    topic = broker.create("flights", 2)
+    name = topic.id if version >= HIGHEST else "flights"
+    for producer in ({}, {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}):
+        sent = batch_of(b"a", transactional=True, **producer)
+        Producer(broker, version).refused(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "flights", bytearray(sent)
+        )
+        parts = [PartitionRecords(name, n, memoryview(each)) for n, each in enumerate([batch_of(b"b"), sent])]
+        results = broker.connect().ask(PRODUCE, version, ProduceRequest(None, 1, 1000, parts, False))
+        assert [result.error_code for result in results] == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    client = broker.connect()
+    client.send(PRODUCE, version, ProduceRequest(None, 0, 1000, parts, False))
+    assert "without transactional id" in client.closed
+    assert [end_of(broker, "flights", n) for n in range(2)] == [0, 0]
+
+
+@at_both_ends
+def test_a_batch_of_a_transaction_that_is_no_producers(broker, version):
+    """Nothing would ever end it: a read_committed consumer would wait for ever."""
+    topic = broker.create("flights")
+    name = topic.id if version >= HIGHEST else "flights"
+    records = PartitionRecords(name, 0, memoryview(batch_of(b"a", transactional=True)))
+    request = ProduceRequest("payments", -1, 1000, [records], False)
+    (result,) = broker.connect().ask(PRODUCE, version, request)
+    assert result.error_code == ErrorCode.INVALID_TXN_STATE and end_of(broker, "flights") == 0
+
+
+@at_both_ends
 def test_a_partition_that_is_offline(broker, version):
     broker.create("flights")
     broker.services.log_of("flights", 0).offline = "a sync failed"

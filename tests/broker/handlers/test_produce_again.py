@@ -4,6 +4,7 @@ those of the long way."""
 import pytest
 
 from broker.record.records import Record, encode_batch
+from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
 from tests.broker.engine_client import FETCH, PRODUCE, EngineBroker, fetch_request, produce_request
 
@@ -104,6 +105,17 @@ def test_a_corrupt_batch_is_refused_and_the_next_one_is_not(broker):
     request = ProduceRequest(None, 1, 1000, [PartitionRecords("flights", 0, memoryview(bad))], False)
     assert client.ask(PRODUCE, 9, request)[0].error_code == 2
     assert client.produce("flights", b"three").base_offset == 1
+
+
+def test_a_disk_that_becomes_full_is_answered_as_such(broker):
+    """The short way has tried to append by then: the batch must come to the long one as it was sent."""
+    client = broker.connect()
+    client.produce("flights", b"one")
+    client.produce("flights", b"two")
+    broker.storage.free_bytes = 0
+    assert client.produce("flights", b"three").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    broker.storage.free_bytes = None
+    assert client.produce("flights", b"four").base_offset == 2
 
 
 def test_an_answer_waits_its_turn_behind_a_request_that_waits(broker):

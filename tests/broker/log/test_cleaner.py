@@ -530,7 +530,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS, st.sampled_from([1 << 10, 1 << 20]), st.sampled_from([0, 100, 4096]))
 def test_a_reader_of_all_is_left_with_what_was_written_last(steps, segment_bytes, interval_bytes):
     world = CleanerWorld(segment_bytes=segment_bytes, index_interval_bytes=interval_bytes)

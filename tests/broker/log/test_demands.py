@@ -227,7 +227,7 @@ def test_offsets_with_a_gap_are_refused():
     refusal(build_batch(header, sent[HEADER_BYTES:], Codec.NONE)[0], ErrorCode.INVALID_RECORD, cleanup_policy="compact")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_whatever_the_bytes_a_batch_is_taken_or_refused_as_records_can_be(data):
     """Nothing but ApiError comes out of the bytes of a producer whose CRC holds."""

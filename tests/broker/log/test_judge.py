@@ -8,8 +8,9 @@ from crc32c import crc32c
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log.judge import judge
-from broker.record.batch import CRC_START, HEADER, read_header
+from broker.record.batch import CRC_START, HEADER, read_header, verify
 from broker.record.compression import Codec
+from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
 
 from .conftest import batch_of
@@ -85,8 +86,27 @@ def test_a_batch_larger_than_the_topic_takes_is_refused_by_its_size():
 
 
 def test_whose_time_is_kept_is_not_for_a_producer_to_say():
-    """Else its word would be taken for the broker's: attributes bit 3."""
-    refused(changed(batch_of(b"a"), attributes=0x08), ErrorCode.INVALID_TIMESTAMP, "LogAppendTime")
+    """Else its word would be taken for the broker's: attributes bit 3 is cleared where the producer's is kept."""
+    batch = changed(batch_of(b"a"), attributes=0x08)
+    header = judge(memoryview(batch), TOPIC, BROKER)
+    assert header == read_header(batch) and not header.is_log_append_time
+    verify(batch, header)
+    assert [record.value for record in decode_records(batch)] == [b"a"]
+
+
+def test_a_time_that_is_said_to_be_the_brokers_is_refused_where_it_is_to_be_so():
+    """Kafka's LogValidator; where there is no time at all, too."""
+    marked = changed(batch_of(b"a"), attributes=0x08)
+    timeless = changed(marked, max_timestamp=-1)
+    topic = TopicConfig(message_timestamp_type="LogAppendTime")
+    refused(marked, ErrorCode.INVALID_TIMESTAMP, "LogAppendTime", topic=topic)
+    refused(timeless, ErrorCode.INVALID_TIMESTAMP, "LogAppendTime")
+
+
+@pytest.mark.parametrize("offset", [1, -1, 2**63 - 1])
+def test_offsets_are_the_brokers_to_give(offset):
+    """Kafka's UnifiedLog: a producer's batch begins at 0."""
+    refused(changed(batch_of(b"a"), base_offset=offset), ErrorCode.INVALID_RECORD, f"base offset {offset};")
 
 
 @pytest.mark.parametrize("count, delta", [(0, -1), (-1, -2), (1, 1), (3, 1), (2, 2**31 - 1), (2**31 - 1, 2**31 - 2)])
@@ -117,11 +137,6 @@ def test_zstd_is_refused_to_versions_that_do_not_have_it():
 
 def test_control_batches_are_the_brokers_own():
     refused(batch_of(b"a", control=True), ErrorCode.INVALID_RECORD, "control batches")
-
-
-def test_a_batch_of_a_transaction_is_refused_where_it_is_no_producers():
-    """Nothing would ever end it: a read_committed consumer would wait for ever."""
-    refused(batch_of(b"a", transactional=True), ErrorCode.INVALID_TXN_STATE, "no producer's")
 
 
 @pytest.mark.parametrize("sequence", [-1, -2, -(2**31)])

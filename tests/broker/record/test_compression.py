@@ -6,7 +6,7 @@ import zlib
 import cramjam
 import pytest
 from aiokafka import codec as aiokafka_codec
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.record.batch import CorruptBatch
@@ -32,7 +32,6 @@ DECODE = {
 
 
 @pytest.mark.parametrize("codec", REAL)
-@settings(deadline=None)
 @given(data=st.binary(max_size=500))
 def test_what_a_client_compresses_is_unpacked(codec, data):
     assert decompress(codec, ENCODE[codec](data)) == data
@@ -74,7 +73,6 @@ def test_output_up_to_the_bound_is_given_and_not_a_byte_more(codec):
 
 
 @pytest.mark.parametrize("codec", REAL)
-@settings(deadline=None)
 @example(cut=1329)  # where a block of xerial's begins
 @given(cut=st.integers(1, 10_000))
 def test_a_stream_cut_short_is_corrupt(codec, cut):
@@ -90,7 +88,6 @@ def test_a_stream_cut_short_is_corrupt(codec, cut):
 
 
 @pytest.mark.parametrize("codec", REAL)
-@settings(deadline=None)
 @given(junk=st.binary(max_size=100))
 def test_junk_is_corrupt_or_data(codec, junk):
     try:
@@ -116,7 +113,6 @@ def test_an_unknown_codec_is_named_with_the_known_ones():
         codec_of(5)
 
 
-@settings(deadline=None)
 @given(value=st.integers(-(2**63), 2**63 - 1))
 def test_a_varint_comes_back(value):
     assert read_varint(b"\xff" + varint(value) + b"\xff", 1) == (value, 1 + len(varint(value)))

@@ -45,7 +45,7 @@ def test_a_batch_of_librdkafka_is_read(codec):
 
 
 @pytest.mark.parametrize("codec", Codec)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=rows)
 def test_what_aiokafka_builds_is_read_as_it_was_meant(codec, rows):
     builder = AiokafkaBuilder(2, codec, False, -1, -1, -1, 1 << 30)
@@ -55,7 +55,7 @@ def test_what_aiokafka_builds_is_read_as_it_was_meant(codec, rows):
     assert decode_records(builder.build()) == want
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=rows)
 def test_what_kafka_python_builds_is_read_as_it_was_meant(rows):
     builder = KafkaPythonBuilder(2, Codec.GZIP, False, -1, -1, -1, 1 << 30)
@@ -66,7 +66,7 @@ def test_what_kafka_python_builds_is_read_as_it_was_meant(rows):
 
 
 @pytest.mark.parametrize("codec", Codec)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=rows)
 def test_what_we_build_is_read_by_aiokafka(codec, rows):
     batch = AiokafkaRecords(bytes(encode_batch(records_of(rows), base_timestamp_ms=T0, codec=codec))).next_batch()
@@ -75,7 +75,7 @@ def test_what_we_build_is_read_by_aiokafka(codec, rows):
     assert seen == [(n, T0 + t, k, v, h) for n, (t, k, v, h) in enumerate(rows)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=rows)
 def test_what_we_build_is_read_by_kafka_python(rows):
     batch = KafkaPythonRecords(bytes(encode_batch(records_of(rows), base_timestamp_ms=T0))).next_batch()

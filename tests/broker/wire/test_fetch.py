@@ -4,7 +4,7 @@ import tracemalloc
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log.memory_storage import MemoryStorage
@@ -266,7 +266,6 @@ def test_an_answer_cut_at_any_byte_is_a_wire_error(version):
             fetch.decode_response(version, memoryview(body[:size]), 0)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.sampled_from(VERSIONS), st.booleans(), st.data())
 def test_bytes_changed_at_random_are_read_or_a_wire_error(version, is_request, data):
     """DESIGN, rule 3: nothing else."""
@@ -283,7 +282,6 @@ def test_bytes_changed_at_random_are_read_or_a_wire_error(version, is_request, d
         assert str(error)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.sampled_from(VERSIONS), st.binary(max_size=200))
 def test_garbage_is_read_or_a_wire_error(version, garbage):
     for decode in (fetch.decode_request, fetch.decode_response):

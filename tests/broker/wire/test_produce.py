@@ -4,7 +4,7 @@ import tracemalloc
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.wire import cold, produce, tags
@@ -165,7 +165,6 @@ def test_an_answer_cut_at_any_byte_is_a_wire_error(version):
             produce.decode_response(version, memoryview(body[:size]), 0)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.sampled_from(VERSIONS), st.data())
 def test_bytes_changed_at_random_are_read_or_a_wire_error(version, data):
     """DESIGN, rule 3: nothing else."""
@@ -186,7 +185,6 @@ def test_bytes_changed_at_random_are_read_or_a_wire_error(version, data):
         assert str(error)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.sampled_from(VERSIONS), st.binary(max_size=200))
 def test_garbage_is_read_or_a_wire_error(version, garbage):
     for decode in (produce.decode_request, produce.decode_response):
