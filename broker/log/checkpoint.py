@@ -41,6 +41,8 @@ class LogPosition:
     """The topic's, in hexadecimal: a topic made anew under the same name has another."""
     cleaned_offset: int = 0
     """How far a compacted log is cleaned; a start that finds it too low cleans that part once more."""
+    decided_offset: int = 0
+    """Of transactions with records below it the markers are synced too."""
 
 
 def encode(positions: Mapping[str, LogPosition]) -> bytes:

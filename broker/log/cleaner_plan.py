@@ -6,7 +6,8 @@ KIP-354).
 
 Whole segments are cleaned, and none that is appended to, holds an offset that is not stable, is younger than
 min.compaction.lag.ms, or that the checkpoint on the disk does not cover: past the checkpoint recovery wants every
-offset in its place.
+offset in its place. Nor one of a transaction whose marker the checkpoint does not cover: a power cut may take the
+marker, and with it all that the transaction wrote, when what it stood in place of must still be there.
 """
 
 from collections.abc import Iterable
@@ -46,7 +47,7 @@ def plan(log: PartitionLog, wall_ms: int) -> Plan | None:
 
 def _end(log: PartitionLog, first_dirty: int, wall_ms: int) -> int:
     """The base offset of the first segment that must stay as it is."""
-    limit = min(log.last_stable_offset, log.checkpointed.segment)
+    limit = min(log.last_stable_offset, log.checkpointed.segment, log.checkpointed.decided_offset)
     lag_ms = log.config.min_compaction_lag_ms
     for segment in log.segments[:-1]:
         young = segment.next_offset > first_dirty and lag_ms > 0 and segment.newest_ms > wall_ms - lag_ms

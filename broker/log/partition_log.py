@@ -509,6 +509,7 @@ class PartitionLog:
             active.aborted.size,
             self._topic_hex,
             self.cleaned_offset,
+            self.producers.first_open_offset(self.log_end_offset),
         )
 
     def synced(self, position: LogPosition) -> None:

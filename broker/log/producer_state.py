@@ -109,6 +109,10 @@ class ProducerState:
         """Producer id -> first offset."""
         return dict(self._open)
 
+    def first_open_offset(self, log_end_offset: int) -> int:
+        """Where the first transaction begins that has no marker in the log; the log's end where there is none."""
+        return next(iter(self._open.values()), log_end_offset)
+
     def has_open(self, producer_id: int) -> bool:
         return producer_id in self._open
 

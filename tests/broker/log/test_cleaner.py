@@ -479,6 +479,25 @@ def test_an_open_transaction_and_what_follows_it_is_not_cleaned(world):
     assert sorted(world.records()) == [1, 2, 3, 4, 5]
 
 
+def test_a_record_stays_until_the_end_of_the_transaction_that_overtakes_it_is_on_the_disk(world):
+    """A power cut that takes the marker takes the transaction's records with it: then the older one is the last."""
+    world.put(("a", "old"))
+    world.roll()
+    transaction(world, 7, None, ("a", "new"))
+    world.roll()
+    world.log.append_marker(7, 0, Marker(True, 0), world.worker, world.now)
+    world.clean()
+    cut = world.reopened(world.storage.power_cut(lambda n: 0))
+    assert cut.log.producers.has_open(7), "the marker is gone"
+    cut.log.append_marker(7, 0, Marker(False, 0), cut.worker, cut.now)
+    cut.roll()
+    cut.clean()
+    assert cut.latest() == {b"a": b"old"}
+    world.round()
+    world.clean()
+    assert world.records() == {1: (b"a", b"new")}, "by now the marker is on the disk"
+
+
 def test_a_marker_goes_when_its_records_are_gone_and_readers_had_their_time(world):
     transaction(world, 7, False, ("a", "1"))
     transaction(world, 8, True, ("a", "2"))
