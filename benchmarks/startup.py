@@ -30,6 +30,19 @@ def _server(settle_seconds: float) -> Figures:
             return {"ms": (answered - start) * 1e3, "RSS MiB": server.status("VmRSS") / 1024}
 
 
+def start_ms(data_dir: Path) -> float:
+    """Start a server on a directory until it answers, and stop it cleanly."""
+    start = time.perf_counter()
+    with ServerProcess(data_dir) as server:
+        with RawConnection(server.address) as connection:
+            connection.socket.sendall(frame(API_VERSIONS, 0, 1, b"", flexible=False))
+            connection.read_frame()
+        milliseconds = (time.perf_counter() - start) * 1e3
+        if server.stop():
+            raise RuntimeError(f"the server did not stop cleanly:\n{server.log}")
+    return milliseconds
+
+
 def _bare() -> Figures:
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", BARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

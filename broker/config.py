@@ -453,6 +453,13 @@ class BrokerConfig:
         check=at_least(1 << 16),
         unit="bytes",
     )
+    max_open_segments: int = setting(
+        "flakelog.max.open.segments",
+        1_000,
+        "Segments that are not written to any more and have files open, four each: those read last. They take at most "
+        "an eighth of what the system lets the process open.",
+        check=at_least(1),
+    )
     max_batch_records: int = setting(
         "flakelog.max.batch.records",
         1_000_000,

@@ -161,7 +161,7 @@ class Server:
         for each in told:
             metadata.advertise(*each)
         metadata.load()
-        logs = LogManager(self._storage, config, self._report)
+        logs = LogManager(self._storage, config, self._report, file_limit())
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
         services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
         services.transaction_config = self.settings.transaction
@@ -286,7 +286,7 @@ class Server:
 
 
 def raise_file_limit() -> None:
-    """As many open files as the system allows: each segment has four, each connection one."""
+    """As many open files as the system allows: each open segment has four, each connection one."""
     try:
         import resource
 

@@ -196,9 +196,13 @@ class Services:
             raise
 
     def _check_files(self, name: str, partitions: int) -> None:
-        """Refuse what would take the last descriptors: then nobody could connect, nor could the next start succeed."""
+        """Refuse what would take the last descriptors: then nobody could connect, nor could the next start succeed.
+
+        A log has the segment open that is written to. Of the others only so many are open at once to be read, and as
+        many to be synced.
+        """
         spare = max(self.max_open_files // 8, min(FILES_SPARE_MIN, self.max_open_files // 2))
-        segments = sum(len(log.segments) for log in self.logs.all()) + self.logs.to_make
+        segments = len(self.logs.all()) + self.logs.to_make + 2 * self.logs.open_segments.limit
         left = (self.max_open_files - spare) // FILES_PER_SEGMENT - segments
         if partitions > left:
             raise ApiError(

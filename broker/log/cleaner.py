@@ -116,8 +116,9 @@ class CleanLog:
         for segment in self.plan.segments:
             if segment.next_offset <= first_dirty:
                 continue
-            position = segment.offsets.position_before(first_dirty - segment.base_offset)
-            for _, header, batch in _batches(segment, position):
+            apart = segment.apart()
+            position = apart.offsets.position_before(first_dirty - segment.base_offset)
+            for _, header, batch in _batches(apart, position):
                 yield header.size
                 if not self._note_keys(header, batch, transactions):
                     return
@@ -148,13 +149,14 @@ class CleanLog:
         old: list[Segment] = []
         while left and (not old or self._has_room(target, left[0])):
             old.append(left.popleft())
-            end = yield from self._clean_into(target, old[-1], transactions)
+            apart = old[-1].apart()
+            end = yield from self._clean_into(target, apart, transactions)
         if target.next_offset < old[-1].next_offset:
             target.append(*end, self._config.index_interval_bytes)
         for aborted in transactions.take_kept():
             target.aborted.append(aborted)
         target.seal()
-        target.log.set_modified_ms(old[-1].log.modified_ms())  # records without times are as old as they were
+        target.log.set_modified_ms(apart.log.modified_ms())  # records without times are as old as they were
         for file in target.files:
             file.sync()
         self._storage.sync_directory(directory)

@@ -103,8 +103,8 @@ class Cleaning:
 
     def _failed_with(self, work: CleanLog, error: Exception) -> None:
         log = work.log
-        if log.offline is not None:
-            return
+        if log.offline is not None or work.plan.segments[0].base_offset < log.segments[0].base_offset:
+            return  # retention took what was to be read
         if not isinstance(error, StorageError):
             self._uncleanable(log, str(error))
             return

@@ -64,14 +64,14 @@ class Deletions:
         heappush(self._renamed, (remove_ms, self._number, RemoveFiles(self._storage, log.name, paths)))
 
     def _retire(self, each: _Dropped) -> None:
-        paths: tuple[str, ...] = ()
+        paths: list[str] = []
         try:
             for base in each.bases:
-                paths += retire_files(self._storage, each.log.name, base)
+                paths.extend(retire_files(self._storage, each.log.name, base))
         except StorageError as error:
             name = each.log.name
             self._report(f"partition {name}: {error}; what is left of old segments is removed at the next start")
-        self._remove_at(each.remove_ms, each.log, paths)
+        self._remove_at(each.remove_ms, each.log, tuple(paths))
 
     def forget(self, log: PartitionLog) -> None:
         """The log is deleted as a whole."""

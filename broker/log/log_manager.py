@@ -12,10 +12,11 @@ from heapq import heapify, heappop, heappush
 from uuid import UUID
 
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
-from broker.log import checkpoint, new_logs, producer_state, retention
+from broker.log import checkpoint, clean_stop, new_logs, producer_state, retention
 from broker.log.checkpoint import LogPosition
 from broker.log.cleaner import CleanLog
 from broker.log.cleaning import Cleaning
+from broker.log.closed_segment import OpenSegments
 from broker.log.deletions import Deletions
 from broker.log.journal import FoundJournal, Journal
 from broker.log.new_logs import NewLog, NewLogs
@@ -27,8 +28,8 @@ from broker.log.syncs import CutJournal, NotJournaled, RemoveFiles, Sync, SyncJo
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
-STOPPED_CLEANLY = ".stopped-cleanly"
-"""Stands in the data directory from a clean stop to the next start."""
+FILES_SHARE = 32
+"""Closed segments have an eighth of the process's files at most, four each."""
 FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka: what has become too old meanwhile goes soon
 Report = Callable[[str], None]
 
@@ -36,9 +37,10 @@ __all__ = ["LogManager", "Sync", "SyncJournal", "SyncLog", "WriteCheckpoint"]
 
 
 class LogManager:
-    """Logs by (topic, partition). `report` takes lines for the operator."""
+    """Logs by (topic, partition). `report` takes lines for the operator; `max_open_files` is what the system lets this
+    process open."""
 
-    def __init__(self, storage: Storage, config: BrokerConfig, report: Report) -> None:
+    def __init__(self, storage: Storage, config: BrokerConfig, report: Report, max_open_files: int = 1 << 30) -> None:
         self.storage = storage
         self.config = config
         self._report = report
@@ -48,6 +50,8 @@ class LogManager:
         self._journal = Journal(storage, config.journal_max_bytes)
         self._found: FoundJournal | None = None
         self._stopped_cleanly = True
+        self._noted: dict[tuple[str, str], clean_stop.Noted] = {}
+        self.open_segments = OpenSegments(min(config.max_open_segments, max(max_open_files // FILES_SHARE, 1)))
         self._syncing: set[PartitionLog] = set()
         self._urgent: dict[PartitionLog, None] = {}
         self._background: dict[PartitionLog, None] = {}
@@ -78,7 +82,10 @@ class LogManager:
         if self.storage.exists(checkpoint.FILE):
             file = self.storage.open(checkpoint.FILE)
             self._known = checkpoint.decode(file.read(0, file.size))
-        self._stopped_cleanly = self.storage.exists(STOPPED_CLEANLY)
+        self._stopped_cleanly = self.storage.exists(clean_stop.FILE)
+        if self._stopped_cleanly:
+            file = self.storage.open(clean_stop.FILE)
+            self._noted = clean_stop.decode(file.read(0, file.size))
         self._found = FoundJournal(self.storage)
         self._journal = Journal(self.storage, self.config.journal_max_bytes, self._found.next_number)
 
@@ -89,7 +96,17 @@ class LogManager:
         found = self._found.entries(topic_id, partition) if self._found else ()
         try:
             log, report = open_log(
-                self.storage, topic, partition, config, self.config, known, topic_id, found, self._stopped_cleanly
+                self.storage,
+                topic,
+                partition,
+                config,
+                self.config,
+                known,
+                topic_id,
+                found,
+                self._stopped_cleanly,
+                self._noted.pop((f"{topic}-{partition}", topic_id.hex), None),
+                self.open_segments,
             )
             log.start_leader_epoch(0)
         except (LogDamaged, StorageError) as error:
@@ -171,8 +188,9 @@ class LogManager:
         if found is not None:
             found.remove()
         if self._stopped_cleanly:
-            self.storage.remove(STOPPED_CLEANLY)
+            self.storage.remove(clean_stop.FILE)
             self.storage.sync_directory("")
+        self._noted.clear()
         self._stopped_cleanly = True  # a log that is made from now on is new
 
     @staticmethod
@@ -234,7 +252,7 @@ class LogManager:
         self._new.forget((topic, partition))
         name = f"{topic}-{partition}"
         if log is not None:
-            log.offline = "it was deleted"
+            log.deleted()
             self._journal.forget(log)
             self._out_of_queues(log)
             self._deletions.forget(log)
@@ -522,7 +540,7 @@ class LogManager:
 
     def _say_stopped_cleanly(self) -> None:
         try:
-            self.storage.replace(STOPPED_CLEANLY, b"")
+            self.storage.replace(clean_stop.FILE, clean_stop.encode(self._logs.values()))
         except StorageError as error:  # a full disk: the next start only syncs more than it must
             self._report(f"the clean stop could not be noted: {error}")
 

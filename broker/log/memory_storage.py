@@ -5,7 +5,9 @@ at any cut or sync before, or torn, or nonsense, each by itself; a file may end 
 size; a name that was not synced may be missing, a rename or a removal undone. What was synced is there.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from weakref import WeakSet
 
 from broker.log.storage import Buffer, StorageError
 
@@ -78,6 +80,7 @@ class MemoryFile:
         self.path = path
         self._storage = storage
         self._content = content
+        storage.open_files.add(self)
 
     @property
     def size(self) -> int:
@@ -96,7 +99,9 @@ class MemoryFile:
         self._content.modified_ms = self._storage.wall_ms
 
     def read(self, position: int, length: int) -> bytes:
-        return bytes(self._content.data[position : position + length])
+        data = bytes(self._content.data[position : position + length])
+        self._storage.bytes_read[self.path] += len(data)
+        return data
 
     def truncate(self, size: int) -> None:
         self._storage.fail_if_told(self.path, self._storage.failing_cuts)
@@ -131,6 +136,9 @@ class MemoryStorage:
         self.failing_syncs: set[str] = set()
         self.failing_cuts: set[str] = set()
         self.failing_opens: set[str] = set()
+        self.bytes_read: Counter[str] = Counter()
+        """By path."""
+        self.open_files: WeakSet[MemoryFile] = WeakSet()
         self._synced_names: dict[str, _Content] = {}
         self._renames: list[tuple[str, str]] = []
         """Renames that are not on the disk yet, oldest first."""
@@ -168,6 +176,10 @@ class MemoryStorage:
         prefix = directory.rstrip("/") + "/" if directory else ""
         inside = [p[len(prefix) :] for p in (*self.files, *self.directories) if p.startswith(prefix) and p != prefix]
         return sorted({name.split("/")[0] for name in inside if name})
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        inside = {path.rpartition("/"): content for path, content in self.files.items()}
+        return {name: len(content.data) for (parent, _, name), content in inside.items() if parent == directory}
 
     def make_directory(self, *paths: str) -> None:
         for parts in (path.split("/") for path in paths):

@@ -137,6 +137,15 @@ class OsStorage:
             except FileNotFoundError:
                 return []
 
+    def sizes(self, directory: str) -> dict[str, int]:
+        full = self._path(directory)
+        with _named(full):
+            try:
+                with os.scandir(full) as entries:
+                    return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+            except FileNotFoundError:
+                return {}
+
     def make_directory(self, *paths: str) -> None:
         changed: dict[str, None] = {}
         for full in map(self._path, paths):

@@ -18,6 +18,7 @@ from uuid import UUID
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs
 from broker.log.checkpoint import LogPosition
+from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment, remove_files
 from broker.log.storage import Storage, StorageError
@@ -87,7 +88,8 @@ class PartitionLog:
         flushed: LogPosition,
         producers: ProducerState,
         epochs: list[tuple[int, int]],
-        topic_id: UUID = NO_TOPIC_ID,
+        topic_id: UUID,
+        open_segments: OpenSegments,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -119,6 +121,7 @@ class PartitionLog:
         self.leader_epoch = epochs[-1][0] if epochs else 0
         self.unflushed_since_ms: int | None = None
         self._storage = storage
+        self._open_segments = open_segments
         self._broker = broker
         self._take(tuple(segments))
         self._dropped: tuple[Segment, ...] = ()
@@ -283,7 +286,24 @@ class PartitionLog:
             remove_files(self._storage, self.name, self.log_end_offset)
             raise
         self._take((*self._segments, segment))
+        self._open_segments.unsynced += 1
+        if self._open_segments.unsynced > self._open_segments.limit:
+            self._sync_rolled()
+        else:
+            self.ask_sync(self, False)  # once it is on the disk, its files can be closed
         return segment
+
+    def _sync_rolled(self) -> None:
+        """Too many segments wait for a sync with their files open: so does the writer then."""
+        try:
+            for segment in self.unflushed_segments()[:-1]:
+                for file in segment.files:
+                    file.sync()
+            self._storage.sync_directory(self.name)
+        except StorageError as error:
+            self.offline = f"a sync failed: {error}"
+            raise
+        self._close_before(self._segments[-1].base_offset)
 
     def _take(self, segments: tuple[Segment, ...]) -> None:
         self._segments = segments
@@ -319,12 +339,35 @@ class PartitionLog:
         self.advance_start(self._segments[number].base_offset)
         self._dropped += dropped
         self._take(self._segments[number:])
+        self._forget(dropped)
         return dropped
+
+    def _forget(self, gone: Sequence[Segment]) -> None:
+        for segment in gone:
+            if isinstance(segment, ClosedSegment):
+                self._open_segments.forget(segment)
+            else:
+                self._open_segments.unsynced -= 1
+
+    def deleted(self) -> None:
+        """The log is gone as a whole: what it has open closes with it."""
+        self.offline = "it was deleted"
+        self._forget(self._segments[:-1])
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put one segment in the place of several that follow each other; offsets and ids stay what they are."""
         at = self._segments.index(old[0])
+        new = closed(self._storage, new, self._open_segments)
         self._take((*self._segments[:at], new, *self._segments[at + len(old) :]))
+        self._forget(old)
+
+    def _close_before(self, offset: int) -> None:
+        """Segments below it are whole on the disk: they are opened by who reads them."""
+        synced = bisect_left(self._bases, offset)
+        before = self._segments[:synced]
+        self._open_segments.unsynced -= sum(not isinstance(each, ClosedSegment) for each in before)
+        whole = [closed(self._storage, each, self._open_segments) for each in before]
+        self._take((*whole, *self._segments[synced:]))
 
     # --- read ----------------------------------------------------------------------------------------------------
 
@@ -355,21 +398,23 @@ class PartitionLog:
         stable = self.last_stable_offset
         if offset >= stable:
             return ReadResult(EMPTY, None, ())
-        result = self._read(offset, max_bytes, at_least_one, with_ids)
+        found = self._locate(offset)
+        if found is None:
+            return ReadResult(EMPTY, None, ())
+        result = self._region(*found, max_bytes, at_least_one, with_ids)
         region = result.records
         if not isinstance(region, FileRegion):
             return ReadResult(EMPTY, None, ())
+        segment = found[0]
         if stable < self.log_end_offset:
-            region = self._up_to(stable, region)
-        segment = next(each for each in self._segments if each.log is region.file)
+            region = self._up_to(stable, region, segment)
         end = stable if not len(segment.aborted) else self._end_of(segment, region.position, region.length)
         aborted = self.aborted_transactions(offset, min(end, stable))
         return ReadResult(region, result.ids, tuple((each.producer_id, each.first_offset) for each in aborted))
 
-    def _up_to(self, offset: int, region: FileRegion) -> FileRegion:
-        """As much of a region that begins below `offset` as lies below it; a batch begins at `offset`."""
-        segment = self._segments[bisect_right(self._bases, offset) - 1]
-        found = segment.find(offset) if region.file is segment.log else None
+    def _up_to(self, offset: int, region: FileRegion, segment: Segment) -> FileRegion:
+        """As much of a segment's region that begins below `offset` as lies below it; a batch begins at `offset`."""
+        found = segment.find(offset) if offset < segment.next_offset else None
         length = region.length if found is None else min(region.length, found[0] - region.position)
         return FileRegion(region.file, region.position, length)
 
@@ -389,6 +434,11 @@ class PartitionLog:
         return found
 
     def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
+        found = self._locate(offset)
+        return ReadResult(EMPTY) if found is None else self._region(*found, max_bytes, at_least_one, with_ids)
+
+    def _locate(self, offset: int) -> tuple[Segment, int, BatchHeader] | None:
+        """Where the first batch with a record is that ends at or after `offset`."""
         index = bisect_right(self._bases, offset) - 1
         found = None
         while found is None and index < len(self._segments):  # compaction may leave a segment's end empty
@@ -396,10 +446,16 @@ class PartitionLog:
             found = segment.find(offset)
             index += 1
         if found is None:
-            return ReadResult(EMPTY)
+            return None
         position, header = found
         if not header.record_count:
-            segment, position, header = self._past_emptied(index - 1, position, header)
+            return self._past_emptied(index - 1, position, header)
+        return segment, position, header
+
+    def _region(
+        self, segment: Segment, position: int, header: BatchHeader, max_bytes: int, at_least_one: bool, with_ids: bool
+    ) -> ReadResult:
+        """What is read of a segment from a batch on, and its ids."""
         end_position = segment.size
         if segment.next_offset > self.high_watermark and (hidden := segment.find(self.high_watermark)) is not None:
             end_position = hidden[0]  # batches that are not on the disk are not shown yet
@@ -456,7 +512,8 @@ class PartitionLog:
             return self._offset_of_id(id)
 
     def _offset_of_id(self, id: int) -> int:
-        segments = [segment for segment in self._segments if len(segment.ids)]  # the newest may be empty
+        is_empty = self._bases[-1] == self.log_end_offset
+        segments = self._segments[:-1] if is_empty else self._segments
         low, high = 0, len(segments)
         while low < high:
             middle = (low + high) // 2
@@ -514,7 +571,10 @@ class PartitionLog:
 
     def synced(self, position: LogPosition) -> None:
         """The log's own files are on the disk up to `position`."""
+        rolled = position.segment != self.flushed.segment
         self.flushed = position
+        if rolled:
+            self._close_before(position.segment)
         self.durable_end_offset = max(self.durable_end_offset, position.offset)
         ahead = self._journaled_ahead
         if ahead is not None and ahead[0] <= self.durable_end_offset:
@@ -535,7 +595,8 @@ class PartitionLog:
         """The segments that may hold what is not on the disk yet."""
         # Until a checkpoint says that the log begins after them, recovery still goes through those that were dropped.
         self._dropped = tuple(segment for segment in self._dropped if segment.base_offset >= self.flushed.segment)
-        return self._dropped + tuple(each for each in self._segments if each.base_offset >= self.flushed.segment)
+        unflushed = self._dropped + self._segments[bisect_left(self._bases, self.flushed.segment) :]
+        return tuple(segment for segment in unflushed if not isinstance(segment, ClosedSegment))
 
     def start_leader_epoch(self, epoch: int) -> None:
         """This broker leads the partition as of `epoch`; batches are stamped with it and its start is written down."""

@@ -20,13 +20,15 @@ from uuid import UUID
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs, producer_state
 from broker.log.checkpoint import LogPosition
+from broker.log.clean_stop import Noted
+from broker.log.closed_segment import OpenSegments, closed
 from broker.log.journal import Entry
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.segment import DELETED, LOG, SUFFIXES, Segment, file_name, remove_files
+from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.swap import finish_swaps
-from broker.log.synced import LogDamaged, Synced, names_of
+from broker.log.synced import LogDamaged, Synced, offsets_of
 from broker.log.syncs import RemoveFiles
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.record.control import decode_marker
@@ -61,16 +63,20 @@ def open_log(
     topic_id: UUID = NO_TOPIC_ID,
     journal: Sequence[Entry] = (),
     stopped_cleanly: bool = False,
+    noted: Noted | None = None,
+    open_segments: OpenSegments | None = None,
 ) -> tuple[PartitionLog, RecoveryReport]:
     """The log in directory `topic-partition`, made if there is none; `known`: its place in the checkpoint, `journal`:
     what the journal has of it, by offset.
 
     Unless the last process `stopped_cleanly`, its last write may have been undone without the disk knowing yet, so the
-    files that are appended to are synced first.
+    files that are appended to are synced first. `noted`: what it said of the segments then. `open_segments`: those of
+    all logs that have files open, where it is not alone.
 
     LogDamaged where what was synced is damaged, StorageError where a file cannot be read.
     """
-    recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id)
+    among = OpenSegments(broker.max_open_segments) if open_segments is None else open_segments
+    recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id, noted or {}, among)
     return recovery.run(journal, stopped_cleanly)
 
 
@@ -84,8 +90,14 @@ class _Recovery:
         broker: BrokerConfig,
         known: LogPosition | None,
         topic_id: UUID,
+        noted: Noted,
+        among: OpenSegments,
     ) -> None:
         self.storage = storage
+        self.noted = noted
+        self.among = among
+        self.sizes: dict[str, int] = {}
+        """The files that were there, once what was begun before is finished."""
         self.topic_id = topic_id
         self.topic = topic
         self.partition = partition
@@ -99,9 +111,17 @@ class _Recovery:
 
     def run(self, journal: Sequence[Entry], stopped_cleanly: bool) -> tuple[PartitionLog, RecoveryReport]:
         self.storage.make_directory(self.name)
-        self._remove_retired()
-        finish_swaps(self.storage, self.name)
-        synced = Synced(self.storage, self.name, self.config.index_interval_bytes, self.known, self.topic_id)
+        self.sizes = self._sizes()
+        synced = Synced(
+            self.storage,
+            self.name,
+            self.config.index_interval_bytes,
+            self.known,
+            self.topic_id,
+            self.sizes,
+            self.noted,
+            self.among,
+        )
         segments, self.known = synced.segments(), synced.known
         self.last_id = self.known.last_id if self.known else -1
         self._load_producers(segments, synced.aborted_known)
@@ -129,16 +149,22 @@ class _Recovery:
             self.producers,
             epochs,
             self.topic_id,
+            self.among,
         )
         log.log_start_offset = start
         log.last_id = self.last_id
         return log, self.report
 
-    def _remove_retired(self) -> None:
-        """Files of segments that were deleted before the process ended."""
-        retired = [f"{self.name}/{name}" for name in self.storage.list(self.name) if name.endswith(DELETED)]
+    def _sizes(self) -> dict[str, int]:
+        """The files that are there, once deletions and swaps are finished that the process before had begun."""
+        sizes = self.storage.sizes(self.name)
+        retired = [f"{self.name}/{name}" for name in sizes if name.endswith(DELETED)]
         if retired:
             RemoveFiles(self.storage, self.name, tuple(retired)).run()
+        swapping = any(name.endswith((CLEANED, SWAP)) for name in sizes)
+        if swapping:
+            finish_swaps(self.storage, self.name)
+        return self.storage.sizes(self.name) if retired or swapping else sizes
 
     def _epochs(self, end_offset: int) -> list[tuple[int, int]]:
         """The leader epochs of what is left; those of what was cut are dropped, for good."""
@@ -156,7 +182,7 @@ class _Recovery:
         return left
 
     def _names(self, suffix: str) -> list[int]:
-        return names_of(self.storage, self.name, suffix)
+        return offsets_of(self.sizes, suffix)
 
     # --- producers -----------------------------------------------------------------------------------------------
 
@@ -217,10 +243,17 @@ class _Recovery:
         sound = self._recover(last, known.log_bytes, known.id_bytes) if known else self._recover_whole(last)
         for base in self._names(LOG):
             if sound and last.base_offset < base == segments[-1].next_offset:
-                segments[-1].seal()
+                segments[-1] = self._close(segments[-1])
                 segments.append(synced.open(base))
                 sound = self._recover_whole(segments[-1])
         self._remove_others({segment.base_offset for segment in segments})
+
+    def _close(self, segment: Segment) -> Segment:
+        """A segment that was recovered to its end: there may be too many of them to keep all open until a sync."""
+        segment.seal()
+        for file in segment.files:
+            file.sync()
+        return closed(self.storage, segment, self.among)
 
     def _remove_others(self, kept: set[int]) -> None:
         """Segments past the end, single files of segments whose other names did not reach the disk, and what is left
@@ -315,7 +348,7 @@ class _Recovery:
         if entry.runs[0][0] <= self.last_id:
             raise LogDamaged(f"{entry.file.path}: its ids for offset {header.base_offset} of {self.name} do not rise")
         if not segments[-1].has_room(header.size, header.last_offset, self.config.segment_bytes):
-            segments[-1].seal()
+            segments[-1] = self._close(segments[-1])
             segments.append(Segment(self.storage, self.name, header.base_offset, create=True))
         position = segments[-1].size
         segments[-1].append(batch, header, header.base_offset, entry.runs, self.config.index_interval_bytes)

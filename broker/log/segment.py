@@ -40,15 +40,13 @@ def remove_files(storage: Storage, directory: str, base_offset: int, ending: str
         storage.remove(f"{directory}/{file_name(base_offset, suffix)}{ending}")
 
 
-def retire_files(storage: Storage, directory: str, base_offset: int) -> tuple[str, ...]:
-    """Take a segment's files out of the log by name, its ids last as in `remove_files`; the names they have now."""
-    retired = []
+def retire_files(storage: Storage, directory: str, base_offset: int) -> Iterator[str]:
+    """Take a segment's files out of the log by name, its ids last as in `remove_files`; the name each has now."""
     for suffix in SUFFIXES:
         path = f"{directory}/{file_name(base_offset, suffix)}"
         if storage.exists(path):
             storage.rename(path, path + DELETED)
-            retired.append(path + DELETED)
-    return tuple(retired)
+            yield path + DELETED
 
 
 def batches_of(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -177,6 +175,10 @@ class Segment:
         for file in self.files:
             file.path = file.path.removesuffix(before) + after
 
+    def retire(self, storage: Storage) -> Iterator[str]:
+        """Take its files out of the log by name; it can be read all the same."""
+        return retire_files(storage, self.directory, self.base_offset)
+
     @property
     def newest_ms(self) -> int:
         """The time of its newest record; where records have none, when it was last written to, as in Kafka."""
@@ -198,6 +200,10 @@ class Segment:
             if header.last_offset >= offset:
                 return position, header
         return None
+
+    def apart(self) -> "Segment":
+        """The same segment for a thread to read, whose files nobody else opens or closes."""
+        return self
 
     def region(self, position: int, length: int) -> FileRegion:
         return FileRegion(self.log, position, length)

@@ -76,6 +76,10 @@ class Storage(Protocol):
         """Names in a directory, sorted; none where there is no such directory."""
         ...
 
+    def sizes(self, directory: str) -> dict[str, int]:
+        """The files in a directory, by name, and how many bytes each has; none where there is no such directory."""
+        ...
+
     def make_directory(self, *paths: str) -> None:
         """Make them and their parents, and see that they survive a power cut. One that is there is fine."""
         ...

@@ -21,7 +21,6 @@ from broker.log.segment import (
     batches_of,
     file_name,
     remove_files,
-    retire_files,
 )
 from broker.log.storage import Storage
 
@@ -32,9 +31,7 @@ def swap_in(storage: Storage, cleaned: Segment, old: Sequence[Segment]) -> tuple
     StorageError: the log goes on with what it has open, and the next start goes on with the names.
     """
     cleaned.rename(storage, CLEANED, SWAP)
-    retired: tuple[str, ...] = ()
-    for segment in old:
-        retired += retire_files(storage, segment.directory, segment.base_offset)
+    retired = tuple(path for segment in old for path in segment.retire(storage))
     cleaned.rename(storage, SWAP, "")
     return retired
 

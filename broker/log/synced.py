@@ -5,11 +5,14 @@ many bytes and the very last id that the checkpoint names. Else `LogDamaged` nam
 offset and time index are no data: where one is gone or cannot be right, both are written anew from the headers.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from uuid import UUID
 
 from broker.log.checkpoint import LogPosition
+from broker.log.clean_stop import Noted
+from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.segment import ID_INDEX, LOG, Segment, file_name
 from broker.log.storage import Storage
 from broker.record.batch import NO_TIMESTAMP
@@ -20,10 +23,9 @@ class LogDamaged(Exception):
     """Data that the checkpoint says was synced is not there, or not what it was."""
 
 
-def names_of(storage: Storage, directory: str, suffix: str) -> list[int]:
+def offsets_of(names: Iterable[str], suffix: str) -> list[int]:
     """The offsets that files of this kind are named by, ascending."""
-    names = storage.list(directory)
-    return [int(n[: -len(suffix)]) for n in names if n.endswith(suffix) and n[: -len(suffix)].isdecimal()]
+    return sorted(int(n[: -len(suffix)]) for n in names if n.endswith(suffix) and n[: -len(suffix)].isdecimal())
 
 
 def _not_below(log_start_offset: int, bases: list[int], newest: int) -> list[int]:
@@ -33,13 +35,28 @@ def _not_below(log_start_offset: int, bases: list[int], newest: int) -> list[int
 
 
 class Synced:
-    """One log's directory as the checkpoint knows it: `known`, or None where it says nothing of use."""
+    """One log's directory as the checkpoint knows it: `known`, or None where it says nothing of use.
+
+    `sizes`: the files that are there. `noted`: what a clean stop said of the segments. `among`: what bounds the files
+    of those that are closed.
+    """
 
     def __init__(
-        self, storage: Storage, name: str, index_interval_bytes: int, known: LogPosition | None, topic_id: UUID
+        self,
+        storage: Storage,
+        name: str,
+        index_interval_bytes: int,
+        known: LogPosition | None,
+        topic_id: UUID,
+        sizes: Mapping[str, int],
+        noted: Noted,
+        among: OpenSegments,
     ) -> None:
         self.storage = storage
         self.name = name
+        self.sizes = sizes
+        self.noted = noted
+        self.among = among
         self.index_interval_bytes = index_interval_bytes
         # A deleted topic's log may have had the name: the checkpoint speaks of it until it is written again.
         self.known = known if known is None or known.topic_id in ("", topic_id.hex) else None
@@ -48,7 +65,7 @@ class Synced:
 
     def segments(self) -> list[Segment]:
         """The segments up to the checkpoint's, opened; the last one is still to be looked at from there on."""
-        bases = names_of(self.storage, self.name, LOG)
+        bases = offsets_of(self.sizes, LOG)
         known = self.known
         if known is None:
             return [self.open(bases[0]) if bases else self._create(0)]
@@ -66,18 +83,28 @@ class Synced:
                 txn_index_bytes=0,
             )
             return [self._create(known.offset)]
-        segments = [self.open(base) for base in bases if base <= known.segment and not self._is_left_over(base, known)]
-        if segments[0].base_offset > known.log_start_offset:
-            raise self._gap(known.log_start_offset, segments[0].base_offset)
-        for segment, following in pairwise(segments):
-            self._check_sealed(segment, following.base_offset)
-        self._check_last(segments[-1], known)
-        return segments
+        bases = [base for base in bases if base <= known.segment and not self._is_left_over(base, known)]
+        if bases[0] > known.log_start_offset:
+            raise self._gap(known.log_start_offset, bases[0])
+        before: list[Segment] = [self._closed(base, following) for base, following in pairwise(bases)]
+        last = self.open(known.segment)
+        self._check_last(last, known)
+        return [*before, last]
+
+    def _closed(self, base: int, next_offset: int) -> ClosedSegment:
+        """A segment before the checkpoint's: as it was noted, or looked at, and not kept open."""
+        facts = self.noted.get(base)
+        if facts is not None and facts.next_offset == next_offset:
+            if all(self.sizes.get(name) == size for name, size in facts.sizes.items()):
+                return ClosedSegment(self.storage, self.name, facts, self.among)
+        segment = self.open(base)
+        self._check_sealed(segment, next_offset)
+        return closed(self.storage, segment, self.among)
 
     def _is_left_over(self, base: int, known: LogPosition) -> bool:
         """Whether it is of a roll that failed: a segment gets a younger one only when it has something in it."""
-        paths = (f"{self.name}/{file_name(base, suffix)}" for suffix in (LOG, ID_INDEX))
-        return base < known.segment and not any(self.storage.open(p).size for p in paths if self.storage.exists(p))
+        names = (file_name(base, suffix) for suffix in (LOG, ID_INDEX))
+        return base < known.segment and not any(self.sizes.get(name) for name in names)
 
     def open(self, base: int) -> Segment:
         """A segment, also one past the checkpoint; LogDamaged where its ids were synced and are gone."""

@@ -34,11 +34,12 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """One segment's; the file is made when the first aborted transaction ends in it."""
 
-    def __init__(self, storage: Storage, path: str) -> None:
+    def __init__(self, storage: Storage, path: str, there: bool | None = None) -> None:
+        """`there`: whether the file is, where that is known."""
         self._storage = storage
         self._path = path
         self._entries: EntryFile | None = None
-        if storage.exists(path):
+        if storage.exists(path) if there is None else there:
             self._entries = EntryFile(storage.open(path), _ENTRY)
 
     def __len__(self) -> int:
