@@ -446,6 +446,12 @@ class BrokerConfig:
         "Threads that sync logs, and so how many syncs are out at once; journal and cleaner have one each beside them.",
         check=between(1, 64),
     )
+    read_threads: int = setting(
+        "flakelog.read.threads",
+        2,
+        "Threads that read old data from the disk before it is sent: so many consumers wait for the disk at once.",
+        check=between(1, 64),
+    )
     background_sync_bytes: int = setting(
         "flakelog.background.sync.bytes",
         64 << 20,

@@ -20,8 +20,10 @@ from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.engine import Engine
 from broker.log.log_manager import Sync, SyncJournal
+from broker.log.os_storage import read_into_memory
 from broker.now import Now
 from broker.transport import KafkaPort, KafkaTransport, NullProtocol
+from broker.wire.frame import FileRegion
 from idgen.clock import IdClock
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
@@ -53,6 +55,8 @@ class BrokerServer:
         self._stopping = False
         self._accepting_later = False
         self._pool = ThreadPool(0, 1, "sync")
+        self._read_pool = ThreadPool(0, config.read_threads, "read")
+        self._reads: set[Deferred[Any]] = set()
         self._journal_pool = ThreadPool(0, 1, "journal")  # its rounds must not wait behind other syncs
 
     def now(self) -> Now:
@@ -82,6 +86,7 @@ class BrokerServer:
         if self._turns:
             self._reactor.after_events(self._end_turn)
         self._journal_pool.start()
+        self._read_pool.start()
         self._accept(True)
         self._flush(self.now())
 
@@ -95,11 +100,12 @@ class BrokerServer:
             if self._timer is not None and self._timer.active():
                 self._timer.cancel()
             self._timer = None
-            return DeferredList(list(self._syncs), consumeErrors=True)
+            return DeferredList([*self._syncs, *self._reads], consumeErrors=True)
 
         def end(_: Any) -> None:
             self._pool.stop()
             self._journal_pool.stop()
+            self._read_pool.stop()
 
         stopped = DeferredList([maybeDeferred(each.stopListening) for each in self._ports], consumeErrors=True)
         return stopped.addBoth(close).addBoth(end)
@@ -164,6 +170,23 @@ class BrokerServer:
         """What was promised to a peer cannot be sent: its transport ends the connection."""
         conn.close_reason = reason
         self._log(f"connection of {conn.peer} closed: {reason}")
+
+    def read_ahead(self, region: FileRegion, done: Callable[[], None]) -> None:
+        """Have a thread read a region of a file that is not in memory, then call back."""
+        if self._stopping:
+            return
+
+        def read() -> None:
+            read_into_memory(region.file.fileno(), region.position, region.length)
+
+        began = deferToThreadPool(self._reactor, self._read_pool, read)
+        self._reads.add(began)
+
+        def finished(_: Any) -> None:
+            self._reads.discard(began)
+            done()
+
+        began.addBoth(finished)
 
     def disconnected(self, conn: Connection) -> None:
         transport = self._transports.pop(conn, None)

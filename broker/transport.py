@@ -3,6 +3,7 @@
 Reading: `recv_into` one buffer shared by all connections, or straight into the rest of a large frame. Writing: at once,
 as far as the socket takes it; what is left waits in one queue of bytes and file regions, in order, and regions leave by
 `sendfile`. Each connection gets a byte budget a turn, so a fast reader of old data does not keep the others waiting.
+A region that is not in memory is read by a thread first: its connection waits for the disk, and nobody else.
 
 Private names of Twisted relied on: `Connection.doRead`, `doWrite`, `_postLoseConnection`, `Port.transport`
 (tests/broker/test_transport.py holds them to be there).
@@ -11,6 +12,7 @@ Private names of Twisted relied on: `Connection.doRead`, `doWrite`, `_postLoseCo
 import os
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet import main, tcp
@@ -19,11 +21,14 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 from broker.address import host_port
 from broker.config import BrokerConfig
 from broker.connection import Connection
+from broker.log.os_storage import is_in_memory
 from broker.log.storage import StorageError
 from broker.wire.frame import FileRegion, Part
 
 RECEIVE_BYTES = 256 * 1024
 TURN_BYTES = 4 << 20  # most bytes one connection sends before the others have their turn
+READ_AHEAD_BYTES = 4 << 20  # a thread reads at least so much, as who reads old data goes on
+NEXT_BYTES = 64 * 1024  # past a region: where the next Fetch will look for a batch
 PREAD_BYTES = 128 * 1024  # below it one copy and one send are cheaper than a sendfile
 CLOSE_WAIT_SECONDS = 5  # how long a peer may take for what is queued when its connection is closed
 
@@ -39,6 +44,8 @@ class Broker(Protocol):
     def received(self, conn: Connection, data: memoryview) -> None: ...
 
     def drained(self, conn: Connection, sent_bytes: int) -> None: ...
+
+    def read_ahead(self, region: FileRegion, done: Callable[[], None]) -> None: ...
 
     def broken(self, conn: Connection, reason: str) -> None: ...
 
@@ -59,6 +66,8 @@ class KafkaTransport(tcp.Server):
         self.setTcpNoDelay(True)
         self._queue: deque[Part | memoryview] = deque()
         self._paused = False
+        self._reading_ahead = False
+        self._was_read = False
         self._abort_later: Any = None
         self._broker: Broker = server.broker
         self.conn = self._broker.connected(self, host_port(client[0], client[1]), server.listener)
@@ -125,6 +134,9 @@ class KafkaTransport(tcp.Server):
 
     def _write(self) -> Exception | None:
         """Send what the socket takes, and be called again for the rest; the exception when the peer is gone."""
+        if self._reading_ahead:
+            self.stopWriting()
+            return None
         try:
             sent = self._drain()
         except (ShortFile, StorageError) as error:
@@ -135,7 +147,7 @@ class KafkaTransport(tcp.Server):
             return main.CONNECTION_LOST
         if sent:
             self._broker.drained(self.conn, sent)
-        if self._queue or self.disconnecting:
+        if (self._queue or self.disconnecting) and not self._reading_ahead:
             self.startWriting()
         else:
             self.stopWriting()
@@ -178,7 +190,12 @@ class KafkaTransport(tcp.Server):
                 raise ShortFile(f"{len(data)} bytes of a region of {region.length} are left of its file")
             self._queue[0] = data
             return self._send_bytes(data)
-        sent = os.sendfile(self.fileno(), fd, region.position, min(region.length, budget))
+        wanted = min(region.length, budget)
+        if not self._was_read and not is_in_memory(fd, region.position, wanted + NEXT_BYTES):
+            self._read_ahead(FileRegion(region.file, region.position, max(wanted + NEXT_BYTES, READ_AHEAD_BYTES)))
+            raise BlockingIOError
+        sent = os.sendfile(self.fileno(), fd, region.position, wanted)
+        self._was_read = False
         if sent == 0:
             raise ShortFile(f"a region of {region.length} bytes is past the end of its file")
         if sent == region.length:
@@ -186,6 +203,16 @@ class KafkaTransport(tcp.Server):
         else:
             self._queue[0] = FileRegion(region.file, region.position + sent, region.length - sent)
         return sent
+
+    def _read_ahead(self, region: FileRegion) -> None:
+        self._reading_ahead = True
+        self._broker.read_ahead(region, self._read)
+
+    def _read(self) -> None:
+        """What comes next is in memory. It is sent without another look: memory may be too short to keep it."""
+        self._reading_ahead, self._was_read = False, True
+        if self._queue and self._write() is not None:
+            self.abortConnection()
 
     # --- the end -------------------------------------------------------------------------------------------------
 

@@ -215,8 +215,7 @@ class Services:
         """Take back partitions whose logs could not all be made: the disk is full, so this may fail too, and is
         said."""
         try:
-            for partition in range(first, len(topic.partitions)):
-                self.logs.delete(topic.name, partition)
+            self.logs.delete(topic.name, range(first, len(topic.partitions)))
             commit()
         except StorageError as error:
             self.report(f"topic {topic.name} is half made and could not be taken back: {error}; delete it")
@@ -228,8 +227,7 @@ class Services:
         order would leave records for the next topic of that name to begin with.
         """
         logs = [log for log in self.logs.all() if log.topic == topic.name]
-        for partition in range(len(topic.partitions)):
-            self.logs.delete(topic.name, partition)
+        self.logs.delete(topic.name, range(len(topic.partitions)))
         self.metadata.delete_topic(topic)
         self.metrics.deleted(topic.name, logs)
         for log in logs:

@@ -75,10 +75,8 @@ class LogManager:
     # --- logs ----------------------------------------------------------------------------------------------------
 
     def load_checkpoint(self) -> None:
-        """Read the checkpoint, once, before logs are opened; finish deletions. CheckpointDamaged, StorageError."""
-        for name in self.storage.list(""):
-            if name.endswith(DELETED):
-                self.storage.remove(name)
+        """Read the checkpoint, once, before logs are opened; deletions go on. CheckpointDamaged, StorageError."""
+        self._remove([name for name in self.storage.list("") if name.endswith(DELETED)])
         if self.storage.exists(checkpoint.FILE):
             file = self.storage.open(checkpoint.FILE)
             self._known = checkpoint.decode(file.read(0, file.size))
@@ -242,11 +240,23 @@ class LogManager:
         found = {f"{topic}-{partition}": reason for (topic, partition), reason in self._offline.items()}
         return found | {log.name: log.offline for log in self.all() if log.offline is not None}
 
-    def delete(self, topic: str, partition: int) -> None:
-        """Take a log away: its directory is renamed first, so half a deletion is never taken for a log.
+    def delete(self, topic: str, partitions: Iterable[int]) -> None:
+        """Take logs away: their directories are renamed, so half a deletion is never taken for a log, and a thread
+        removes them.
 
         The checkpoint is written again: a log that gets the name anew must not be held to what this one had.
         """
+        gone = [path for partition in partitions if (path := self._delete(topic, partition)) is not None]
+        if gone:
+            self.storage.sync_directory("")
+            self._remove(gone)
+
+    def _remove(self, paths: list[str]) -> None:
+        if paths:
+            self._asked.append(RemoveFiles(self.storage, "", tuple(paths)))
+
+    def _delete(self, topic: str, partition: int) -> str | None:
+        """The name its directory has now, where there was one."""
         log = self._logs.pop((topic, partition), None)
         self._offline.pop((topic, partition), None)
         self._new.forget((topic, partition))
@@ -256,15 +266,16 @@ class LogManager:
             self._journal.forget(log)
             self._out_of_queues(log)
             self._deletions.forget(log)
-            log = None  # its files close, unless somebody reads them: removing it takes descriptors too
         if self._known.pop(name, None) is not None:
             self._changed = True
             self._write_checkpoint()
-        if self.storage.exists(name):
-            self.storage.remove(name + DELETED)
-            self.storage.rename(name, name + DELETED)
-            self.storage.sync_directory("")
-            self.storage.remove(name + DELETED)
+        if not self.storage.exists(name):
+            return None
+        number = 1
+        while self.storage.exists(path := f"{name}.{number}{DELETED}"):
+            number += 1  # one that had the name before, and is still being removed
+        self.storage.rename(name, path)
+        return path
 
     # --- what old records ask for --------------------------------------------------------------------------------
 
@@ -451,7 +462,7 @@ class LogManager:
             self._cleaning.back(sync, error)
             return []
         if isinstance(sync, RemoveFiles):
-            self._report(f"partition {sync.directory}: {error}; what is left of old segments goes at the next start")
+            self._report(f"{error}; what is left of what was deleted goes at the next start")
             return []
         if isinstance(sync, WriteCheckpoint):
             self._report(f"the checkpoint could not be written: {error}; the older one stays")
@@ -521,6 +532,7 @@ class LogManager:
         The threads have ended: what is still out will not come back.
         """
         self._syncing.clear()
+        removals = [sync for sync in self._asked if isinstance(sync, RemoveFiles)]
         self._asked.clear()
         self._urgent.clear()
         self._background.clear()
@@ -535,6 +547,8 @@ class LogManager:
         gone = self._journal.close()
         if gone is not None:
             self._run(gone)
+        for removal in removals:
+            self._run(removal)
         if not self.offline and not self._changed:
             self._say_stopped_cleanly()
 

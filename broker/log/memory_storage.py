@@ -138,6 +138,7 @@ class MemoryStorage:
         self.failing_opens: set[str] = set()
         self.bytes_read: Counter[str] = Counter()
         """By path."""
+        self.directory_syncs = 0
         self.open_files: WeakSet[MemoryFile] = WeakSet()
         self._synced_names: dict[str, _Content] = {}
         self._renames: list[tuple[str, str]] = []
@@ -170,7 +171,7 @@ class MemoryStorage:
         return MemoryFile(self, path, self.files[path])
 
     def exists(self, path: str) -> bool:
-        return path in self.files or path in self.directories
+        return not path or path in self.files or path in self.directories
 
     def list(self, directory: str) -> list[str]:
         prefix = directory.rstrip("/") + "/" if directory else ""
@@ -214,6 +215,7 @@ class MemoryStorage:
         self.files[path] = self._synced_names[path] = content
 
     def sync_directory(self, path: str) -> None:
+        self.directory_syncs += 1
         for name in [p for p in self._synced_names if _parent(p) == path and p not in self.files]:
             del self._synced_names[name]
         self._synced_names.update((p, c) for p, c in self.files.items() if _parent(p) == path)

@@ -17,6 +17,10 @@ LOCK = ".lock"  # as Kafka names it
 _datasync = getattr(os, "fdatasync", os.fsync)
 
 
+_PROBE_EVERY_BYTES = 256 * 1024  # the kernel reads a file ahead by so much at least, once it is read in order
+_READ_BYTES = 1 << 20
+
+
 @contextmanager
 def _named(path: str) -> Iterator[None]:
     """Turn an OSError into a StorageError that names the file."""
@@ -188,6 +192,32 @@ class OsStorage:
     def sync_directory(self, path: str) -> None:
         with _named(self._path(path)):
             _sync_names(self._path(path))
+
+
+def is_in_memory(fd: int, position: int, length: int) -> bool:
+    """Whether a stretch of a file can be read without waiting for the disk, as far as a few looks at it tell; True
+    where the system does not say (only Linux does, and not of every file system)."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return True
+    byte = bytearray(1)
+    try:
+        for at in (*range(position, position + length, _PROBE_EVERY_BYTES), position + length - 1):
+            os.preadv(fd, (byte,), at, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def read_into_memory(fd: int, position: int, length: int) -> None:
+    """Read a stretch of a file, so that it is in the page cache: for a thread, as it waits for the disk. Errors are
+    left to who reads it then."""
+    buffer = bytearray(min(_READ_BYTES, length))
+    end = position + length
+    with suppress(OSError):
+        while position < end and (size := os.preadv(fd, (buffer,), position)):
+            position += size
 
 
 def _write_synced(path: str, data: bytes) -> None:

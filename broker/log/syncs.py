@@ -56,7 +56,8 @@ class WriteCheckpoint:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RemoveFiles:
-    """Remove files of one log that were renamed for it; a large one takes the file system its time."""
+    """Remove what was renamed for it: files of one log, or from the data directory ("") a log as a whole. Large files
+    take the file system its time."""
 
     storage: Storage
     directory: str

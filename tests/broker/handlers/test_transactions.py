@@ -356,8 +356,7 @@ def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_s
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")
-    for partition in (0, 1):
-        broker.services.logs.delete(STATE, partition)
+    broker.services.logs.delete(STATE, [0, 1])
     broker.services.metadata.delete_topic(broker.services.metadata.topic(STATE))
     again = broker.restarted(clean=False)
     assert committed(again.connect(), "flights") == []

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from broker.log.memory_storage import PAGE_BYTES, MemoryStorage
-from broker.log.os_storage import OsStorage
+from broker.log.os_storage import OsStorage, is_in_memory, read_into_memory
 from broker.log.storage import StorageError
 
 
@@ -277,3 +277,18 @@ def test_a_sync_that_is_told_to_fail_leaves_the_file_unsynced(memory):
     with pytest.raises(StorageError, match="Input/output error"):
         file.sync()
     assert b"" in [content(after, "d/f") for after in cuts(memory)]
+
+
+def test_it_is_told_what_of_a_file_is_in_memory_and_it_can_be_read_there(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4 << 20))
+    with path.open("rb") as file:
+        fd = file.fileno()
+        os.fsync(fd)
+        assert is_in_memory(fd, 0, 4 << 20)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_in_memory(fd, 0, 4 << 20):
+            pytest.skip("this system does not say, or forgets nothing")
+        read_into_memory(fd, 0, 4 << 20)
+        assert is_in_memory(fd, 0, 4 << 20)
+        assert is_in_memory(fd, 4 << 20, 100), "nothing is there to wait for"

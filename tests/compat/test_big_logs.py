@@ -1,0 +1,74 @@
+"""Logs that are larger than what the process may have open, or than what is in memory, against a real server."""
+
+import os
+import shutil
+import sys
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.big_log import forget
+from broker.client.blocking import BlockingClient
+from broker.client.core import EARLIEST
+from tests.compat.server_process import ServerProcess
+from tests.compat.stock_clients import CLIENTS, SECONDS, Message, until
+
+SEGMENTS = 1_000
+OPEN_FILES = 256
+MIB = 1 << 20
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+def make_topic(server, name, **config):
+    admin = AdminClient({"bootstrap.servers": server.address})
+    config = {key.replace("_", "."): value for key, value in config.items()}
+    admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(SECONDS)
+    return admin
+
+
+def open_files(server):
+    return len(os.listdir(f"/proc/{server.pid}/fd"))
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="needs prlimit of util-linux")
+def test_a_thousand_segments_are_read_with_few_open_files(tmp_path):
+    prefix = "prlimit", f"--nofile={OPEN_FILES}:{OPEN_FILES}"
+    with ServerProcess(tmp_path / "data", prefix=prefix) as server:
+        make_topic(server, "flights", segment_bytes="1024")
+        client = CLIENTS["confluent-kafka"]
+        messages = [Message(None, b"%d " % number + b"x" * 800) for number in range(SEGMENTS)]
+        client.produce(server.address, "flights", messages, **{"batch.num.messages": 1})
+        assert len(list((tmp_path / "data" / "flights-0").glob("*.log"))) == SEGMENTS
+        for _ in range(2):
+            found = client.read(server.address, "flights", SEGMENTS)
+            assert [message.value for message in found] == [message.value for message in messages]
+            assert open_files(server) < OPEN_FILES
+            assert server.stop() == 0
+            server.start()
+        assert "offline" not in server.log
+
+
+def test_what_is_not_in_memory_is_read_by_a_thread_and_sent_whole(tmp_path):
+    with ServerProcess(tmp_path / "data") as server:
+        make_topic(server, "flights", max_message_bytes=str(2 * MIB))
+        client = CLIENTS["confluent-kafka"]
+        messages = [Message(None, os.urandom(MIB // 2)) for _ in range(40)]
+        client.produce(server.address, "flights", messages)
+        assert server.stop() == 0
+        server.start()
+        with BlockingClient(server.address) as asked:
+            asked.find_offset("flights", 0, EARLIEST)
+        forget(tmp_path / "data" / "flights-0")
+        before = server.status("Threads")
+        found = client.read(server.address, "flights", len(messages))
+        assert [message.value for message in found] == [message.value for message in messages]
+        assert server.status("Threads") > before
+
+
+def test_a_deleted_topic_leaves_the_disk(tmp_path):
+    with ServerProcess(tmp_path / "data") as server:
+        admin = make_topic(server, "flights")
+        CLIENTS["confluent-kafka"].produce(server.address, "flights", [Message(None, bytes(1000))] * 1000)
+        admin.delete_topics(["flights"])["flights"].result(SECONDS)
+        until(lambda: not list((tmp_path / "data").glob("flights*")), what="the end of its files")
