@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -25,14 +25,21 @@ HEAP = "-Xmx64m"
 SERVER = "org.apache.zookeeper.server.ZooKeeperServerMain"
 # Without snappy it listens, answers `ruok`, and never serves; without metrics-core it exits at once.
 JARS = ("zookeeper-3*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
+TLS_JARS = ("netty-*",)
+TLS = {"serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory"}
 
 
 class EmbeddedZooKeeper:
-    """A server on a free port of 127.0.0.1 with its data in `data_dir`; a context manager. RuntimeError if it dies."""
+    """A server on a free port of 127.0.0.1 with its data in `data_dir`; a context manager. RuntimeError if it dies.
 
-    def __init__(self, data_dir: str | os.PathLike[str], port: int = 0) -> None:
+    With `tls`, ZooKeeper's settings of it (ssl.keyStore.location...), clients speak TLS at `tls_hosts`.
+    """
+
+    def __init__(self, data_dir: str | os.PathLike[str], port: int = 0, tls: Mapping[str, str] | None = None) -> None:
         self.data_dir = Path(data_dir)
         self.port = port or _free_port()
+        self._tls_port = _free_port() if tls else 0
+        self._tls = {**TLS, "secureClientPort": str(self._tls_port), **tls} if tls else {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -40,15 +47,23 @@ class EmbeddedZooKeeper:
         """What a client connects to."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def tls_hosts(self) -> str:
+        """What a client connects to by TLS."""
+        return f"127.0.0.1:{self._tls_port}"
+
     def start(self) -> None:
         """Start it and wait until it serves. Again after `kill`: same port, same data."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "zoo.cfg"
+        tls = "".join(f"{name}={value}\n" for name, value in self._tls.items())
         config.write_text(
             f"tickTime={TICK_MS}\ndataDir={self.data_dir / 'data'}\nclientPort={self.port}\n"
-            f"clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n"
+            f"clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+            f"maxClientCnxns=0\n{tls}"
         )
-        command = [str(find_java().launcher), HEAP, "-cp", classpath(), SERVER, str(config)]
+        jars = classpath(JARS + TLS_JARS if self._tls else JARS)
+        command = [str(find_java().launcher), HEAP, "-cp", jars, SERVER, str(config)]
         with open(self.data_dir / "zookeeper.log", "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self._wait_until_it_serves()
@@ -99,12 +114,12 @@ class EmbeddedZooKeeper:
             time.sleep(POLL_S)
 
 
-def classpath() -> str:
+def classpath(jars: tuple[str, ...] = JARS) -> str:
     """ZooKeeper's server, out of PySpark's jars. RuntimeError when they are not installed."""
     spec = importlib.util.find_spec("pyspark")  # found, not imported: that would take half a second
     places = list(spec.submodule_search_locations or ()) if spec else []
-    found = [jar for place in places for pattern in JARS for jar in Path(place, "jars").glob(pattern + ".jar")]
-    if len(found) < len(JARS):
+    found = [jar for place in places for pattern in jars for jar in Path(place, "jars").glob(pattern + ".jar")]
+    if len(found) < len(jars):
         raise RuntimeError("ZooKeeper's jars come with PySpark: pip install 'flakelog[zookeeper]'")
     return os.pathsep.join(map(str, found))
 

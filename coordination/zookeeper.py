@@ -1,4 +1,4 @@
-"""SHELL (sockets and threads, by kazoo): a coordinator on a ZooKeeper ensemble. The only place that imports kazoo.
+"""SHELL (sockets, threads and files, by kazoo): a coordinator on a ZooKeeper ensemble. The only importer of kazoo.
 
 `execute` blocks its thread for at most `request_timeout_ms`. `begin` does not: it answers by a callback, in kazoo's
 thread (coordination.deferred makes a Deferred of it). kazoo must never be called synchronously from a state listener
@@ -7,8 +7,9 @@ thread (coordination.deferred makes a Deferred of it). kazoo must never be calle
 
 import logging
 import os
-import warnings
 from collections.abc import Callable
+from pathlib import Path
+from threading import Event as Flag
 from threading import Lock
 from typing import Any
 
@@ -27,7 +28,9 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, WatchedEvent
+from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
+from coordination.access import Access
 from coordination.port import (
     BadVersion,
     Changed,
@@ -54,7 +57,6 @@ from coordination.port import (
     check_path,
 )
 
-SESSION_TIMEOUT_MS = 10_000  # a server takes 2 to 20 of its ticks (2 s each, as shipped)
 CONNECT_TIMEOUT_MS = 15_000
 REQUEST_TIMEOUT_MS = 10_000  # a request waits this long for a connection to come back; then its outcome is unknown
 
@@ -78,37 +80,60 @@ Done = Callable[[Result | CoordinationError], object]
 class ZooKeeperCoordinator:
     """One session with an ensemble: hosts as 'a:2181,b:2181/chroot'. CoordinatorUnavailable when none answers.
 
-    `on_event`, if set, is called in a thread of kazoo's whenever take_events has something new.
+    With `wait` off nothing blocks: `wait_until_connected` is then called by whoever has a thread to spare, before
+    anything else. `on_event`, if set, is called in a thread of kazoo's whenever take_events has something new.
     """
 
     def __init__(
         self,
         hosts: str,
+        access: Access = Access(),
         *,
-        session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        wait: bool = True,
     ) -> None:
         self._hosts = hosts
         self.request_timeout_ms = request_timeout_ms
         self._pid = os.getpid()
         self._lock = Lock()
         self._events: dict[Event, None] = {}  # an ordered set: one entry for each event, however often it came
+        self._settled = Flag()  # connected, refused or closed: nothing to wait for
+        self._closed = False
         self.on_event: Callable[[], None] | None = None
-        # kazoo tries to connect for ever once it has been connected; a pause of more than a second helps nobody
-        self._client = KazooClient(
-            hosts, timeout=session_timeout_ms / 1000, connection_retry={"max_tries": -1, "max_delay": 1}
-        )
+        self._client = _client(hosts, access)
         self._client.add_listener(self._state_changed)
+        self._client.start_async()
+        if wait:
+            self.wait_until_connected(connect_timeout_ms)
+
+    def wait_until_connected(self, timeout_ms: int) -> None:
+        """Block until the first server answers; CoordinatorUnavailable, and all is closed, if none does in time."""
+        self._settled.wait(timeout_ms / 1000)
+        if self._closed:
+            raise CoordinatorUnavailable(f"the session with ZooKeeper at {self._hosts} was closed while it was opened")
         try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="No chroot path exists")  # it is made below
-                self._client.start(timeout=connect_timeout_ms / 1000)
+            if not self._client.connected:
+                raise KazooTimeoutError
+            self._make_chroot()
         except (KazooTimeoutError, KazooException) as error:
-            self._client.close()
-            raise CoordinatorUnavailable(f"no ZooKeeper answered at {hosts} in {connect_timeout_ms} ms") from error
-        if self._client.chroot:
-            self._client.ensure_path("/")
+            self.close()
+            raise CoordinatorUnavailable(self._why_not(error, timeout_ms)) from error
+
+    def _make_chroot(self) -> None:
+        """By its whole path: kazoo's own way makes the last name of a chroot, and not what is above it."""
+        client = self._client
+        chroot, client.chroot = client.chroot, ""
+        try:
+            if chroot:
+                client.ensure_path(chroot)
+        finally:
+            client.chroot = chroot
+
+    def _why_not(self, error: Exception, timeout_ms: int) -> str:
+        if isinstance(error, NoAuthError):
+            return f"ZooKeeper at {self._hosts} lets us make no chroot; check flakelog.zookeeper.credentials.file"
+        return f"no ZooKeeper answered at {self._hosts} in {timeout_ms} ms"
 
     @property
     def session_id(self) -> int:
@@ -138,6 +163,8 @@ class ZooKeeperCoordinator:
 
     def close(self) -> None:
         if os.getpid() == self._pid:  # a forked child has none of kazoo's threads; the session is its parent's
+            self._closed = True
+            self._settled.set()
             self._client.remove_listener(self._state_changed)
             self._client.stop()
             self._client.close()
@@ -166,6 +193,7 @@ class ZooKeeperCoordinator:
             self._happened(Changed(event.path))
 
     def _state_changed(self, state: str) -> None:
+        self._settled.set()
         if state == KazooState.CONNECTED:
             self._happened(SessionEstablished(self.session_id))
         else:
@@ -177,6 +205,35 @@ class ZooKeeperCoordinator:
             self._events[event] = None
         if self.on_event:
             self.on_event()
+
+
+def _client(hosts: str, access: Access) -> KazooClient:
+    """kazoo's client, not started. It tries to connect for ever; a pause of more than a second helps nobody."""
+    credentials = _credentials(access.credentials_file) if access.credentials_file else None
+    return KazooClient(
+        hosts,
+        timeout=access.session_timeout_ms / 1000,
+        connection_retry={"max_tries": -1, "max_delay": 1},
+        auth_data=[("digest", credentials)] if credentials else None,
+        default_acl=CREATOR_ALL_ACL + READ_ACL_UNSAFE if access.set_acl else None,
+        use_ssl=access.tls,
+        ca=access.truststore,
+        certfile=access.keystore,
+        keyfile=access.keystore,
+        check_hostname=access.verify_hostname,
+    )
+
+
+def _credentials(file: str) -> str:
+    """The line "user:password" of a file. CoordinatorUnavailable."""
+    try:
+        text = Path(file).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CoordinatorUnavailable(f"flakelog.zookeeper.credentials.file={file}: {error}") from error
+    user, colon, password = text.partition(":")
+    if not (user and colon and password) or "\n" in text:
+        raise CoordinatorUnavailable(f"flakelog.zookeeper.credentials.file={file}: must be one line, user:password")
+    return text
 
 
 def _outcome(operation: Operation, pending: IAsyncResult) -> Result | CoordinationError:

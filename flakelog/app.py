@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks, maybeDeferred
+from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
 from broker.address import host_port
@@ -190,21 +191,27 @@ class Server:
             return told if told.port else told._replace(port=port)
         return Listener(listener.name, host if listener.host else socket.gethostname(), port)
 
-    def _connect(self) -> Coordinator:
-        if self._zookeeper is None:
+    def _connect(self) -> "Deferred[None]":
+        """Begin a session where worker numbers are kept. A ZooKeeper that does not answer is waited for in a thread;
+        to close the coordinator ends that."""
+        idgen = self.settings.idgen
+        where = self._zookeeper or idgen.zookeeper_connect
+        if where is None:
             from coordination.directory import DirectoryCoordinator
 
-            return DirectoryCoordinator(self.data_dir / IDS_DIRECTORY)
-        from coordination.zookeeper import CONNECT_TIMEOUT_MS, ZooKeeperCoordinator
+            self._coordinator = DirectoryCoordinator(self.data_dir / IDS_DIRECTORY)
+            return succeed(None)
+        from coordination.zookeeper import ZooKeeperCoordinator
 
-        patience_ms = min(CONNECT_TIMEOUT_MS, self.settings.server.start_timeout_ms)
-        return ZooKeeperCoordinator(self._zookeeper, connect_timeout_ms=patience_ms)
+        coordinator = self._coordinator = ZooKeeperCoordinator(where, idgen.zookeeper_access, wait=False)
+        return deferToThread(coordinator.wait_until_connected, self.settings.server.start_timeout_ms)
 
     @inlineCallbacks
     def _claim_numbers(self) -> Any:
         """The broker's number, which stamps, and the id service's, from one registry."""
         idgen = self.settings.idgen
-        self._coordinator = self._connect()
+        yield self._connect()
+        assert self._coordinator is not None
         self._claims = ClaimDriver(self.reactor, self._coordinator, self.clock)
         if self.engine is not None:
             claim = yield self._hold(self.addresses["broker"], None)

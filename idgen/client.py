@@ -54,7 +54,7 @@ class Snowflake:
         self.config = config or IdgenConfig(ids_worker=worker)
         if worker is not None and self.config.ids_worker != worker:
             raise ValueError(f"worker={worker} beside a config with flakelog.ids.worker={self.config.ids_worker}")
-        self._coordinator = connect(directory, zookeeper)
+        self._coordinator = connect(directory, zookeeper, self.config)
         self._clock = IdClock()
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -188,14 +188,16 @@ class Snowflake:
         return min(max(wait_ms, 0), WAKE_MS_MAX) / 1000
 
 
-def connect(directory: str | os.PathLike[str] | None, zookeeper: str | None) -> Coordinator:
+def connect(
+    directory: str | os.PathLike[str] | None, zookeeper: str | None, config: IdgenConfig = IdgenConfig()
+) -> Coordinator:
     """A session in a directory or with ZooKeeper, whichever is named. ValueError, CoordinatorUnavailable."""
     if (directory is None) == (zookeeper is None):
         raise ValueError('name where worker numbers are kept: directory="..." or zookeeper="host:port", one of both')
     if zookeeper is not None:
         from coordination.zookeeper import ZooKeeperCoordinator
 
-        return ZooKeeperCoordinator(zookeeper)
+        return ZooKeeperCoordinator(zookeeper, config.zookeeper_access)
     from coordination.directory import DirectoryCoordinator
 
     assert directory is not None

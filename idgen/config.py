@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
+from coordination.access import SESSION_TIMEOUT_MS, Access
 from idgen.layout import TWITTER_EPOCH_MS, Layout
 from idgen.worker import MAX_AHEAD_MS
 
@@ -112,9 +113,84 @@ def _parse_bool(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-@dataclass(frozen=True)
-class IdgenConfig:
-    """Everything `flakelog.ids.*`. InvalidSetting when a value, or two together, cannot work."""
+@dataclass(frozen=True, kw_only=True)
+class ZooKeeperConfig:
+    """Everything `flakelog.zookeeper.*`: how the ensemble that keeps worker numbers is spoken to.
+
+    A file is named where there is a secret, for settings can be asked for and printed.
+    """
+
+    zookeeper_connect: str | None = setting(
+        "flakelog.zookeeper.connect",
+        None,
+        "host:port,host:port/chroot of the ensemble that keeps worker numbers; --zookeeper goes before it. By default "
+        "the data directory keeps them.",
+    )
+    zookeeper_session_timeout_ms: int = setting(
+        "flakelog.zookeeper.session.timeout.ms",
+        SESSION_TIMEOUT_MS,
+        "how long after its last sign of life a process is shown as one that lives; ids do not depend on it",
+        check=between(1_000, 600_000),
+        unit="ms",
+    )
+    zookeeper_credentials_file: str | None = setting(
+        "flakelog.zookeeper.credentials.file",
+        None,
+        "a file with one line, user:password: who we say to be (ZooKeeper's digest scheme)",
+    )
+    zookeeper_set_acl: bool = setting(
+        "flakelog.zookeeper.set.acl",
+        False,
+        "nodes we make may be changed only with the same credentials, and read by everyone",
+    )
+    zookeeper_ssl_client_enable: bool = setting(
+        "flakelog.zookeeper.ssl.client.enable", False, "connect by TLS, to the servers' secureClientPort"
+    )
+    zookeeper_ssl_truststore_location: str | None = setting(
+        "flakelog.zookeeper.ssl.truststore.location",
+        None,
+        "PEM file of authorities to trust, besides the system's; only with flakelog.zookeeper.ssl.client.enable",
+    )
+    zookeeper_ssl_keystore_location: str | None = setting(
+        "flakelog.zookeeper.ssl.keystore.location",
+        None,
+        "PEM file with our key, not encrypted, and our certificate, where servers ask for one; readable by us alone",
+    )
+    zookeeper_ssl_hostname_verification: bool = setting(
+        "flakelog.zookeeper.ssl.hostname.verification",
+        True,
+        "a server's certificate must name the host we connect to",
+    )
+
+    def _check_zookeeper(self) -> None:
+        """Two settings that only mean something together. InvalidSetting."""
+        if self.zookeeper_set_acl and not self.zookeeper_credentials_file:
+            wanted = "needs flakelog.zookeeper.credentials.file: nobody else could be let in by it"
+            raise InvalidSetting("flakelog.zookeeper.set.acl", "true", wanted)
+        for name in ("truststore", "keystore"):
+            given = getattr(self, f"zookeeper_ssl_{name}_location")
+            if given and not self.zookeeper_ssl_client_enable:
+                wanted = "needs flakelog.zookeeper.ssl.client.enable=true, else nothing would be encrypted"
+                raise InvalidSetting(f"flakelog.zookeeper.ssl.{name}.location", given, wanted)
+
+    @property
+    def zookeeper_access(self) -> Access:
+        """These settings as the coordinator takes them."""
+        return Access(
+            self.zookeeper_session_timeout_ms,
+            self.zookeeper_credentials_file,
+            self.zookeeper_set_acl,
+            self.zookeeper_ssl_client_enable,
+            self.zookeeper_ssl_truststore_location,
+            self.zookeeper_ssl_keystore_location,
+            self.zookeeper_ssl_hostname_verification,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdgenConfig(ZooKeeperConfig):
+    """Everything `flakelog.ids.*`, and how its ZooKeeper is spoken to. InvalidSetting when a value, or two together,
+    cannot work."""
 
     ids_listener: str = setting(
         "flakelog.ids.listener", "127.0.0.1:7609", "host:port of the id service (Thrift, framed); empty turns it off"
@@ -205,6 +281,7 @@ class IdgenConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        self._check_zookeeper()
         if self.ids_raise_interval_ms * 2 > self.ids_lead_ms:
             wanted = f"must be at most half of flakelog.ids.lead.ms ({self.ids_lead_ms}), so that one raise may fail"
             raise InvalidSetting("flakelog.ids.raise.interval.ms", self.ids_raise_interval_ms, wanted)

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from kazoo.client import KazooClient
 
+from coordination.access import Access
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from coordination.port import (
     ConnectionLost,
@@ -31,7 +32,7 @@ class World:
         self.open = []
 
     def connect(self, **settings):
-        self.open.append(ZooKeeperCoordinator(self.hosts, **{"session_timeout_ms": 4_000, **settings}))
+        self.open.append(ZooKeeperCoordinator(self.hosts, Access(session_timeout_ms=4_000), **settings))
         return self.open[-1]
 
     def kill(self, coordinator):

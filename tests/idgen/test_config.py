@@ -56,3 +56,16 @@ def test_properties_are_parsed_by_type():
 def test_a_setting_that_cannot_work_is_refused_by_name(properties, said):
     with pytest.raises(InvalidSetting, match=re.escape(said)):
         from_properties(IdgenConfig, properties)
+
+
+@pytest.mark.parametrize(
+    "settings, wanted",
+    [
+        ({"zookeeper_set_acl": True}, "flakelog.zookeeper.set.acl=true: needs flakelog.zookeeper.credentials.file"),
+        ({"zookeeper_ssl_truststore_location": "a.pem"}, "truststore.location=a.pem: needs .*ssl.client.enable=true"),
+        ({"zookeeper_ssl_keystore_location": "a.pem"}, "keystore.location=a.pem: needs .*ssl.client.enable=true"),
+    ],
+)
+def test_settings_of_zookeeper_that_mean_nothing_alone_are_refused(settings, wanted):
+    with pytest.raises(InvalidSetting, match=wanted):
+        IdgenConfig(**settings)
