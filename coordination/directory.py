@@ -49,20 +49,31 @@ LOCK_TIMEOUT_MS = 5_000  # an operation takes a few ms; a process stopped inside
 LOCK_RETRY_S = 0.002
 NODE_FILE = ".node"
 NETWORK_FILE_SYSTEMS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs afs ceph fuse.ceph lustre glusterfs fuse.glusterfs fuse.sshfs beegfs gpfs ocfs2".split()
+    "nfs nfs4 cifs smb3 smbfs afs ceph fuse.ceph lustre glusterfs fuse.glusterfs fuse.sshfs beegfs gpfs ocfs2 gfs2 9p "
+    "virtiofs coda davfs fuse.s3fs fuse.gcsfuse fuse.rclone fuse.juicefs fuse.davfs2 vboxsf prl_fs orangefs".split()
 )
 
 
 class DirectoryCoordinator:
-    """One session in a directory, which is made where missing. CoordinatorUnavailable when it cannot be used."""
+    """One session in a directory, which is made where missing. CoordinatorUnavailable when it cannot be used.
 
-    def __init__(self, directory: str | os.PathLike[str], *, lock_timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
+    `allow_network`: someone vouches for the locks of the network file system it is on.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+        allow_network: bool = False,
+    ) -> None:
         self._root = Path(directory).absolute()
         self._lock_timeout_ms = lock_timeout_ms
         self._watches: dict[tuple[str, str], object] = {}
         self._events: list[Event] = []
         self._session_fd = -1
-        refuse_network_file_system(self._root)
+        if not allow_network:
+            refuse_network_file_system(self._root)
         try:
             (self._root / "nodes").mkdir(parents=True, exist_ok=True)
             (self._root / "sessions").mkdir(exist_ok=True)
@@ -113,6 +124,9 @@ class DirectoryCoordinator:
         self._session_fd = os.open(self._session_file(self._session_id), flags, 0o600)
         fcntl.flock(self._session_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._events.append(SessionEstablished(self._session_id))
+        for name in os.listdir(self._root / "sessions"):  # each life leaves its file; the dead ones' are of no use
+            if name.isdecimal():
+                self._is_alive(int(name))
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -261,7 +275,8 @@ def refuse_network_file_system(path: Path) -> None:
     if kind in NETWORK_FILE_SYSTEMS:
         raise CoordinatorUnavailable(
             f"{path} is on a network file system ({kind}), whose locks cannot be relied on; "
-            f"use a local directory, or ZooKeeper for more than one machine"
+            f"use a local directory, or ZooKeeper for more than one machine. To insist: "
+            f"flakelog.ids.directory.network.allow=true"
         )
 
 

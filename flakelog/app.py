@@ -5,6 +5,7 @@ nothing damaged, says `ready:` when it serves, and stops cleanly.
 """
 
 import os
+import random
 import socket
 import time
 import uuid
@@ -39,6 +40,7 @@ from idgen.claim import WorkerClaim, worker_claim
 from idgen.clock import IdClock
 from idgen.config import InvalidSetting
 from idgen.errors import IdError
+from idgen.registry import IDS, LOG
 from idgen.server import ClaimDriver, ThriftFactory
 from idgen.service import IdService
 
@@ -51,6 +53,7 @@ Report = Callable[[str], None]
 IDS_DIRECTORY = "ids"
 KAFKA_FILE = "meta.properties"  # Kafka's mark on a directory; its logs are not to be touched
 FILES_UNLIMITED = 1 << 30
+DAY_S = 86_400
 
 
 class StartError(Exception):
@@ -85,6 +88,7 @@ class Server:
         """Its broker is one for tests of clients."""
         self.faulty_engine: "FaultyEngine | None" = None
         self._thrift: ThriftFactory | None = None
+        self._daily: Any = None
 
     @property
     def stopped(self) -> bool:
@@ -199,7 +203,9 @@ class Server:
         if where is None:
             from coordination.directory import DirectoryCoordinator
 
-            self._coordinator = DirectoryCoordinator(self.data_dir / IDS_DIRECTORY)
+            self._coordinator = DirectoryCoordinator(
+                self.data_dir / IDS_DIRECTORY, allow_network=idgen.ids_directory_network_allow
+            )
             return succeed(None)
         from coordination.zookeeper import ZooKeeperCoordinator
 
@@ -212,18 +218,33 @@ class Server:
         idgen = self.settings.idgen
         yield self._connect()
         assert self._coordinator is not None
+        self._look_at_the_layout()
         self._claims = ClaimDriver(self.reactor, self._coordinator, self.clock)
         if self.engine is not None:
-            claim = yield self._hold(self.addresses["broker"], None)
+            claim = yield self._hold(self.addresses["broker"], None, LOG)
             self.engine.services.stamp.worker = claim.usable_worker
         if idgen.ids_listener or self.settings.server.http_listener:
             address = idgen.ids_advertised_address or idgen.ids_listener
-            claim = yield self._hold(address, idgen.ids_worker)
+            claim = yield self._hold(address, idgen.ids_worker, IDS)
             self.service = IdService(claim, idgen)
 
-    def _hold(self, address: str, number: int | None) -> "Deferred[WorkerClaim]":
+    def _look_at_the_layout(self) -> None:
+        """Say it, now and daily, when the last year of the layout has begun."""
+        ending = self.settings.idgen.layout.ending(self.clock.now_ms())
+        if ending is not None:
+            self._report(ending)
+        self._daily = self.reactor.callLater(DAY_S, self._look_at_the_layout)
+
+    def _hold(self, address: str, number: int | None, role: str) -> "Deferred[WorkerClaim]":
         assert self._claims is not None
-        claim = worker_claim(self.settings.idgen, address=address, token=uuid.uuid4().hex, number=number)
+        claim = worker_claim(
+            self.settings.idgen,
+            address=address,
+            token=uuid.uuid4().hex,
+            number=number,
+            role=role,
+            chance=random.random,
+        )
         timeout_ms = self.settings.server.start_timeout_ms
         held = self._claims.hold(claim).addTimeout(timeout_ms / 1000, self.reactor)
         slow = self.reactor.callLater(1.0, lambda: self._report(f"waiting for a worker number: {claim.problem}"))
@@ -275,6 +296,8 @@ class Server:
         if self._started and grace_ms:
             self._report(f"told to stop: not ready any more, serving {grace_ms} ms on (flakelog.shutdown.grace.ms)")
             yield deferLater(self.reactor, grace_ms / 1000)
+        if self._daily is not None and self._daily.active():
+            self._daily.cancel()
         for port in self._ports:
             yield maybeDeferred(port.stopListening)
         if self._thrift is not None:

@@ -19,18 +19,25 @@ from coordination.port import (
 )
 from idgen.claim_state import TRANSITIONS, State, Turn
 from idgen.config import IdgenConfig
-from idgen.errors import IdError, NoWorkerNumber
-from idgen.registry import Held, NumberBusy, Registry, Steps, TakenOver
+from idgen.errors import IdError, LayoutExhausted, NoWorkerNumber
+from idgen.registry import IDS, Held, NumberBusy, Registry, Steps, TakenOver
+from idgen.sequence_start import SequenceStart, sequence_start
 from idgen.worker import IdWorker
 
 RAISE_INTERVAL_MS = 10_000  # a third of the lead: two raises may fail before ids stop
 RETRY_MS = 1_000
-EXHAUSTED_RETRY_MS = 10_000  # a thousand processes that all retry each second would be a load of their own
+EXHAUSTED_RETRY_MS = 10_000  # to twice that: many that wait, and in step, would be a load of their own
 CLOSED_REASON = "it was closed; claim a number anew"
+
+
+def no_chance() -> float:
+    """Chance for who needs none: everything happens as early as it may."""
+    return 0.0
 
 
 class WorkerClaim:
     """One claim. `token` is unique in all the world (a uuid); `number` is a configured one, else the lowest is taken.
+    `chance` gives random numbers in [0, 1).
 
     `worker` issues the ids; it is another object after each claim, so it is asked for each time. `problem` says, for
     people, what is waited for. `failure` is the error that ended the claim for good, in state CLOSED.
@@ -45,6 +52,8 @@ class WorkerClaim:
         datacenter: int | None = None,
         raise_interval_ms: int = RAISE_INTERVAL_MS,
         retry_ms: int = RETRY_MS,
+        chance: Callable[[], float] = no_chance,
+        sequence_start: SequenceStart | None = None,
     ) -> None:
         self.registry = registry
         self.state = State.CLAIMING
@@ -56,6 +65,8 @@ class WorkerClaim:
         self._numbers = registry.layout.numbers_of(datacenter)
         self._raise_interval_ms = raise_interval_ms
         self._retry_ms = retry_ms
+        self._chance = chance
+        self._sequence_start = sequence_start
         self._claims = 0
         self._held: Held | None = None
         self._steps: Steps[None] | None = None
@@ -145,6 +156,8 @@ class WorkerClaim:
 
     def _claiming(self) -> Steps[None]:
         registry, token = self.registry, f"{self._token}-{self._claims}"
+        if self._now_ms > registry.layout.last_ms:
+            raise LayoutExhausted(self._now_ms, registry.layout.last_ms)
         yield from registry.open()
         if self._number is not None:
             held = yield from registry.claim_number(self._number, token, self._now_ms)
@@ -158,6 +171,7 @@ class WorkerClaim:
             start_ms=held.mark.start_ms,
             limit_ms=held.mark.high_water_ms,
             max_ahead_ms=registry.max_ahead_ms,
+            sequence_start=self._sequence_start,
         )
         if self._closing:
             self.worker.fence(CLOSED_REASON)
@@ -206,12 +220,16 @@ class WorkerClaim:
         elif isinstance(error, NumberBusy) and error.retry_at_ms is not None:
             self._due_ms = min(error.retry_at_ms, self._now_ms + EXHAUSTED_RETRY_MS)
         elif isinstance(error, NoWorkerNumber):
-            self._due_ms = self._now_ms + (self._retry_ms if self._number is not None else EXHAUSTED_RETRY_MS)
+            self._due_ms = self._now_ms + (self._retry_ms if self._number is not None else self._slow_retry_ms())
         elif isinstance(error, ConnectionLost) or self._held is not None:
             self._turn(Turn.CUT_OFF)
         else:  # another layout, no access: nothing a retry would cure
             self.failure = error
             self._turn(Turn.CLOSED)
+
+    def _slow_retry_ms(self) -> int:
+        """At a pace that differs from turn to turn, so that those who wait for one number do not all come at once."""
+        return EXHAUSTED_RETRY_MS + int(EXHAUSTED_RETRY_MS * self._chance())
 
     def _fenced(self, reason: str) -> None:
         if self.worker is not None:
@@ -244,11 +262,17 @@ class WorkerClaim:
         self.state = TRANSITIONS[self.state, turn]
 
 
-def worker_claim(config: IdgenConfig, *, address: str, token: str, number: int | None = None) -> WorkerClaim:
+def worker_claim(
+    config: IdgenConfig,
+    *,
+    address: str,
+    token: str,
+    number: int | None = None,
+    role: str = IDS,
+    chance: Callable[[], float] = no_chance,
+) -> WorkerClaim:
     """A claim as the settings say. `number` is left to the caller: a process with two claims has one configured."""
-    registry = Registry(
-        config.ids_registry_path, config.layout, address, config.ids_lead_ms, config.ids_max_ahead_ms
-    )
+    registry = registry_of(config, address, role)
     return WorkerClaim(
         registry,
         token=token,
@@ -256,4 +280,13 @@ def worker_claim(config: IdgenConfig, *, address: str, token: str, number: int |
         datacenter=config.ids_datacenter,
         raise_interval_ms=config.ids_raise_interval_ms,
         retry_ms=config.ids_retry_ms,
+        chance=chance,
+        sequence_start=sequence_start(config.ids_sequence_start, config.ids_sequence_starts, chance()),
+    )
+
+
+def registry_of(config: IdgenConfig, address: str = "", role: str = IDS) -> Registry:
+    """The registry that the settings name."""
+    return Registry(
+        config.ids_registry_path, config.layout, address, config.ids_lead_ms, config.ids_max_ahead_ms, role
     )

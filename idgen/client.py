@@ -4,6 +4,7 @@
 """
 
 import os
+import random
 import socket
 import threading
 import time
@@ -20,6 +21,7 @@ from idgen.clock import IdClock
 from idgen.config import IdgenConfig
 from idgen.errors import IdError, NoWorkerNumber, SequenceExhausted
 from idgen.layout import IdParts
+from idgen.registry import IN_PROCESS
 from idgen.service import flat
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
 from idgen.worker import Run
@@ -60,7 +62,14 @@ class Snowflake:
         self._wake = threading.Event()
         address = f"{socket.gethostname()}:{os.getpid()}"
         token = uuid.uuid4().hex
-        self._claim = worker_claim(self.config, address=address, token=token, number=self.config.ids_worker)
+        self._claim = worker_claim(
+            self.config,
+            address=address,
+            token=token,
+            number=self.config.ids_worker,
+            role=IN_PROCESS,
+            chance=random.random,
+        )
         fork.guard(self)
         self._keeper = threading.Thread(target=self._keep, name="snowflake-keeper", daemon=True)
         try:
@@ -201,7 +210,7 @@ def connect(
     from coordination.directory import DirectoryCoordinator
 
     assert directory is not None
-    return DirectoryCoordinator(directory)
+    return DirectoryCoordinator(directory, allow_network=config.ids_directory_network_allow)
 
 
 class IdServiceError(IdError):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from coordination.access import SESSION_TIMEOUT_MS, Access
 from idgen.layout import TWITTER_EPOCH_MS, Layout
+from idgen.sequence_start import KINDS, ZERO
 from idgen.worker import MAX_AHEAD_MS
 
 T = TypeVar("T")
@@ -210,6 +211,12 @@ class IdgenConfig(ZooKeeperConfig):
         "node of the live workers, as Twitter's; the high-water marks are beside it, in <path>-marks",
         check=lambda path: None if path.startswith("/") and path.strip("/") else "must be a path like /a/b",
     )
+    ids_directory_network_allow: bool = setting(
+        "flakelog.ids.directory.network.allow",
+        False,
+        "keep worker numbers in a directory on a network file system; its locks must hold among all machines that "
+        "mount it, and outlast none that holds them, which most do not promise",
+    )
     ids_lead_ms: int = setting(
         "flakelog.ids.lead.ms",
         30_000,
@@ -238,6 +245,20 @@ class IdgenConfig(ZooKeeperConfig):
         "how far ids may run ahead of the clock; below 1000 it keeps k below one second",
         check=between(0, 900),
         unit="ms",
+    )
+    ids_sequence_start: str = setting(
+        "flakelog.ids.sequence.start",
+        ZERO,
+        "the sequence a millisecond begins with: zero; spread, each of the first few in turn; or random among them. "
+        "Where ids are sharded by a modulus, zero sends nearly all of a slow worker's to one shard",
+        check=one_of(*KINDS),
+    )
+    ids_sequence_starts: int = setting(
+        "flakelog.ids.sequence.starts",
+        256,
+        "how many sequences a millisecond may begin with, unless flakelog.ids.sequence.start is zero: at least the "
+        "number of shards; a full millisecond has up to so many ids less",
+        check=at_least(2),
     )
     ids_max_skew_ms: int = setting(
         "flakelog.ids.max.skew.ms",
@@ -290,6 +311,9 @@ class IdgenConfig(ZooKeeperConfig):
             numbers = layout.numbers_of(self.ids_datacenter)
         except ValueError as error:
             raise InvalidSetting("flakelog.ids.*", "layout", str(error)) from None
+        if self.ids_sequence_start != ZERO and self.ids_sequence_starts > (layout.max_sequence + 1) // 2:
+            wanted = f"must be at most {(layout.max_sequence + 1) // 2}, half of the sequences there are"
+            raise InvalidSetting("flakelog.ids.sequence.starts", self.ids_sequence_starts, wanted)
         if self.ids_worker is not None and self.ids_worker not in numbers:
             wanted = f"must be between {numbers[0]} and {numbers[-1]}"
             raise InvalidSetting("flakelog.ids.worker", self.ids_worker, wanted)

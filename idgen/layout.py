@@ -16,6 +16,7 @@ from typing import NamedTuple
 from idgen.errors import LayoutExhausted
 
 TWITTER_EPOCH_MS = 1288834974657  # 2010-11-04T01:42:54.657Z
+ENDING_MS = 365 * 86_400_000  # an end is told of from so long before: widths are not changed in a day
 ID_BITS = 63  # the sign bit is not ours
 WORKER_NUMBER_BITS_MAX = 16  # a claim walks the numbers; 65,536 is as far as that is sensible
 
@@ -67,6 +68,17 @@ class Layout:
     def last_ms(self) -> int:
         """The last Unix millisecond an id can name."""
         return self.epoch_ms + (1 << self.time_bits) - 1
+
+    def ending(self, now_ms: int) -> str | None:
+        """For people, from a year before the last millisecond on: how long ids can still be made, and the remedy."""
+        left_ms = self.last_ms - now_ms
+        if left_ms > ENDING_MS:
+            return None
+        when = f"in {left_ms // 86_400_000} days" if left_ms >= 0 else "since then none are made"
+        return (
+            f"the id layout ends at Unix ms {self.last_ms}, {when}: move to a registry of its own with more "
+            f"flakelog.ids.time.bits, or a later flakelog.ids.epoch.ms"
+        )
 
     @property
     def worker_shift(self) -> int:

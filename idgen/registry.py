@@ -23,6 +23,8 @@ from idgen.worker import MAX_AHEAD_MS
 
 LEAD_MS = 30_000  # ids go on so long without the registry; a crashed holder's number rests so long
 
+IDS, LOG, IN_PROCESS = "ids", "log", "in process"  # the id service, a broker's stamps, a program's own Snowflake
+
 T = TypeVar("T")
 Steps = Generator[Operation, Any, T]  # hands out operations, is sent their results, returns T
 
@@ -45,12 +47,16 @@ class NumberBusy(NoWorkerNumber):
 
 @dataclass(frozen=True)
 class Mark:
-    """What is kept of a worker number. Times in Unix ms; `start_ms` is where the holder of `token` began."""
+    """What is kept of a worker number. Times in Unix ms; `start_ms` is where the holder of `token` began.
+
+    `role` is what it makes ids for: IDS answers at its address by Thrift, the others do not.
+    """
 
     high_water_ms: int
     start_ms: int
     token: str
     address: str
+    role: str = ""
 
     def to_bytes(self) -> bytes:
         return json.dumps(self.__dict__).encode()
@@ -76,15 +82,27 @@ class Held(NamedTuple):
     version: int
 
 
+class Worker(NamedTuple):
+    """A worker number as the registry has it. `living`: a session shows it as held. `mark` is None for who keeps none
+    (Twitter's servers), or when it cannot be read, which `problem` then says."""
+
+    number: int
+    living: bool
+    address: str
+    mark: Mark | None
+    problem: str | None = None
+
+
 @dataclass(frozen=True)
 class Registry:
-    """Where the numbers are (`path`), what they are used with, and who we are (`address`, shown to others)."""
+    """Where the numbers are (`path`), what they are used with, and who we are (`address`, `role`, shown to others)."""
 
     path: str = "/snowflake-servers"
     layout: Layout = field(default_factory=Layout)
     address: str = "in-process"
     lead_ms: int = LEAD_MS
     max_ahead_ms: int = MAX_AHEAD_MS
+    role: str = IDS
 
     @property
     def marks_path(self) -> str:
@@ -104,9 +122,30 @@ class Registry:
                     f"could be equal. Set the recorded layout (flakelog.ids.*), or use another registry"
                 ) from None
 
+    def workers(self) -> Steps[list[Worker]]:
+        """Every number that is held, or was."""
+        live = yield from self._names(self.path)
+        marked = yield from self._names(self.marks_path)
+        found = []
+        for number in sorted({int(name) for name in (*live, *marked) if name.isdecimal()}):
+            living = yield from self._peek(child(self.path, str(number)))
+            node = yield from self._peek(self._mark_path(number))
+            found.append(self._worker(number, living, node))
+        return found
+
+    def _worker(self, number: int, living: Node | None, node: Node | None) -> Worker:
+        mark, problem = None, None
+        if node is not None:
+            try:
+                mark = Mark.from_bytes(self._mark_path(number), node.data)
+            except CorruptMark as error:
+                problem = str(error)
+        shown = living.data.decode(errors="replace") if living else mark.address if mark else ""
+        return Worker(number, living is not None, shown, mark, problem)
+
     def claim(self, numbers: Iterable[int], token: str, now_ms: int) -> Steps[Held]:
         """The first of `numbers` that nobody holds and whose mark has passed. WorkerIdsExhausted."""
-        live = yield from self._live()
+        live = yield from self._names(self.path)
         tried = 0
         for number in numbers:
             tried += 1
@@ -193,9 +232,12 @@ class Registry:
         """Where a new holder starts. The fence: nothing below the old mark is ever issued again."""
         return max(now_ms, old_high_water_ms, self.layout.epoch_ms)
 
-    def _check_passed(self, number: int, mark: Mark, now_ms: int) -> None:
+    def passes_at_ms(self, mark: Mark) -> int:
         """A mark within the run-ahead counts as passed: it is a clean close's, and ids start above it anyway."""
-        passes_at_ms = mark.high_water_ms - self.max_ahead_ms
+        return mark.high_water_ms - self.max_ahead_ms
+
+    def _check_passed(self, number: int, mark: Mark, now_ms: int) -> None:
+        passes_at_ms = self.passes_at_ms(mark)
         if passes_at_ms > now_ms:
             raise NumberBusy(
                 f"worker number {number} rests for {passes_at_ms - now_ms} ms more: "
@@ -204,14 +246,15 @@ class Registry:
             )
 
     def _new_mark(self, start_ms: int, token: str) -> Mark:
-        return Mark(start_ms + self.lead_ms, start_ms, token, self.address)
+        return Mark(start_ms + self.lead_ms, start_ms, token, self.address, self.role)
 
-    def _live(self) -> Steps[tuple[str, ...]]:
+    def _names(self, path: str) -> Steps[tuple[str, ...]]:
+        """The children of a node; none where there is no such node."""
         try:
-            live: tuple[str, ...] = yield Children(self.path)
+            names: tuple[str, ...] = yield Children(path)
         except NoNode:
-            live = ()
-        return live
+            names = ()
+        return names
 
     def _peek(self, path: str) -> Steps[Node | None]:
         try:

@@ -13,6 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from idgen.errors import Fenced, LayoutExhausted, LeadExhausted, SequenceExhausted
 from idgen.layout import Layout
+from idgen.sequence_start import SequenceStart
 
 MAX_AHEAD_MS = 500  # DESIGN section 4: k stays below one second, with as much to spare
 
@@ -38,10 +39,20 @@ class IdWorker:
     Times are Unix ms of the id clock. `start_ms` is at least the high-water mark found when the number was claimed.
     """
 
-    __slots__ = ("layout", "worker_number", "max_ahead_ms", "_limit_ms", "_ms", "_next", "_end", "_last", "_fence")
+    __slots__ = (
+        "layout", "worker_number", "max_ahead_ms", "_sequence_start", "_limit_ms", "_ms", "_next", "_end", "_last",
+        "_fence",
+    )  # fmt: skip
 
     def __init__(
-        self, layout: Layout, worker_number: int, *, start_ms: int, limit_ms: int, max_ahead_ms: int = MAX_AHEAD_MS
+        self,
+        layout: Layout,
+        worker_number: int,
+        *,
+        start_ms: int,
+        limit_ms: int,
+        max_ahead_ms: int = MAX_AHEAD_MS,
+        sequence_start: SequenceStart | None = None,
     ) -> None:
         layout.check_worker(worker_number)
         if max_ahead_ms < 0:
@@ -49,6 +60,7 @@ class IdWorker:
         self.layout = layout
         self.worker_number = worker_number
         self.max_ahead_ms = max_ahead_ms
+        self._sequence_start = sequence_start
         self._limit_ms = limit_ms
         self._ms = max(start_ms, layout.epoch_ms) - 1  # the millisecond entered last; its ids are spent
         self._next = self._end = 0
@@ -91,7 +103,8 @@ class IdWorker:
     @property
     def max_batch(self) -> int:
         """The most ids one call can ask for: those of a whole run-ahead."""
-        return (self.max_ahead_ms + 1) * (self.layout.max_sequence + 1)
+        skipped = self._sequence_start.starts - 1 if self._sequence_start else 0
+        return (self.max_ahead_ms + 1) * (self.layout.max_sequence + 1 - skipped)
 
     @property
     def last_id(self) -> int:
@@ -133,7 +146,8 @@ class IdWorker:
     def _start_of(self, ms: int) -> _Place:
         layout = self.layout
         first = ms - layout.epoch_ms << layout.time_shift | self.worker_number << layout.worker_shift
-        return _Place(ms, first, first + layout.max_sequence + 1)
+        end = first + layout.max_sequence + 1
+        return _Place(ms, first if self._sequence_start is None else first + self._sequence_start.of(ms), end)
 
     def _above(self, place: _Place, floor: int) -> _Place:
         """`place`, or the first one after it whose next id is above `floor`."""

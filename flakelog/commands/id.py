@@ -14,6 +14,7 @@ from flakelog.commands.terminal import (
     count_of,
     describe_id,
     fail,
+    idgen_options,
     iso,
     json_option,
     layout_options,
@@ -25,7 +26,9 @@ from flakelog.commands.terminal import (
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
     from broker.client.records import LogRecord
+    from idgen.config import IdgenConfig
     from idgen.layout import Layout
+    from idgen.registry import Registry, Worker
 
 SERVER = "127.0.0.1:7609"
 AT_ONCE = 10_000  # ids in one request: below a server's default limit, flakelog.ids.max.batch, and two ms of ids
@@ -67,21 +70,21 @@ def id() -> None:
 )
 @click.option("--zookeeper", metavar="HOST:PORT,...", help="Make them here, with a worker number from ZooKeeper.")
 @json_option
-@layout_options
+@idgen_options
 def new(
-    count: int, server: str | None, directory: Path | None, zookeeper: str | None, as_json: bool, layout: "Layout"
+    count: int, server: str | None, directory: Path | None, zookeeper: str | None, as_json: bool, idgen: "IdgenConfig"
 ) -> None:
     """Print new ids, one a line: each larger than the one before."""
     made_here = directory is not None or zookeeper is not None
     if directory is not None and zookeeper is not None:
         raise click.UsageError("a worker number comes from --directory or --zookeeper, not from both")
-    source = _own_ids(count, directory, zookeeper, layout) if made_here else _asked_ids(count, server or SERVER)
+    source = _own_ids(count, directory, zookeeper, idgen) if made_here else _asked_ids(count, server or SERVER)
     shown = count if count > AT_ONCE else None
     with progress("ids", shown) as step:
         for ids in source:
             if as_json:
                 for each in ids:
-                    print_json(describe_id(each, layout))
+                    print_json(describe_id(each, idgen.layout))
             else:
                 click.echo("\n".join(map(str, ids)))
             step(len(ids))
@@ -110,19 +113,13 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
             raise NobodyAnswers(said) from None
 
 
-def _own_ids(count: int, directory: Path | None, zookeeper: str | None, layout: "Layout") -> Iterator[list[int]]:
+def _own_ids(
+    count: int, directory: Path | None, zookeeper: str | None, config: "IdgenConfig"
+) -> Iterator[list[int]]:
     from coordination.port import CoordinationError
     from idgen.client import Snowflake
-    from idgen.config import IdgenConfig
     from idgen.errors import IdError
 
-    config = IdgenConfig(
-        ids_epoch_ms=layout.epoch_ms,
-        ids_time_bits=layout.time_bits,
-        ids_datacenter_bits=layout.datacenter_bits,
-        ids_worker_bits=layout.worker_bits,
-        ids_sequence_bits=layout.sequence_bits,
-    )
     try:
         with Snowflake(directory=directory, zookeeper=zookeeper, config=config) as snowflake:
             for portion in _portions(count):
@@ -168,6 +165,72 @@ def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
         print_json(described | {"from": iso(start), "to": iso(end)})
     else:
         click.echo(f"{first} {last}")
+
+
+# --- workers -----------------------------------------------------------------------------------------------------
+
+
+@id.command()
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Worker numbers kept in this directory (a server's: DATA-DIR/ids).",
+)
+@click.option("--zookeeper", metavar="HOST:PORT,...", help="Those kept there. [default: flakelog.zookeeper.connect]")
+@json_option
+@idgen_options
+def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen: "IdgenConfig") -> None:
+    """List worker numbers: who holds each, since when, and up to when its ids are vouched for.
+
+    A number is held while its holder lives; rests, after a crash, until the ids its holder may have made are past; and
+    is free then. Ids are unique among all that are in one list.
+    """
+    from coordination.port import CoordinationError, run
+    from idgen.claim import registry_of
+    from idgen.client import connect
+    from idgen.clock import IdClock
+    from idgen.errors import IdError
+
+    where = None if directory else zookeeper or idgen.zookeeper_connect
+    if (directory and zookeeper) or not (directory or where):
+        raise click.UsageError("name where worker numbers are kept: --directory or --zookeeper, one of both")
+    registry = registry_of(idgen)
+    try:
+        coordinator = connect(directory, where, idgen)
+        try:
+            found = run(coordinator, registry.workers())
+        finally:
+            coordinator.close()
+    except (CoordinationError, IdError, OSError) as error:
+        fail(str(error))
+    now_ms = IdClock().now_ms()
+    rows = [_describe_worker(each, registry, now_ms) for each in found]
+    if as_json:
+        print_json({"unique_in": coordinator.scope, "path": registry.path, "workers": rows})
+        return
+    names = ("number", "state", "holder", "role", "since", "high_water", "rest_ms")
+    print_table([name.upper() for name in names], [[each[name] for name in names] for each in rows])
+    for each in found:
+        if each.problem is not None:
+            click.echo(each.problem, err=True)
+    click.echo(f"ids are unique in {coordinator.scope}, {registry.path}", err=True)
+
+
+def _describe_worker(worker: "Worker", registry: "Registry", now_ms: int) -> dict[str, Any]:
+    """What is shown of a worker number; `rest_ms` is how long nobody else gets it after a crash that came now."""
+    mark = worker.mark
+    rest_ms = max(registry.passes_at_ms(mark) - now_ms, 0) if mark else None
+    resting = "damaged" if worker.problem else "rests" if rest_ms else "free"
+    return {
+        "number": worker.number,
+        "state": "held" if worker.living else resting,
+        "holder": worker.address,
+        "role": mark.role if mark else None,
+        "since": iso(mark.start_ms) if mark else None,
+        "high_water": iso(mark.high_water_ms) if mark else None,
+        "high_water_ms": mark.high_water_ms if mark else None,
+        "rest_ms": rest_ms,
+    }
 
 
 # --- find --------------------------------------------------------------------------------------------------------

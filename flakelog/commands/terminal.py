@@ -16,6 +16,7 @@ import click
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
+    from idgen.config import IdgenConfig
     from idgen.layout import Layout
 
 SERVERS = "127.0.0.1:9092"
@@ -68,20 +69,30 @@ def client_of(servers: str) -> Iterator["BlockingClient"]:
 
 def layout_options(command: Command) -> Command:
     """--config and --set of a server whose id layout is not the default; the command gets a `layout`."""
+    what_for = "where its id layout (flakelog.ids.epoch.ms, ...) is not the default"
+    return _settings_options(command, "layout", what_for, lambda config: config.layout)
 
+
+def idgen_options(command: Command) -> Command:
+    """--config and --set of what is flakelog.ids.* and flakelog.zookeeper.*; the command gets `idgen`."""
+    what_for = "where its ids or its ZooKeeper (flakelog.ids.*, flakelog.zookeeper.*) are not as by default"
+    return _settings_options(command, "idgen", what_for, lambda config: config)
+
+
+def _settings_options(command: Command, name: str, what_for: str, of: "Callable[[IdgenConfig], Any]") -> Command:
     def convert(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         from flakelog.settings import collect
         from idgen.config import IdgenConfig, InvalidSetting, from_properties
 
         try:
-            properties = collect(context.params.pop("layout_config", None), value, os.environ)
-            return from_properties(IdgenConfig, properties.texts).layout
+            properties = collect(context.params.pop("settings_file", None), value, os.environ)
+            return of(from_properties(IdgenConfig, properties.texts))
         except (InvalidSetting, OSError, UnicodeDecodeError) as error:
             raise click.BadParameter(str(error)) from None
 
     command = click.option(
         "--set",
-        "layout",
+        name,
         multiple=True,
         callback=convert,
         metavar="NAME=VALUE",
@@ -89,10 +100,10 @@ def layout_options(command: Command) -> Command:
     )(command)
     return click.option(
         "--config",
-        "layout_config",
+        "settings_file",
         type=click.Path(path_type=Path, dir_okay=False, exists=True),
         is_eager=True,
-        help="The server's properties file, where its id layout (flakelog.ids.epoch.ms, ...) is not the default.",
+        help=f"The server's properties file, {what_for}.",
     )(command)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import flakelog as face
+from idgen.client import Snowflake
 
 NOBODY = "127.0.0.1:1"  # a port nothing listens at
 
@@ -230,3 +231,18 @@ def test_each_name_offered_is_there_and_known_to_type_checkers():
     assert all(getattr(face, name) is not None for name in face.__all__)
     with pytest.raises(AttributeError, match="flakelog has no 'Snowflakes'"):
         face.Snowflakes
+
+
+def test_worker_numbers_are_listed_with_who_holds_them_and_where_ids_are_unique(flakelog, tmp_path):
+    with Snowflake(directory=tmp_path, worker=5):
+        code, out, errors = flakelog(f"id workers --directory {tmp_path}")
+        (line,) = out.splitlines()[1:]
+        assert code == 0 and line.split()[:2] == ["5", "held"] and "in process" in line
+        assert errors.strip() == f"ids are unique in directory {tmp_path}, /snowflake-servers"
+        (told,) = objects(flakelog(f"id workers --directory {tmp_path} --json")[1])
+        assert told["unique_in"] == f"directory {tmp_path}"
+        (worker,) = told["workers"]
+        assert (worker["number"], worker["state"]) == (5, "held") and 20_000 < worker["rest_ms"] < 30_000
+    (told,) = objects(flakelog(f"id workers --directory {tmp_path} --json")[1])
+    assert told["workers"][0]["state"] == "free"
+    assert flakelog("id workers")[0] == 2

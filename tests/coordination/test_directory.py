@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordination import directory
 from coordination.directory import DirectoryCoordinator, file_system_of
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import (
@@ -23,6 +24,7 @@ from coordination.port import (
     Set,
 )
 from tests.coordination.promises import CoordinatorPromises
+from tests.idgen.driving import NOW, claim, settle
 
 
 class World:
@@ -132,6 +134,27 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CoordinatorUnavailable, match="file/below"):
         DirectoryCoordinator(tmp_path / "file" / "below")
+
+
+def test_a_network_file_system_is_refused_with_the_reason_unless_someone_insists(tmp_path, monkeypatch):
+    """Where it cannot be mounted, /proc/mounts is made to say so."""
+    monkeypatch.setattr(directory, "file_system_of", lambda path, mounts: "nfs4")
+    with pytest.raises(CoordinatorUnavailable, match=r"network file system \(nfs4\).*directory.network.allow=true"):
+        DirectoryCoordinator(tmp_path)
+    DirectoryCoordinator(tmp_path, allow_network=True).close()
+
+
+def test_after_a_reboot_a_number_rests_its_mark_is_kept_and_nothing_of_the_dead_is_left(world):
+    """kill -9 and power loss leave the same: files of sessions that nobody holds, and what was acknowledged."""
+    before = world.connect()
+    last = settle(claim("a"), before, NOW).worker.next_id(NOW + 20_000)
+    world.kill(before)
+    after = world.connect()
+    assert [file.name for file in (world.directory / "sessions").iterdir()] == [str(after.session_id)]
+    waiting = settle(claim("b", number=0), after, NOW + 20_000)
+    assert "rests for 9500 ms more" in waiting.problem
+    again = settle(waiting, after, NOW + 29_500)
+    assert again.number == 0 and again.worker.next_id(NOW + 29_500) > last
 
 
 def test_the_file_system_is_that_of_the_innermost_mount():

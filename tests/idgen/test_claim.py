@@ -1,15 +1,16 @@
 """idgen.claim and idgen.registry: worker numbers over time (DESIGN section 4, idgen.md sections 1 and 6)."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
 from coordination.memory import Ensemble, MemoryCoordinator
-from coordination.port import Children, Create, Delete, Get, NoNode, Set
+from coordination.port import Children, ConnectionLost, Create, Delete, Get, NoNode, SessionSuspended, Set, run
 from idgen.claim_state import TRANSITIONS, State, Turn
-from idgen.errors import Fenced, LayoutMismatch, LeadExhausted, NoWorkerNumber, WorkerIdsExhausted
+from idgen.errors import Fenced, LayoutExhausted, LayoutMismatch, LeadExhausted, NoWorkerNumber, WorkerIdsExhausted
 from idgen.layout import Layout
-from idgen.registry import CorruptMark, Registry
+from idgen.registry import CorruptMark, Mark, Registry
 from tests.idgen.driving import NOW, claim, settle, step
 
 TWO_NUMBERS = Layout(time_bits=50, datacenter_bits=0, worker_bits=1, sequence_bits=12)
@@ -141,6 +142,28 @@ def test_when_every_number_is_held_there_is_one_clear_error_and_a_slow_retry(one
     c.close(NOW)
     settle(c, other, NOW)
     assert settle(waiting, third, NOW + 10_000).number == 1
+
+
+def test_those_who_wait_for_a_number_come_at_paces_of_their_own(one, other, ensemble):
+    """1,024 numbers, and the 1,025th: 10 to 20 s, by the chance that is handed in."""
+    registry = Registry(layout=TWO_NUMBERS)
+    held(one, "a", registry=registry)
+    held(other, "b", registry=registry)
+    chances = iter([0.25, 0.75])
+    waiting = claim("c", registry=registry, chance=lambda: next(chances))
+    third = MemoryCoordinator(ensemble)
+    settle(waiting, third, NOW)
+    assert waiting.next_deadline_ms == NOW + 12_500
+    settle(waiting, third, NOW + 12_500)
+    assert waiting.next_deadline_ms == NOW + 12_500 + 17_500
+
+
+def test_of_1025_the_last_is_told_and_waits(ensemble):
+    registry = Registry()
+    session = MemoryCoordinator(ensemble)
+    assert [held(session, f"t{n}", registry=registry).number for n in range(1_024)] == list(range(1_024))
+    waiting = settle(claim("late", registry=registry), MemoryCoordinator(ensemble), NOW)
+    assert waiting.problem == "all 1024 worker numbers of /snowflake-servers are held or rest after a crash"
 
 
 def test_the_exhausted_error_is_typed():
@@ -314,6 +337,98 @@ def test_an_abandoned_claim_touches_nothing_of_its_holders(one):
     c.answered(1, NOW)
     c.close(NOW)
     assert c.take_operation() is None
+
+
+def test_past_the_layouts_last_millisecond_no_number_is_claimed(one):
+    late = settle(claim(), one, Layout().last_ms + 1)
+    assert late.state is State.CLOSED and isinstance(late.failure, LayoutExhausted)
+
+
+# --- the table of states: each row ---
+
+
+def at_state(state, one, other):
+    """A claim that has come to this state; `other` takes its number where that is the way there."""
+    c = claim("a")
+    if state is State.CLAIMING:
+        return c
+    settle(c, one, NOW)
+    if state is State.SUSPENDED:
+        c.happened(SessionSuspended(), NOW)
+    if state is State.FENCED:
+        other.execute(Delete("/snowflake-servers-marks/0"))
+        c.tick(NOW + 10_000)
+        one.cut()
+        while c.state is not State.FENCED:
+            with suppress(NoNode):
+                other.execute(c.take_operation())
+            c.failed(NoNode("/snowflake-servers-marks/0"), NOW + 10_000)
+    return c
+
+
+def turn_claimed(c, one, other):
+    settle(c, one, NOW + 10_000)
+
+
+def turn_cut_off(c, one, other):
+    c.tick(NOW + 10_000)
+    c.take_operation()
+    c.failed(ConnectionLost("cut"), NOW + 10_000)
+
+
+def turn_taken(c, one, other):
+    other.execute(Delete("/snowflake-servers-marks/0"))
+    seen = set()
+    while State.FENCED not in seen and step(c, one, NOW + 10_000):
+        seen.add(c.state)
+    assert State.FENCED in seen
+
+
+def turn_closed(c, one, other):
+    c.close(NOW)
+    settle(c, one, NOW)
+
+
+TURNS = {
+    Turn.CLAIMED: turn_claimed,
+    Turn.CONFIRMED: turn_claimed,
+    Turn.CUT_OFF: turn_cut_off,
+    Turn.TAKEN: turn_taken,
+    Turn.CLOSED: turn_closed,
+}
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: f"{row[0].name} {row[1].name}")
+def test_each_row_of_the_table_is_gone_through(row, one, other):
+    state, turn = row
+    c = at_state(state, one, other)
+    assert c.state is state
+    one.heal()
+    TURNS[turn](c, one, other)
+    assert c.state is TRANSITIONS[row]
+
+
+# --- what is listed ---
+
+
+def test_the_workers_are_listed_with_their_holders_marks_and_roles(one, other, ensemble):
+    """Also those whose session is gone and whose mark has not passed, and Twitter's, which keep no mark."""
+    gone = MemoryCoordinator(ensemble)
+    assert run(one, Registry().workers()) == []
+    held(gone, "a", registry=Registry(address="a:1", role="log"))
+    held(one, "b", registry=Registry(address="b:1"))
+    gone.expire()
+    other.execute(Create("/snowflake-servers/7", b"twitter:7609", ephemeral=True))
+    other.execute(Create("/snowflake-servers-marks/9", b"torn"))
+    first, second, third, fourth = run(other, Registry().workers())
+    assert (first.number, first.living, first.address, first.mark.role) == (0, False, "a:1", "log")
+    assert (second.number, second.living, second.address, second.mark.high_water_ms) == (1, True, "b:1", NOW + 30_000)
+    assert third == (7, True, "twitter:7609", None, None)
+    assert (fourth.number, fourth.mark) == (9, None) and "holds no high-water mark" in fourth.problem
+
+
+def test_a_mark_of_before_there_were_roles_is_read():
+    assert Mark.from_bytes("/x", b'{"high_water_ms": 1, "start_ms": 0, "token": "t", "address": "a"}').role == ""
 
 
 def test_every_state_can_be_closed_and_nothing_leaves_closed():

@@ -94,3 +94,11 @@ def test_a_recorded_layout_is_the_same_when_read_back():
 def test_a_datacenter_has_32_numbers_of_its_own():
     assert list(TWITTER.numbers_of(3)) == list(range(96, 128))
     assert len(TWITTER.numbers_of(None)) == 1024
+
+
+def test_the_end_of_the_layout_is_told_of_from_a_year_before():
+    """Baidu's default bits ended on 2024-11-20, and negative ids followed (uid-generator #100)."""
+    day_ms = 86_400_000
+    assert TWITTER.ending(TWITTER.last_ms - 366 * day_ms) is None
+    assert "in 364 days: move to a registry of its own" in TWITTER.ending(TWITTER.last_ms - 365 * day_ms + 1)
+    assert "since then none are made" in TWITTER.ending(TWITTER.last_ms + 1)
