@@ -199,7 +199,7 @@ class Server:
         """Begin a session where worker numbers are kept. A ZooKeeper that does not answer is waited for in a thread;
         to close the coordinator ends that."""
         idgen = self.settings.idgen
-        where = self._zookeeper or idgen.zookeeper_connect
+        where = self._zookeeper or idgen.ids_zookeeper_connect
         if where is None:
             from coordination.directory import DirectoryCoordinator
 
@@ -209,7 +209,7 @@ class Server:
             return succeed(None)
         from coordination.zookeeper import ZooKeeperCoordinator
 
-        coordinator = self._coordinator = ZooKeeperCoordinator(where, idgen.zookeeper_access, wait=False)
+        coordinator = self._coordinator = ZooKeeperCoordinator(where, idgen.ids_zookeeper_access, wait=False)
         return deferToThread(coordinator.wait_until_connected, self.settings.server.start_timeout_ms)
 
     @inlineCallbacks

@@ -206,7 +206,7 @@ def connect(
     if zookeeper is not None:
         from coordination.zookeeper import ZooKeeperCoordinator
 
-        return ZooKeeperCoordinator(zookeeper, config.zookeeper_access)
+        return ZooKeeperCoordinator(zookeeper, config.ids_zookeeper_access)
     from coordination.directory import DirectoryCoordinator
 
     assert directory is not None

@@ -116,75 +116,75 @@ def _parse_bool(name: str, text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ZooKeeperConfig:
-    """Everything `flakelog.zookeeper.*`: how the ensemble that keeps worker numbers is spoken to.
+    """Everything `flakelog.ids.zookeeper.*`: how the ensemble that keeps worker numbers is spoken to.
 
     A file is named where there is a secret, for settings can be asked for and printed.
     """
 
-    zookeeper_connect: str | None = setting(
-        "flakelog.zookeeper.connect",
+    ids_zookeeper_connect: str | None = setting(
+        "flakelog.ids.zookeeper.connect",
         None,
         "host:port,host:port/chroot of the ensemble that keeps worker numbers; --zookeeper goes before it. By default "
         "the data directory keeps them.",
     )
-    zookeeper_session_timeout_ms: int = setting(
-        "flakelog.zookeeper.session.timeout.ms",
+    ids_zookeeper_session_timeout_ms: int = setting(
+        "flakelog.ids.zookeeper.session.timeout.ms",
         SESSION_TIMEOUT_MS,
         "how long after its last sign of life a process is shown as one that lives; ids do not depend on it",
         check=between(1_000, 600_000),
         unit="ms",
     )
-    zookeeper_credentials_file: str | None = setting(
-        "flakelog.zookeeper.credentials.file",
+    ids_zookeeper_credentials_file: str | None = setting(
+        "flakelog.ids.zookeeper.credentials.file",
         None,
         "a file with one line, user:password: who we say to be (ZooKeeper's digest scheme)",
     )
-    zookeeper_set_acl: bool = setting(
-        "flakelog.zookeeper.set.acl",
+    ids_zookeeper_set_acl: bool = setting(
+        "flakelog.ids.zookeeper.set.acl",
         False,
         "nodes we make may be changed only with the same credentials, and read by everyone",
     )
-    zookeeper_ssl_client_enable: bool = setting(
-        "flakelog.zookeeper.ssl.client.enable", False, "connect by TLS, to the servers' secureClientPort"
+    ids_zookeeper_ssl_client_enable: bool = setting(
+        "flakelog.ids.zookeeper.ssl.client.enable", False, "connect by TLS, to the servers' secureClientPort"
     )
-    zookeeper_ssl_truststore_location: str | None = setting(
-        "flakelog.zookeeper.ssl.truststore.location",
+    ids_zookeeper_ssl_truststore_location: str | None = setting(
+        "flakelog.ids.zookeeper.ssl.truststore.location",
         None,
-        "PEM file of authorities to trust, besides the system's; only with flakelog.zookeeper.ssl.client.enable",
+        "PEM file of authorities to trust, besides the system's; only with flakelog.ids.zookeeper.ssl.client.enable",
     )
-    zookeeper_ssl_keystore_location: str | None = setting(
-        "flakelog.zookeeper.ssl.keystore.location",
+    ids_zookeeper_ssl_keystore_location: str | None = setting(
+        "flakelog.ids.zookeeper.ssl.keystore.location",
         None,
         "PEM file with our key, not encrypted, and our certificate, where servers ask for one; readable by us alone",
     )
-    zookeeper_ssl_hostname_verification: bool = setting(
-        "flakelog.zookeeper.ssl.hostname.verification",
+    ids_zookeeper_ssl_hostname_verification: bool = setting(
+        "flakelog.ids.zookeeper.ssl.hostname.verification",
         True,
         "a server's certificate must name the host we connect to",
     )
 
     def _check_zookeeper(self) -> None:
         """Two settings that only mean something together. InvalidSetting."""
-        if self.zookeeper_set_acl and not self.zookeeper_credentials_file:
-            wanted = "needs flakelog.zookeeper.credentials.file: nobody else could be let in by it"
-            raise InvalidSetting("flakelog.zookeeper.set.acl", "true", wanted)
+        if self.ids_zookeeper_set_acl and not self.ids_zookeeper_credentials_file:
+            wanted = "needs flakelog.ids.zookeeper.credentials.file: nobody else could be let in by it"
+            raise InvalidSetting("flakelog.ids.zookeeper.set.acl", "true", wanted)
         for name in ("truststore", "keystore"):
-            given = getattr(self, f"zookeeper_ssl_{name}_location")
-            if given and not self.zookeeper_ssl_client_enable:
-                wanted = "needs flakelog.zookeeper.ssl.client.enable=true, else nothing would be encrypted"
-                raise InvalidSetting(f"flakelog.zookeeper.ssl.{name}.location", given, wanted)
+            given = getattr(self, f"ids_zookeeper_ssl_{name}_location")
+            if given and not self.ids_zookeeper_ssl_client_enable:
+                wanted = "needs flakelog.ids.zookeeper.ssl.client.enable=true, else nothing would be encrypted"
+                raise InvalidSetting(f"flakelog.ids.zookeeper.ssl.{name}.location", given, wanted)
 
     @property
-    def zookeeper_access(self) -> Access:
+    def ids_zookeeper_access(self) -> Access:
         """These settings as the coordinator takes them."""
         return Access(
-            self.zookeeper_session_timeout_ms,
-            self.zookeeper_credentials_file,
-            self.zookeeper_set_acl,
-            self.zookeeper_ssl_client_enable,
-            self.zookeeper_ssl_truststore_location,
-            self.zookeeper_ssl_keystore_location,
-            self.zookeeper_ssl_hostname_verification,
+            self.ids_zookeeper_session_timeout_ms,
+            self.ids_zookeeper_credentials_file,
+            self.ids_zookeeper_set_acl,
+            self.ids_zookeeper_ssl_client_enable,
+            self.ids_zookeeper_ssl_truststore_location,
+            self.ids_zookeeper_ssl_keystore_location,
+            self.ids_zookeeper_ssl_hostname_verification,
         )
 
 

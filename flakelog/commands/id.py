@@ -176,7 +176,7 @@ def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Worker numbers kept in this directory (a server's: DATA-DIR/ids).",
 )
-@click.option("--zookeeper", metavar="HOST:PORT,...", help="Those kept there. [default: flakelog.zookeeper.connect]")
+@click.option("--zookeeper", metavar="HOST:PORT,...", help="Those kept there. [default: as set]")
 @json_option
 @idgen_options
 def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen: "IdgenConfig") -> None:
@@ -191,7 +191,7 @@ def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen:
     from idgen.clock import IdClock
     from idgen.errors import IdError
 
-    where = None if directory else zookeeper or idgen.zookeeper_connect
+    where = None if directory else zookeeper or idgen.ids_zookeeper_connect
     if (directory and zookeeper) or not (directory or where):
         raise click.UsageError("name where worker numbers are kept: --directory or --zookeeper, one of both")
     registry = registry_of(idgen)

@@ -74,8 +74,8 @@ def layout_options(command: Command) -> Command:
 
 
 def idgen_options(command: Command) -> Command:
-    """--config and --set of what is flakelog.ids.* and flakelog.zookeeper.*; the command gets `idgen`."""
-    what_for = "where its ids or its ZooKeeper (flakelog.ids.*, flakelog.zookeeper.*) are not as by default"
+    """--config and --set of what is flakelog.ids.* and flakelog.ids.zookeeper.*; the command gets `idgen`."""
+    what_for = "where its ids or its ZooKeeper (flakelog.ids.*, flakelog.ids.zookeeper.*) are not as by default"
     return _settings_options(command, "idgen", what_for, lambda config: config)
 
 

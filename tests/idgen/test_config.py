@@ -61,9 +61,9 @@ def test_a_setting_that_cannot_work_is_refused_by_name(properties, said):
 @pytest.mark.parametrize(
     "settings, wanted",
     [
-        ({"zookeeper_set_acl": True}, "flakelog.zookeeper.set.acl=true: needs flakelog.zookeeper.credentials.file"),
-        ({"zookeeper_ssl_truststore_location": "a.pem"}, "truststore.location=a.pem: needs .*ssl.client.enable=true"),
-        ({"zookeeper_ssl_keystore_location": "a.pem"}, "keystore.location=a.pem: needs .*ssl.client.enable=true"),
+        ({"ids_zookeeper_set_acl": True}, "set.acl=true: needs flakelog.ids.zookeeper.credentials.file"),
+        ({"ids_zookeeper_ssl_truststore_location": "a.pem"}, "truststore.location=a.pem: needs .*enable=true"),
+        ({"ids_zookeeper_ssl_keystore_location": "a.pem"}, "keystore.location=a.pem: needs .*enable=true"),
     ],
 )
 def test_settings_of_zookeeper_that_mean_nothing_alone_are_refused(settings, wanted):
