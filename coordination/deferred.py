@@ -1,14 +1,15 @@
 """SHELL (Twisted): operations carried out without blocking the reactor, on any coordinator."""
 
-from collections.abc import Callable
-from typing import Any, NoReturn, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Generator
+from typing import Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, inlineCallbacks
 from twisted.internet.threads import deferToThread
 
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, Operation, Result
 from coordination.reactor import Reactor
 
+T = TypeVar("T")
 Execute = Callable[[Operation], "Deferred[Result]"]
 
 
@@ -40,6 +41,23 @@ def executor(coordinator: Coordinator, reactor: Reactor) -> Execute:
         return answer.addTimeout(asynchronous.request_timeout_ms / 1000, cast(Any, reactor), _timed_out)
 
     return execute
+
+
+@inlineCallbacks
+def carry_out(procedure: Generator[Operation, Any, T], execute: Execute) -> Generator["Deferred[Any]", Any, T]:
+    """coordination.port.run, without blocking: fires with the procedure's return value."""
+    try:
+        operation = next(procedure)
+        while True:
+            try:
+                result = yield execute(operation)
+            except CoordinationError as error:
+                operation = procedure.throw(error)
+            else:
+                operation = procedure.send(result)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
 
 
 def _fire(answer: "Deferred[Result]", outcome: Result | CoordinationError) -> None:

@@ -32,14 +32,16 @@ from broker.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
 from broker.purgatory import Purgatory
 from broker.server import BrokerServer
 from broker.wire.errors import ApiError
+from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator
 from flakelog.config import split_address
 from flakelog.listeners import Listener
 from flakelog.settings import Settings
-from idgen.claim import WorkerClaim, worker_claim
+from idgen.claim import WorkerClaim, registry_of, worker_claim
 from idgen.clock import IdClock
 from idgen.config import InvalidSetting
 from idgen.errors import IdError
+from idgen.peers import Peers
 from idgen.registry import IDS, LOG
 from idgen.server import ClaimDriver, ThriftFactory
 from idgen.service import IdService
@@ -89,6 +91,8 @@ class Server:
         self.faulty_engine: "FaultyEngine | None" = None
         self._thrift: ThriftFactory | None = None
         self._daily: Any = None
+        self.peers: Peers | None = None
+        """The other id services, unless flakelog.ids.sanity.check is off."""
 
     @property
     def stopped(self) -> bool:
@@ -227,6 +231,20 @@ class Server:
             address = idgen.ids_advertised_address or idgen.ids_listener
             claim = yield self._hold(address, idgen.ids_worker, IDS)
             self.service = IdService(claim, idgen)
+        if idgen.ids_sanity_check:
+            yield self._check_peers(self._coordinator)
+
+    @inlineCallbacks
+    def _check_peers(self, coordinator: Coordinator) -> Any:
+        """Ask the other id services of the registry, and go on measuring our clock by theirs."""
+        assert self._claims is not None
+        idgen, claims = self.settings.idgen, self._claims
+        self.peers = Peers(self.reactor, executor(coordinator, self.reactor), registry_of(idgen), idgen, claims.numbers)
+        try:
+            yield self.peers.check()
+        except CoordinationError as error:
+            self._report(f"the other id services were not asked for their numbers and clocks: {error}")
+        self.peers.measure_on()
 
     def _look_at_the_layout(self) -> None:
         """Say it, now and daily, when the last year of the layout has begun."""
@@ -298,6 +316,8 @@ class Server:
             yield deferLater(self.reactor, grace_ms / 1000)
         if self._daily is not None and self._daily.active():
             self._daily.cancel()
+        if self.peers is not None:
+            self.peers.stop()
         for port in self._ports:
             yield maybeDeferred(port.stopListening)
         if self._thrift is not None:

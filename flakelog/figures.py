@@ -129,6 +129,15 @@ def _logs(logs: Iterable[PartitionLog]) -> Iterator[Metric]:
 
 def _ids(server: "Server") -> Iterator[Metric]:
     yield _gauge("flakelog_ids_clock_skew_ms", "How far the id clock is ahead of the wall clock", server.clock.skew_ms)
+    scope = GaugeMetricFamily("flakelog_ids_scope", "Where ids are unique, as a label", labels=["unique_in"])
+    scope.add_metric([server.scope], 1)
+    yield scope
+    peers = server.peers
+    if peers is not None:
+        yield _gauge("flakelog_ids_peers", "Other id services whose clocks were asked", peers.answering)
+        if peers.offset_ms is not None:
+            text = "This machine's clock less the mean of its peers'"
+            yield _gauge("flakelog_ids_clock_offset_ms", text, peers.offset_ms)
     if server.service is None:
         return
     issued = CounterMetricFamily("flakelog_ids_issued", "Ids given by the id service", labels=["user_agent"])

@@ -32,6 +32,7 @@ def make_site(server: "Server") -> Site:
             "ids_unique_in": server.scope,
             "ids_problem": problem,
             "clock_skew_ms": server.clock.skew_ms,
+            "clock_offset_ms": server.peers.offset_ms if server.peers is not None else None,
             "partitions_offline": offline,
         }
         return _answer(request, healthy, body)

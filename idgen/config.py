@@ -260,6 +260,33 @@ class IdgenConfig(ZooKeeperConfig):
         "number of shards; a full millisecond has up to so many ids less",
         check=at_least(2),
     )
+    ids_sanity_check: bool = setting(
+        "flakelog.ids.sanity.check",
+        True,
+        "before it serves, a process asks the other id services of its registry whether they have the numbers they are "
+        "shown with, and whether its clock agrees with theirs; it does not start when not. Who does not answer counts "
+        "for nothing",
+    )
+    ids_sanity_max_offset_ms: int = setting(
+        "flakelog.ids.sanity.max.offset.ms",
+        10_000,
+        "how far the clock may be from the mean of the peers' at start, as in Twitter's Snowflake",
+        check=at_least(1),
+        unit="ms",
+    )
+    ids_sanity_max_peers: int = setting(
+        "flakelog.ids.sanity.max.peers",
+        32,
+        "how many of the other id services are asked: enough for a mean, and a load for nobody",
+        check=between(1, 1_024),
+    )
+    ids_sanity_interval_ms: int = setting(
+        "flakelog.ids.sanity.interval.ms",
+        60_000,
+        "how often the peers' clocks are asked while it serves; the offset is shown by /metrics and /health",
+        check=at_least(1_000),
+        unit="ms",
+    )
     ids_max_skew_ms: int = setting(
         "flakelog.ids.max.skew.ms",
         10_000,

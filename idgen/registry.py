@@ -126,8 +126,18 @@ class Registry:
         """Every number that is held, or was."""
         live = yield from self._names(self.path)
         marked = yield from self._names(self.marks_path)
+        return (yield from self._described(sorted(_numbers((*live, *marked)))))
+
+    def neighbours(self, own: set[int], most: int) -> Steps[list[Worker]]:
+        """At most so many that live and are not `own`: those that follow, round the circle, so that of a thousand
+        processes no two ask all the same ones."""
+        living = _numbers((yield from self._names(self.path))) - own
+        after = max(own, default=-1)
+        return (yield from self._described(sorted(living, key=lambda number: (number <= after, number))[:most]))
+
+    def _described(self, numbers: Iterable[int]) -> Steps[list[Worker]]:
         found = []
-        for number in sorted({int(name) for name in (*live, *marked) if name.isdecimal()}):
+        for number in numbers:
             living = yield from self._peek(child(self.path, str(number)))
             node = yield from self._peek(self._mark_path(number))
             found.append(self._worker(number, living, node))
@@ -265,6 +275,10 @@ class Registry:
 
     def _mark_path(self, number: int) -> str:
         return child(self.marks_path, str(number))
+
+
+def _numbers(names: Iterable[str]) -> set[int]:
+    return {int(name) for name in names if name.isdecimal()}
 
 
 def _layout_of(path: str, data: bytes) -> Layout:

@@ -49,6 +49,10 @@ class ClaimDriver:
         self._turn()
         return held
 
+    def numbers(self) -> set[int]:
+        """The worker numbers held."""
+        return {claim.number for claim in self._claims if claim.number is not None}
+
     def stop(self) -> "Deferred[None]":
         """Issue no more ids and give all numbers back; fires when that is done, or cannot be."""
         stopped: Deferred[None] = Deferred()

@@ -13,8 +13,8 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
-from coordination.deferred import Execute, executor
-from coordination.port import CoordinationError, Coordinator
+from coordination.deferred import carry_out, executor
+from coordination.port import Coordinator
 from partition_manager.config import SpoutConfig
 from partition_manager.fetcher import TwistedDeadLetters, TwistedFetcher
 from partition_manager.offset_store import CoordinatedOffsetStore, Procedure
@@ -70,7 +70,7 @@ class _Session:
     @inlineCallbacks
     def _carry_out(self, procedure: Procedure) -> Generator["Deferred[Any]", Any, Answer]:
         coordinator = yield self._open()
-        answer: Answer = yield _run(procedure, executor(coordinator, cast(IReactorFromThreads, self._reactor)))
+        answer: Answer = yield carry_out(procedure, executor(coordinator, cast(IReactorFromThreads, self._reactor)))
         return answer
 
     def _open(self) -> "Deferred[Coordinator]":
@@ -98,20 +98,3 @@ def _open_coordinator(store: str) -> Coordinator:
     from coordination.directory import DirectoryCoordinator
 
     return DirectoryCoordinator(store)
-
-
-@inlineCallbacks
-def _run(procedure: Procedure, execute: Execute) -> Generator["Deferred[Any]", Any, Answer]:
-    """coordination.port.run, without blocking."""
-    try:
-        operation = next(procedure)
-        while True:
-            try:
-                result = yield execute(operation)
-            except CoordinationError as error:
-                operation = procedure.throw(error)
-            else:
-                operation = procedure.send(result)
-    except StopIteration as stop:
-        answer: Answer = stop.value
-        return answer

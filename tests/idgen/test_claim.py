@@ -427,6 +427,20 @@ def test_the_workers_are_listed_with_their_holders_marks_and_roles(one, other, e
     assert (fourth.number, fourth.mark) == (9, None) and "holds no high-water mark" in fourth.problem
 
 
+def test_each_process_asks_the_few_that_follow_it_round_the_circle(one):
+    """Of a thousand processes that each asked all the others, a million questions would come every time."""
+    for number in (0, 1, 4, 9, 30):
+        one.execute(Create(f"/snowflake-servers/{number}", b"x", ephemeral=True))
+
+    def neighbours(own, most):
+        return [each.number for each in run(one, Registry().neighbours(own, most))]
+
+    assert neighbours({4}, 2) == [9, 30]
+    assert neighbours({9}, 3) == [30, 0, 1]
+    assert neighbours({0, 30}, 9) == [1, 4, 9]
+    assert neighbours(set(), 2) == [0, 1]
+
+
 def test_a_mark_of_before_there_were_roles_is_read():
     assert Mark.from_bytes("/x", b'{"high_water_ms": 1, "start_ms": 0, "token": "t", "address": "a"}').role == ""
 

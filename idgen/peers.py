@@ -1,0 +1,101 @@
+"""SHELL (Twisted, threads, sockets): the other id services of a registry are asked who they are and what time it is."""
+
+import socket
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
+from twisted.internet.threads import deferToThread
+from twisted.python.failure import Failure
+
+from coordination.deferred import Execute, carry_out
+from coordination.port import CoordinationError
+from coordination.reactor import DelayedCall, Reactor
+from idgen.config import IdgenConfig
+from idgen.registry import Registry, Worker
+from idgen.sanity import Answer, Peer, check, mean_offset_ms, peers_of
+from idgen.wire import Call, FrameDecoder, ThriftError, decode_reply, encode_call
+
+ANSWER_TIMEOUT_S = 1.0
+QUESTIONS = ("get_datacenter_id", "get_worker_id", "get_timestamp")
+
+
+class Peers:
+    """The peers of one process, whose own numbers `own` tells. `offset_ms` is our clock less the mean of theirs."""
+
+    def __init__(
+        self, reactor: Reactor, execute: Execute, registry: Registry, config: IdgenConfig, own: Callable[[], set[int]]
+    ) -> None:
+        self.offset_ms: int | None = None
+        self.answering = 0
+        self._reactor = reactor
+        self._execute = execute
+        self._registry = registry
+        self._config = config
+        self._own = own
+        self._timer: DelayedCall | None = None
+        self._stopped = False
+
+    @inlineCallbacks
+    def check(self) -> Generator["Deferred[Any]", Any, None]:
+        """Ask them all. Fails with SanityCheckFailed, or as the registry does."""
+        answers = yield self._ask()
+        check(answers, self._config.layout, self._config.ids_sanity_max_offset_ms)
+
+    def measure_on(self) -> None:
+        """Ask them again and again; what is found is shown, and stops nothing."""
+        if not self._stopped:
+            self._timer = self._reactor.callLater(self._config.ids_sanity_interval_ms / 1000, self._again)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+    def _again(self) -> None:
+        asked: Deferred[Any] = self._ask()
+        asked.addErrback(self._unanswered).addBoth(lambda _: self.measure_on())
+
+    def _unanswered(self, failure: Failure) -> None:
+        """The registry is away: what was measured before is not shown as if it were measured now."""
+        failure.trap(CoordinationError)  # type: ignore[no-untyped-call]
+        self.offset_ms, self.answering = None, 0
+
+    @inlineCallbacks
+    def _ask(self) -> Generator["Deferred[Any]", Any, list[Answer]]:
+        neighbours = self._registry.neighbours(self._own(), self._config.ids_sanity_max_peers)
+        workers: list[Worker] = yield carry_out(neighbours, self._execute)
+        asked = yield gatherResults([deferToThread(ask, each) for each in peers_of(workers)])
+        answers = [each for each in asked if each is not None]
+        self.offset_ms, self.answering = mean_offset_ms(answers), len(answers)
+        return answers
+
+
+def ask(peer: Peer) -> Answer | None:
+    """Blocking, a few seconds at most: what a peer says of itself; None when it does not, or not in our words."""
+    try:
+        with socket.create_connection((peer.host, peer.port), timeout=ANSWER_TIMEOUT_S) as connection:
+            sent_ms = time.time_ns() // 1_000_000
+            connection.sendall(b"".join(encode_call(Call(each, n)) for n, each in enumerate(QUESTIONS)))
+            datacenter, worker, timestamp_ms = _replies(connection)
+            ours_ms = (sent_ms + time.time_ns() // 1_000_000) // 2
+    except (OSError, ThriftError, ValueError):
+        return None
+    return Answer(peer, datacenter, worker, ours_ms - timestamp_ms)
+
+
+def _replies(connection: socket.socket) -> list[int]:
+    """The numbers answered; ValueError for anything else."""
+    frames, values = FrameDecoder(), list[int]()
+    deadline = time.monotonic() + 2 * ANSWER_TIMEOUT_S
+    while len(values) < len(QUESTIONS):
+        data = connection.recv(4_096)
+        if not data or time.monotonic() > deadline:
+            raise ValueError("it closed, or takes too long")
+        for frame in frames.frames(data):
+            value = decode_reply(frame).value
+            if not isinstance(value, int):
+                raise ValueError("it refuses")
+            values.append(value)
+    return values

@@ -1,0 +1,87 @@
+"""Sanity checks at start, as Twitter's Snowflake did them: real processes, one ZooKeeper, peers that err."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from urllib.request import urlopen
+
+import pytest
+
+from coordination.port import Create
+from coordination.zookeeper import ZooKeeperCoordinator
+from idgen.wire import CallDecoder, encode_i64
+from tests.compat.server_process import DidNotStart, ServerProcess
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+def health(server):
+    with urlopen(f"http://{server.http}/health", timeout=10) as answer:
+        return json.load(answer)
+
+
+@contextmanager
+def peer(hosts, number, clock_ahead_ms):
+    """Somebody else's Snowflake: shown in ZooKeeper as Twitter's is, and answering by Thrift."""
+    told = {
+        "get_worker_id": lambda: number,
+        "get_datacenter_id": lambda: 0,
+        "get_timestamp": lambda: time.time_ns() // 1_000_000 + clock_ahead_ms,
+    }
+
+    def serve():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                decoder = CallDecoder()
+                while data := connection.recv(4_096):
+                    for call in decoder.calls(data):
+                        connection.sendall(encode_i64(call.method, call.seqid, told[call.method]()))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        session = ZooKeeperCoordinator(hosts)
+        address = "127.0.0.1:{}".format(listener.getsockname()[1])
+        session.execute(Create(f"/snowflake-servers/{number}", address.encode(), ephemeral=True))
+        try:
+            yield
+        finally:
+            session.close()
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def idgen(tmp_path, name, hosts, **settings):
+    port = free_port()
+    given = {"listeners": "", "flakelog.ids.listener": f"127.0.0.1:{port}"} | settings
+    return ServerProcess(tmp_path / name, given, zookeeper=hosts)
+
+
+def test_the_offset_from_the_peers_clocks_is_shown(tmp_path, zookeeper):
+    hosts = f"{zookeeper.hosts}/peers-agree"
+    with idgen(tmp_path, "one", hosts) as one:
+        assert health(one)["clock_offset_ms"] is None
+        with idgen(tmp_path, "two", hosts) as two:
+            assert abs(health(two)["clock_offset_ms"]) < 1_000
+            assert health(two)["ids_unique_in"] == f"zookeeper {hosts}"
+            with urlopen(f"http://{two.http}/metrics", timeout=10) as answer:
+                shown = answer.read().decode()
+            assert "flakelog_ids_peers 1.0" in shown and "flakelog_ids_clock_offset_ms" in shown
+            assert f'flakelog_ids_scope{{unique_in="zookeeper {hosts}"}} 1.0' in shown
+
+
+def test_a_clock_far_from_the_peers_does_not_start_unless_the_check_is_off(tmp_path, zookeeper):
+    hosts = f"{zookeeper.hosts}/peers-differ"
+    with peer(hosts, 3, clock_ahead_ms=60_000):
+        with pytest.raises(DidNotStart, match="behind the mean of 1 id services") as refused:
+            idgen(tmp_path, "refused", hosts).start()
+        assert "flakelog.ids.sanity.check=false" in refused.value.stderr
+        with idgen(tmp_path, "insists", hosts, **{"flakelog.ids.sanity.check": "false"}) as server:
+            assert server.running
