@@ -139,7 +139,8 @@ class Commits:
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted: its offsets mean nothing for another of the same name."""
-        self._transactional.forget_topic(topic)
+        for place in self._transactional.of_topic(topic):
+            self._bury(place)  # or the end of the transaction, read again after a restart, would commit it
         for group in self._groups:
             for partition in [p for t, p, _ in group.offsets if t == topic]:
                 self._remove(group, topic, partition)
@@ -150,7 +151,16 @@ class Commits:
 
     def _remove(self, group: Group, topic: str, partition: int) -> None:
         group.offsets.remove(topic, partition)
-        self._outbox.append(group.group_id, offset_key(group.group_id, topic, partition), None)
+        self._bury(Place(group.group_id, topic, partition))
+
+    def _bury(self, place: Place) -> None:
+        """Write a tombstone: nothing committed there before it counts, in a transaction or not."""
+        self.overtake(place)
+        self._outbox.append(place.group_id, offset_key(*place), None)
+
+    def overtake(self, place: Place) -> None:
+        """A tombstone stands in the log."""
+        self._transactional.overtake(place)
 
 
 def _may_commit(group: Group, request: CommitRequest) -> ErrorCode:

@@ -248,6 +248,7 @@ class GroupCoordinator:
     def _load_offset(self, about: OffsetKey, value: bytes | None) -> None:
         group = self._groups.find(about.group_id)
         if value is None:
+            self._commits.overtake(Place(*about))
             if group is not None:
                 group.offsets.remove(about.topic, about.partition)
             return

@@ -56,7 +56,7 @@ class TransactionalOffsets:
             del self._producers[producer_id]
 
     def overtake(self, place: Place) -> None:
-        """A plain commit was written: nothing written before it counts any more."""
+        """A plain commit was written, or a tombstone: nothing written before it counts any more."""
         self._overtake(place, self._order + 1)
 
     def _overtake(self, place: Place, order: int) -> None:
@@ -88,10 +88,9 @@ class TransactionalOffsets:
         """Whether the end of a transaction may commit an offset of the group."""
         return group_id in self._groups
 
-    def forget_topic(self, topic: str) -> None:
-        for producer_id, places in list(self._producers.items()):
-            for place in [each for each in places if each.topic == topic]:
-                self.drop(producer_id, place)
+    def of_topic(self, topic: str) -> list[Place]:
+        """The places in it that the end of a transaction may change."""
+        return [place for place in self._places if place.topic == topic]
 
 
 def _one_less(counter: Counter[K], key: K) -> None:

@@ -53,6 +53,18 @@ def test_offsets_count_when_their_transaction_commits_and_never_when_it_aborts(b
     assert fetched(broker) == fetched(broker, stable=True) == (10 if commit else 3, 0)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_offsets_of_an_open_transaction_do_not_outlive_their_topic(broker, restarts):
+    producer = producing(broker)
+    producer.add_offsets("g")
+    producer.commit_offset("g", "flights", 10)
+    broker.services.delete_topic(broker.services.metadata.topic("flights"), broker.now)
+    assert producer.end(True) == 0
+    broker.create("flights", 2)
+    broker = broker.restarted() if restarts else broker
+    assert fetched(broker) == (-1, 0), "another topic of that name begins at its own beginning"
+
+
 @pytest.mark.parametrize("version", [7, 8, 9])
 def test_who_asks_for_stable_offsets_is_told_where_a_transaction_is_open(broker, version):
     producer = producing(broker)
