@@ -107,6 +107,7 @@ class Journal:
         try:
             written = self._active = self._active or self._make()
         except StorageError:
+            self.recount()
             self._sync_apart(gathered)
             return None
         written.bytes += sum(map(len, parts))
@@ -139,6 +140,9 @@ class Journal:
     def not_written(self) -> None:
         """The round that was out did not fit on the disk; the file is as it was before. Its logs sync themselves."""
         gathered, self._out = self._out or {}, None
+        for written in (*self._closed, *([self._active] if self._active else [])):
+            written.bytes = written.file.size
+        self.recount()
         self._sync_apart(gathered)
 
     @staticmethod
