@@ -86,11 +86,12 @@ class Commits:
         """A commit of a transaction stands in the log."""
         self._transactional.put(producer_id, place, committed)
 
-    def take_back(self, request: CommitRequest) -> None:
-        """The commits of a transaction could not be written: they do not count."""
+    def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
+        """The commits of a transaction, those without an error, could not be written: they do not count."""
         assert request.producer is not None
-        for each in request.offsets:
-            self._transactional.drop(request.producer[0], Place(request.group_id, each.topic, each.partition))
+        places = {Place(request.group_id, o.topic, o.partition) for o, e in zip(request.offsets, errors) if not e}
+        for place in places:
+            self._transactional.take_back(request.producer[0], place)
 
     def end(self, producer_id: int, commit: bool, is_kept: Callable[[str], bool], wall_ms: int | None) -> None:
         """A transaction ended in the partition that keeps these groups: what counts by it is committed."""

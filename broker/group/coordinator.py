@@ -138,9 +138,9 @@ class GroupCoordinator:
         """OffsetFetch: the offsets of these (topic, partition), or all there are when None."""
         return self._commits.fetch(group_id, partitions)
 
-    def take_back(self, request: CommitRequest) -> None:
-        """The records of a TxnOffsetCommit could not be appended."""
-        self._commits.take_back(request)
+    def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
+        """The records of a TxnOffsetCommit could not be appended; `errors` were its answer otherwise."""
+        self._commits.take_back(request, errors)
 
     def transaction_ended(
         self, producer_id: int, commit: bool, is_kept: Callable[[str], bool], wall_ms: int | None = None

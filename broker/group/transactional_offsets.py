@@ -25,6 +25,8 @@ class Place(NamedTuple):
 class _Pending(NamedTuple):
     order: int
     committed: CommittedOffset
+    before: "_Pending | None"
+    """What its transaction had committed there before it."""
 
 
 class TransactionalOffsets:
@@ -38,9 +40,20 @@ class TransactionalOffsets:
 
     def put(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
         """Written, and to be decided."""
+        before = self._producers.get(producer_id, {}).get(place)
         self.drop(producer_id, place)
         self._order += 1
-        self._producers.setdefault(producer_id, {})[place] = _Pending(self._order, committed)
+        self._set(producer_id, place, _Pending(self._order, committed, before and before._replace(before=None)))
+
+    def take_back(self, producer_id: int, place: Place) -> None:
+        """What was put last could not be written: what was there before it counts on."""
+        pending = self._producers[producer_id][place]
+        self.drop(producer_id, place)
+        if pending.before is not None:
+            self._set(producer_id, place, pending.before)
+
+    def _set(self, producer_id: int, place: Place, pending: _Pending) -> None:
+        self._producers.setdefault(producer_id, {})[place] = pending
         self._places[place] += 1
         self._groups[place.group_id] += 1
 

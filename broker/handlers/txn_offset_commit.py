@@ -57,7 +57,7 @@ def _commit(call: Call, known: list[tuple[str, Any]], now: Now) -> list[ErrorCod
     errors = groups.core.commit(request, now)
     refused = groups.settle(now).get(request.group_id, ErrorCode.NONE)
     if refused:
-        groups.core.take_back(request)
+        groups.core.take_back(request, errors)
     return [error or refused for error in errors]
 
 

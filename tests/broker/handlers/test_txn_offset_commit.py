@@ -54,6 +54,20 @@ def test_offsets_count_when_their_transaction_commits_and_never_when_it_aborts(b
 
 
 @pytest.mark.parametrize("restarts", [False, True])
+def test_an_offset_that_could_not_be_written_leaves_the_one_before_it(broker, restarts):
+    producer = producing(broker)
+    producer.add_offsets("g")
+    assert producer.commit_offset("g", "flights", 10) == 0
+    broker.storage.free_bytes = 0
+    assert producer.commit_offset("g", "flights", 20) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.storage.free_bytes = None
+    broker.at(broker.now_ms + 1_000)
+    assert producer.end(True) == 0
+    broker = broker.restarted() if restarts else broker
+    assert fetched(broker) == (10, 0)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
 def test_offsets_of_an_open_transaction_do_not_outlive_their_topic(broker, restarts):
     producer = producing(broker)
     producer.add_offsets("g")
