@@ -103,7 +103,7 @@ class Demo:
 
     def _load(self, flights: Any) -> None:
         with BlockingClient(self.servers) as client, ExitStack() as stack:
-            client.create_topic(TOPIC, PARTITIONS)
+            client.create_topic(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # the flights are of 2013
             total = len(flights) + len(POISON)
             loaded = load(self.servers, TOPIC, messages(flights), self._progress(stack, "producing", total))
             edges = edge_messages(client, TOPIC)

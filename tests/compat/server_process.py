@@ -22,6 +22,7 @@ FREE_PORTS = {
     "flakelog.ids.listener": "127.0.0.1:0",
     "flakelog.http.listener": "127.0.0.1:0",
 }
+KEEP_ALL = {"log.retention.ms": "-1"}  # many messages of the tests have times long past
 
 
 class DidNotStart(Exception):
@@ -42,6 +43,8 @@ class ServerProcess:
     def __init__(self, data_dir, settings=None, *, zookeeper=None, prefix=(), env=None, command="server"):
         self.data_dir = Path(data_dir)
         self.settings = FREE_PORTS | (settings or {})
+        if not any(name.startswith("log.retention") for name in self.settings):
+            self.settings |= KEEP_ALL
         self._zookeeper = zookeeper
         self._prefix = tuple(prefix)
         self._env = env or {}
