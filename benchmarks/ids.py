@@ -14,10 +14,10 @@ from benchmarks.measure import Contenders, Figures, Row, Scale
 from benchmarks.naive import NaiveWorker
 from benchmarks.native import program
 from benchmarks.single import FrameLoad
-from idgen.client import Snowflake
 from idgen.clock import IdClock
 from idgen.errors import SequenceExhausted
 from idgen.layout import Layout
+from idgen.snowflake import Snowflake
 from idgen.wire import Call, decode_reply, encode_call
 from idgen.worker import IdWorker
 from tests.compat.server_process import ServerProcess

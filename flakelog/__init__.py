@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient as Client
     from broker.client.producer import Producer
-    from idgen.client import IdClient, Snowflake
+    from idgen.client.asyncio import AsyncIdClient
+    from idgen.client.blocking import IdClient
+    from idgen.client.twisted import TwistedIdClient
     from idgen.layout import Layout
+    from idgen.snowflake import Snowflake
     from partition_manager.start_offset import AtId, AtOffset, AtTime, Earliest, Latest
     from spout.api import Bolt, Spout, Tuple
     from spout.bolts import BatchBolt
@@ -24,8 +27,11 @@ if TYPE_CHECKING:
 # module -> names; `Client` is another's name. Loading one loads nothing the others need.
 _MODULES = {
     "broker.client.producer": ("Producer",),
-    "idgen.client": ("IdClient", "Snowflake"),
+    "idgen.client.asyncio": ("AsyncIdClient",),
+    "idgen.client.blocking": ("IdClient",),
+    "idgen.client.twisted": ("TwistedIdClient",),
     "idgen.layout": ("Layout",),
+    "idgen.snowflake": ("Snowflake",),
     "partition_manager.start_offset": ("AtId", "AtOffset", "AtTime", "Earliest", "Latest"),
     "spout.api": ("Bolt", "Spout", "Tuple"),
     "spout.bolts": ("BatchBolt",),
@@ -40,6 +46,7 @@ _HOMES = {name: (module, name) for module, names in _MODULES.items() for name in
 _HOMES["Client"] = ("broker.client.blocking", "BlockingClient")
 
 __all__ = [
+    "AsyncIdClient",
     "AtId",
     "AtOffset",
     "AtTime",
@@ -63,6 +70,7 @@ __all__ = [
     "TopologyConfig",
     "TopologyDriver",
     "Tuple",
+    "TwistedIdClient",
     "run",
     "run_bolt",
 ]

@@ -62,3 +62,11 @@ class InvalidUserAgent(IdError):
 
 class InvalidCount(IdError):
     """A number of ids that cannot be asked for at once."""
+
+
+class InvalidId(IdError):
+    """What was given as an id is none."""
+
+
+class InvalidTimeRange(IdError):
+    """A time span that ends before it starts, or has no start or no end."""

@@ -1,8 +1,9 @@
-/* The id service: Twitter's Snowflake interface (snowflake-2010), framed binary protocol, port 7609, and get_ids.
+/* The id service: Twitter's Snowflake interface (snowflake-2010), framed binary protocol, port 7609, and what its users
+ * asked for since: many ids at once, the ids of a time span, what is in an id.
  *
  * An error is a TApplicationException, of type INTERNAL_ERROR (6), whose message begins with its name:
- * InvalidUserAgent, InvalidCount, NoWorkerNumber, WorkerIdsExhausted, LeadExhausted, ClockMovedBackwards, Fenced,
- * LayoutExhausted. As in Twitter's file, the exceptions below are declared and no method throws them.
+ * InvalidUserAgent, InvalidCount, InvalidId, InvalidTimeRange, NoWorkerNumber, WorkerIdsExhausted, LeadExhausted,
+ * ClockMovedBackwards, Fenced, LayoutExhausted. As in Twitter's file, the exceptions below are declared and no method throws them.
  */
 namespace py flakelog_thrift
 namespace java flakelog.thrift
@@ -15,6 +16,21 @@ exception InvalidUserAgentError {
   1: string message,
 }
 
+/* The ids of a time span: those with first <= id < end. */
+struct IdRange {
+  1: i64 first,
+  2: i64 end,
+}
+
+/* What is in an id; time_ms is Unix time, worker_number is datacenter and worker as one number. */
+struct IdParts {
+  1: i64 time_ms,
+  2: i64 datacenter,
+  3: i64 worker,
+  4: i64 sequence,
+  5: i64 worker_number,
+}
+
 service Snowflake {
   i64 get_worker_id()
   i64 get_timestamp()
@@ -23,4 +39,9 @@ service Snowflake {
 
   /* `count` ids, rising; 1 to flakelog.ids.max.batch. */
   list<i64> get_ids(1:string useragent, 2:i32 count)
+
+  /* The ids of start_ms <= time < end_ms, Unix ms, by the service's layout. */
+  IdRange get_id_range(1:i64 start_ms, 2:i64 end_ms)
+
+  IdParts decode_id(1:i64 id)
 }

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 
 from coordination.reactor import Reactor
 from idgen.clock import IdClock
-from idgen.errors import IdError, InvalidCount, InvalidUserAgent, SequenceExhausted
+from idgen.errors import IdError, InvalidCount, InvalidId, InvalidUserAgent, SequenceExhausted
 from idgen.layout import IdParts
 from idgen.service import IdService, flat
 
@@ -83,7 +83,7 @@ def _decoded(service: IdService, request: Request, text: str) -> bytes:
             raise ValueError(f"{text[:40]!r} is no id: ids are decimal numbers in 0..2**63-1")
         id = int(text)
         parts = service.decode(id)
-    except ValueError as error:
+    except (ValueError, InvalidId) as error:
         return _json(request, {"error": "InvalidId", "message": str(error)}, 400)
     return _json(request, {"id": id, "id_str": str(id), "time": iso_time(parts), **parts._asdict()})
 

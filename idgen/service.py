@@ -10,13 +10,22 @@ from dataclasses import dataclass, field
 
 from idgen.claim import WorkerClaim
 from idgen.config import IdgenConfig
-from idgen.errors import ClockMovedBackwards, IdError, InvalidCount, InvalidUserAgent, SequenceExhausted
-from idgen.layout import IdParts
-from idgen.wire import Call, ExceptionType, encode_exception, encode_i64, encode_i64_list, encode_id
+from idgen.errors import (
+    ClockMovedBackwards,
+    IdError,
+    InvalidCount,
+    InvalidId,
+    InvalidTimeRange,
+    InvalidUserAgent,
+    SequenceExhausted,
+)
+from idgen.layout import ID_BITS, IdParts
+from idgen.wire import Call, ExceptionType, encode_exception, encode_i64, encode_i64_list, encode_i64_struct, encode_id
 from idgen.worker import IdWorker, Run
 
 USER_AGENT = re.compile(r"[a-zA-Z][a-zA-Z\-0-9]*")  # Twitter's rule
 USER_AGENT_CHARS_MAX = 100
+ID_MAX = (1 << ID_BITS) - 1
 OTHERS = "(others)"  # no user agent can be called so
 
 
@@ -46,6 +55,7 @@ class IdService:
     def __init__(self, claim: WorkerClaim, config: IdgenConfig) -> None:
         self.claim = claim
         self.config = config
+        self.layout = config.layout
         self.counters = Counters(config.ids_max_user_agents)
         self._good_user_agents: set[str] = set()
         self._methods: dict[str, Callable[[Call, int, int], bytes]] = {
@@ -54,6 +64,8 @@ class IdService:
             "get_worker_id": self._get_worker_id,
             "get_datacenter_id": self._get_datacenter_id,
             "get_timestamp": self._get_timestamp,
+            "get_id_range": self._get_id_range,
+            "decode_id": self._decode_id,
         }
 
     def answer(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
@@ -92,8 +104,19 @@ class IdService:
         return runs
 
     def decode(self, id: int) -> IdParts:
-        """The parts of an id, by this service's layout. ValueError when it is none."""
-        return self.config.layout.unpack(id)
+        """The parts of an id, by this service's layout. InvalidId."""
+        try:
+            return self.layout.unpack(id)
+        except ValueError as error:
+            raise InvalidId(str(error)) from None
+
+    def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
+        """(first, end): the ids of start_ms <= time < end_ms, Unix ms. InvalidTimeRange."""
+        try:
+            first, end = self.layout.id_range(start_ms, end_ms)
+        except ValueError as error:
+            raise InvalidTimeRange(str(error)) from None
+        return first, min(end, ID_MAX)  # the end of a layout's last millisecond is no i64
 
     def _worker(self, skew_ms: int) -> IdWorker:
         if skew_ms > self.config.ids_max_skew_ms:
@@ -125,14 +148,24 @@ class IdService:
 
     def _get_worker_id(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
         number = self.claim.usable_worker().worker_number
-        return encode_i64(call.method, call.seqid, number & (1 << self.config.layout.worker_bits) - 1)
+        return encode_i64(call.method, call.seqid, number & (1 << self.layout.worker_bits) - 1)
 
     def _get_datacenter_id(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
         number = self.claim.usable_worker().worker_number
-        return encode_i64(call.method, call.seqid, number >> self.config.layout.worker_bits)
+        return encode_i64(call.method, call.seqid, number >> self.layout.worker_bits)
 
     def _get_timestamp(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
         return encode_i64(call.method, call.seqid, now_ms)
+
+    def _get_id_range(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
+        if len(call.numbers) != 2:
+            raise InvalidTimeRange("start_ms (1) and end_ms (2) are due, i64")
+        return encode_i64_struct(call.method, call.seqid, self.id_range(*call.numbers))
+
+    def _decode_id(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
+        if len(call.numbers) != 1:
+            raise InvalidId("the id (1) is due, i64")
+        return encode_i64_struct(call.method, call.seqid, self.decode(*call.numbers))
 
 
 def flat(runs: list[Run]) -> list[int]:

@@ -43,16 +43,17 @@ class ExceptionType(IntEnum):
 
 
 class Call(NamedTuple):
-    """A request: get_worker_id(), get_id(1: user_agent), get_ids(1: user_agent, 2: count)..."""
+    """A request: get_worker_id(), get_id(1: user_agent), get_ids(1: user_agent, 2: count), decode_id(1: number)..."""
 
     method: str
     seqid: int
     user_agent: str | None = None
     count: int | None = None  # type: ignore[assignment]  # hides tuple.count, as the argument's name does
+    numbers: tuple[int, ...] = ()  # the i64 arguments, where all of them from field 1 on are there
 
 
 class Reply(NamedTuple):
-    """An answer: `value` is an i64 or a list of them, or `error` says why there is none."""
+    """An answer: `value` is an i64, a list of them or a struct's fields; or `error` says why there is none."""
 
     seqid: int
     value: int | list[int] | None
@@ -125,15 +126,24 @@ def decode_call(frame: bytes) -> Call:
     if kind != CALL:
         raise ThriftError(f"a message of type {kind} where a call (1) is due")
     user_agent, count = None, None
+    numbers: dict[int, int] = {}
     for field, field_type in reader.fields():
         if (field, field_type) == (1, STRING):
             user_agent = reader.text()
         elif (field, field_type) == (2, I32):
             count = reader.integer(4)
+        elif field_type == I64 and field in (1, 2):
+            numbers[field] = reader.integer(8)
         else:
             reader.skip(field_type)
     reader.finish()
-    return Call(method, seqid, user_agent, count)
+    return Call(method, seqid, user_agent, count, _in_order(numbers))
+
+
+def _in_order(fields: dict[int, int]) -> tuple[int, ...]:
+    """The values of fields 1, 2... of a struct; none when one is missing."""
+    numbers = range(1, len(fields) + 1)
+    return tuple(fields[n] for n in numbers) if all(n in fields for n in numbers) else ()
 
 
 def encode_call(call: Call) -> bytes:
@@ -144,6 +154,7 @@ def encode_call(call: Call) -> bytes:
         body += struct.pack(">bhi", STRING, 1, len(text)) + text
     if call.count is not None:
         body += struct.pack(">bhi", I32, 2, call.count)
+    body += _i64_fields(call.numbers)
     body.append(STOP)
     return _I32.pack(len(body)) + body
 
@@ -168,6 +179,13 @@ def encode_i64_list(method: str, seqid: int, values: list[int]) -> bytes:
     return _I32.pack(len(body)) + body
 
 
+def encode_i64_struct(method: str, seqid: int, values: tuple[int, ...]) -> bytes:
+    """The answer to a method that returns a struct of i64 fields, numbered from 1."""
+    head = _message_head(REPLY, method, seqid) + struct.pack(">bh", STRUCT, 0)
+    body = head + _i64_fields(values) + bytes((STOP, STOP))
+    return _I32.pack(len(body)) + body
+
+
 def encode_exception(method: str, seqid: int, kind: ExceptionType, message: str) -> bytes:
     """A TApplicationException: what a Thrift client raises for an error no method declares."""
     text = message.encode()
@@ -187,6 +205,8 @@ def decode_reply(frame: bytes) -> Reply:
             value = reader.integer(8)
         elif kind == REPLY and (field, field_type) == (0, LIST):
             value = reader.i64_list()
+        elif kind == REPLY and (field, field_type) == (0, STRUCT):
+            value = reader.i64_struct()
         elif kind == EXCEPTION and (field, field_type) == (1, STRING):
             error = reader.text()
         else:
@@ -199,6 +219,10 @@ def decode_reply(frame: bytes) -> Reply:
 def _message_head(kind: int, method: str, seqid: int) -> bytes:
     name = method.encode()
     return struct.pack(">Ii", VERSION_1 | kind, len(name)) + name + _I32.pack(seqid)
+
+
+def _i64_fields(values: tuple[int, ...]) -> bytes:
+    return b"".join(struct.pack(">bhq", I64, field, value) for field, value in enumerate(values, 1))
 
 
 class _Reader:
@@ -266,6 +290,15 @@ class _Reader:
         if kind != I64:
             raise ThriftError(f"a list of type {kind} where i64 ({I64}) is due")
         return list(struct.unpack(f">{count}q", self.take(8 * count)))
+
+    def i64_struct(self) -> list[int]:
+        fields = {}
+        for field, field_type in self.fields():
+            if field_type == I64:
+                fields[field] = self.integer(8)
+            else:
+                self.skip(field_type)
+        return list(_in_order(fields))
 
     def finish(self) -> None:
         if self._at != len(self._frame):

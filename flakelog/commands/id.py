@@ -60,8 +60,8 @@ def id() -> None:
     "--server",
     envvar="FLAKELOG_IDS",
     show_envvar=True,
-    metavar="HOST:PORT",
-    help=f"Ask this id service.  [default: {SERVER}]",
+    metavar="HOST:PORT,...",
+    help=f"Ask this id service, or the next one when it does not answer.  [default: {SERVER}]",
 )
 @click.option(
     "--directory",
@@ -96,20 +96,22 @@ def _portions(count: int) -> Iterator[int]:
 
 
 def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
-    from idgen.client import IdClient, IdServiceError
+    from idgen.client.blocking import IdClient
+    from idgen.client.core import IdServiceError, IdServiceUnreachable
 
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdigit():
-        raise click.BadParameter(f"{server!r} is no address; give host:port", param_hint="--server")
-    with IdClient(host.strip("[]"), int(port), user_agent="cli") as client:
+    try:
+        asked = IdClient(*(each.strip() for each in server.split(",")), user_agent="cli")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--server") from None
+    with asked as client:
         try:
             for portion in _portions(count):
                 yield client.get_ids(portion)
         except IdServiceError as error:
             fail(f"the id service at {server} refuses: {error}")
-        except ConnectionError as error:
-            reason = error.__cause__ or error
-            said = f"no id service answers at {server} ({reason}); start one with: flakelog server, or flakelog idgen"
+        except IdServiceUnreachable as error:
+            why = "; ".join(error.problems)
+            said = f"no id service answers at {server} ({why}); start one with: flakelog server, or flakelog idgen"
             raise NobodyAnswers(said) from None
 
 
@@ -117,8 +119,8 @@ def _own_ids(
     count: int, directory: Path | None, zookeeper: str | None, config: "IdgenConfig"
 ) -> Iterator[list[int]]:
     from coordination.port import CoordinationError
-    from idgen.client import Snowflake
     from idgen.errors import IdError
+    from idgen.snowflake import Snowflake
 
     try:
         with Snowflake(directory=directory, zookeeper=zookeeper, config=config) as snowflake:
@@ -187,9 +189,9 @@ def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen:
     """
     from coordination.port import CoordinationError, run
     from idgen.claim import registry_of
-    from idgen.client import connect
     from idgen.clock import IdClock
     from idgen.errors import IdError
+    from idgen.snowflake import connect
 
     where = None if directory else zookeeper or idgen.ids_zookeeper_connect
     if (directory and zookeeper) or not (directory or where):

@@ -11,12 +11,12 @@ from twisted.internet import reactor
 from twisted.web.server import Site
 
 from idgen.claim import worker_claim
-from idgen.client import connect
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
 from idgen.http import add_id_routes
 from idgen.server import ClaimDriver, ThriftFactory
 from idgen.service import IdService
+from idgen.snowflake import connect
 
 
 def main(kind, where):

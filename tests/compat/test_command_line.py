@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import flakelog as face
-from idgen.client import Snowflake
+from idgen.snowflake import Snowflake
 
 NOBODY = "127.0.0.1:1"  # a port nothing listens at
 

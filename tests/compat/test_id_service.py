@@ -20,10 +20,12 @@ from thrift.transport.TTransport import TFramedTransport
 
 from coordination.directory import DirectoryCoordinator
 from coordination.port import Children
-from idgen.client import IdClient, IdServiceError, Snowflake
+from idgen.client.blocking import IdClient
+from idgen.client.core import IdServiceError
 from idgen.config import IdgenConfig
 from idgen.errors import Fenced, LayoutMismatch
 from idgen.layout import Layout
+from idgen.snowflake import Snowflake
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LAYOUT = Layout()
@@ -195,7 +197,7 @@ def test_what_is_wrong_with_a_request_is_said_in_the_answer(running, method, pat
 
 def test_our_client_reconnects_and_names_the_address_when_nobody_answers(tmp_path):
     with service("directory", tmp_path) as (process, at):
-        client = IdClient(port=at["thrift"])
+        client = IdClient(f"127.0.0.1:{at['thrift']}")
         ids = [*client.get_ids(3), client.get_id(), *client.get_ids(2)]
         assert len(ids) == 6 and ids == sorted(set(ids))
         many = client.get_ids(100_000) + client.get_ids(100_000)  # answers that come in many pieces
@@ -215,7 +217,7 @@ def test_no_id_is_repeated_over_kill_9_and_clean_restarts(kind, tmp_path, reques
     ids, workers = [], []
     for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
         with service(kind, where) as (process, at):
-            with IdClient(port=at["thrift"]) as client:
+            with IdClient(f"127.0.0.1:{at['thrift']}") as client:
                 ids += client.get_ids(50_000)
             workers.append(at["worker"])
             process.send_signal(how)
@@ -272,7 +274,7 @@ def test_a_parent_killed_while_its_forked_child_lives_lets_go_of_its_number(tmp_
     """flock is shared over fork: the child must close its copy, or the parent would seem to live."""
     script = (
         "import os, sys\n"
-        "from idgen.client import Snowflake\n"
+        "from idgen.snowflake import Snowflake\n"
         f"s = Snowflake(directory={str(tmp_path)!r})\n"
         "if os.fork() == 0:\n"
         "    sys.stdin.read(); os._exit(0)\n"

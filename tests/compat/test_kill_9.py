@@ -19,7 +19,7 @@ from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import Unreachable
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
-from idgen.client import IdClient
+from idgen.client.blocking import IdClient
 from idgen.errors import IdError
 from tests.compat.server_process import ServerProcess
 
@@ -102,8 +102,7 @@ def produce(load, name, address, seed):
 
 def ask_ids(load, address):
     """Ids by RPC all the while."""
-    host, _, port = address.rpartition(":")
-    with IdClient(host, int(port)) as client:
+    with IdClient(address) as client:
         while not load.stopped.is_set():
             load.up.wait(WAIT_SECONDS)
             try:

@@ -1,5 +1,7 @@
 """idgen.service: what is answered and what refused, by Thrift calls (idgen.md section 1)."""
 
+import re
+
 import pytest
 
 from coordination.memory import Ensemble, MemoryCoordinator
@@ -94,6 +96,29 @@ def test_user_agents_are_counted_by_name_up_to_a_limit(coordinator):
     service.next_ids("e", 10, NOW, 0)
     assert service.counters.by_user_agent == {"a": 2, "b": 1, "(others)": 12}
     assert service.counters.ids == 15
+
+
+def test_the_ids_of_a_time_span_and_what_is_in_an_id(service):
+    first, end = decode_reply(service.answer(Call("get_id_range", 1, numbers=(NOW, NOW + 1)), NOW, 0)[4:]).value
+    id = service.next_id("agent", NOW, 0)
+    assert first <= id < end == first + (1 << 22)
+    assert decode_reply(service.answer(Call("decode_id", 1, numbers=(id,)), NOW, 0)[4:]).value == list(
+        service.decode(id)
+    )
+    assert service.id_range(0, 1 << 62) == (0, (1 << 63) - 1)  # an i64 holds it
+
+
+@pytest.mark.parametrize(
+    "method, numbers, said",
+    [
+        ("get_id_range", (2, 1), "InvalidTimeRange: the range ends at 1"),
+        ("get_id_range", (2,), "InvalidTimeRange: start_ms .1. and end_ms .2. are due"),
+        ("decode_id", (), "InvalidId: the id .1. is due"),
+        ("decode_id", (-1,), "InvalidId: -1 is no id"),
+    ],
+)
+def test_a_question_about_ids_that_is_wrong_is_told_what_would_be_right(service, method, numbers, said):
+    assert re.match(said, decode_reply(service.answer(Call(method, 1, numbers=numbers), NOW, 0)[4:]).error)
 
 
 def test_ids_from_all_methods_are_one_rising_sequence(service):

@@ -1,4 +1,4 @@
-"""idgen.client.Snowflake: ids in one's own process, from a directory (issue 3, idgen)."""
+"""idgen.snowflake: ids in one's own process, from a directory."""
 
 import copy
 import pickle
@@ -8,9 +8,9 @@ import pytest
 
 from coordination.directory import DirectoryCoordinator
 from coordination.port import Children
-from idgen.client import IdClient, Snowflake
 from idgen.config import IdgenConfig
 from idgen.errors import Fenced, NoWorkerNumber
+from idgen.snowflake import Snowflake
 
 
 def test_ids_rise_and_decode_to_the_workers_number(tmp_path):
@@ -89,8 +89,3 @@ def test_its_mark_is_raised_while_it_lives(tmp_path):
             raised.wait(0.01)
         assert raised.is_set()
         snowflake.next_id()
-
-
-def test_a_client_without_a_service_names_the_address_and_the_command():
-    with pytest.raises(ConnectionError, match="id service at 127.0.0.1:1: .*`flakelog idgen` starts one"):
-        IdClient(port=1).get_id()

@@ -24,6 +24,7 @@ from idgen.wire import (
     encode_exception,
     encode_i64,
     encode_i64_list,
+    encode_i64_struct,
     encode_id,
 )
 
@@ -95,6 +96,37 @@ def test_a_stock_client_reads_a_list(seqid, values):
     assert read.readListBegin() == (TType.I64, len(values))
     assert [read.readI64() for _ in values] == values
     assert decode_reply(frame[4:]) == Reply(seqid, values)
+
+
+@given(SEQIDS, st.lists(I64, max_size=6))
+def test_a_stock_client_reads_a_struct(seqid, values):
+    frame = encode_i64_struct("decode_id", seqid, tuple(values))
+    read = thrift_reader(frame)
+    read.readMessageBegin()
+    assert read.readFieldBegin()[1:] == (TType.STRUCT, 0)
+    for number, value in enumerate(values, 1):
+        assert read.readFieldBegin()[1:] == (TType.I64, number)
+        assert read.readI64() == value
+    assert read.readFieldBegin()[1] == TType.STOP  # of the struct
+    assert read.readFieldBegin()[1] == TType.STOP  # of the answer
+    assert decode_reply(frame[4:]) == Reply(seqid, values)
+
+
+@given(SEQIDS, I64, I64)
+def test_a_stock_clients_numbers_are_understood_in_any_order(seqid, first, second):
+    for order in ((1, first), (2, second)), ((2, second), (1, first)):
+        buffer = TMemoryBuffer()
+        out = TBinaryProtocol(buffer)
+        out.writeMessageBegin("get_id_range", TMessageType.CALL, seqid)
+        for field, value in order:
+            out.writeFieldBegin("", TType.I64, field)
+            out.writeI64(value)
+        out.writeFieldStop()
+        frame = struct.pack(">i", len(buffer.getvalue())) + buffer.getvalue()
+        assert calls(frame) == [Call("get_id_range", seqid, numbers=(first, second))]
+    assert encode_call(Call("get_id_range", seqid, numbers=(first, second))) != frame
+    one = Call("decode_id", seqid, numbers=(first,))
+    assert calls(encode_call(one)) == [one]
 
 
 def test_a_stock_client_reads_an_exception():
@@ -187,5 +219,8 @@ def test_a_caller_that_stops_after_one_frame_loses_none():
 def test_the_idl_file_names_the_methods_that_are_served():
     idl = (Path(idgen.__file__).parent / "flakelog.thrift").read_text()
     service = idl[idl.index("service Snowflake") :]
-    methods = re.findall(r"^  (?:i64|list<i64>) (\w+)\(", service, re.M)
-    assert set(methods) == {"get_id", "get_ids", "get_worker_id", "get_datacenter_id", "get_timestamp"}
+    methods = re.findall(r"^  (?:i64|list<i64>|IdRange|IdParts) (\w+)\(", service, re.M)
+    assert set(methods) == {"get_id", "get_ids", "get_worker_id", "get_datacenter_id", "get_timestamp"} | {
+        "get_id_range",
+        "decode_id",
+    }

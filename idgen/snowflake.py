@@ -1,7 +1,4 @@
-"""SHELL (sockets, a thread, clocks): ids for programs.
-
-`Snowflake` makes them in this process, with a worker number of its own. `IdClient` asks an id service for them.
-"""
+"""SHELL (a thread, clocks): ids made in this process, with a worker number of its own."""
 
 import os
 import random
@@ -19,18 +16,14 @@ from idgen.claim import worker_claim
 from idgen.claim_state import State
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
-from idgen.errors import IdError, NoWorkerNumber, SequenceExhausted
+from idgen.errors import NoWorkerNumber, SequenceExhausted
 from idgen.layout import IdParts
 from idgen.registry import IN_PROCESS
 from idgen.service import flat
-from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
 from idgen.worker import Run
 
-PORT = 7609
 CLAIM_TIMEOUT_MS = 60_000  # a configured number rests for 30 s after a crash
-REQUEST_TIMEOUT_MS = 5_000
 WAKE_MS_MAX = 1_000  # the keeper looks at the session's events, and at a clock that was stepped, this often
-REPLY_BYTES_MAX = 16 << 20  # get_ids of the largest batch a server can be set to, twice over
 
 
 class Snowflake:
@@ -211,98 +204,3 @@ def connect(
 
     assert directory is not None
     return DirectoryCoordinator(directory, allow_network=config.ids_directory_network_allow)
-
-
-class IdServiceError(IdError):
-    """The service answered with an error; the message is its own, and begins with the error's name."""
-
-
-class IdClient:
-    """A blocking client of an id service (Thrift). One connection, made when first needed and again after an error.
-
-    Thread-safe: calls are one after another. Raises IdServiceError, or ConnectionError naming the address.
-    """
-
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = PORT,
-        *,
-        user_agent: str = "flakelog",
-        timeout_ms: int = REQUEST_TIMEOUT_MS,
-    ) -> None:
-        self._address = (host, port)
-        self._user_agent = user_agent
-        self._timeout_s = timeout_ms / 1000
-        self._socket: socket.socket | None = None
-        self._frames = FrameDecoder(REPLY_BYTES_MAX)
-        self._seqid = 0
-        self._lock = threading.Lock()
-
-    def get_id(self) -> int:
-        """One id."""
-        return self._integer("get_id", self._user_agent)
-
-    def get_ids(self, count: int) -> list[int]:
-        """`count` rising ids."""
-        value = self._ask("get_ids", self._user_agent, count)
-        if not isinstance(value, list):
-            raise IdServiceError(f"get_ids was answered by {value!r}")
-        return value
-
-    def get_worker_id(self) -> int:
-        """The worker field of the service's ids (5 bits)."""
-        return self._integer("get_worker_id")
-
-    def get_datacenter_id(self) -> int:
-        """The datacenter field of the service's ids."""
-        return self._integer("get_datacenter_id")
-
-    def get_timestamp(self) -> int:
-        """The service's clock, Unix ms."""
-        return self._integer("get_timestamp")
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def _integer(self, method: str, user_agent: str | None = None) -> int:
-        value = self._ask(method, user_agent)
-        if not isinstance(value, int):
-            raise IdServiceError(f"{method} was answered by {value!r}")
-        return value
-
-    def _ask(self, method: str, user_agent: str | None, count: int | None = None) -> int | list[int] | None:
-        with self._lock:
-            self._seqid = self._seqid % 0x7FFFFFFF + 1
-            try:
-                frame = self._exchange(encode_call(Call(method, self._seqid, user_agent, count)))
-            except OSError as error:
-                self.close()
-                host, port = self._address
-                raise ConnectionError(f"id service at {host}:{port}: {error}; `flakelog idgen` starts one") from error
-            reply = decode_reply(frame)
-            if reply.seqid != self._seqid:
-                self.close()
-                raise ConnectionError(f"answer {reply.seqid} where {self._seqid} is due")
-        if reply.error is not None:
-            raise IdServiceError(reply.error)
-        return reply.value
-
-    def _exchange(self, request: bytes) -> bytes:
-        if self._socket is None:
-            self._socket = socket.create_connection(self._address, timeout=self._timeout_s)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._frames = FrameDecoder(REPLY_BYTES_MAX)
-        self._socket.sendall(request)
-        while data := self._socket.recv(1 << 16):
-            if frames := list(self._frames.frames(data)):
-                return frames[0]
-        raise ConnectionError("it closed the connection")

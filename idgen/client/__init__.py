@@ -1,0 +1,1 @@
+"""Clients of an id service: one core; blocking, Twisted and asyncio shells."""

@@ -1,0 +1,198 @@
+"""SHELL (asyncio: sockets, timers): a client of id services for programs under asyncio."""
+
+import asyncio
+from types import TracebackType
+from typing import Self, TypeVar, cast
+
+from idgen import fork
+from idgen.client.core import (
+    PREFETCH_MAX_AGE_MS,
+    REQUEST_TIMEOUT_MS,
+    Address,
+    Exchange,
+    IdRequests,
+    Operation,
+    Outcome,
+    Pipeline,
+)
+from idgen.clock import IdClock
+from idgen.errors import Fenced
+from idgen.layout import IdParts
+from idgen.wire import Reply, ThriftError
+
+T = TypeVar("T")
+Replies = list[Reply]
+
+
+class Connection(asyncio.Protocol):
+    """One connection: any number of exchanges under way."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self._pipeline: Pipeline[asyncio.Future[Replies]] = Pipeline()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # asyncio sets TCP_NODELAY itself
+        self.open = True
+
+    async def ask(self, exchange: Exchange) -> Replies:
+        """The answers. ConnectionError, ThriftError, TooManyCalls. Cancelled, the exchange still has its place."""
+        waiting: asyncio.Future[Replies] = asyncio.get_running_loop().create_future()
+        self._transport.write(self._pipeline.send(exchange.calls, waiting))
+        return await waiting
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for waiting, replies in self._pipeline.receive(data):
+                if not waiting.done():
+                    waiting.set_result(replies)
+        except ThriftError as error:
+            self._fail(error)
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.open = False
+        self._fail(ConnectionError("it closed the connection"))
+
+    def abort(self) -> None:
+        self.open = False
+        self._transport.abort()
+
+    def _fail(self, error: Exception) -> None:
+        for waiting in self._pipeline.take_waiting():
+            if not waiting.done():
+                waiting.set_exception(error)
+
+
+class AsyncIdClient:
+    """As `IdClient`, with coroutines: one connection to a server, any number of calls under way on it.
+
+        async with AsyncIdClient("ids1:7609", "ids2:7609", prefetch=100) as client:
+            id = await client.get_id()
+
+    It belongs to the event loop it is first used in. A forked child has its parent's loop too, so there every call
+    raises Fenced: make a client in the child.
+    """
+
+    def __init__(
+        self,
+        *servers: str,
+        user_agent: str = "flakelog",
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        prefetch: int = 0,
+        prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
+    ) -> None:
+        self._requests = IdRequests(
+            servers, user_agent=user_agent, prefetch=prefetch, prefetch_max_age_ms=prefetch_max_age_ms
+        )
+        self._timeout_s = timeout_ms / 1000
+        self._clock = IdClock()
+        self._connections: dict[Address, Connection] = {}
+        self._connecting = asyncio.Lock()
+        self._filling = asyncio.Lock()  # several that find the buffer empty share one fetch
+        self._abandoned: str | None = None
+        fork.guard(self)
+
+    async def get_id(self) -> int:
+        """One id."""
+        if not self._requests.prefetch:
+            return await self._run(self._requests.get_id(self._clock.now_ms()))
+        self._check()
+        id = self._requests.buffer.take(self._clock.now_ms())
+        if id is not None:
+            return id
+        async with self._filling:
+            return await self._run(self._requests.get_id(self._clock.now_ms()))
+
+    async def get_ids(self, count: int) -> list[int]:
+        """`count` rising ids."""
+        return await self._run(self._requests.get_ids(count, self._clock.now_ms()))
+
+    async def get_worker_id(self) -> int:
+        """The worker field of the service's ids."""
+        return await self._run(self._requests.number("get_worker_id", self._clock.now_ms()))
+
+    async def get_datacenter_id(self) -> int:
+        """The datacenter field of the service's ids."""
+        return await self._run(self._requests.number("get_datacenter_id", self._clock.now_ms()))
+
+    async def get_timestamp(self) -> int:
+        """The service's clock, Unix ms."""
+        return await self._run(self._requests.number("get_timestamp", self._clock.now_ms()))
+
+    async def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
+        """(first, end): the ids of start_ms <= time < end_ms, Unix ms."""
+        return await self._run(self._requests.id_range(start_ms, end_ms, self._clock.now_ms()))
+
+    async def decode(self, id: int) -> IdParts:
+        """Time, datacenter, worker and sequence of an id, by the service's layout."""
+        return await self._run(self._requests.decode(id, self._clock.now_ms()))
+
+    def close(self) -> None:
+        """Close the connections; what is under way fails."""
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.abort()
+        self._requests.buffer.clear()
+
+    def abandon(self, reason: str) -> None:
+        """In a forked child: nothing of the parent's is used."""
+        self._abandoned = reason
+        self._connections = {}
+        self._requests.buffer.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> str:
+        raise TypeError("a client cannot be pickled or copied: it has connections; make another one")
+
+    def _check(self) -> None:
+        if self._abandoned is not None:
+            raise Fenced("this process was forked from its client's; make a client of its own after the fork")
+
+    async def _run(self, operation: Operation[T]) -> T:
+        self._check()
+        try:
+            exchange = next(operation)
+            while True:
+                exchange = operation.send(await self._carry(exchange))
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    async def _carry(self, exchange: Exchange) -> Outcome:
+        kept = self._open(exchange.address) is not None
+        connection = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                connection = await self._connected(exchange.address)
+                replies = await connection.ask(exchange)
+        except TimeoutError:
+            if connection is not None:
+                connection.abort()  # what comes after all is nobody's
+            return Outcome(self._clock.now_ms(), None, f"no answer in {self._timeout_s * 1000:.0f} ms")
+        except (OSError, ThriftError) as error:
+            return Outcome(self._clock.now_ms(), None, str(error) or type(error).__name__, kept)
+        return Outcome(self._clock.now_ms(), replies)
+
+    def _open(self, address: Address) -> Connection | None:
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.open else None
+
+    async def _connected(self, address: Address) -> Connection:
+        connection = self._open(address)
+        if connection is not None:
+            return connection
+        async with self._connecting:
+            connection = self._open(address)
+            if connection is None:
+                loop = asyncio.get_running_loop()
+                _, connection = await loop.create_connection(Connection, address.host, address.port)
+                self._connections[address] = connection
+            return connection

@@ -1,0 +1,169 @@
+"""SHELL (sockets, locks, a clock): a blocking client of id services."""
+
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import Self, TypeVar
+
+from idgen import fork
+from idgen.client.core import (
+    PREFETCH_MAX_AGE_MS,
+    REQUEST_TIMEOUT_MS,
+    Address,
+    Exchange,
+    IdRequests,
+    Operation,
+    Outcome,
+    Pipeline,
+)
+from idgen.clock import IdClock
+from idgen.layout import IdParts
+from idgen.wire import Reply, ThriftError
+
+T = TypeVar("T")
+READ_BYTES = 1 << 18
+
+
+class IdClient:
+    """A blocking client of one id service, or of several that stand in for each other.
+
+        with IdClient("ids1:7609", "ids2:7609", prefetch=100) as client:
+            id = client.get_id()
+
+    The connection is made when first needed and kept; a server that fails is left for the next one. With `prefetch`,
+    `get_id` hands out ids fetched so many at a time, none older than `prefetch_max_age_ms`. `timeout_ms` is for one
+    server's answer. Thread-safe: calls are one after another. A forked child starts with neither its parent's
+    connection nor its ids.
+
+    Raises IdServiceUnreachable (a ConnectionError) naming the addresses when none answers, IdServiceError with what a
+    service says.
+    """
+
+    def __init__(
+        self,
+        *servers: str,
+        user_agent: str = "flakelog",
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        prefetch: int = 0,
+        prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
+    ) -> None:
+        self._requests = IdRequests(
+            servers, user_agent=user_agent, prefetch=prefetch, prefetch_max_age_ms=prefetch_max_age_ms
+        )
+        self._timeout_s = timeout_ms / 1000
+        self._clock = IdClock()
+        self._socket: socket.socket | None = None
+        self._peer: Address | None = None
+        self._pipeline: Pipeline[None] = Pipeline()
+        self._lock = threading.Lock()
+        fork.guard(self)
+
+    def get_id(self) -> int:
+        """One id."""
+        with self._lock:
+            return self._run(self._requests.get_id(self._clock.now_ms()))
+
+    def get_ids(self, count: int) -> list[int]:
+        """`count` rising ids; many are asked for by several calls under way at once."""
+        with self._lock:
+            return self._run(self._requests.get_ids(count, self._clock.now_ms()))
+
+    def get_worker_id(self) -> int:
+        """The worker field of the service's ids (5 bits)."""
+        return self._number("get_worker_id")
+
+    def get_datacenter_id(self) -> int:
+        """The datacenter field of the service's ids."""
+        return self._number("get_datacenter_id")
+
+    def get_timestamp(self) -> int:
+        """The service's clock, Unix ms."""
+        return self._number("get_timestamp")
+
+    def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
+        """(first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
+        with self._lock:
+            return self._run(self._requests.id_range(start_ms, end_ms, self._clock.now_ms()))
+
+    def decode(self, id: int) -> IdParts:
+        """Time, datacenter, worker and sequence of an id, by the service's layout."""
+        with self._lock:
+            return self._run(self._requests.decode(id, self._clock.now_ms()))
+
+    def close(self) -> None:
+        """Close the connection, and drop what was fetched in advance. The next call makes another."""
+        with self._lock:
+            self._disconnect()
+            self._requests.buffer.clear()
+
+    def abandon(self, reason: str) -> None:
+        """In a forked child: start anew. The lock may be held by a thread that is not here."""
+        self._lock = threading.Lock()
+        self._disconnect()
+        self._requests.buffer.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __reduce__(self) -> str:
+        raise TypeError("an IdClient cannot be pickled or copied: it has a connection; make another one")
+
+    def _number(self, method: str) -> int:
+        with self._lock:
+            return self._run(self._requests.number(method, self._clock.now_ms()))
+
+    def _run(self, operation: Operation[T]) -> T:
+        try:
+            exchange = next(operation)
+            while True:
+                exchange = operation.send(self._carry(exchange))
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    def _carry(self, exchange: Exchange) -> Outcome:
+        kept = self._peer == exchange.address
+        try:
+            replies = self._ask(exchange)
+        except (OSError, ThriftError) as error:
+            self._disconnect()
+            stale = kept and not isinstance(error, TimeoutError)
+            return Outcome(self._clock.now_ms(), None, str(error) or type(error).__name__, stale)
+        except BaseException:  # a signal's handler, say: the rest of the answer would be taken for the next one's
+            self._disconnect()
+            raise
+        return Outcome(self._clock.now_ms(), replies)
+
+    def _ask(self, exchange: Exchange) -> list[Reply]:
+        deadline = time.monotonic() + self._timeout_s
+        connection = self._connected(exchange.address)
+        connection.settimeout(self._timeout_s)
+        connection.sendall(self._pipeline.send(exchange.calls, None))
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"no answer in {self._timeout_s * 1000:.0f} ms")
+            connection.settimeout(left)
+            data = connection.recv(READ_BYTES)
+            if not data:
+                raise ConnectionError("it closed the connection")
+            for _, replies in self._pipeline.receive(data):
+                return replies
+
+    def _connected(self, address: Address) -> socket.socket:
+        if self._socket is None or self._peer != address:
+            self._disconnect()
+            self._socket = socket.create_connection(address, timeout=self._timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._peer = address
+            self._pipeline = Pipeline()
+        return self._socket
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._peer = None
