@@ -109,6 +109,11 @@ class Server:
         """Where this process's ids are unique."""
         return self._coordinator.scope if self._coordinator else "nowhere"
 
+    @property
+    def claims(self) -> tuple[WorkerClaim, ...]:
+        """The worker numbers of this process: the log's, the id service's."""
+        return self._claims.claims if self._claims is not None else ()
+
     # --- start ---------------------------------------------------------------------------------------------------
 
     @inlineCallbacks

@@ -128,6 +128,7 @@ def _logs(logs: Iterable[PartitionLog]) -> Iterator[Metric]:
 
 
 def _ids(server: "Server") -> Iterator[Metric]:
+    yield from _claims(server)
     yield _gauge("flakelog_ids_clock_skew_ms", "How far the id clock is ahead of the wall clock", server.clock.skew_ms)
     scope = GaugeMetricFamily("flakelog_ids_scope", "Where ids are unique, as a label", labels=["unique_in"])
     scope.add_metric([server.scope], 1)
@@ -144,3 +145,27 @@ def _ids(server: "Server") -> Iterator[Metric]:
     for user_agent, number in server.service.counters.by_user_agent.items():
         issued.add_metric([user_agent], number)
     yield issued
+    counters = server.service.counters
+    refused = CounterMetricFamily("flakelog_ids_refused", "Requests the id service refused", labels=["error"])
+    for error, number in counters.exceptions.items():
+        refused.add_metric([error], number)
+    yield refused
+    yield _counter("flakelog_ids_waits", "Times a request waited for ids that ran ahead of the clock", counters.waits)
+    yield _counter("flakelog_ids_waited_seconds", "How long they waited", counters.waited_ms / 1000)
+
+
+def _claims(server: "Server") -> Iterator[Metric]:
+    now_ms = server.clock.now_ms()
+    labels = ["worker"]
+    lead = GaugeMetricFamily(
+        "flakelog_ids_lead_seconds", "How far a worker number's high-water mark is ahead of the clock", labels=labels
+    )
+    left = GaugeMetricFamily(
+        "flakelog_ids_lease_left_seconds", "How long its ids go on if the registry stays silent", labels=labels
+    )
+    for claim in server.claims:
+        if claim.number is not None and claim.worker is not None:
+            limit_ms = claim.worker.limit_ms
+            lead.add_metric([str(claim.number)], (limit_ms - now_ms) / 1000)
+            left.add_metric([str(claim.number)], max(limit_ms - max(now_ms, claim.worker.last_ms), 0) / 1000)
+    yield from (lead, left)

@@ -10,9 +10,18 @@ from twisted.web.server import Site
 
 from flakelog.figures import registry_of
 from idgen.http import add_id_routes
+from idgen.http_api import Route
 
 if TYPE_CHECKING:
     from flakelog.app import Server
+
+
+_NOT_WELL = {503: "it is not"}
+HEALTH = (
+    Route("GET", "/health", "health", "Whether all is well, for people.", "Health", refusals=_NOT_WELL),
+    Route("GET", "/health/live", "live", "Whether the process answers.", "Live"),
+    Route("GET", "/health/ready", "ready", "Whether to send it work.", "Ready", refusals=_NOT_WELL),
+)
 
 
 def make_site(server: "Server") -> Site:
@@ -58,7 +67,7 @@ def make_site(server: "Server") -> Site:
         return generate_latest(registry)
 
     if server.service is not None:
-        add_id_routes(app, server.service, server.clock, server.reactor)
+        add_id_routes(app, server.service, server.clock, server.reactor, HEALTH)
     site = Site(app.resource())  # type: ignore[no-untyped-call]
     site.noisy = False
     return site

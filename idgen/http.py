@@ -1,29 +1,24 @@
-"""SHELL (Twisted, klein): ids over HTTP, as routes for whoever has the site.
+"""SHELL (Twisted, klein): ids over HTTP, as routes for whoever has the site. What is served: idgen/http_api.py.
 
-    POST /ids?count=n     {"ids": [...], "id_strs": ["...", ...]}
-    GET  /ids/{id}        {"id": ..., "id_str": "...", "time": "2013-01-01T00:00:00.000Z", "time_ms": ...,
-                           "datacenter": ..., "worker": ..., "sequence": ..., "worker_number": ...}
-
-Ids come as strings too: JavaScript's numbers hold 53 bits. Errors are {"error": name, "message": text}: 400 for what
-the client can cure, 503 with Retry-After for what time does.
+    POST /id, POST /ids?count=n, GET /ids/{id}, GET /id-range?from_ms=t&to_ms=t, GET /openapi.json
 """
 
 import json
-from datetime import UTC, datetime
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from klein import Klein
 from twisted.internet.defer import Deferred
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from coordination.reactor import Reactor
 from idgen.clock import IdClock
-from idgen.errors import IdError, InvalidCount, InvalidId, InvalidUserAgent, SequenceExhausted
-from idgen.layout import IdParts
-from idgen.service import IdService, flat
+from idgen.errors import IdError, SequenceExhausted
+from idgen.http_api import OPENAPI, ROUTES, Json, Route, arguments_of, describe, refusal
+from idgen.service import IdService
 
-USER_AGENT = "http"  # counted together: browsers' user agents do not match Twitter's rule
 WAIT_MS_MAX = 2_000  # a request waits so long for ids that run ahead of the clock, then it is told to come again
-CALLER_ERRORS = (InvalidCount, InvalidUserAgent)
+VERSION = "0.1.0"
 
 
 class Request(Protocol):
@@ -36,77 +31,85 @@ class Request(Protocol):
     def setResponseCode(self, code: int) -> None: ...
 
 
-def add_id_routes(app: Klein, service: IdService, clock: IdClock, reactor: Reactor) -> Klein:
-    """Add the id routes to a klein app; returns it."""
+def add_id_routes(
+    app: Klein, service: IdService, clock: IdClock, reactor: Reactor, others: Iterable[Route] = ()
+) -> Klein:
+    """Add the id routes to a klein app, described together with `others` that are served beside them; returns it."""
+    for route in ROUTES:
+        _Served(route, service, clock, reactor).add_to(app)
+    described = [*ROUTES, *others, OPENAPI]
 
-    @app.route("/ids", methods=["POST"])
-    def new_ids(request: Request) -> "bytes | Deferred[bytes]":
-        return _new_ids(service, clock, reactor, request, WAIT_MS_MAX)
+    @app.route(OPENAPI.path, methods=[OPENAPI.method])
+    def openapi(request: Request) -> bytes:
+        return _json(request, describe(described, service, VERSION))
 
-    @app.route("/ids/<id>", methods=["GET"])
-    def decoded(request: Request, id: str) -> bytes:
-        return _decoded(service, request, id)
+    @app.handle_errors(HTTPException)
+    def refused(request: Request, failure: Any) -> bytes:
+        error = failure.value
+        if isinstance(error, MethodNotAllowed):
+            request.setHeader(b"allow", ", ".join(sorted(error.valid_methods or ())).encode())
+        name = type(error).__name__
+        there = "; ".join(f"{each.method} {each.path}" for each in described)
+        return _json(request, {"error": name, "message": f"{error.description} There are: {there}"}, error.code or 500)
 
     return app
 
 
-def _new_ids(
-    service: IdService, clock: IdClock, reactor: Reactor, request: Request, wait_ms: int
-) -> "bytes | Deferred[bytes]":
-    now_ms = clock.now_ms()
-    try:
-        ids = flat(service.next_ids(USER_AGENT, _count_of(request), now_ms, clock.skew_ms))
-    except SequenceExhausted as error:
-        pause_ms = max(error.retry_at_ms - now_ms, 1)
-        if pause_ms > wait_ms:
-            return _refused(request, error)
-        later: Deferred[bytes] = Deferred()
-        later.addCallback(lambda _: _new_ids(service, clock, reactor, request, wait_ms - pause_ms))
-        reactor.callLater(pause_ms / 1000, later.callback, b"")
-        return later
-    except IdError as error:
-        service.counters.refused(error)
-        return _refused(request, error)
-    return _json(request, {"ids": ids, "id_strs": list(map(str, ids))})
+class _Served:
+    """One row of the table under klein."""
+
+    def __init__(self, route: Route, service: IdService, clock: IdClock, reactor: Reactor) -> None:
+        self._route = route
+        self._service = service
+        self._clock = clock
+        self._reactor = reactor
+
+    def add_to(self, app: Klein) -> None:
+        path = self._route.path.replace("{", "<").replace("}", ">")
+        app.route(path, methods=[self._route.method], endpoint=self._route.name)(self._serve)
+
+    def _serve(self, request: Request, **path: str) -> "bytes | Deferred[bytes]":
+        try:
+            arguments = arguments_of(self._route, _given(request, path), self._service)
+        except IdError as error:
+            return self._refused(request, error)
+        return self._answer(request, arguments, WAIT_MS_MAX)
+
+    def _answer(self, request: Request, arguments: Mapping[str, int], wait_ms: int) -> "bytes | Deferred[bytes]":
+        now_ms = self._clock.now_ms()
+        assert self._route.handle is not None
+        try:
+            return _json(request, self._route.handle(self._service, arguments, now_ms, self._clock.skew_ms))
+        except SequenceExhausted as error:
+            pause_ms = max(error.retry_at_ms - now_ms, 1)
+            if pause_ms > wait_ms:
+                return self._refused(request, error)
+            self._service.counters.waited(pause_ms)
+            later: Deferred[bytes] = Deferred()
+            later.addCallback(lambda _: self._answer(request, arguments, wait_ms - pause_ms))
+            self._reactor.callLater(pause_ms / 1000, later.callback, b"")
+            return later
+        except IdError as error:
+            return self._refused(request, error)
+
+    def _refused(self, request: Request, error: IdError) -> bytes:
+        self._service.counters.refused(error)
+        status, body = refusal(error)
+        if status == 503:
+            request.setHeader(b"retry-after", b"1")
+        return _json(request, body, status)
 
 
-def _count_of(request: Request) -> int:
-    given = request.args.get(b"count", [b"1"])[-1]
-    if not given.isdigit() or len(given) > 9:
-        raise InvalidCount(f"count={given.decode(errors='replace')}: a whole number is due")
-    return int(given)
+def _given(request: Request, path: Mapping[str, str]) -> dict[str, list[str]]:
+    given = {_text(name): list(map(_text, values)) for name, values in request.args.items()}
+    return given | {name: [value] for name, value in path.items()}
 
 
-def _decoded(service: IdService, request: Request, text: str) -> bytes:
-    try:
-        if not (text.isascii() and text.isdigit() and len(text) <= 19):
-            raise ValueError(f"{text[:40]!r} is no id: ids are decimal numbers in 0..2**63-1")
-        id = int(text)
-        parts = service.decode(id)
-    except (ValueError, InvalidId) as error:
-        return _json(request, {"error": "InvalidId", "message": str(error)}, 400)
-    return _json(request, {"id": id, "id_str": str(id), "time": iso_time(parts), **parts._asdict()})
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
 
 
-def iso_time(parts: IdParts) -> str | None:
-    """The time of an id for people, UTC; None past the year 9999, which a layout may reach."""
-    try:
-        text = datetime.fromtimestamp(parts.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        return text.replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):
-        return None
-
-
-def _refused(request: Request, error: IdError) -> bytes:
-    if isinstance(error, CALLER_ERRORS):
-        status = 400
-    else:
-        status = 503
-        request.setHeader(b"retry-after", b"1")
-    return _json(request, {"error": type(error).__name__, "message": str(error)}, status)
-
-
-def _json(request: Request, answer: dict[str, object], status: int = 200) -> bytes:
+def _json(request: Request, answer: Json, status: int = 200) -> bytes:
     request.setResponseCode(status)
     request.setHeader(b"content-type", b"application/json")
     return json.dumps(answer).encode() + b"\n"

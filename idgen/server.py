@@ -41,6 +41,11 @@ class ClaimDriver:
         self._held: dict[WorkerClaim, Deferred[WorkerClaim]] = {}
         self._stopped: list[Deferred[None]] = []
 
+    @property
+    def claims(self) -> tuple[WorkerClaim, ...]:
+        """The claims that are kept."""
+        return tuple(self._claims)
+
     def hold(self, claim: WorkerClaim) -> "Deferred[WorkerClaim]":
         """Begin a claim; fires when it has a number. Fails with what ends it for good (LayoutMismatch...)."""
         fork.guard(claim)
@@ -207,7 +212,9 @@ class ThriftProtocol(Protocol):
             self._calls = None
         except SequenceExhausted as error:
             self._calls = _again(call, calls)
-            self._retry = self.owner.reactor.callLater(max(error.retry_at_ms - now_ms, 1) / 1000, self._resume)
+            pause_ms = max(error.retry_at_ms - now_ms, 1)
+            self.service.counters.waited(pause_ms)
+            self._retry = self.owner.reactor.callLater(pause_ms / 1000, self._resume)
         finally:
             if answers:
                 self.transport.write(b"".join(answers))

@@ -37,12 +37,19 @@ class Counters:
     ids: int = 0
     exceptions: dict[str, int] = field(default_factory=dict)
     by_user_agent: dict[str, int] = field(default_factory=dict)
+    waits: int = 0
+    waited_ms: int = 0
 
     def issued(self, user_agent: str, count: int) -> None:
         self.ids += count
         counts = self.by_user_agent
         name = user_agent if user_agent in counts or len(counts) < self.user_agents_max else OTHERS
         counts[name] = counts.get(name, 0) + count
+
+    def waited(self, pause_ms: int) -> None:
+        """A request waits so long for ids that ran ahead of the clock."""
+        self.waits += 1
+        self.waited_ms += pause_ms
 
     def refused(self, error: Exception) -> None:
         name = type(error).__name__
@@ -85,6 +92,11 @@ class IdService:
             text = f"{type(error).__name__}: {error}"
             return encode_exception(call.method, call.seqid, ExceptionType.INTERNAL_ERROR, text)
 
+    @property
+    def max_batch(self) -> int:
+        """The most ids one request can ask for."""
+        return min(self.config.ids_max_batch, (self.config.ids_max_ahead_ms + 1) * (self.layout.max_sequence + 1))
+
     def next_id(self, user_agent: str | None, now_ms: int, skew_ms: int) -> int:
         """One id. Any IdError."""
         agent = self._check_user_agent(user_agent)
@@ -96,7 +108,7 @@ class IdService:
         """`count` ids as runs. Any IdError."""
         agent = self._check_user_agent(user_agent)
         worker = self._worker(skew_ms)
-        most = min(self.config.ids_max_batch, worker.max_batch)
+        most = self.max_batch
         if count is None or not 1 <= count <= most:
             raise InvalidCount(f"{count} ids; 1 to {most} can be asked for at once (flakelog.ids.max.batch)")
         runs = worker.next_ids(count, now_ms)

@@ -1,0 +1,189 @@
+"""The id service over HTTP, without HTTP: one table of what can be asked, how it is answered and how it is described.
+
+A row's `handle` gives the answer's JSON; an IdError is a refusal, {"error": name, "message": text}: 400 for what the
+client can cure, 503 for what time does. `describe` makes the OpenAPI description of the rows, so that it is true.
+Ids come as strings too: JavaScript's numbers hold 53 bits.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from idgen.errors import IdError, InvalidCount, InvalidId, InvalidTimeRange, InvalidUserAgent
+from idgen.layout import IdParts
+from idgen.service import ID_MAX, IdService, flat
+
+USER_AGENT = "http"  # counted together: browsers' user agents do not match Twitter's rule
+TIME_MS_MAX = (1 << 53) - 1  # JavaScript's largest whole number; a layout's times are far below it
+CALLERS_ERRORS = (InvalidCount, InvalidId, InvalidTimeRange, InvalidUserAgent)
+DIGITS_MAX = 19
+
+Json = Mapping[str, Any]
+Handle = Callable[[IdService, Mapping[str, int], int, int], Json]  # service, arguments, now_ms, skew_ms
+
+
+class Argument(NamedTuple):
+    """A whole number in the path or the query; `default` None makes it required."""
+
+    name: str
+    place: str
+    about: str
+    error: type[IdError]
+    least: int
+    most: Callable[[IdService], int]
+    default: int | None = None
+
+    def parse(self, given: Sequence[str], service: IdService) -> int:
+        """Its value; the row's error says what is wrong."""
+        if not given and self.default is not None:
+            return self.default
+        if len(given) != 1:
+            raise self.error(f"{self.name} is given {len(given)} times; once is due")
+        text, most = given[0], self.most(service)
+        good = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+        if not good or not self.least <= int(text) <= most:
+            raise self.error(f"{self.name}={text[:40]}: a whole number in {self.least}..{most} is due")
+        return int(text)
+
+
+class Route(NamedTuple):
+    """One row: `answer` names its schema, `refusals` are the statuses of errors. Without `handle`, others serve it."""
+
+    method: str
+    path: str
+    name: str
+    about: str
+    answer: str
+    arguments: tuple[Argument, ...] = ()
+    refusals: Mapping[int, str] = {}
+    handle: Handle | None = None
+
+
+def _new_id(service: IdService, given: Mapping[str, int], now_ms: int, skew_ms: int) -> Json:
+    id = service.next_id(USER_AGENT, now_ms, skew_ms)
+    return {"id": id, "id_str": str(id)}
+
+
+def _new_ids(service: IdService, given: Mapping[str, int], now_ms: int, skew_ms: int) -> Json:
+    ids = flat(service.next_ids(USER_AGENT, given["count"], now_ms, skew_ms))
+    return {"ids": ids, "id_strs": list(map(str, ids))}
+
+
+def _decoded(service: IdService, given: Mapping[str, int], now_ms: int, skew_ms: int) -> Json:
+    id = given["id"]
+    parts = service.decode(id)
+    return {"id": id, "id_str": str(id), "time": iso_time(parts), **parts._asdict()}
+
+
+def _id_range(service: IdService, given: Mapping[str, int], now_ms: int, skew_ms: int) -> Json:
+    first, end = service.id_range(given["from_ms"], given["to_ms"])
+    return {"first": first, "first_str": str(first), "end": end, "end_str": str(end)}
+
+
+def iso_time(parts: IdParts) -> str | None:
+    """The time of an id for people, UTC; None past the year 9999, which a layout may reach."""
+    try:
+        text = datetime.fromtimestamp(parts.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return text.replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+_COUNT = Argument(
+    "count", "query", "how many ids", InvalidCount, 1, lambda service: service.max_batch, default=1
+)
+_ID = Argument("id", "path", "an id", InvalidId, 0, lambda service: ID_MAX)
+_FROM = Argument("from_ms", "query", "start of the span, Unix ms", InvalidTimeRange, 0, lambda service: TIME_MS_MAX)
+_TO = _FROM._replace(name="to_ms", about="end of the span, Unix ms: the first millisecond after it")
+_REFUSED, _LATER = "what is wrong with the request", "no ids now; ask again after Retry-After seconds"
+
+ROUTES = (
+    Route("POST", "/id", "newId", "One id.", "NewId", refusals={503: _LATER}, handle=_new_id),
+    Route(
+        "POST", "/ids", "newIds", "Rising ids.", "NewIds", (_COUNT,), {400: _REFUSED, 503: _LATER}, _new_ids
+    ),
+    Route("GET", "/ids/{id}", "decodeId", "What is in an id.", "IdParts", (_ID,), {400: _REFUSED}, _decoded),
+    Route(
+        "GET",
+        "/id-range",
+        "idRange",
+        "The ids of from_ms <= time < to_ms: those with first <= id < end.",
+        "IdRange",
+        (_FROM, _TO),
+        {400: _REFUSED},
+        _id_range,
+    ),
+)  # fmt: skip
+OPENAPI = Route("GET", "/openapi.json", "description", "This description.", "Description")
+
+_INTEGER = {"type": "integer", "format": "int64"}
+_NUMBER = {**_INTEGER, "minimum": 0, "maximum": ID_MAX}
+_TEXT = {"type": "string", "pattern": "^[0-9]{1,19}$"}
+_SCHEMAS: Mapping[str, Mapping[str, Json]] = {
+    "NewId": {"id": _NUMBER, "id_str": _TEXT},
+    "NewIds": {"ids": {"type": "array", "items": _NUMBER}, "id_strs": {"type": "array", "items": _TEXT}},
+    "IdParts": {
+        "id": _NUMBER,
+        "id_str": _TEXT,
+        "time": {"type": ["string", "null"], "description": "ISO 8601, UTC; null past the year 9999"},
+        **{name: _INTEGER for name in IdParts._fields},
+    },
+    "IdRange": {"first": _NUMBER, "first_str": _TEXT, "end": _NUMBER, "end_str": _TEXT},
+    "Error": {"error": {"type": "string"}, "message": {"type": "string"}},
+    "Description": {"openapi": {"type": "string"}, "paths": {"type": "object"}},
+    "Health": {"healthy": {"type": "boolean"}, "ids_unique_in": {"type": "string"}},
+    "Live": {"live": {"const": True}},
+    "Ready": {"ready": {"type": "boolean"}, "stopping": {"type": "boolean"}},
+}
+
+
+def arguments_of(route: Route, given: Mapping[str, Sequence[str]], service: IdService) -> dict[str, int]:
+    """The arguments' values, from what was given under their names. The argument's own IdError."""
+    return {each.name: each.parse(given.get(each.name, ()), service) for each in route.arguments}
+
+
+def refusal(error: IdError) -> tuple[int, Json]:
+    """(status, body) of an error."""
+    return 400 if isinstance(error, CALLERS_ERRORS) else 503, {"error": type(error).__name__, "message": str(error)}
+
+
+def describe(routes: Iterable[Route], service: IdService, version: str) -> dict[str, Any]:
+    """The OpenAPI 3.1 description of `routes`."""
+    routes = list(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, service)
+    named = {route.answer for route in routes} | {"Error"}
+    schemas = {name: _object(fields) for name, fields in _SCHEMAS.items() if name in named}
+    info = {"title": "Flakelog ids", "version": version, "description": "Snowflake ids. All answers are JSON."}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+
+
+def _operation(route: Route, service: IdService) -> dict[str, Any]:
+    answers = {"200": _response(route.about, route.answer)}
+    for status, about in route.refusals.items():
+        answers[str(status)] = _response(about, "Error" if route.handle else route.answer)
+    parameters = [_parameter(each, service) for each in route.arguments]
+    return {"operationId": route.name, "summary": route.about, "parameters": parameters, "responses": answers}
+
+
+def _parameter(argument: Argument, service: IdService) -> dict[str, Any]:
+    schema = {**_INTEGER, "minimum": argument.least, "maximum": argument.most(service)}
+    if argument.default is not None:
+        schema["default"] = argument.default
+    return {
+        "name": argument.name,
+        "in": argument.place,
+        "required": argument.default is None,
+        "description": argument.about,
+        "schema": schema,
+    }
+
+
+def _response(about: str, schema: str) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {"description": about, "content": content}
+
+
+def _object(fields: Mapping[str, Json]) -> dict[str, Any]:
+    return {"type": "object", "properties": dict(fields), "required": list(fields)}
