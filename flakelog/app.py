@@ -56,6 +56,7 @@ IDS_DIRECTORY = "ids"
 KAFKA_FILE = "meta.properties"  # Kafka's mark on a directory; its logs are not to be touched
 FILES_UNLIMITED = 1 << 30
 DAY_S = 86_400
+LISTEN_BACKLOG = 1_024  # of ids and HTTP; with Twisted's 50, clients that come together meet full queues, and wait 1 s
 
 
 class StartError(Exception):
@@ -301,7 +302,7 @@ class Server:
         self.addresses["http"] = self._listen(address, LazySite(self))
 
     def _listen(self, address: tuple[str, int], factory: Any) -> str:
-        port = self.reactor.listenTCP(address[1], factory, interface=address[0])
+        port = self.reactor.listenTCP(address[1], factory, backlog=LISTEN_BACKLOG, interface=address[0])
         self._ports.append(port)
         host = port.getHost()
         return host_port(host.host, host.port)

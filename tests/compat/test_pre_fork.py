@@ -1,0 +1,131 @@
+"""Programs that load first and fork then: 4 children, no id twice (the most reported bug of Python's libraries)."""
+
+import json
+import subprocess
+import sys
+import time
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from tests.compat.server_process import ROOT, ServerProcess
+
+# A web application as they are written: what it needs is made when the module is loaded. With --preload that is
+# before the fork; `ids` does it right, `inherited` uses the parent's, `client` asks a service.
+APPLICATION = """
+import json, os
+from flakelog import IdClient, Snowflake
+from idgen.errors import Fenced
+
+inherited = Snowflake(directory=os.environ["IDS"])
+inherited.next_id()
+client = IdClient(os.environ["FLAKELOG_IDS"], prefetch=1_000)
+client.get_id()
+own = None
+
+def application(environ, start_response):
+    global own
+    path = environ["PATH_INFO"]
+    try:
+        if path == "/own":
+            own = own or Snowflake(directory=os.environ["IDS"])
+            ids = own.next_ids(1_000)
+        elif path == "/client":
+            ids = [client.get_id() for _ in range(200)]
+        else:
+            ids = inherited.next_ids(1_000)
+        body, status = {"pid": os.getpid(), "ids": ids}, "200 OK"
+    except Fenced as error:
+        body, status = {"pid": os.getpid(), "error": str(error)}, "503 Service Unavailable"
+    start_response(status, [("Content-Type", "application/json")])
+    return [json.dumps(body).encode()]
+"""
+
+# A task worker of the pre-fork kind: it loads its tasks, forks its pool, and hands tasks out.
+POOL = """
+import json, multiprocessing, os, sys
+from idgen.errors import Fenced
+from idgen.snowflake import Snowflake
+
+inherited = Snowflake(directory=sys.argv[1])
+first = inherited.next_id()
+own = None
+
+def task(_):
+    global own
+    try:
+        return inherited.next_ids(1_000)
+    except Fenced as error:
+        assert "make a Snowflake" in str(error)
+        own = own or Snowflake(directory=sys.argv[1])
+        return own.next_ids(1_000)
+
+with multiprocessing.get_context("fork").Pool(4) as pool:
+    ids = [id for some in pool.map(task, range(40), chunksize=1) for id in some]
+    ids += inherited.next_ids(1_000) + [first]
+    pool.close()
+    pool.join()
+print(json.dumps(ids))
+"""
+
+
+def ask(port, path):
+    """(status, body); each connection is another worker's to take."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        return error.code, json.load(error)
+
+
+def ask_every_worker(port, path, workers=4):
+    """Answers until each of the workers has given one."""
+    seen, answers, end = set(), [], time.monotonic() + 60
+    while len(seen) < workers and time.monotonic() < end:
+        status, body = ask(port, path)
+        seen.add(body["pid"])
+        answers.append((status, body))
+    assert len(seen) == workers, f"only workers {seen} answered"
+    return answers
+
+
+@pytest.fixture
+def gunicorn(tmp_path):
+    """A preloading gunicorn with 4 workers, beside an id service; its port."""
+    pytest.importorskip("gunicorn", reason="no gunicorn: a preloading web server is not tested")
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    options = ["--preload", "--workers", "4", "--bind", "127.0.0.1:0", "--pythonpath", str(tmp_path)]
+    with ServerProcess(tmp_path / "data", command="idgen") as ids:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gunicorn", *options, "shop:application"],
+            env={"PYTHONPATH": str(ROOT), "IDS": str(tmp_path / "ids"), "FLAKELOG_IDS": ids.ids},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            line = next(line for line in process.stderr if "Listening at" in line)
+            yield int(line.split("Listening at: http://127.0.0.1:")[1].split()[0])
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+def test_a_preloading_web_servers_workers_share_no_id(gunicorn):
+    ids = []
+    for path in ("/own", "/client"):
+        for status, body in ask_every_worker(gunicorn, path):
+            assert status == 200
+            ids += body["ids"]
+    assert len(set(ids)) == len(ids) >= 4_800
+    for status, body in ask_every_worker(gunicorn, "/inherited"):
+        assert (status, "make a Snowflake" in body["error"]) == (503, True)
+
+
+def test_a_pre_fork_task_workers_children_share_no_id(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", POOL, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    ids = json.loads(done.stdout)
+    assert len(ids) == len(set(ids)) == 41_001
