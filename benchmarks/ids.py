@@ -6,8 +6,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from benchmarks.bulk import child
 from benchmarks.measure import Contenders, Figures, Row, Scale
@@ -54,6 +56,19 @@ def _worker(now_ms: int) -> IdWorker:
     return IdWorker(Layout(), 1, start_ms=now_ms, limit_ms=now_ms + 3_600_000)
 
 
+def _packages() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Packages of PyPI that make unique ids, as far as they are installed; the others are named."""
+    for package, module, make in (
+        ("snowflake-id", "snowflake", lambda found: partial(next, found.SnowflakeGenerator(1))),
+        ("tsidpy", "tsidpy", lambda found: found.TSID.create),
+        ("simpleflake", "simpleflake", lambda found: found.simpleflake),
+    ):
+        try:
+            yield package, make(import_module(module))
+        except ImportError:
+            sys.stderr.write(f"ids-process: {package} is not measured: pip install {package}\n")
+
+
 @contextmanager
 def _in_process_row(scale: Scale) -> Iterator[Contenders]:
     now_ms = IdClock().now_ms
@@ -72,16 +87,28 @@ def _in_process_row(scale: Scale) -> Iterator[Contenders]:
             "uuid.uuid4": _one_by_one(uuid.uuid4),
             "a naive worker": _one_by_one(NaiveWorker().next_id),
         }
+        chunks |= {name: _one_by_one(make) for name, make in _packages()}
         yield {name: partial(_rate, chunk, seconds) for name, chunk in chunks.items()}
 
 
+class Rpc(NamedTuple):
+    connections: int
+    depth: int
+    requests: int
+
+
+PIPELINED = Rpc(RPC_CONNECTIONS, RPC_DEPTH, 2_000_000)
+SERIAL = Rpc(1, 1, 50_000)
+BATCHES = Rpc(4, 4, 20_000)  # 20 M ids: five seconds of the format's cap
+
+
 @contextmanager
-def _rpc_row(scale: Scale) -> Iterator[Contenders]:
-    requests = scale.of(2_000_000, least=RPC_CONNECTIONS * RPC_DEPTH)
+def _rpc_row(rpc: Rpc, scale: Scale) -> Iterator[Contenders]:
+    requests = scale.of(rpc.requests, least=rpc.connections * rpc.depth)
     frame = encode_call(Call("get_id", 1, "bench", None))
     with TemporaryDirectory() as directory:
         with ServerProcess(Path(directory) / "data", command="idgen") as server:
-            load = FrameLoad(Path(directory), frame, RPC_CONNECTIONS, RPC_DEPTH, requests)
+            load = FrameLoad(Path(directory), frame, rpc.connections, rpc.depth, requests)
             load.run(server.ids, server.pid)
             reply = decode_reply(load.reply[4:])
             assert isinstance(reply.value, int), f"the service refuses: {reply}"
@@ -95,7 +122,28 @@ def _rpc_row(scale: Scale) -> Iterator[Contenders]:
                 }
 
 
+@contextmanager
+def _batches_row(scale: Scale) -> Iterator[Contenders]:
+    requests = scale.of(BATCHES.requests, least=BATCHES.connections * BATCHES.depth)
+    frame = encode_call(Call("get_ids", 1, "bench", CHUNK))
+    with TemporaryDirectory() as directory:
+        with ServerProcess(Path(directory) / "data", command="idgen") as server:
+            load = FrameLoad(Path(directory), frame, BATCHES.connections, BATCHES.depth, requests)
+
+            def run() -> Figures:
+                figures = load.run(server.ids, server.pid)
+                return {"ids/s": figures["req/s"] * CHUNK, "p99 us": figures["p99 us"]}
+
+            yield {"flakelog idgen": run}
+
+
 ROWS = [
     Row("ids-process", "ids in this process, one thread", _in_process_row),
-    Row("ids-rpc", f"ids by RPC: Thrift get_id, {RPC_CONNECTIONS} connections, {RPC_DEPTH} outstanding each", _rpc_row),
+    Row(
+        "ids-rpc",
+        f"ids by RPC: Thrift get_id, {RPC_CONNECTIONS} connections, {RPC_DEPTH} outstanding each",
+        partial(_rpc_row, PIPELINED),
+    ),
+    Row("ids-rpc-serial", "ids by RPC: Thrift get_id, one in flight", partial(_rpc_row, SERIAL)),
+    Row("ids-rpc-batches", f"ids by RPC: Thrift get_ids({CHUNK})", _batches_row),
 ]
