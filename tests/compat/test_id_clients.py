@@ -117,7 +117,7 @@ def test_a_client_goes_on_at_the_next_server_and_over_a_restart(two):
 
 
 def test_a_connection_that_ended_meanwhile_is_made_again_unseen(tmp_path):
-    with ServerProcess(tmp_path / "data", command="idgen").start().keep_ports() as server:
+    with ServerProcess(tmp_path / "data").start().keep_ports() as server:
         with IdClient(server.ids) as client:
             before = client.get_id()
             server.stop()
