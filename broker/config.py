@@ -221,7 +221,10 @@ class TopicConfig:
         "slower.",
     )
     durable_acks: bool = setting(
-        "flakelog.durable.acks", False, "Answer a producer only when its messages are on the disk (group commit)."
+        "flakelog.durable.acks",
+        False,
+        "Answer a producer only when its messages are on the disk (group commit). Of topics the broker keeps its own "
+        "records in: answer commits, and steps of transactions, only then.",
     )
     visible_after_flush: bool = setting(
         "flakelog.visible.after.flush",

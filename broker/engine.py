@@ -163,7 +163,8 @@ class Engine:
         self._now = now
         self.services.purgatory.advance(now)
         self.services.tick_coordinators(now)
-        self.services.logs.tick(now)
+        for log in self.services.logs.tick(now):
+            self.services.purgatory.touch(log, now)
         idle_ms = self.services.config.connections_max_idle_ms
         for conn in list(self._connections):
             if conn.active_ms + idle_ms > now.ms:

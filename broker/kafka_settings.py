@@ -184,6 +184,7 @@ _BROKER_ROWS = [
         node.id int -
         num.partitions int 1
         offset.metadata.max.bytes int 4096
+        offsets.commit.timeout.ms int 5000
         offsets.retention.check.interval.ms long 600000
         offsets.retention.minutes int 10080
         offsets.topic.num.partitions int 50
@@ -625,7 +626,6 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        offsets.commit.timeout.ms int 5000
         offsets.topic.compression.codec int 0
         offsets.topic.segment.bytes int 104857600
         """,

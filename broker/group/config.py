@@ -85,6 +85,15 @@ class GroupConfig:
         unit="partitions",
     )
 
+    offsets_commit_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms",
+        5_000,
+        "How long a commit, or a step of a transaction, waits for the disk where the topic it is kept in has "
+        "flakelog.durable.acks; then the client is to try again.",
+        check=at_least(1),
+        unit="ms",
+    )
+
     def __post_init__(self) -> None:
         check_settings(self)
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:

@@ -8,14 +8,21 @@ Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588). v4 and lat
 from typing import Any
 
 from broker.handlers.call import Call
+from broker.handlers.coordinator_topic import Answer
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.txn.coordinator import Partition
 from broker.wire.errors import ErrorCode
 
 FENCED_VERSION = 2
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+    answer = _handle(call, now)
+    return call.services.transactions.topic.when_on_disk([call.request.v3_and_below_transactional_id], answer, now)
+
+
+def _handle(call: Call, now: Now) -> Answer:
     asked = [(topic.name, index) for topic in call.request.v3_and_below_topics for index in topic.partitions]
     missing = [each for each in asked if not _exists(call, each)]
     if missing:

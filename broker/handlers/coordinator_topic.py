@@ -1,7 +1,8 @@
 """An internal topic in which a coordinator keeps its records: by its key each group, or transactional id, has one of
 the partitions, and the node that leads that partition coordinates it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from broker.group.offset_records import partition_of
 from broker.handlers.call import Services
@@ -9,9 +10,13 @@ from broker.log.keyed_records import KeyedRecord, append_records
 from broker.log.partition_log import PartitionLog
 from broker.metadata import Node, Topic
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
 from idgen.errors import IdError
+
+ACKS_ALL = -1  # as which Kafka's coordinators write
+Answer: TypeAlias = dict[str, Any]
 
 
 class CoordinatorTopic:
@@ -71,6 +76,59 @@ class CoordinatorTopic:
             self._services.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
+    # --- the disk ------------------------------------------------------------------------------------------------
+
+    def when_on_disk(self, keys: Iterable[str], answer: Answer, now: Now) -> Answer | Delayed[Answer]:
+        """An answer, when all that is in these keys' partitions now is on the disk, where the topic asks for that; what
+        could not be brought there in offsets.commit.timeout.ms is COORDINATOR_NOT_AVAILABLE, which clients try again.
+        """
+        ends = {log: log.log_end_offset for log in self._waiting(keys)}
+        if not ends:
+            return answer
+        deadline_ms = now.ms + self._services.group_config.offsets_commit_timeout_ms
+
+        def try_complete(now: Now) -> Answer | None:
+            if any(log.offline is not None for log in ends):
+                return expire(now)
+            return answer if all(log.durable_end_offset >= end for log, end in ends.items()) else None
+
+        def expire(now: Now) -> Answer:
+            refused: Answer = _refused(answer)
+            return refused
+
+        return Delayed(ends, deadline_ms, try_complete, expire)
+
+    def once_on_disk(self, key: str, then: Callable[[Now], None], now: Now) -> None:
+        """Call `then` as soon as what stands in the key's partition is on the disk, at once where the topic does not
+        ask for that; never when the disk fails."""
+        log = next(self._waiting([key]), None)
+        if log is None:
+            return then(now)
+        end = log.log_end_offset
+
+        def done(at: Now) -> None:
+            if log.offline is None:
+                then(at)
+
+        settled: Delayed[Now] = Delayed(
+            [log],
+            None,
+            lambda at: at if log.durable_end_offset >= end or log.offline is not None else None,
+            lambda at: at,
+        )
+        self._services.purgatory.watch(settled, done, now, limited=False)
+
+    def _waiting(self, keys: Iterable[str]) -> Iterator[PartitionLog]:
+        """The logs of these keys that are to be synced before anything is answered, and are not."""
+        topic = self.topic
+        for partition in {self.partition_of(key) for key in keys} if topic is not None else ():
+            try:
+                log = self._services.log_of(self.name, partition)
+            except ApiError:
+                continue  # whoever wrote there was told
+            if ACKS_ALL in log.waiting_acks and log.durable_end_offset < log.log_end_offset:
+                yield log
+
     def append(
         self,
         partition: int,
@@ -92,3 +150,17 @@ class CoordinatorTopic:
             return None, told.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._failing.discard(partition)
         return log, ErrorCode.NONE
+
+
+def _refused(part: Any) -> Any:
+    """An answer, or a part of one, that says COORDINATOR_NOT_AVAILABLE wherever it said NONE."""
+    if isinstance(part, dict):
+        return {
+            name: _refused_code(each) if name.endswith("error_code") else _refused(each)
+            for name, each in part.items()
+        }
+    return [_refused(each) for each in part] if isinstance(part, list) else part
+
+
+def _refused_code(code: ErrorCode) -> ErrorCode:
+    return code or ErrorCode.COORDINATOR_NOT_AVAILABLE

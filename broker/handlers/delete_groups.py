@@ -3,14 +3,19 @@
 Behaviour: a group without members goes, with its offsets (KIP-229). The answer is sent when that is in the log.
 """
 
-from typing import Any
-
 from broker.handlers.call import Call
+from broker.handlers.coordinator_topic import Answer
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+    answer = _handle(call, now)
+    return call.services.groups.topic.when_on_disk(call.request.groups_names, answer, now)
+
+
+def _handle(call: Call, now: Now) -> Answer:
     names = call.request.groups_names
     call.services.stamp.ensure(1, now)
     return {

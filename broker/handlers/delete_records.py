@@ -51,3 +51,4 @@ def _delete(call: Call, log: PartitionLog, offset: int, now: Now) -> None:
     if offset < 0:
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {offset}")
     call.services.logs.delete_records(log, offset, now)
+    call.services.purgatory.touch(log, now)

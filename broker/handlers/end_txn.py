@@ -7,11 +7,11 @@ Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588); v5 takes t
 with it (KIP-890).
 """
 
-from typing import Any
-
 from broker.handlers.call import Call
+from broker.handlers.coordinator_topic import Answer
 from broker.log.storage import StorageError
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.wire.errors import ErrorCode
 
@@ -19,7 +19,12 @@ FENCED_VERSION = 2
 EPOCH_VERSION = 5
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+    answer = _handle(call, now)
+    return call.services.transactions.topic.when_on_disk([call.request.transactional_id], answer, now)
+
+
+def _handle(call: Call, now: Now) -> Answer:
     transactions, request = call.services.transactions, call.request
     error = transactions.check(request.transactional_id)
     if not error:

@@ -193,6 +193,8 @@ class _Fetch:
         asked = each.asked
         if log.offline is not None or asked.current_leader_epoch not in (-1, log.leader_epoch):
             return True
+        if asked.fetch_offset < log.log_start_offset:
+            return True
         end = self._end(log)
         if end <= asked.fetch_offset:
             return False

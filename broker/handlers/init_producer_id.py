@@ -11,8 +11,10 @@ Version notes: v3 names the id and epoch a producer had (KIP-360); before v4 fen
 from typing import Any
 
 from broker.handlers.call import Call
+from broker.handlers.coordinator_topic import Answer
 from broker.log.storage import StorageError
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
@@ -20,7 +22,15 @@ from broker.wire.errors import ErrorCode
 FENCED_VERSION = 4
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+    answer = _handle(call, now)
+    transactional_id = call.request.transactional_id
+    if transactional_id is None:
+        return answer
+    return call.services.transactions.topic.when_on_disk([transactional_id], answer, now)
+
+
+def _handle(call: Call, now: Now) -> Answer:
     producer = call.request.producer_id, call.request.producer_epoch
     if (producer[0] == NO_ID) != (producer[1] == NO_EPOCH):
         return _answer(ErrorCode.INVALID_REQUEST, NO_ID, NO_EPOCH)

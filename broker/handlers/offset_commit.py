@@ -11,8 +11,10 @@ from uuid import UUID
 
 from broker.group.results import NO_RETENTION, CommitRequest, OffsetToCommit
 from broker.handlers.call import Call
+from broker.handlers.coordinator_topic import Answer
 from broker.metadata import Topic
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
 
@@ -21,7 +23,12 @@ TOPIC_IDS_VERSION = 10
 NO_ID = UUID(int=0)
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+    answer = _handle(call, now)
+    return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
+
+
+def _handle(call: Call, now: Now) -> Answer:
     named = [(topic, _find(call, topic)) for topic in call.original.topics]
     errors = iter(_commit(call, named, now))
     return {

@@ -5,14 +5,19 @@ group still subscribe to, and none of a group with members that are no consumers
 log.
 """
 
-from typing import Any
-
 from broker.handlers.call import Call
+from broker.handlers.coordinator_topic import Answer
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+    answer = _handle(call, now)
+    return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
+
+
+def _handle(call: Call, now: Now) -> Answer:
     named = [(topic.name, each.partition_index) for topic in call.request.topics for each in topic.partitions]
     known = [each for each in named if _exists(call, *each)]
     found = _delete(call, known, now)

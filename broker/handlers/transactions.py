@@ -73,6 +73,8 @@ class TransactionCoordination:
         self._services = services
         self._unmarked: dict[str, set[Partition]] = {}
         """By transactional id the partitions that are without the marker of its decided transaction."""
+        self._deciding: set[str] = set()
+        """Transactional ids among them whose decision is not on the disk yet."""
         self._stranded: list[Stranded] = []
         self._retry_ms: int | None = None
         self._failing: set[Partition] = set()
@@ -95,8 +97,19 @@ class TransactionCoordination:
             return error
         if change.state.is_prepared:
             self._unmarked[change.transactional_id] = set(change.partitions)
-            self._end(change, now)
+            self._end_once_decided(change, now)
         return decision.error
+
+    def _end_once_decided(self, change: Transaction, now: Now) -> None:
+        """Write no marker before the decision is as safe as the topic promises: a power cut that took the decision, and
+        left some of its markers, would leave half a transaction."""
+        self._deciding.add(change.transactional_id)
+
+        def end(at: Now) -> None:
+            self._deciding.discard(change.transactional_id)
+            self._end(change, at)
+
+        self.topic.once_on_disk(change.transactional_id, end, now)
 
     def _log(self, change: Transaction, now: Now) -> ErrorCode:
         """Write the record, and then have it count."""
@@ -206,7 +219,7 @@ class TransactionCoordination:
         if self._retry_ms is not None and self._retry_ms <= now.ms:
             self._retry_ms = None
             self._end_stranded(now)
-            for transactional_id in list(self._unmarked):
+            for transactional_id in [each for each in self._unmarked if each not in self._deciding]:
                 transaction = self.core.get(transactional_id)
                 assert transaction is not None
                 self._end(transaction, now)

@@ -10,14 +10,21 @@ from typing import Any
 
 from broker.group.results import CommitRequest, OffsetToCommit
 from broker.handlers.call import Call
+from broker.handlers.coordinator_topic import Answer
 from broker.metadata import GROUP_OFFSETS_TOPIC
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
 ABORTABLE_VERSION = 5
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+    answer = _handle(call, now)
+    return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
+
+
+def _handle(call: Call, now: Now) -> Answer:
     asked = [(topic.name, each) for topic in call.original.topics for each in topic.partitions]
     known = [(topic, each) for topic, each in asked if _exists(call, topic, each.partition_index)]
     errors = iter(_commit(call, known, now))

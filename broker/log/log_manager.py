@@ -285,16 +285,19 @@ class LogManager:
             self._deletions.begins_later(log, now.ms)
             self._retain(log, now)
 
-    def _retain(self, log: PartitionLog, now: Now) -> None:
+    def _retain(self, log: PartitionLog, now: Now) -> bool:
+        """Drop what is too old or too much; whether the log begins later now."""
         number = retention.expired(
             log.segments, log.config, log.log_start_offset, log.high_watermark, now.wall_ms
         )
         if not number or log.offline is not None:
-            return
+            return False
         try:
             self._deletions.dropped(log, log.drop_segments(number), now.ms)
         except StorageError as error:
             self._report(f"partition {log.name}: old segments stay for now: {error}")
+            return False
+        return True
 
     # --- syncs ---------------------------------------------------------------------------------------------------
 
@@ -311,8 +314,10 @@ class LogManager:
             deadline = deadline if due is None else min(deadline, due)
         return deadline
 
-    def tick(self, now: Now) -> None:
-        """Ask for the syncs that time has made due, and at each interval for a checkpoint."""
+    def tick(self, now: Now) -> list[PartitionLog]:
+        """Ask for the syncs that time has made due, and at each interval for a checkpoint. The logs that begin later
+        now: who waits for records of theirs is to know."""
+        shorter: list[PartitionLog] = []
         while self._flush_due and self._flush_due[0][0] <= now.ms:
             log = heappop(self._flush_due)[2]
             self._flush_noted.discard(log)
@@ -328,14 +333,14 @@ class LogManager:
             self.start_round()
         if self._retention_ms is not None and now.ms >= self._retention_ms:
             self._retention_ms = now.ms + self.config.log_retention_check_interval_ms
-            for log in self._logs.values():
-                self._retain(log, now)
+            shorter = [log for log in self._logs.values() if self._retain(log, now)]
         if begun := self._deletions.to_checkpoint(now.ms, busy=self._round is not None):
             self.start_round(begun)
         self._asked += self._deletions.to_remove(now.ms)
         if len(self._new):
             self._make_due(now.ms)
         self._asked += self._cleaning.tick(self._logs.values(), now)
+        return shorter
 
     def appended(self, log: PartitionLog) -> None:
         """After an append: ask for a sync where the topic counts messages, note when one is due where it counts ms."""

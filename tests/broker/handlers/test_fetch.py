@@ -7,7 +7,7 @@ import pytest
 from broker.log.partition_log import PartitionLog
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchPartition, FetchRequest
-from tests.broker.engine_client import FETCH, EngineBroker, batch_of, fetch_request, values_of
+from tests.broker.engine_client import DELETE_RECORDS, FETCH, EngineBroker, batch_of, fetch_request, values_of
 
 
 @pytest.fixture
@@ -223,3 +223,25 @@ def test_an_append_to_one_of_many_partitions_has_only_that_one_looked_at(monkeyp
     for _ in range(3):
         writer.produce("flights", b"a", partition=77)
     assert [log.partition for log in looked] == [77], "once, and then its end says how much there is"
+
+
+def test_a_fetch_whose_records_are_deleted_while_it_waits_for_more_learns_of_it_at_once(client):
+    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=60_000, min_bytes=100_000))
+    assert client.replies() == []
+    topics = [{"name": "flights", "partitions": [{"partition_index": 0, "offset": 1}]}]
+    client.broker.connect().ask(DELETE_RECORDS, 2, {"topics": topics, "timeout": 1_000})
+    ((_, answer),) = client.replies()
+    assert answer.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_fetch_learns_at_once_of_records_that_have_become_too_old():
+    """retention.ms, looked at 30 s after the start."""
+    broker = EngineBroker()
+    broker.create("flights", retention_ms=10_000)
+    client = broker.connect()
+    client.produce("flights", b"a")
+    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=600_000, min_bytes=100_000))
+    broker.at(broker.now_ms + 40_000)
+    assert broker.services.log_of("flights", 0).log_start_offset == 1
+    ((_, answer),) = client.replies()
+    assert answer.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE

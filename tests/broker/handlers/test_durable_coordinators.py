@@ -1,0 +1,150 @@
+"""Commits and transactions where their topics have flakelog.durable.acks: answered when they are on the disk."""
+
+import pytest
+
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import (
+    DELETE_GROUPS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    EngineBroker,
+)
+from tests.broker.transactional import TransactionalProducer, committed
+
+LATE_MS = 5_000
+COMMIT = {
+    "group_id": "readers",
+    "generation_id_or_member_epoch": -1,
+    "member_id": "",
+    "topics": [{"name": "flights", "partitions": [{"partition_index": 0, "committed_offset": 7}]}],
+}
+TAKEN_AWAY = {"group_id": "readers", "topics": [{"name": "flights", "partitions": [{"partition_index": 0}]}]}
+PARTITION = "__consumer_offsets-0"
+
+
+@pytest.fixture
+def broker():
+    broker = EngineBroker(durable_acks=True, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
+    broker.create("flights", 2)
+    return broker
+
+
+def member(broker):
+    client = broker.connect()
+    client.ask(FIND_COORDINATOR, 1, {"key": "readers", "key_type": 0})
+    return client
+
+
+def codes(answer):
+    return [each.error_code for topic in answer.topics for each in topic.partitions]
+
+
+def after_a_power_cut(broker):
+    return EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000, **broker._settings)
+
+
+def offset_of(broker):
+    asked = {"group_id": "readers", "topics": [{"name": "flights", "partition_indexes": [0]}]}
+    return broker.connect().ask(OFFSET_FETCH, 5, asked).topics[0].partitions[0].committed_offset
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_a_commit_is_answered_when_it_is_on_the_disk(broker, version):
+    client = member(broker)
+    broker.hold_syncs()
+    client.send(OFFSET_COMMIT, version, COMMIT)
+    assert client.replies() == []
+    broker.release()
+    ((_, answer),) = client.replies()
+    assert codes(answer) == [0] and offset_of(after_a_power_cut(broker)) == 7
+
+
+def test_without_the_setting_it_is_answered_at_once():
+    broker = EngineBroker()
+    broker.create("flights")
+    client = member(broker)
+    broker.hold_syncs()
+    assert codes(client.ask(OFFSET_COMMIT, 9, COMMIT)) == [0]
+
+
+def test_offsets_and_groups_that_are_taken_away_too(broker):
+    client = member(broker)
+    client.ask(OFFSET_COMMIT, 9, COMMIT)
+    for key, fields in ((OFFSET_DELETE, TAKEN_AWAY), (DELETE_GROUPS, {"groups_names": ["readers"]})):
+        broker.hold_syncs()
+        client.send(key, 0, fields)
+        assert client.replies() == []
+        broker.release()
+        assert len(client.replies()) == 1
+        client.ask(OFFSET_COMMIT, 9, COMMIT)
+
+
+def test_a_disk_that_takes_too_long_has_the_client_try_again(broker):
+    """offsets.commit.timeout.ms."""
+    client = member(broker)
+    broker.hold_syncs()
+    client.send(OFFSET_COMMIT, 9, COMMIT)
+    broker.at(broker.now_ms + LATE_MS - 1)
+    assert client.replies() == []
+    broker.at(broker.now_ms + 1)
+    ((_, answer),) = client.replies()
+    assert codes(answer) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_a_disk_that_fails_is_told_at_once(broker):
+    client = member(broker)
+    held = broker.hold_syncs()
+    client.send(OFFSET_COMMIT, 9, COMMIT)
+    broker.storage.failing_syncs.add(held[0].file.path)
+    broker.release()
+    ((_, answer),) = client.replies()
+    assert codes(answer) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_a_producer_id_is_answered_when_it_is_on_the_disk(broker):
+    """Else two producers could have the same epoch, and neither be fenced."""
+    producer = TransactionalProducer(broker)
+    broker.hold_syncs()
+    producer.client.send(INIT_PRODUCER_ID, 4, {"transactional_id": "payments", "transaction_timeout": 60_000})
+    assert producer.client.replies() == []
+    broker.release()
+    ((_, answer),) = producer.client.replies()
+    assert answer.error_code == 0
+
+
+def test_no_marker_is_written_before_the_decision_is_on_the_disk(broker):
+    """A power cut could take the decision and leave a marker: half a transaction."""
+    producer = TransactionalProducer(broker)
+    producer.init()
+    for partition in range(2):
+        producer.write("flights", b"a", partition=partition)
+    before = broker.services.log_of("flights", 0).log_end_offset
+    held = broker.hold_syncs()
+    fields = {"transactional_id": "payments", "producer_id": producer.id, "producer_epoch": producer.epoch}
+    producer.client.send(END_TXN, 4, fields | {"committed": True})
+    assert producer.client.replies() == [] and broker.services.log_of("flights", 0).log_end_offset == before
+    broker.at(broker.now_ms + 1_000)
+    assert broker.services.log_of("flights", 0).log_end_offset == before
+    broker.run(held.pop(0))
+    broker.pump()
+    ((_, answer),) = producer.client.replies()
+    assert answer.error_code == 0 and broker.services.log_of("flights", 0).log_end_offset == before + 1
+    found = after_a_power_cut(broker)
+    assert [committed(found.connect(), "flights", partition) for partition in range(2)] == [[b"a"], [b"a"]]
+
+
+def test_a_decision_that_never_reached_the_disk_is_an_abort_in_all_partitions(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    for partition in range(2):
+        producer.write("flights", b"a", partition=partition)
+    broker.hold_syncs()
+    fields = {"transactional_id": "payments", "producer_id": producer.id, "producer_epoch": producer.epoch}
+    producer.client.send(END_TXN, 4, fields | {"committed": True})
+    found = after_a_power_cut(broker)
+    found.at(found.now_ms + 120_000)  # it times out
+    assert [committed(found.connect(), "flights", partition) for partition in range(2)] == [[], []]
