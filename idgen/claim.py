@@ -68,6 +68,8 @@ class WorkerClaim:
         self._chance = chance
         self._sequence_start = sequence_start
         self._claims = 0
+        self._session_id: int | None = None
+        self._lost_number: int | None = None
         self._held: Held | None = None
         self._steps: Steps[None] | None = None
         self._operation: Operation | None = None
@@ -112,6 +114,8 @@ class WorkerClaim:
 
     def happened(self, event: Event, now_ms: int) -> None:
         """Something happened to the session. Ids go on: the mark is the fence, not the session."""
+        if isinstance(event, SessionEstablished):
+            self._session_id = event.session_id
         match event:
             case SessionSuspended() | SessionEnded() if self.state is State.HELD:
                 self._turn(Turn.CUT_OFF)
@@ -159,8 +163,11 @@ class WorkerClaim:
         if self._now_ms > registry.layout.last_ms:
             raise LayoutExhausted(self._now_ms, registry.layout.last_ms)
         yield from registry.open()
+        if self._lost_number is not None:
+            yield from registry.withdraw(self._lost_number, self._session_id)
+            self._lost_number = None
         if self._number is not None:
-            held = yield from registry.claim_number(self._number, token, self._now_ms)
+            held = yield from registry.claim_number(self._number, token, self._now_ms, self._session_id)
         else:
             held = yield from registry.claim(self._candidates(), token, self._now_ms)
         self._claims += 1  # a token never makes two workers
@@ -234,7 +241,7 @@ class WorkerClaim:
     def _fenced(self, reason: str) -> None:
         if self.worker is not None:
             self.worker.fence(f"{reason}; another number is being claimed")
-        self._held = None
+        self._lost_number, self._held = self.number, None
         self._due_ms = self._now_ms
         self._turn(Turn.TAKEN)
 

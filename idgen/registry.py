@@ -167,10 +167,13 @@ class Registry:
                 continue
         raise WorkerIdsExhausted(f"all {tried} worker numbers of {self.path} are held or rest after a crash")
 
-    def claim_number(self, number: int, token: str, now_ms: int) -> Steps[Held]:
-        """One number and no other. NumberBusy says who holds it, or until when it rests."""
+    def claim_number(self, number: int, token: str, now_ms: int, session_id: int | None = None) -> Steps[Held]:
+        """One number and no other. NumberBusy says who holds it, or until when it rests.
+
+        A node of our own session is no other holder's: it is left from a claim of ours that was taken over.
+        """
         living = yield from self._peek(child(self.path, str(number)))
-        if living is not None:
+        if living is not None and living.owner != session_id:
             mark = yield from self._peek(self._mark_path(number))
             if mark is None or Mark.from_bytes(self._mark_path(number), mark.data).token != token:
                 raise NumberBusy(f"worker number {number} is held by {living.data.decode(errors='replace')}")
@@ -198,6 +201,16 @@ class Registry:
             yield Create(child(self.path, str(number)), self.address.encode(), ephemeral=True)
         except NodeExists:
             pass
+
+    def withdraw(self, number: int, session_id: int | None) -> Steps[None]:
+        """Do not show any more that we live on a number that was taken over: else it seems held as long as we live."""
+        path = child(self.path, str(number))
+        living = yield from self._peek(path)
+        if living is not None and living.owner == session_id:
+            try:
+                yield Delete(path)
+            except NoNode:
+                pass
 
     def release(self, held: Held, last_ms: int) -> Steps[None]:
         """Lower the mark to just above the last millisecond used, so that the number need not rest. TakenOver."""

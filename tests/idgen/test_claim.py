@@ -217,6 +217,32 @@ def test_a_zombie_is_fenced_by_its_next_set_and_claims_anew(one, other):
     assert successor.worker.next_id(NOW + 40_000) > last
 
 
+def taken_over_in_a_session_that_lives(one, other, **more):
+    """It is stopped between its claim and being shown; meanwhile another takes the number, and ends."""
+    slow = claim("a", **more)
+    while slow.number is None:
+        assert step(slow, one, NOW)
+    held(other, "b", NOW + 30_000, number=0)
+    other.execute(Delete("/snowflake-servers/0"))  # it has ended
+    settle(slow, one, NOW + 30_000)
+    return slow
+
+
+def test_a_number_lost_is_not_shown_as_held_any_more(one, other):
+    """Else it could not be claimed by anybody as long as the loser's session lives."""
+    slow = taken_over_in_a_session_that_lives(one, other)
+    assert (slow.state, slow.number) == (State.HELD, 1)
+    assert one.execute(Children("/snowflake-servers")) == ("1",)
+
+
+def test_a_configured_number_lost_is_claimed_again_past_ones_own_node(one, other):
+    """A node of one's own session is no other holder's: the claim would wait for itself for ever."""
+    slow = taken_over_in_a_session_that_lives(one, other, number=0)
+    settle(slow, one, NOW + 60_000)
+    assert (slow.state, slow.number) == (State.HELD, 0)
+    assert one.execute(Get("/snowflake-servers/0")).owner == one.session_id
+
+
 @pytest.mark.parametrize("fault", ["lose_answers", "lose_requests"])
 @pytest.mark.parametrize("at", range(8))
 def test_whichever_answer_of_a_claim_gets_lost_one_number_is_held_in_the_end(one, other, fault, at):

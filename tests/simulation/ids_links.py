@@ -1,0 +1,287 @@
+"""How the processes of ids_world.py reach what coordinates them: a ZooKeeper with its network, or a directory.
+
+A link has one request under way at most, as a claim has. What it has to tell the claim waits in `_told` until the
+process runs: a process that was paused issues ids before it reads any of it.
+"""
+
+from collections import deque
+from dataclasses import replace
+
+from coordination.memory import Ensemble
+from coordination.port import (
+    ANY_VERSION,
+    Children,
+    ConnectionLost,
+    CoordinationError,
+    Get,
+    SessionEnded,
+    SessionEstablished,
+    SessionLost,
+    SessionSuspended,
+    Set,
+)
+
+SESSION_MS = 2_000
+FAULTS = ["cut"] * 2 + ["heal"] * 4 + ["lose answer", "give up", "expire"] + ["arrive late"] * 2
+SNAPSHOTS = 20  # how many writes the slowest server of the ensemble may lag behind
+
+
+class Servers:
+    """A ZooKeeper ensemble: writes are in one order for all, reads may be of the past, though not of one's own.
+
+    A session whose client is silent ends, at once or a good while later.
+    """
+
+    def __init__(self, ensemble, rng, versioned):
+        self.ensemble, self.rng, self._versioned = ensemble, rng, versioned
+        self.written = 0
+        self.heard_ms = {}
+        self._snapshots = deque([dict(ensemble.nodes)], maxlen=SNAPSHOTS)
+
+    def begin_session(self, true_ms):
+        session = self.ensemble.begin_session()
+        self.heard_ms[session] = true_ms
+        return session
+
+    def end_session(self, session):
+        self.heard_ms.pop(session, None)
+        self.ensemble.end_session(session)
+        self._wrote()
+
+    def pass_time(self, true_ms):
+        for session, heard_ms in list(self.heard_ms.items()):
+            if true_ms - heard_ms > SESSION_MS and self.rng.random() < 0.2:
+                self.end_session(session)
+
+    def apply(self, session, operation, seen):
+        """(result or error, what the session has seen of the writes now)."""
+        if isinstance(operation, Get | Children) and self.rng.random() < 0.3:
+            return self._read_of_the_past(session, operation, seen)
+        if isinstance(operation, Set) and not self._versioned:
+            operation = replace(operation, version=ANY_VERSION)
+        outcome = outcome_of(self.ensemble, session, operation)
+        self._wrote()
+        return outcome, self.written
+
+    def _read_of_the_past(self, session, operation, seen):
+        oldest = max(seen, self.written - len(self._snapshots) + 1)
+        at = self.rng.randint(oldest, self.written)
+        nodes = self._snapshots[at - self.written - 1]
+        return outcome_of(Ensemble(nodes, self.ensemble.sessions), session, operation), at
+
+    def _wrote(self):
+        if self.ensemble.nodes != self._snapshots[-1]:
+            self._snapshots.append(dict(self.ensemble.nodes))
+            self.written += 1
+
+
+def outcome_of(ensemble, session, operation):
+    try:
+        return ensemble.apply(session, operation, lambda event: None)
+    except CoordinationError as error:
+        return error
+
+
+class Link:
+    """What both kinds of links do: keep what the process has not read yet."""
+
+    def __init__(self):
+        self._told = []
+
+    def take_told(self):
+        told, self._told = self._told, []
+        return told
+
+    def _tell_outcome(self, outcome):
+        if isinstance(outcome, CoordinationError):
+            self._told.append(lambda claim, now_ms: claim.failed(outcome, now_ms))
+        else:
+            self._told.append(lambda claim, now_ms: claim.answered(outcome, now_ms))
+
+    def _tell_event(self, event):
+        self._told.append(lambda claim, now_ms: claim.happened(event, now_ms))
+
+
+class ZooKeeperLink(Link):
+    """One client's session. Its connection can be cut without anyone being told; requests travel, and may get stuck."""
+
+    def __init__(self, servers, true_ms):
+        super().__init__()
+        self._servers = servers
+        self._session = servers.begin_session(true_ms)
+        self._tell_event(SessionEstablished(self._session))
+        self._seen = servers.written
+        self._request = None  # on its way
+        self._stuck = []  # sent on connections that are gone: they arrive late, or never
+        self._cut = False
+
+    @property
+    def idle(self):
+        return self._request is None and not self._told
+
+    def send(self, operation):
+        self._request = operation
+
+    def wake(self, true_ms):
+        """The client's own thread: heartbeats, the arrival of what was sent, and news of its session."""
+        if self._cut:
+            if true_ms - self._servers.heard_ms.get(self._session, 0) > SESSION_MS * 2 // 3:
+                self._give_up()  # kazoo reads nothing for so long, and suspends
+            return
+        if self._session in self._servers.heard_ms:
+            self._servers.heard_ms[self._session] = true_ms
+        else:
+            self._begin_again(true_ms)
+        if self._servers.rng.random() < 0.8:
+            self.arrive()
+
+    def arrive(self, answered=True):
+        """The request is applied, in its session if that lives; its answer comes, or gets lost."""
+        operation, self._request = self._request, None
+        if operation is None or self._cut:
+            return
+        outcome, seen = self._servers.apply(self._session, operation, self._seen)
+        if answered:
+            self._seen = max(self._seen, seen)
+            self._tell_outcome(outcome)
+        else:
+            self._disconnected(ConnectionLost("the answer got lost"))
+
+    def fault(self):
+        """One of what a network does."""
+        rng = self._servers.rng
+        what = rng.choice(FAULTS)
+        if what == "cut":
+            self._cut = True
+        elif what == "heal":
+            self.heal()
+        elif what == "lose answer" and self._request is not None and not self._cut:
+            self.arrive(answered=False)
+        elif what == "give up":
+            self._give_up()
+        elif what == "expire":
+            self._servers.end_session(self._session)
+        elif what == "arrive late":
+            self._one_arrives_late()
+
+    def heal(self):
+        self._cut = False
+
+    def die(self):
+        """Its process is gone: what it sent may still arrive, and its session ends some time later, or now."""
+        if self._request is not None:
+            self._stuck.append((self._session, self._request))
+        while self._stuck and self._servers.rng.random() < 0.8:
+            self._one_arrives_late()
+        if self._servers.rng.random() < 0.5:
+            self._servers.end_session(self._session)
+
+    def _give_up(self):
+        """The connection is given up; the request may arrive all the same."""
+        if self._request is not None:
+            self._stuck.append((self._session, self._request))
+            self._request = None
+            self._disconnected(ConnectionLost("no answer in time"))
+
+    def _disconnected(self, error):
+        self._tell_outcome(error)
+        self._tell_event(SessionSuspended())
+        if not self._cut:
+            self._tell_event(SessionEstablished(self._session))
+
+    def _one_arrives_late(self):
+        if self._stuck:
+            session, operation = self._stuck.pop(self._servers.rng.randrange(len(self._stuck)))
+            self._servers.apply(session, operation, 0)
+
+    def _begin_again(self, true_ms):
+        if self._request is not None:
+            self._request = None
+            self._tell_outcome(SessionLost("the session expired"))
+        self._session = self._servers.begin_session(true_ms)
+        self._tell_event(SessionEnded())
+        self._tell_event(SessionEstablished(self._session))
+
+
+class Directory:
+    """One machine's directory: operations are one after another, and whoever stops inside one keeps the lock."""
+
+    def __init__(self, ensemble, rng, versioned):
+        self.ensemble, self.rng, self.versioned = ensemble, rng, versioned
+        self.holder = None
+
+    def pass_time(self, true_ms):
+        """Sessions here end with their processes, and never before."""
+
+
+class DirectoryLink(Link):
+    """One process's session: no network. It can be stopped inside an operation, and a sync can fail after the write."""
+
+    def __init__(self, directory, true_ms):
+        super().__init__()
+        self._directory = directory
+        self._session = directory.ensemble.begin_session()
+        self._tell_event(SessionEstablished(self._session))
+        self._request = None
+        self._sync_fails = False
+
+    @property
+    def idle(self):
+        return self._request is None and not self._told
+
+    def send(self, operation):
+        """It takes the lock; what is done under it is done when the process runs again."""
+        self._request = operation
+        if self._directory.holder is None:
+            self._directory.holder = self
+
+    def wake(self, true_ms):
+        self.arrive()
+
+    def arrive(self):
+        if self._request is None:
+            return
+        operation, self._request = self._request, None
+        if self._directory.holder is not self:
+            self._tell_outcome(ConnectionLost("another process has held the lock"))
+            return
+        self._directory.holder = None
+        outcome = self._apply(operation)
+        if self._sync_fails:
+            outcome, self._sync_fails = ConnectionLost("fsync: input/output error"), False
+        self._tell_outcome(outcome)
+
+    def fault(self):
+        self._sync_fails = True
+
+    def heal(self):
+        self._sync_fails = False
+
+    def die(self):
+        """kill -9: the kernel lets go of the locks. The write it was in was done, or not."""
+        if self._directory.holder is self:
+            self._directory.holder = None
+            if self._directory.rng.random() < 0.5:
+                self._apply(self._request)
+        self._directory.ensemble.end_session(self._session)
+
+    def _apply(self, operation):
+        if isinstance(operation, Set) and not self._directory.versioned:
+            operation = replace(operation, version=ANY_VERSION)
+        return outcome_of(self._directory.ensemble, self._session, operation)
+
+
+class Forked(Link):
+    """A forked child's: the session is its parent's, and says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.idle = True
+
+    def send(self, operation):
+        self._tell_outcome(SessionLost("this session was made by the parent process"))
+
+    def wake(self, true_ms):
+        """Nothing is running."""
+
+    arrive = fault = heal = die = lambda self: None

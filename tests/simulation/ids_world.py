@@ -1,0 +1,353 @@
+"""A world that breaks in every way it can, with processes in it that claim worker numbers and issue ids.
+
+One seed is one history. Machines' clocks step, drift, stand still; processes are paused, killed, forked, started twice;
+their coordinator is either ZooKeeper as a client meets it (links.py: cut links, late answers, expired sessions, servers
+that lag), or a directory on one machine. The oracle holds every id. The layout is tiny (4 numbers, 4 ids a
+millisecond), so that whatever can collide soon does.
+"""
+
+import copy
+import random
+
+from coordination.memory import Ensemble, MemoryCoordinator
+from coordination.port import run
+from idgen import fork
+from idgen.claim import EXHAUSTED_RETRY_MS, WorkerClaim
+from idgen.claim_state import State
+from idgen.clock import IdClock
+from idgen.errors import IdError, LayoutMismatch
+from idgen.layout import Layout
+from idgen.registry import Mark, Registry
+from idgen.service import flat
+from idgen.worker import IdWorker
+from tests.simulation.ids_links import SESSION_MS, Directory, DirectoryLink, Forked, Servers, ZooKeeperLink
+
+LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=2, sequence_bits=2, epoch_ms=0)
+OTHER_LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=3, sequence_bits=1, epoch_ms=0)  # equal ids
+START_MS = 1_000_000_000
+HOUR_MS = 3_600_000
+LEAD_MS, RAISE_INTERVAL_MS, RETRY_MS, MAX_AHEAD_MS = 3_000, 1_000, 100, 500
+CLOCK_STEPS_MS = [-300, -40, 40, 300]
+WILD_CLOCK_STEPS_MS = [-HOUR_MS, -HOUR_MS, -2_000, 2_000, HOUR_MS, 5 * HOUR_MS]  # they part clocks: not in all worlds
+STEPS = 500
+PROCESSES_MAX = 5
+K_MS = 1_000  # k of the k-sorted ids
+
+HAPPENINGS = {
+    "work": 110,
+    "issue": 90,
+    "step a clock": 3,
+    "change a clock's pace": 3,
+    "pause": 5,
+    "fault of the link": 14,
+    "kill": 5,
+    "close": 5,
+    "start twice": 3,
+    "fork": 3,
+    "reboot": 0.7,
+    "change the layout": 1.5,
+}
+
+
+class Repeated(AssertionError):
+    """An id was issued twice."""
+
+
+class OutOfOrder(AssertionError):
+    """Ids are further from the order of time than k allows."""
+
+
+class NoMoreIds(AssertionError):
+    """The faults are over, and ids do not come back."""
+
+
+class Oracle:
+    """Every id ever issued, by whomever."""
+
+    def __init__(self):
+        self.ids = set()
+
+    def issued(self, process, worker, ids):
+        repeated = self.ids.intersection(ids)
+        if repeated:
+            raise Repeated(f"issued twice: {LAYOUT.unpack(min(repeated))}")
+        self.ids.update(ids)
+        if any(a >= b for a, b in zip([process.last_of.get(worker, -1), *ids], ids)):
+            raise OutOfOrder(f"{process.name}: ids of one worker do not rise")
+        process.last_of[worker] = ids[-1]
+        for id in (ids[0], ids[-1]):
+            self._is_k_sorted(process, id)
+
+    def _is_k_sorted(self, process, id):
+        """Less than k behind what this process has issued; and less than k from the time, where a clock is right."""
+        ms = process.layout.unpack(id).time_ms
+        if ms <= process.newest_ms - K_MS:
+            raise OutOfOrder(f"{process.name}: an id of {ms} after one of {process.newest_ms}")
+        process.newest_ms = max(process.newest_ms, ms)
+        off_ms = ms - int(process.machine.true_ms)
+        if process.machine.right and not -K_MS < off_ms < K_MS:
+            raise OutOfOrder(f"{process.name}: an id {off_ms} ms from the time, by a clock that is right")
+
+
+class Machine:
+    """A wall clock that may be wrong by any amount, and one that counts what has elapsed, a little fast or slow."""
+
+    def __init__(self, true_ms, offset_ms):
+        self.true_ms = true_ms
+        self.wall_ms = true_ms + offset_ms
+        self.steady_ms = 0.0
+        self.rate = 1.0
+        self.wall_stands = False
+        self.right = offset_ms == 0
+        self.layout = LAYOUT
+
+    def pass_time(self, ms):
+        self.true_ms += ms
+        self.steady_ms += ms * self.rate
+        self.wall_ms += 0 if self.wall_stands else ms * self.rate
+
+    def step(self, ms):
+        self.wall_ms += ms
+        self.right = False
+
+    def change_pace(self, rate, wall_stands):
+        self.rate, self.wall_stands = rate, wall_stands
+        self.right = False
+
+    def reboot(self):
+        """The clock of what has elapsed begins anew; the wall clock stays as it was."""
+        self.steady_ms = 0.0
+
+    def set_right(self):
+        self.wall_ms, self.rate, self.wall_stands = self.true_ms, 1.0, False
+
+    def wall_ns(self):
+        return int(self.wall_ms * 1_000_000)
+
+    def steady_ns(self):
+        return int(self.steady_ms * 1_000_000)
+
+
+class Process:
+    """One life of a program with a claim, as its shell drives it. Its machine's clocks are all it knows of time."""
+
+    def __init__(self, name, machine, claim, link):
+        self.name, self.machine, self.claim, self.link = name, machine, claim, link
+        self.layout = claim.registry.layout
+        self.clock = IdClock(machine.wall_ns, machine.steady_ns)
+        self.paused_until_ms = 0
+        self.newest_ms = -1
+        self.last_of = {}
+
+    @property
+    def paused(self):
+        return self.machine.true_ms < self.paused_until_ms
+
+    def run(self):
+        """It is scheduled: it reads what has come in, time passes for it, and what it asks for is sent."""
+        self.link.wake(self.machine.true_ms)
+        for tell in self.link.take_told():
+            tell(self.claim, self.clock.now_ms())
+        self.claim.tick(self.clock.now_ms())
+        operation = self.claim.take_operation()
+        if operation is not None:
+            self.link.send(operation)
+
+    def issue(self, count, oracle):
+        """Some thread of it wants ids, whatever its keeper has read by now. Whether they came."""
+        try:
+            worker = self.claim.usable_worker()
+            now_ms = self.clock.now_ms()
+            count = min(count, worker.max_batch)
+            ids = [worker.next_id(now_ms)] if count == 1 else flat(worker.next_ids(count, now_ms))
+        except IdError:
+            return False
+        oracle.issued(self, worker, ids)
+        return True
+
+    def forked(self, name, abandon):
+        """The child: all of the parent's memory, none of its threads. `abandon` is what fork.py's hook does."""
+        child = copy.copy(self)
+        child.name, child.link = name, Forked()
+        child.claim, child.clock, child.last_of = copy.copy(self.claim), copy.copy(self.clock), dict(self.last_of)
+        child.claim._steps = child.claim._operation = None
+        if self.claim.worker is not None:
+            child.claim.worker = copy_memory(self.claim.worker)
+            child.last_of[child.claim.worker] = self.last_of.get(self.claim.worker, -1)
+        if abandon:
+            child.claim.abandon(fork.REASON)
+        return child
+
+
+def copy_memory(worker):
+    """What fork does, and copy.copy refuses."""
+    twin = object.__new__(type(worker))
+    for name in IdWorker.__slots__:
+        setattr(twin, name, getattr(worker, name))
+    return twin
+
+
+class World:
+    """Everything, driven by one seed. What can be planted: another claim or registry, and what else is named here."""
+
+    def __init__(
+        self, seed, *, claim_class=WorkerClaim, registry_class=Registry, versioned=True, abandon_in_child=True
+    ):
+        self.rng = random.Random(seed)
+        self.claim_class, self.registry_class = claim_class, registry_class
+        self.versioned, self.abandon_in_child = versioned, abandon_in_child
+        self.true_ms = START_MS
+        self.pace_ms = 20
+        self.oracle = Oracle()
+        self.names = 0
+        self.in_directory = self.rng.random() < 0.3
+        self.number = self.rng.choice([0, None])  # with a configured one they all want the same
+        if self.in_directory:
+            self.shared = Directory(Ensemble(), self.rng, versioned)
+        else:
+            self.shared = Servers(Ensemble(), self.rng, versioned)
+        self.wild = self.rng.random() < 0.5
+        self.steps_ms = CLOCK_STEPS_MS + WILD_CLOCK_STEPS_MS * self.wild
+        offsets_ms = self.rng.choices([0, 0, *self.steps_ms], k=1 if self.in_directory else 3)
+        run(MemoryCoordinator(self.shared.ensemble), Registry(layout=LAYOUT).open())
+        self.machines = [Machine(START_MS, offset_ms) for offset_ms in offsets_ms]
+        self.processes = []
+        for at in range(3):
+            self.start(self.machines[at % len(self.machines)])
+
+    # --- what lives ----------------------------------------------------------------------------------------------
+
+    def start(self, machine):
+        registry = self.registry_class(layout=machine.layout, lead_ms=LEAD_MS, max_ahead_ms=MAX_AHEAD_MS)
+        claim = self.claim_class(
+            registry, token=self.name(), number=self.number, raise_interval_ms=RAISE_INTERVAL_MS, retry_ms=RETRY_MS
+        )
+        link = (DirectoryLink if self.in_directory else ZooKeeperLink)(self.shared, self.true_ms)
+        self.processes.append(Process(self.name(), machine, claim, link))
+
+    def name(self):
+        self.names += 1
+        return f"life{self.names}"
+
+    def end(self, process, restarted=True):
+        """It is gone; its session may live on for a while."""
+        self.processes.remove(process)
+        process.link.die()
+        if restarted:
+            self.start(process.machine)
+
+    # --- what happens --------------------------------------------------------------------------------------------
+
+    def run(self, steps=STEPS):
+        happenings, weights = list(HAPPENINGS), list(HAPPENINGS.values())
+        for happening in self.rng.choices(happenings, weights, k=steps):
+            if self.rng.random() < 0.04:  # a hundred things happen in a millisecond, or hardly any in a second
+                self.pace_ms = self.rng.choice([0, 1, 20, 50, 400])
+            self.pass_time(self.rng.randint(0, self.pace_ms))
+            getattr(self, happening.replace(" ", "_").replace("'", ""))(self.rng.choice(self.processes))
+
+    def pass_time(self, ms):
+        self.true_ms += ms
+        for machine in self.machines:
+            machine.pass_time(ms)
+        self.shared.pass_time(self.true_ms)
+
+    def work(self, process):
+        if process.paused:
+            return
+        process.run()
+        if process.claim.state is State.CLOSED and process.link.idle:
+            if isinstance(process.claim.failure, LayoutMismatch):
+                process.machine.layout = LAYOUT  # its operator has read the message
+            self.end(process, restarted=len(self.processes) <= 3)
+
+    def issue(self, process):
+        if not process.paused:
+            process.issue(self.rng.choice([1, 1, 2, 4, 5, 60, 600, 2_000]), self.oracle)
+
+    def step_a_clock(self, process):
+        process.machine.step(self.rng.choice(self.steps_ms))
+
+    def change_a_clocks_pace(self, process):
+        rates = [1.0, 1.0, 0.999, 1.001] + [0.5, 2.0, 0.0] * self.wild
+        process.machine.change_pace(self.rng.choice(rates), self.wild and self.rng.random() < 0.3)
+
+    def pause(self, process):
+        """SIGSTOP; sometimes everything stands still, for about a session or a lead."""
+        process.paused_until_ms = self.true_ms + self.rng.choice([50, SESSION_MS, 2 * SESSION_MS, 2 * LEAD_MS])
+        if self.rng.random() < 0.2:
+            self.pass_time(self.rng.choice([1_500, 4_000]))
+
+    def fault_of_the_link(self, process):
+        process.link.fault()
+
+    def kill(self, process):
+        self.end(process)
+
+    def close(self, process):
+        if not process.paused:
+            process.claim.close(process.clock.now_ms())
+
+    def start_twice(self, process):
+        """A supervisor that believes the first one dead."""
+        if len(self.processes) < PROCESSES_MAX:
+            self.start(process.machine)
+
+    def fork(self, process):
+        if len(self.processes) < PROCESSES_MAX and not process.paused:
+            self.processes.append(process.forked(self.name(), self.abandon_in_child))
+
+    def reboot(self, process):
+        for other in [other for other in self.processes if other.machine is process.machine]:
+            self.end(other)
+        process.machine.reboot()
+
+    def change_the_layout(self, process):
+        """Another one is configured; it counts from the next start on."""
+        process.machine.layout = OTHER_LAYOUT
+
+    # --- the end of all faults -----------------------------------------------------------------------------------
+
+    def calm(self):
+        """Clocks go right, links and processes work. Returns when everyone has had the time it may take: NoMoreIds.
+
+        That is: the session of the dead, then the longest rest of a mark, as the slowest clock sees it, and two pauses
+        between attempts.
+        """
+        for machine in self.machines:
+            machine.set_right()
+            machine.layout = LAYOUT
+        for process in list(self.processes):
+            process.paused_until_ms = 0
+            process.link.heal()
+        self._let_run(2 * SESSION_MS + LEAD_MS, step_ms=200)
+        self._let_run(self._rest_ms(), step_ms=max(self._rest_ms() // 20, 200))
+        self._let_run(2 * EXHAUSTED_RETRY_MS + LEAD_MS, step_ms=1_000)
+        for process in self.processes:
+            if not process.issue(1, self.oracle) and not self._waits_for_the_living(process):
+                raise NoMoreIds(f"{process.name} in {process.claim.state}: {process.claim.problem}")
+
+    def _let_run(self, ms, step_ms):
+        for _ in range(ms // step_ms + 1):
+            self.pass_time(step_ms)
+            for process in list(self.processes):
+                self.work(process)
+                while not process.link.idle and process in self.processes:
+                    process.link.arrive()
+                    self.work(process)
+
+    def _rest_ms(self):
+        """How long until each mark has passed by each clock."""
+        now_ms = min((process.clock.now_ms() for process in self.processes), default=self.true_ms)
+        marks = [
+            Mark.from_bytes(path, node.data).high_water_ms
+            for path, node in self.shared.ensemble.nodes.items()
+            if path.startswith("/snowflake-servers-marks/")
+        ]
+        return max(0, max(marks, default=0) - now_ms)
+
+    def _waits_for_the_living(self, process):
+        """Its number, or each number, is held by a process that issues ids; or it is a forked child."""
+        held = {other.claim.number for other in self.processes if other.claim.state is State.HELD}
+        wanted = {0} if process.claim._number == 0 else set(range(LAYOUT.workers))
+        return isinstance(process.link, Forked) or wanted <= held
