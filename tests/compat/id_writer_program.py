@@ -1,0 +1,78 @@
+"""A program that issues ids and writes each down, for tests that stop, kill and mislead it.
+
+    python id_writer_program.py '{"file": ..., "zookeeper": "a:1" or "directory": ..., "worker": null, "clock": []}'
+
+Ids are appended to `file`, 8 bytes each. `clock` steps its wall clock: [[after so many seconds, by so many ms], ...].
+Prints "ready" when it has claimed a number. Times are short (a lead of 2 s), so that tests see marks pass.
+"""
+
+import functools
+import json
+import os
+import struct
+import sys
+import threading
+import time
+
+import idgen.client
+from coordination.access import Access
+from coordination.port import CoordinatorUnavailable
+from idgen.clock import IdClock
+from idgen.config import IdgenConfig
+from idgen.errors import IdError
+
+CONFIG = {"ids_lead_ms": 2_000, "ids_raise_interval_ms": 500, "ids_retry_ms": 100}
+SESSION_MS, REQUEST_MS = 1_000, 1_000
+BATCH = 20
+PACE_S = 0.005
+
+
+def connect(directory, zookeeper, config):
+    if directory is not None:
+        from coordination.directory import DirectoryCoordinator
+
+        return DirectoryCoordinator(directory)
+    from coordination.zookeeper import ZooKeeperCoordinator
+
+    return ZooKeeperCoordinator(zookeeper, Access(SESSION_MS), request_timeout_ms=REQUEST_MS)
+
+
+def stepped_wall_ns(steps):
+    begin = time.monotonic()
+
+    def wall_ns():
+        elapsed = time.monotonic() - begin
+        return time.time_ns() + sum(ms for after, ms in steps if elapsed >= after) * 1_000_000
+
+    return wall_ns
+
+
+def made(task):
+    """A Snowflake, however long its coordinator is away."""
+    config = IdgenConfig(ids_worker=task.get("worker"), **CONFIG)
+    while True:
+        try:
+            return idgen.client.Snowflake(
+                directory=task.get("directory"), zookeeper=task.get("zookeeper"), config=config
+            )
+        except (CoordinatorUnavailable, IdError) as error:
+            print(error, file=sys.stderr, flush=True)
+
+
+def main(task):
+    idgen.client.connect = connect
+    idgen.client.IdClock = functools.partial(IdClock, stepped_wall_ns(task.get("clock", [])))
+    file = os.open(task["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    snowflake = made(task)
+    print("ready", flush=True)
+    pace = threading.Event()
+    while True:
+        try:
+            ids = snowflake.next_ids(BATCH)
+        except IdError:
+            ids = []
+        os.write(file, struct.pack(f"<{len(ids)}q", *ids))
+        pace.wait(PACE_S)
+
+
+main(json.loads(sys.argv[1]))

@@ -1,0 +1,251 @@
+"""No id twice on the real thing: real processes stopped, killed and misled, a real ZooKeeper cut off and killed.
+
+The simulation (tests/simulation/test_ids_never_repeat.py) finds what can go wrong; this shows that it is about the
+programs that run. Every id that was issued is in a file, and all files are compared.
+"""
+
+import itertools
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from coordination.embedded_zookeeper import EmbeddedZooKeeper
+from idgen.layout import Layout
+from tests.compat.tcp_proxy import TcpProxy
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROGRAM = Path(__file__).with_name("id_writer_program.py")
+HOUR_MS = 3_600_000
+LEAD_S = 2.0  # of the program
+WAIT_S = 40
+
+
+def elapse(seconds):
+    """Time passes for the programs under test: what they do in it is what is looked at afterwards."""
+    threading.Event().wait(seconds)
+
+
+class Writer:
+    """A program that issues ids. Its file outlives it; `start` again is another life of the same program."""
+
+    def __init__(self, file, **task):
+        self.file = file
+        self._task = json.dumps({"file": str(file), **task})
+        self._process = None
+        file.touch()
+
+    def start(self):
+        self._process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), self._task],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        return self
+
+    def send_signal(self, number):
+        self._process.send_signal(number)
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def ids(self):
+        data = self.file.read_bytes()
+        return [id for (id,) in struct.iter_unpack("<q", data[: len(data) // 8 * 8])]
+
+    def wait_for_more(self):
+        """Until ids come that were not there when this was called."""
+        before = self.file.stat().st_size
+        end = time.monotonic() + WAIT_S
+        while self.file.stat().st_size <= before:
+            assert time.monotonic() < end, f"no more ids within {WAIT_S} s"
+            elapse(0.01)
+        return self
+
+
+class Writers:
+    """All of a test's; in the end they are killed and what they issued is compared."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self.all = []
+
+    def start(self, **task):
+        self.all.append(Writer(self._folder / f"{len(self.all)}.ids", **task))
+        return self.all[-1].start()
+
+    def check(self):
+        ids = list(itertools.chain.from_iterable(writer.ids for writer in self.all))
+        twice = len(ids) - len(set(ids))
+        assert not twice, f"{twice} of {len(ids)} ids were issued twice"
+        assert ids, "no id was issued at all"
+
+
+@pytest.fixture
+def writers(tmp_path):
+    made = Writers(tmp_path)
+    try:
+        yield made
+        made.check()
+    finally:
+        for writer in made.all:
+            writer.kill()
+
+
+COUNTER = itertools.count()
+
+
+@pytest.fixture(params=["directory", "zookeeper"])
+def place(request, tmp_path):
+    if request.param == "directory":
+        return {"directory": str(tmp_path / "numbers")}
+    return {"zookeeper": f"{request.getfixturevalue('zookeeper').hosts}/faults{next(COUNTER)}"}
+
+
+@pytest.fixture
+def chroot(zookeeper):
+    return f"/faults{next(COUNTER)}"
+
+
+def worker_numbers(writer):
+    return {Layout().unpack(id).worker_number for id in writer.ids}
+
+
+def test_a_process_stopped_longer_than_its_session_wakes_up_to_find_its_number_taken(zookeeper, chroot, writers):
+    """idgen.md, theorem 2: kazoo tells it late, after it could have issued tens of thousands of ids."""
+    place = {"zookeeper": zookeeper.hosts + chroot, "worker": 0}
+    zombie = writers.start(**place).wait_for_more()
+    zombie.send_signal(signal.SIGSTOP)
+    successor = writers.start(**place).wait_for_more()
+    zombie.send_signal(signal.SIGCONT)
+    elapse(0.5)  # what the zombie does in this time is what the test is about
+    successor.wait_for_more()
+    successor.kill()
+    zombie.wait_for_more()
+    assert worker_numbers(zombie) == worker_numbers(successor) == {0}
+
+
+def kill_in_a_loop(writers, place, lives):
+    """Two programs, one killed at once when it has issued something, the other while it starts or soon after."""
+    one, other = writers.start(**place), writers.start(**place)
+    for life in range(lives):
+        one.wait_for_more()
+        one.kill()
+        one.start()
+        elapse(0.05 * (life % 8))
+        other.kill()
+        other.start()
+    one.wait_for_more()
+    other.wait_for_more()
+
+
+def test_kill_9_with_instant_restarts(place, writers):
+    kill_in_a_loop(writers, place, lives=3)
+
+
+@pytest.mark.soak
+def test_kill_9_with_instant_restarts_a_hundred_times(place, writers):
+    kill_in_a_loop(writers, place, lives=100)
+
+
+def test_a_connection_cut_delayed_and_swallowed(zookeeper, chroot, writers):
+    with TcpProxy(zookeeper.port) as proxy:
+        behind = writers.start(zookeeper=f"127.0.0.1:{proxy.port}{chroot}").wait_for_more()
+        writers.start(zookeeper=zookeeper.hosts + chroot).wait_for_more()
+        proxy.delay_s = 0.3
+        behind.wait_for_more()
+        proxy.cut()
+        behind.wait_for_more()  # the lead of the mark lasts
+        proxy.heal()
+        proxy.blackhole = True
+        elapse(LEAD_S + 0.5)  # longer than the session and the lead
+        rival = writers.start(zookeeper=zookeeper.hosts + chroot).wait_for_more()
+        proxy.heal()
+        behind.wait_for_more()
+        rival.wait_for_more()
+
+
+def test_clocks_that_are_hours_apart_and_step(place, writers):
+    stepping = writers.start(**place, clock=[[0, HOUR_MS], [1.0, -2 * HOUR_MS], [2.0, 1_000], [2.5, 3 * HOUR_MS]])
+    behind = writers.start(**place, clock=[[0, -HOUR_MS]])
+    for writer in (stepping, behind):
+        writer.wait_for_more()
+    behind.kill()
+    elapse(1.0)  # the first one's clock steps meanwhile
+    stepping.kill()
+    again = writers.start(**place)  # both numbers' marks are elsewhere than its clock
+    again.wait_for_more()
+    stepping.start().wait_for_more()
+
+
+def test_zookeeper_is_killed_and_restarted_under_its_clients(tmp_path, writers):
+    with EmbeddedZooKeeper(tmp_path / "server") as server:
+        one, other = writers.start(zookeeper=server.hosts), writers.start(zookeeper=server.hosts)
+        for writer in (one, other):
+            writer.wait_for_more()
+        server.kill()
+        one.wait_for_more()  # on the lead
+        other.kill()
+        other.start()  # and finds nobody to ask
+        server.start()
+        for writer in (one, other):
+            writer.wait_for_more()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_everything_at_once(seed, tmp_path, writers):
+    """Two minutes of all of it; FLAKELOG_SEEDS plays no part: the choices are the seed's, the races are not."""
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        server = stack.enter_context(EmbeddedZooKeeper(tmp_path / "server"))
+        proxies = [stack.enter_context(TcpProxy(server.port)) for _ in range(4)]
+        alive = [writers.start(zookeeper=f"127.0.0.1:{p.port}", clock=clock_of(rng)) for p in proxies]
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            elapse(rng.uniform(0.05, 1.0))
+            at = rng.randrange(4)
+            something_happens(rng, alive[at], proxies[at], server)
+        for writer, proxy in zip(alive, proxies):
+            proxy.heal()
+            writer.send_signal(signal.SIGCONT)
+        elapse(LEAD_S)
+        assert any(writer.wait_for_more() for writer in alive)
+
+
+def clock_of(rng):
+    return [[rng.uniform(0, 60), rng.choice([-HOUR_MS, -500, 500, HOUR_MS])] for _ in range(rng.randrange(4))]
+
+
+def something_happens(rng, writer, proxy, server):
+    what = rng.choice(["stop", "continue", "kill", "cut", "heal", "heal", "blackhole", "delay", "server"])
+    if what == "stop":
+        writer.send_signal(signal.SIGSTOP)
+    elif what == "continue":
+        writer.send_signal(signal.SIGCONT)
+    elif what == "kill":
+        writer.kill()
+        writer.start()
+    elif what == "cut":
+        proxy.cut()
+    elif what == "heal":
+        proxy.heal()
+    elif what == "blackhole":
+        proxy.blackhole = True
+    elif what == "delay":
+        proxy.delay_s = rng.choice([0.1, 1.5])
+    elif rng.random() < 0.3:
+        server.kill()
+        server.start()
