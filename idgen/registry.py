@@ -214,11 +214,11 @@ class Registry:
 
     def release(self, held: Held, last_ms: int) -> Steps[None]:
         """Lower the mark to just above the last millisecond used, so that the number need not rest. TakenOver."""
+        yield from self._write(held, last_ms + 1)  # first: if the number was taken over, the node is its new holder's
         try:
             yield Delete(child(self.path, str(held.number)))
         except NoNode:
             pass
-        yield from self._write(held, last_ms + 1)
 
     def _write(self, held: Held, high_water_ms: int) -> Steps[Held]:
         """Set H at the version we know; if that is not the node's, find out whether the newer one is ours too."""

@@ -85,6 +85,17 @@ def test_a_clean_close_lowers_the_mark_and_the_number_is_taken_again_at_once(one
     assert successor.worker.next_id(NOW + 200) > last
 
 
+def test_a_close_leaves_the_node_of_whoever_has_taken_the_number_over(one, other):
+    """It has not heard of it yet; its successor lives, and is shown as living."""
+    c = held(one, "a")
+    one.execute(Delete("/snowflake-servers/0"))
+    held(other, "b", NOW + 30_000, number=0)
+    c.close(NOW + 30_000)
+    settle(c, one, NOW + 30_000)
+    assert c.state is State.CLOSED
+    assert one.execute(Get("/snowflake-servers/0")).owner == other.session_id
+
+
 def test_a_successor_starts_above_ids_that_ran_ahead_of_the_clock(one, other):
     c = held(one)
     ids = c.worker.next_ids(100 * 4096, NOW)
