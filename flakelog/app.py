@@ -157,7 +157,10 @@ class Server:
     def _take_directory(self) -> None:
         if (self.data_dir / KAFKA_FILE).exists():
             raise StartError(f"{self.data_dir} has Apache Kafka's data ({KAFKA_FILE}); give another directory")
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"{self.data_dir} cannot be made a directory for data: {error.strerror}") from error
         self._storage.lock()
 
     def _open_broker(self) -> None:

@@ -1,8 +1,14 @@
 """The command line. Each command's module is imported when the command is run, so `--help` is quick."""
 
+import errno
+import os
+import sys
 from importlib import import_module
+from typing import Any
 
 import click
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 COMMANDS = {
     "server": "flakelog.commands.server",
@@ -32,6 +38,28 @@ class Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(home), name)
         return command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """A full disk under `> file` is one line, as every other error; a reader that is gone is none."""
+        try:
+            try:
+                return super().main(*args, **kwargs)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in CANNOT_WRITE or error.filename is not None:
+                raise
+            _discard_output()
+            if error.errno != errno.EPIPE:
+                click.echo(f"Error: the output could not be written: {error.strerror}", err=True)
+            sys.exit(1)
+
+
+def _discard_output() -> None:
+    """What is still held back for stdout is not tried again at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

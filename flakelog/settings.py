@@ -37,6 +37,14 @@ class UnknownSetting(InvalidSetting):
         self.name = name
 
 
+class InvalidFile(InvalidSetting):
+    """A file that has no settings in it at all."""
+
+    def __init__(self, message: str) -> None:
+        ValueError.__init__(self, message)
+        self.name = ""
+
+
 class Given(NamedTuple):
     """One property as somebody gave it: `origin` is "server.properties:12", "--set", or a variable's name."""
 
@@ -187,7 +195,7 @@ def collect(
     mode: Iterable[Given] = (),
     fixed: Iterable[Given] = (),
 ) -> Properties:
-    """All that was given, checked by name; InvalidSetting, UnknownSetting, OSError, UnicodeDecodeError."""
+    """All that was given, checked by name; InvalidSetting, UnknownSetting, InvalidFile, OSError."""
     properties = gather(file, assignments, environment, mode, fixed)
     properties.check()
     return properties
@@ -200,9 +208,17 @@ def gather(
     mode: Iterable[Given] = (),
     fixed: Iterable[Given] = (),
 ) -> Properties:
-    """All that was given, with what is wrong with it as verdicts; InvalidSetting only for what is no name=value."""
-    in_file = read_properties(file.read_text(), str(file)) if file else []
+    """All that was given, with what is wrong with it as verdicts; InvalidSetting only for what is no name=value,
+    InvalidFile, OSError."""
+    in_file = read_properties(_text_of(file), str(file)) if file else []
     return Properties([mode, in_file, read_environment(environment or {}), read_assignments(assignments), fixed])
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text()
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{file} is no properties file: byte {error.start + 1} of it is no UTF-8") from None
 
 
 def _judge_layer(given: list[Given]) -> list[Verdict]:

@@ -13,6 +13,7 @@ from typing import Any
 from broker.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.config_entries import BrokerSources
 from broker.handlers.call import Call, Services
+from broker.kafka_settings import HONOURED, broker_setting
 from broker.log.storage import StorageError
 from broker.metadata import Topic, check_name
 from broker.wire.errors import ApiError, ErrorCode
@@ -144,7 +145,16 @@ def _alter_broker(call: Call, resource: Any, new_properties: NewProperties) -> N
 def _check_dynamic(properties: Properties) -> None:
     known = [each.name for each in settings_of(BrokerConfig)]
     for name, value in properties.items():
-        if name not in known:
+        if name in DYNAMIC:
+            continue
+        if name not in known and broker_setting(name) is None:
             raise InvalidSetting(name, value, f"brokers have no such setting; {near_name(name, sorted(DYNAMIC))}")
-        if name not in DYNAMIC:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is read once, at the start: it cannot be altered here")
+        raise ApiError(ErrorCode.INVALID_REQUEST, _why_not(name))
+
+
+def _why_not(name: str) -> str:
+    """Why a setting that there is cannot be altered while the broker runs."""
+    row = broker_setting(name)
+    if row is not None and row.standing != HONOURED:
+        return f"{name} has no effect here: {row.reason}"
+    return f"{name} is read once, at the start: it cannot be altered here"

@@ -2,14 +2,17 @@
 
 A frame that lies whole in what was received is a view into it, valid until the next `feed`. One that does not is
 gathered in a buffer of its own; `wanted` is the rest of that buffer, and bytes received straight into it need no copy.
-The buffer begins small and doubles as bytes come: a length is only a claim, and must not cost what it claims.
+The buffer begins small and grows as bytes come: a length is only a claim, and must not cost what it claims.
 """
 
 from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES
 
-# A producer's batch is 1 MB by default, so that its frame is seldom copied; a claim costs no more than this.
+# A producer's batch is 1 MB by default, so that its frame is seldom copied; who has sent a little costs no more.
 FIRST_BYTES = 1 << 20
+# Who has sent less than this of a frame has room for so much, and for FIRST_BYTES when that has come: thousands of
+# peers that announce a frame each and then say no more would else cost a megabyte each, for eight bytes.
+LITTLE_BYTES = 1 << 16
 
 _NOTHING = memoryview(bytearray())
 
@@ -107,7 +110,7 @@ class FrameDecoder:
         """Double a buffer that is full before its frame is whole."""
         partial = self._partial
         if partial is not None and self._filled == len(partial) < self._size:
-            self._partial = bytearray(min(2 * len(partial), self._size))
+            self._partial = bytearray(min(max(2 * len(partial), FIRST_BYTES), self._size))
             self._partial[: self._filled] = partial
 
     def next_frame(self) -> memoryview | None:
@@ -147,7 +150,8 @@ class FrameDecoder:
             self._size = int.from_bytes(view[at : at + LENGTH_BYTES], "big")
             self._filled = left - LENGTH_BYTES
             self._frames_begun += 1
-            self._partial = partial = bytearray(min(self._size, max(FIRST_BYTES, 2 * self._filled)))
+            room = LITTLE_BYTES if self._filled < LITTLE_BYTES else max(FIRST_BYTES, 2 * self._filled)
+            self._partial = partial = bytearray(min(self._size, room))
             partial[: self._filled] = view[at + LENGTH_BYTES :]
         elif left:
             self._head = bytes(view[at:])

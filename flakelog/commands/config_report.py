@@ -8,40 +8,55 @@ from flakelog.commands.terminal import count_of
 
 if TYPE_CHECKING:
     from flakelog.settings import Properties, Settings, Verdict
+    from idgen.config import InvalidSetting
 
 
 def print_verdicts(properties: "Properties") -> bool:
     """Each property with what becomes of it and why; whether a server would start with them."""
-    from flakelog.settings import HONOURED, IGNORED, REFUSED, UNKNOWN, Settings
-    from idgen.config import InvalidSetting
+    from flakelog.settings import HONOURED, IGNORED, REFUSED, UNKNOWN
 
+    verdicts = [_by_value(each) for each in properties.verdicts]
+    together = _wrong_together(properties, verdicts)
     counts = dict.fromkeys((HONOURED, IGNORED, REFUSED, UNKNOWN), 0)
-    for each in properties.verdicts:
-        standing, reason = _standing(each)
-        counts[standing] += 1
-        why = f"  ({reason})" if reason else ""
-        click.echo(f"{standing:9} {each.given.name}={each.given.text}{why}")
-    good = not counts[REFUSED] and not counts[UNKNOWN]
-    if good:
-        try:
-            Settings(properties.texts)
-        except InvalidSetting as error:
-            click.echo(f"{REFUSED:9} {error}")
-            good = False
+    for each in verdicts:
+        if together is not None and each.target == together.name:
+            each, together = each._replace(standing=REFUSED, reason=_wanted(together)), None
+        counts[each.standing] += 1
+        why = f"  ({each.reason})" if each.reason else ""
+        click.echo(f"{each.standing:9} {each.given.name}={each.given.text}{why}")
+    if together is not None:  # of a setting that is not given: what others lead to
+        click.echo(f"{REFUSED:9} {together}")
     parts = ", ".join(f"{number} {standing}" for standing, number in counts.items() if number)
-    click.echo(f"{count_of(len(properties.verdicts), 'setting')}: {parts or 'all defaults'}", err=True)
-    return good
+    click.echo(f"{count_of(len(verdicts), 'setting')}: {parts or 'all defaults'}", err=True)
+    return together is None and not counts[REFUSED] and not counts[UNKNOWN]
 
 
-def _standing(verdict: "Verdict") -> tuple[str, str]:
+def _by_value(verdict: "Verdict") -> "Verdict":
     """An honoured setting with a value that cannot be is refused."""
     from flakelog.settings import HONOURED, REFUSED, wrong_with
 
-    if verdict.standing == HONOURED:
-        wrong = wrong_with(verdict.target, verdict.text)
-        if wrong is not None:
-            return REFUSED, wrong
-    return verdict.standing, verdict.reason
+    wrong = wrong_with(verdict.target, verdict.text) if verdict.standing == HONOURED else None
+    return verdict if wrong is None else verdict._replace(standing=REFUSED, reason=wrong, target="")
+
+
+def _wrong_together(properties: "Properties", verdicts: "list[Verdict]") -> "InvalidSetting | None":
+    """What is wrong with values that are good one by one; not looked for where one of them is not."""
+    from flakelog.settings import HONOURED, Settings
+    from idgen.config import InvalidSetting
+
+    honoured = {each.target for each in verdicts if each.standing == HONOURED}
+    if properties.texts.keys() - honoured:
+        return None
+    try:
+        Settings(properties.texts)
+    except InvalidSetting as error:
+        return error
+    return None
+
+
+def _wanted(error: "InvalidSetting") -> str:
+    """Its message without the setting and the value, which stand before it already."""
+    return str(error).partition(": ")[2]
 
 
 def print_values(settings: "Settings", origins: "dict[str, str]") -> None:

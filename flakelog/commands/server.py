@@ -142,7 +142,7 @@ def _check(file: Path) -> int:
 
     try:
         return 0 if print_verdicts(gather(file)) else 1
-    except (InvalidSetting, OSError, UnicodeDecodeError) as error:
+    except (InvalidSetting, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -156,7 +156,7 @@ def _run(
 ) -> None:
     try:
         properties = collect(config, assignments, os.environ, mode, fixed)
-    except (InvalidSetting, OSError, UnicodeDecodeError) as error:
+    except (InvalidSetting, OSError) as error:
         raise click.ClickException(str(error)) from None
     try:
         settings = Settings(properties.texts, properties.ignored_texts)

@@ -51,8 +51,9 @@ def fail(message: str) -> NoReturn:
 def client_of(servers: str) -> Iterator["BlockingClient"]:
     """A client of the brokers at `servers`; whatever it meets becomes one line and an exit code."""
     from broker.client.blocking import BlockingClient
-    from broker.client.errors import ClientError, Unreachable
+    from broker.client.errors import BrokerError, ClientError, Unreachable
     from broker.record.batch import CorruptBatch
+    from broker.wire.errors import ErrorCode
 
     try:
         made = BlockingClient(servers)
@@ -63,6 +64,9 @@ def client_of(servers: str) -> Iterator["BlockingClient"]:
             yield client
         except Unreachable as error:
             raise NobodyAnswers(str(error)) from None
+        except BrokerError as error:
+            there_is = error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            fail(str(error) if there_is else f"{error}; `flakelog topic list` shows those that there are")
         except (ClientError, CorruptBatch) as error:
             fail(str(error))
 
@@ -87,7 +91,7 @@ def _settings_options(command: Command, name: str, what_for: str, of: "Callable[
         try:
             properties = collect(context.params.pop("settings_file", None), value, os.environ)
             return of(from_properties(IdgenConfig, properties.texts))
-        except (InvalidSetting, OSError, UnicodeDecodeError) as error:
+        except (InvalidSetting, OSError) as error:
             raise click.BadParameter(str(error)) from None
 
     command = click.option(

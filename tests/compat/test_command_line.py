@@ -164,7 +164,8 @@ def test_a_wrong_call_is_refused_with_what_would_be_right(flakelog, command, sai
 
 
 def test_a_topic_that_is_not_there_is_made_by_produce_and_by_nothing_else(flakelog):
-    assert flakelog("consume cli-absent") == (1, "", "Error: topic cli-absent: UNKNOWN_TOPIC_OR_PARTITION\n")
+    code, _, errors = flakelog("consume cli-absent")
+    assert code == 1 and errors.startswith("Error: topic cli-absent: UNKNOWN_TOPIC_OR_PARTITION; `flakelog topic list`")
     assert "made topic cli-absent: 1 partition" in flakelog("produce cli-absent", b"x")[2]
     assert flakelog("consume cli-absent")[1] == "x\n"
 
@@ -189,6 +190,15 @@ def test_follow_goes_on_until_ctrl_c(broker, flakelog):
     assert following.stdout.readline() == "after\n"
     following.send_signal(signal.SIGINT)
     assert following.communicate(timeout=30) == ("", "") and following.returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is full stands in /dev/full on Linux only")
+@pytest.mark.parametrize("arguments", [["settings"], ["--help"], ["compat", "--json"]])
+def test_output_to_a_full_disk_fails_in_one_line(arguments):
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "flakelog", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "Error: the output could not be written: No space left on device\n")
 
 
 HEAVY = "twisted", "kazoo", "pyspark", "kio", "confluent_kafka", "rich", "pyarrow"

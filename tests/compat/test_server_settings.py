@@ -178,6 +178,32 @@ def test_a_file_is_checked_without_starting(tmp_path):
     assert "did you mean num.partitions?" in done.stdout
 
 
+def test_what_is_wrong_with_values_together_is_told_beside_all_else_that_is_wrong(tmp_path):
+    """It was found only when the rest had been put right, and stood there as honoured until then."""
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=SASL_SSL://:9093\nnum.partition=4\n")
+    done = flakelog("server", "--check-config", str(file))
+    assert done.returncode == 1
+    first, second = done.stdout.splitlines()
+    assert first.startswith("refused   listeners=SASL_SSL://:9093  (SASL_SSL is not served; PLAINTEXT://host:port is")
+    assert second.startswith("unknown   num.partition=4")
+
+
+def test_a_file_that_is_no_text_is_refused_by_its_name(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_bytes(b"\x1f\x8b\x08\xff")
+    for option in ("--check-config", "--config"):
+        done = flakelog("server", option, str(file))
+        assert (done.returncode, done.stderr) == (1, f"Error: {file} is no properties file: byte 2 of it is no UTF-8\n")
+
+
+def test_a_data_directory_that_cannot_be_is_refused_by_its_name(tmp_path):
+    file = tmp_path / "data"
+    file.write_text("")
+    with pytest.raises(DidNotStart, match=f"{file}/logs cannot be made a directory for data: Not a directory"):
+        ServerProcess(file / "logs").start()
+
+
 # --- for developers --------------------------------------------------------------------------------------------------
 
 

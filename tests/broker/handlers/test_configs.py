@@ -329,6 +329,8 @@ def test_altering_all_of_a_brokers_settings_forgets_what_was_altered_before(brok
     "broker_name, operation, code, said",
     [
         ("1", (SET, "node.id", "2"), ErrorCode.INVALID_REQUEST, "node.id is read once, at the start"),
+        ("1", (SET, "listeners", "PLAINTEXT://:1"), ErrorCode.INVALID_REQUEST, "listeners is read once, at the start"),
+        ("1", (SET, "num.io.threads", "4"), ErrorCode.INVALID_REQUEST, "num.io.threads has no effect here: one thread"),
         ("1", (SET, "log.retentionms", "2"), ErrorCode.INVALID_CONFIG, "did you mean log.retention.ms?"),
         ("1", (SET, "log.retention.ms", "long"), ErrorCode.INVALID_REQUEST, "log.retention.ms"),
         ("2", (SET, "log.retention.ms", "5"), ErrorCode.INVALID_REQUEST, "broker '2' is not here"),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.wire.errors import WireError
-from broker.wire.frame_decoder import FIRST_BYTES, FrameDecoder
+from broker.wire.frame_decoder import FIRST_BYTES, LITTLE_BYTES, FrameDecoder
 
 MAX_FRAME_BYTES = 100 << 20
 
@@ -64,10 +64,19 @@ def test_a_length_takes_no_memory_before_its_bytes_have_come():
     """DESIGN's fourth rule: four bytes of a stranger must not cost socket.request.max.bytes."""
     decoder = FrameDecoder(MAX_FRAME_BYTES)
     feed(decoder, MAX_FRAME_BYTES.to_bytes(4, "big"))
-    assert len(decoder.wanted()) == FIRST_BYTES
+    assert len(decoder.wanted()) == LITTLE_BYTES
     feed(decoder, bytes(FIRST_BYTES))
     assert len(decoder.wanted()) == FIRST_BYTES, "at most as much again as has come"
     assert decoder.in_frame
+
+
+def test_thousands_who_announce_a_frame_and_say_no_more_cost_little_each():
+    """Eight bytes took a megabyte of memory: five thousand peers kept a broker busy for ten seconds, and 5 GB."""
+    decoder = FrameDecoder(MAX_FRAME_BYTES)
+    feed(decoder, (1 << 20).to_bytes(4, "big") + b"\0\0\0\x0d")
+    assert len(decoder.wanted()) == LITTLE_BYTES - 4
+    feed(decoder, bytes(LITTLE_BYTES - 4))
+    assert len(decoder.wanted()) == (1 << 20) - LITTLE_BYTES, "who goes on sending has room for a common frame"
 
 
 def test_a_frame_past_the_limit_is_refused_at_its_length():
