@@ -45,7 +45,8 @@ class Commands(click.Group):
             try:
                 return super().main(*args, **kwargs)
             finally:
-                sys.stdout.flush()
+                if sys.stdout is not None:  # None where it was closed before the start (>&-)
+                    sys.stdout.flush()
         except OSError as error:
             if error.errno not in CANNOT_WRITE or error.filename is not None:
                 raise
