@@ -127,14 +127,18 @@ def _batches_row(scale: Scale) -> Iterator[Contenders]:
     requests = scale.of(BATCHES.requests, least=BATCHES.connections * BATCHES.depth)
     frame = encode_call(Call("get_ids", 1, "bench", CHUNK))
     with TemporaryDirectory() as directory:
-        with ServerProcess(Path(directory) / "data", command="idgen") as server:
+        peer = child(sys.executable, "-m", "benchmarks.thrift_peer")
+        with ServerProcess(Path(directory) / "data", command="idgen") as server, peer as (peer_pid, peer_port):
             load = FrameLoad(Path(directory), frame, BATCHES.connections, BATCHES.depth, requests)
 
-            def run() -> Figures:
-                figures = load.run(server.ids, server.pid)
+            def run(address: str, pid: int) -> Figures:
+                figures = load.run(address, pid)
                 return {"ids/s": figures["req/s"] * CHUNK, "p99 us": figures["p99 us"]}
 
-            yield {"flakelog idgen": run}
+            yield {
+                "flakelog idgen": lambda: run(server.ids, server.pid),
+                "thrift's TTwisted, naive worker": lambda: run(f"127.0.0.1:{peer_port}", peer_pid),
+            }
 
 
 ROWS = [

@@ -1,7 +1,7 @@
-"""A peer for the id service: get_id over Apache Thrift's own Twisted server, with a naive worker behind it.
+"""A peer for the id service: get_id and get_ids over Apache Thrift's own Twisted server, with a naive worker behind it.
 
 `python -m benchmarks.thrift_peer` prints its port and serves until its standard input ends. What thrift's compiler
-would generate is written out here, for the one method.
+would generate is written out here, for these two methods.
 """
 
 import sys
@@ -16,27 +16,38 @@ from twisted.internet.protocol import Protocol
 from benchmarks.naive import NaiveWorker
 
 
-class GetIdProcessor(TProcessor):
-    """service { i64 get_id(1: string useragent) }"""
+class IdProcessor(TProcessor):
+    """service { i64 get_id(1: string useragent)  list<i64> get_ids(1: string useragent, 2: i32 count) }"""
 
     def __init__(self) -> None:
         self._worker = NaiveWorker()
 
     def process(self, iprot, oprot):  # type: ignore[no-untyped-def]
         name, _, seqid = iprot.readMessageBegin()
+        count = 0
         iprot.readStructBegin()
         while True:
             _, kind, _ = iprot.readFieldBegin()
             if kind == TType.STOP:
                 break
-            iprot.skip(kind)
+            if kind == TType.I32:
+                count = iprot.readI32()
+            else:
+                iprot.skip(kind)
             iprot.readFieldEnd()
         iprot.readStructEnd()
         iprot.readMessageEnd()
         oprot.writeMessageBegin(name, TMessageType.REPLY, seqid)
-        oprot.writeStructBegin("get_id_result")
-        oprot.writeFieldBegin("success", TType.I64, 0)
-        oprot.writeI64(self._worker.next_id())
+        oprot.writeStructBegin(f"{name}_result")
+        if name == "get_id":
+            oprot.writeFieldBegin("success", TType.I64, 0)
+            oprot.writeI64(self._worker.next_id())
+        else:
+            oprot.writeFieldBegin("success", TType.LIST, 0)
+            oprot.writeListBegin(TType.I64, count)
+            for _ in range(count):
+                oprot.writeI64(self._worker.next_id())
+            oprot.writeListEnd()
         oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -51,7 +62,7 @@ class UntilInputEnds(Protocol):
 
 
 def main() -> None:
-    factory = ThriftServerFactory(GetIdProcessor(), TBinaryProtocolFactory())
+    factory = ThriftServerFactory(IdProcessor(), TBinaryProtocolFactory())
     port = reactor.listenTCP(0, factory, interface="127.0.0.1")  # type: ignore[attr-defined]
     stdio.StandardIO(UntilInputEnds())
     sys.stdout.write(f"{port.getHost().port}\n")

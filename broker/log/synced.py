@@ -72,7 +72,7 @@ class Synced:
         bases = _not_below(known.log_start_offset, bases, known.segment)
         if known.segment not in bases:
             if known.offset > known.log_start_offset:
-                raise LogDamaged(f"{self.name}/{file_name(known.segment, LOG)} is gone, though it was synced")
+                raise LogDamaged(f"there is no file {self.name}/{file_name(known.segment, LOG)}, though it was synced")
             self.known = replace(
                 known,
                 segment=known.offset,
@@ -111,7 +111,7 @@ class Synced:
         known = self.known
         if not self.storage.exists(f"{self.name}/{file_name(base, ID_INDEX)}"):
             if known is not None and (base < known.segment or (base == known.segment and known.id_bytes)):
-                raise LogDamaged(f"{self.name}/{file_name(base, ID_INDEX)} is gone, though it was synced")
+                raise LogDamaged(f"there is no file {self.name}/{file_name(base, ID_INDEX)}, though it was synced")
             return self._create(base)  # its name did not reach the disk; without ids the batches cannot be kept
         return Segment(self.storage, self.name, base)
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-import idgen.client
+import idgen.snowflake
 from coordination.access import Access
 from coordination.port import CoordinatorUnavailable
 from idgen.clock import IdClock
@@ -52,7 +52,7 @@ def made(task):
     config = IdgenConfig(ids_worker=task.get("worker"), **CONFIG)
     while True:
         try:
-            return idgen.client.Snowflake(
+            return idgen.snowflake.Snowflake(
                 directory=task.get("directory"), zookeeper=task.get("zookeeper"), config=config
             )
         except (CoordinatorUnavailable, IdError) as error:
@@ -60,8 +60,8 @@ def made(task):
 
 
 def main(task):
-    idgen.client.connect = connect
-    idgen.client.IdClock = functools.partial(IdClock, stepped_wall_ns(task.get("clock", [])))
+    idgen.snowflake.connect = connect
+    idgen.snowflake.IdClock = functools.partial(IdClock, stepped_wall_ns(task.get("clock", [])))
     file = os.open(task["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     snowflake = made(task)
     print("ready", flush=True)

@@ -41,14 +41,14 @@ def test_settings_of_a_topic_are_shown_set_and_deleted(flakelog):
     flakelog("topic create cfg-a --config segment.bytes=1048576")
     _, shown, _ = flakelog("config get --topic cfg-a")
     assert ["segment.bytes", "1048576", "topic"] in words(shown)
-    assert flakelog("config set --topic cfg-a retention.ms=60000 cleanup.policy=compact")[:2] == (
+    assert flakelog("config set --topic cfg-a segment.ms=60000 cleanup.policy=compact")[:2] == (
         0,
-        "topic cfg-a: retention.ms=60000\ntopic cfg-a: cleanup.policy=compact\n",
+        "topic cfg-a: segment.ms=60000\ntopic cfg-a: cleanup.policy=compact\n",
     )
-    assert flakelog("config get --topic cfg-a retention.ms --json")[1] == (
-        '{"name": "retention.ms", "value": "60000", "from": "topic", "read_only": false}\n'
+    assert flakelog("config get --topic cfg-a segment.ms --json")[1] == (
+        '{"name": "segment.ms", "value": "60000", "from": "topic", "read_only": false}\n'
     )
-    assert flakelog("config delete --topic cfg-a retention.ms")[:2] == (0, "topic cfg-a: retention.ms=604800000\n")
+    assert flakelog("config delete --topic cfg-a segment.ms")[:2] == (0, "topic cfg-a: segment.ms=604800000\n")
     assert len(words(flakelog("config get --topic cfg-a --all")[1])) > 20
 
 

@@ -134,11 +134,11 @@ def test_topics_do_not_take_the_last_descriptors(tmp_path):
     """A broker out of them takes no connection, and does not start again: one request must not lead there."""
     limited = ServerProcess(tmp_path / "data", prefix=["prlimit", "--nofile=600:600"])
     with limited.start().keep_ports() as server, BlockingClient(server.address) as client:
-        client.create_topic("some", 60)
-        with pytest.raises(BrokerError, match=r"INVALID_PARTITIONS.*limit of 600 \(ulimit -n\) leaves room for 26 "):
-            client.create_topic("more", 27)
-        client.create_topic("enough", 26)
+        client.create_topic("some", 40)
+        with pytest.raises(BrokerError, match=r"INVALID_PARTITIONS.*limit of 600 \(ulimit -n\) leaves room for 10 "):
+            client.create_topic("more", 11)
+        client.create_topic("enough", 10)
         server.stop()
         server.start()
         with BlockingClient(server.address) as another:
-            assert {topic.name: topic.partitions for topic in another.topics()} == {"some": 60, "enough": 26}
+            assert {topic.name: topic.partitions for topic in another.topics()} == {"some": 40, "enough": 10}

@@ -45,12 +45,13 @@ class Writer:
         file.touch()
 
     def start(self):
-        self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), self._task],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        with open(self.file.with_suffix(".log"), "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), self._task],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
         return self
 
     def send_signal(self, number):
@@ -70,6 +71,7 @@ class Writer:
         before = self.file.stat().st_size
         end = time.monotonic() + WAIT_S
         while self.file.stat().st_size <= before:
+            assert self._process.poll() is None, self.file.with_suffix(".log").read_text()
             assert time.monotonic() < end, f"no more ids within {WAIT_S} s"
             elapse(0.01)
         return self

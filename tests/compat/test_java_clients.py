@@ -259,19 +259,19 @@ def test_a_topics_configs_are_described_and_altered(ask, topic):
     def alter(*changes):
         ask("alterConfigs", type="TOPIC", name=topic, changes=changes)
 
-    default = described()["retention.ms"]
+    default = described()["segment.ms"]
     assert default["source"] == "DEFAULT_CONFIG" and not default["readOnly"]
     assert default["type"] == "LONG" and default["documented"]
-    alter(["SET", "retention.ms", "1000000"], ["SET", "cleanup.policy", "delete"])
+    alter(["SET", "segment.ms", "1000000"], ["SET", "cleanup.policy", "delete"])
     alter(["APPEND", "cleanup.policy", "compact"])
     changed = described()
-    assert changed["retention.ms"]["value"] == "1000000"
-    assert changed["retention.ms"]["synonyms"][0] == "DYNAMIC_TOPIC_CONFIG"
+    assert changed["segment.ms"]["value"] == "1000000"
+    assert changed["segment.ms"]["synonyms"][0] == "DYNAMIC_TOPIC_CONFIG"
     assert changed["cleanup.policy"]["value"] == "delete,compact"
-    alter(["SUBTRACT", "cleanup.policy", "delete"], ["DELETE", "retention.ms", None])
+    alter(["SUBTRACT", "cleanup.policy", "delete"], ["DELETE", "segment.ms", None])
     changed = described()
     assert changed["cleanup.policy"]["value"] == "compact"
-    assert changed["retention.ms"] == default
+    assert changed["segment.ms"] == default
     arguments = {"type": "TOPIC", "name": topic, "changes": [["SET", "max.message.bytes", "-7"]]}
     assert refusal(ask, "alterConfigs", **arguments) == "InvalidConfigurationException"
     assert refusal(ask, "describeConfigs", type="TOPIC", name="unheard-of") == "UnknownTopicOrPartitionException"

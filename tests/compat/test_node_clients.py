@@ -160,9 +160,9 @@ def test_records_are_deleted(ask, topic):
 
 
 def test_the_settings_of_a_topic_are_read_and_changed(ask, topic):
-    assert ask("topicConfig", topic=topic)["retention.ms"] == "604800000"
-    ask("setTopicConfig", topic=topic, name="retention.ms", value="3600000")
-    assert ask("topicConfig", topic=topic)["retention.ms"] == "3600000"
+    assert ask("topicConfig", topic=topic)["segment.ms"] == "604800000"
+    ask("setTopicConfig", topic=topic, name="segment.ms", value="3600000")
+    assert ask("topicConfig", topic=topic)["segment.ms"] == "3600000"
 
 
 def test_what_platformatic_asks_of_the_node(platformatic):

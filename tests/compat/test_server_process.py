@@ -144,7 +144,7 @@ def test_a_partition_that_cannot_be_read_is_offline_by_name_and_the_others_are_s
     path.unlink()
     path.mkdir()
     with ServerProcess(data_dir) as server:
-        assert str(path) in server.wait_for_log(f"partition {TOPIC}-1 is offline")
+        assert f"no file {TOPIC}-1/{SEGMENT}" in server.wait_for_log(f"partition {TOPIC}-1 is offline")
         assert_serves(server.address, TOPIC, 0)
         with BlockingClient(server.address) as client, pytest.raises(BrokerError) as caught:
             client.fetch(TOPIC, 1, 0)
