@@ -206,14 +206,16 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
                 taken = produce_until_refused(client, producer, 50_000)
                 disk.fill()
                 mark = server.mark()
-                taken += produce_until_refused(client, producer, 1, len(taken))  # what the log's last page still takes
+                last = produce_until_refused(client, producer, 1, len(taken))  # what the log's last page still takes
+                taken += last
                 for _ in range(3):
                     assert produce_error(client, bytes(50_000)) is ErrorCode.KAFKA_STORAGE_ERROR
                 with pytest.raises(BrokerError) as caught:
                     client.create_topic("another")
                 assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
                 assert values_in(client, TOPIC) == taken
-                server.wait_for_log("the checkpoint could not be written", since=mark)
+                if last:  # else the last checkpoint may speak of all there is
+                    server.wait_for_log("the checkpoint could not be written", since=mark)
                 disk.free()
                 client.produce(TOPIC, 0, batch_of(b"after"))
                 client.create_topic("another")
