@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -21,6 +21,7 @@ from tests.compat.server_process import ServerProcess
 
 MOCK_TOPIC = "bench"
 LEADERS_SECONDS = 20
+RECORD_OVERHEAD_BYTES = 10
 
 
 def run_program(*argv: str) -> list[float]:
@@ -84,6 +85,15 @@ class Topics:
                             raise
 
 
+def touch_memory(size: int) -> None:
+    """Have so much free memory that was in use a moment ago. A virtual machine has to ask its host for what it has not
+    used for a while, page by page: who runs after somebody that freed much would be the fastest."""
+    block = bytes(1 << 20)
+    with TemporaryFile(buffering=0) as file:
+        for _ in range(0, size, len(block)):
+            file.write(block)
+
+
 def produce(address: str, pid: int, topic: str, messages: int, size: int, partitions: int) -> Figures:
     before = cpu_seconds(pid)
     settings = [f"bootstrap.servers={address}"]
@@ -104,6 +114,7 @@ def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Ite
         topics = Topics(peer.address)
 
         def run() -> Figures:
+            touch_memory(count * (size + RECORD_OVERHEAD_BYTES))
             with topics.fresh(partitions) as topic:
                 return produce(peer.address, peer.pid, topic, count, size, partitions)
 
