@@ -350,9 +350,14 @@ class PartitionLog:
                 self._open_segments.unsynced -= 1
 
     def deleted(self) -> None:
-        """The log is gone as a whole: what it has open closes with it."""
-        self.offline = "it was deleted"
+        """The log is gone as a whole, and no file of it stays open but for what is being sent: who still knows it, a
+        connection or a fetch session, may be silent for long."""
+        self.offline, self._dropped = "it was deleted", ()
         self._forget(self._segments[:-1])
+        gone = tuple(closed(self._storage, each, self._open_segments) for each in self._segments)
+        for segment in gone:
+            segment.close_files()
+        self._take(gone)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put one segment in the place of several that follow each other; offsets and ids stay what they are."""
@@ -398,7 +403,7 @@ class PartitionLog:
         stable = self.last_stable_offset
         if offset >= stable:
             return ReadResult(EMPTY, None, ())
-        found = self._locate(offset)
+        found = self._locate(offset, stable)
         if found is None:
             return ReadResult(EMPTY, None, ())
         result = self._region(*found, max_bytes, at_least_one, with_ids)
@@ -434,11 +439,12 @@ class PartitionLog:
         return found
 
     def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
-        found = self._locate(offset)
+        found = self._locate(offset, self.high_watermark)
         return ReadResult(EMPTY) if found is None else self._region(*found, max_bytes, at_least_one, with_ids)
 
-    def _locate(self, offset: int) -> tuple[Segment, int, BatchHeader] | None:
-        """Where the first batch with a record is that ends at or after `offset`."""
+    def _locate(self, offset: int, end: int) -> tuple[Segment, int, BatchHeader] | None:
+        """Where the first batch with a record is that ends at or after `offset`, of those below `end`: what lies past
+        that is not for who reads."""
         index = bisect_right(self._bases, offset) - 1
         found = None
         while found is None and index < len(self._segments):  # compaction may leave a segment's end empty
@@ -449,7 +455,7 @@ class PartitionLog:
             return None
         position, header = found
         if not header.record_count:
-            return self._past_emptied(index - 1, position, header)
+            return self._past_emptied(index - 1, position, header, end)
         return segment, position, header
 
     def _region(
@@ -471,15 +477,19 @@ class PartitionLog:
             ids = IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end))
         return ReadResult(segment.region(position, length), ids)
 
-    def _past_emptied(self, index: int, position: int, header: BatchHeader) -> tuple[Segment, int, BatchHeader]:
+    def _past_emptied(
+        self, index: int, position: int, header: BatchHeader, end: int
+    ) -> tuple[Segment, int, BatchHeader]:
         """The next batch with a record: librdkafka takes an answer without any for one that was cut, and gives up in
         the end. Where there is none, the batch that compaction has emptied: it says how far its offsets went."""
+        emptied = self._segments[index], position, header
         for segment in self._segments[index:]:
-            start = position if segment is self._segments[index] else 0
-            for at, each in segment.batches(start):
-                if each.record_count and each.base_offset < self.last_stable_offset:
+            for at, each in segment.batches(position if segment is emptied[0] else 0):
+                if each.base_offset >= end:
+                    return emptied
+                if each.record_count:
                     return segment, at, each
-        return self._segments[index], position, header
+        return emptied
 
     @staticmethod
     def _end_of(segment: Segment, position: int, length: int) -> int:

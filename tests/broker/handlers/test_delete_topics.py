@@ -130,3 +130,14 @@ def test_no_topic_is_deleted_where_that_is_not_enabled(version, code):
     broker.create("flights")
     assert [each.error_code for each in delete(broker.connect(), version, "flights")] == [code]
     assert broker.services.metadata.topic("flights") is not None
+
+
+def test_nothing_of_it_stays_open_for_who_remembers_it(broker, client):
+    """A fetch session, which outlives its consumer, and a producer that says no more: the disk has its room back."""
+    producer = broker.connect()
+    producer.produce("flights", b"a")
+    session = fetch_request("flights")._replace(session_epoch=0)
+    assert broker.connect().ask(FETCH, 12, session).session_id
+    delete(client, 6, "flights")
+    assert not [file.path for file in broker.storage.open_files if "flights" in file.path]
+    assert len(broker.services.fetch_sessions) == 1 and producer.conn.again is not None

@@ -222,6 +222,24 @@ def test_where_nothing_but_an_emptied_batch_is_left_it_says_how_far_the_offsets_
     assert read_header(region.file.read(region.position, region.length)).last_offset == 0
 
 
+def test_behind_an_emptied_batch_is_what_the_reader_may_see(world):
+    """Of an open transaction a reader of all gets the records; one of what is committed does not, nor are they looked
+    through for it at each fetch."""
+    world.put(("a", None))
+    world.roll()
+    world.clean()
+    world.log.cleaned_offset = 0
+    world.clean(2 * DAY_MS)
+    for sequence in range(1_000):
+        world.put(("b", "x"), producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
+    assert world.log.last_stable_offset == 1
+    for committed, first in ((False, 1), (True, 0)):
+        before = sum(world.storage.bytes_read.values())
+        region = world.log.read(0, 100, True, committed=committed).records
+        assert read_header(region.file.read(region.position, region.length)).base_offset == first
+        assert sum(world.storage.bytes_read.values()) - before < 40_000
+
+
 def test_who_asks_for_ids_gets_those_of_what_is_left(world):
     for number in range(20):
         world.put((str(number % 3), "x" * 50), (str(number), "y"))
