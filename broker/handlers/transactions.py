@@ -244,7 +244,7 @@ class TransactionCoordination:
         for transaction in self.core:
             if transaction.state.is_prepared:
                 self._unmarked[transaction.transactional_id] = set(transaction.partitions)
-                self._end(transaction, now)
+                self._end_once_decided(transaction, now)  # after a crash it may be in the page cache only
 
     def _load(self, partition: int) -> bool:
         try:

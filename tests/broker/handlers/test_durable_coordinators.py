@@ -148,3 +148,19 @@ def test_a_decision_that_never_reached_the_disk_is_an_abort_in_all_partitions(br
     found = after_a_power_cut(broker)
     found.at(found.now_ms + 120_000)  # it times out
     assert [committed(found.connect(), "flights", partition) for partition in range(2)] == [[], []]
+
+
+def test_after_a_crash_no_marker_is_written_before_the_decision_is_on_the_disk(broker):
+    """A `kill -9` leaves a decision in the page cache alone, and a power cut may still come."""
+    producer = TransactionalProducer(broker, timeout_ms=600_000)
+    producer.init()
+    producer.write("flights", b"a")
+    broker.at(broker.now_ms + 61_000)  # all is on the disk, and the journal gone
+    before = broker.services.log_of("flights", 0).log_end_offset
+    broker.hold_syncs()
+    fields = {"transactional_id": "payments", "producer_id": producer.id, "producer_epoch": producer.epoch}
+    producer.client.send(END_TXN, 4, fields | {"committed": True})
+    again = EngineBroker(broker.storage, broker.now_ms + 1_000, **broker._settings)
+    assert again.services.log_of("flights", 0).log_end_offset == before
+    again.pump()
+    assert committed(again.connect(), "flights") == [b"a"]
