@@ -264,9 +264,9 @@ def _record(file: File, position: int) -> tuple[Key, Entry] | None:
     if len(head) < _LENGTHS.size:
         return None
     check, size = _LENGTHS.unpack(head)
+    if not _PLACE.size + HEADER_BYTES <= size <= file.size - position - _LENGTHS.size:
+        return None  # nor is room made for the four gigabytes that a torn write may ask for
     body = memoryview(file.read(position + _LENGTHS.size, size))
-    if len(body) < size or size < _PLACE.size + HEADER_BYTES:
-        return None
     topic_id, partition, number = _PLACE.unpack_from(body)
     start = _PLACE.size + number * _RUN.size
     if size < start + HEADER_BYTES or crc32c(body[: start + HEADER_BYTES], crc32c(head[_CHECK_BYTES:])) != check:

@@ -1,11 +1,14 @@
 """The journal: what it has that the segments lack is appended with its ids, wherever a crash cut it or them."""
 
+import tracemalloc
+
 import pytest
 
 from broker.config import BrokerConfig, TopicConfig
-from broker.log.journal import SUFFIX
+from broker.log.journal import SUFFIX, FoundJournal
 from broker.log.log_manager import LogManager, SyncJournal, SyncLog
 from broker.log.memory_storage import MemoryStorage
+from broker.log.os_storage import OsStorage
 from broker.wire.errors import ApiError
 from tests.broker.log.conftest import NOW, START_MS, append, new_worker, uuid_of
 
@@ -254,3 +257,14 @@ def test_a_topic_that_is_deleted_lets_its_journal_go():
     broker.manager.start_round()
     broker.all_done()
     assert journal_bytes(broker) == 0
+
+
+def test_a_length_that_a_torn_write_left_takes_no_room(tmp_path):
+    storage = OsStorage(str(tmp_path))
+    storage.replace(JOURNAL, b"\xff" * 8)
+    tracemalloc.start()
+    try:
+        assert FoundJournal(storage).next_number == 2
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
