@@ -230,7 +230,9 @@ class Engine:
         """Read on where answers have made room. Each verb ends with it, and only here: an answer is often given from
         within another request's handler, and that one, maybe of the same connection, must be answered first."""
         while self._resumable:
-            self._read(self._resumable.popleft())
+            conn = self._resumable.popleft()
+            if conn.readable:  # else there is no room again, and all that waits would only be copied
+                self._read(conn)
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
         again = conn.again
