@@ -24,6 +24,7 @@ from idgen.config import (
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+ANSWERED_ACKS = frozenset({1, -1})  # of a Produce request: the leader has the records, or all replicas have
 
 DELETE = "delete"
 COMPACT = "compact"
@@ -109,7 +110,11 @@ class TopicConfig:
         "max.message.bytes", 1_048_588, "Largest record batch taken.", check=at_least(0), unit="bytes"
     )
     flush_messages: int = setting(
-        "flush.messages", LONG_MAX, "Sync the log after so many messages.", check=at_least(1), unit="messages"
+        "flush.messages",
+        LONG_MAX,
+        "Sync the log after so many messages; with 1 each is answered when it is on the disk.",
+        check=at_least(1),
+        unit="messages",
     )
     flush_ms: int = setting(
         "flush.ms", LONG_MAX, "Sync the log when a message is so long in it.", check=at_least(0), unit="ms"
@@ -243,9 +248,10 @@ class TopicConfig:
 
     @property
     def waiting_acks(self) -> frozenset[int]:
-        """The `acks` of a Produce request that are answered only when the records are on the disk."""
-        if self.durable_acks:
-            return frozenset({1, -1})
+        """The `acks` of a Produce request that are answered only when the records are on the disk. With one message to
+        a flush that is every message, as in Kafka, which flushes before it answers."""
+        if self.durable_acks or self.flush_messages == 1:
+            return ANSWERED_ACKS
         return frozenset({-1} if self.visible_after_flush else ())
 
     @cached_property
@@ -607,7 +613,7 @@ class BrokerConfig:
         "flakelog.lower.replication",
         False,
         "Take a replication factor or min.insync.replicas above the number of nodes as that number, with a line in the "
-        "log; otherwise the first is refused, and with the second acks=all is. `--dev` sets it.",
+        "log; otherwise the first is refused, and the second kept and shown, and asks for no more. `--dev` sets it.",
     )
     broker_rack: str | None = setting(
         "broker.rack", None, "Where this broker stands, as told to clients; consumers with a client.rack compare it."
@@ -656,20 +662,14 @@ TOPIC_DEFAULTS = {
     "visible_after_flush": "visible_after_flush",
 }
 
-_DYNAMIC_FIELDS = {
-    *TOPIC_DEFAULTS.values(),
-    "max_connections",
-    "max_connections_per_ip",
-    "max_connections_per_ip_overrides",
-    "max_connection_creation_rate",
-    "producer_id_expiration_ms",
-}
-
 # Which of the broker's settings can be altered while it runs: Kafka's list (DynamicBrokerConfig), of what is looked up
 # at each use here. All others are read once, at the start. By their properties' names.
 DYNAMIC_FIELDS = {
     *TOPIC_DEFAULTS.values(),
     "max_connections",
+    "max_connections_per_ip",
+    "max_connections_per_ip_overrides",
+    "max_connection_creation_rate",
     "producer_id_expiration_ms",
     "log_cleaner_backoff_ms",
     "log_cleaner_dedupe_buffer_size",

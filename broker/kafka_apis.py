@@ -157,12 +157,6 @@ NOT_SERVED = {
         ),
         "clients push no metrics (KIP-714); those that ask are told so by ApiVersions",
     ),
-    **dict.fromkeys(
-        (
-            "OffsetDelete",
-        ),
-        "it is not built yet",
-    ),
 }
 
 # What a user of Kafka would not expect: (what, how it is here).
@@ -187,6 +181,11 @@ DIFFERENCES = (
     ),
     ("Settings", "A name that Kafka does not know either is an error; Kafka takes it with a warning."),
     ("Settings of one listener", "`listener.name.NAME.max.connections` and the like are refused: limits are for all."),
+    (
+        "`flush.messages` above 1",
+        "The message that reaches the number has a sync begin, and is answered meanwhile; Kafka syncs first. With 1, "
+        "as there, each is answered when it is on the disk.",
+    ),
     ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
     ("Metrics", "Prometheus text over HTTP; no JMX."),
     ("Plug-ins", "None: no Java class is loaded. What would change an answer by one is refused at the start."),

@@ -5,7 +5,7 @@ the answer. Whatever is not plain (a refusal, a log that went away, a setting th
 which finds the log as it was.
 """
 
-from broker.config import TopicConfig
+from broker.config import ANSWERED_ACKS, TopicConfig
 from broker.handlers import produce
 from broker.handlers.call import Call, Services
 from broker.log.judge import judge
@@ -55,14 +55,14 @@ class ProduceAgain:
 
 def _plain(config: TopicConfig) -> bool:
     """Whether batches of this topic are appended as they come, and answered at once."""
-    return not (config.asks_of_records or config.durable_acks or config.visible_after_flush)
+    return not (config.asks_of_records or config.waiting_acks)
 
 
 def again(call: Call, frame: memoryview) -> ProduceAgain | None:
     """The short way for more requests like this one, where there is one."""
     request: ProduceRequest = call.request
-    if request.acks == 0 or request.transactional_id is not None:
-        return None
+    if request.acks not in ANSWERED_ACKS or request.transactional_id is not None:
+        return None  # one that is refused for its acks would else be taken the second time
     if len(request.partitions) != 1:
         return None
     each = request.partitions[0]

@@ -169,7 +169,7 @@ class LogManager:
         log.journal = self._journal if config.group_commit else None
         if log.journal is not None:
             log.offline = self._journal.failed or log.offline
-        if log.unflushed and (log.journal is not None or config.visible_after_flush):
+        if log.unflushed and log.waiting_acks:
             self._ask(log)  # what came before it is to be on the disk too
 
     def opened(self) -> None:

@@ -348,6 +348,16 @@ def test_max_connections_holds_from_the_next_connection_on(broker, client):
     assert broker.connect().closed is None
 
 
+def test_the_limits_of_an_address_and_of_the_rate_hold_from_the_next_connection_on(broker, client):
+    assert alter(client, BROKER, "", (SET, "max.connections.per.ip", "1")) == (0, None)
+    assert "it has 1 connections already" in broker.connect().closed
+    assert alter(client, BROKER, "", (SET, "max.connections.per.ip.overrides", "10.0.0.7:9")) == (0, None)
+    assert broker.connect().closed is None
+    assert alter(client, BROKER, "", (SET, "max.connection.creation.rate", "1")) == (0, None)
+    broker.connect(), broker.connect()
+    assert broker.engine.accept_pause_ms(broker.now) > 0
+
+
 def test_a_shorter_flush_interval_holds_for_what_is_in_the_log_already(broker, client):
     assert alter(client, TOPIC, "flights", (SET, "flush.ms", "50000")) == (0, None)
     client.produce("flights", b"a")

@@ -140,3 +140,11 @@ def test_every_cut_of_a_repeated_frame_is_refused_like_the_first_one(broker, ver
         cut = whole[4:end]
         each.feed(len(cut).to_bytes(4, "big") + cut)
         assert broker.services.logs.get("flights", 0).log_end_offset == before
+
+
+@pytest.mark.parametrize("acks", [2, -2])
+def test_acks_that_there_are_not_are_refused_each_time(broker, acks):
+    client = broker.connect()
+    for _ in range(3):
+        assert client.produce("flights", b"one", acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert client.fetch("flights") == []

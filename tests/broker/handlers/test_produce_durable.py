@@ -332,6 +332,19 @@ def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
     assert found.connect().fetch("flights") == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+def test_with_one_message_to_a_flush_each_is_answered_when_it_is_on_the_disk(broker, acks):
+    """As in Kafka, which flushes before it answers. The log's own files are synced: there is no journal."""
+    create(broker, {"flush.messages": "1"})
+    client = broker.connect()
+    held = broker.hold_syncs()
+    client.send(PRODUCE, 9, produce_request("flights", b"a", acks=acks))
+    assert client.replies() == [] and kinds(held) == ["SyncLog"]
+    broker.release()
+    assert codes(client.replies()) == [0]
+    assert client.produce("flights", b"b", acks=acks).base_offset == 1
+
+
 def test_with_flush_messages_the_watermark_moves_with_each_flush(broker):
     create(broker, VISIBLE | {"flush.messages": "3"})
     client = broker.connect()
