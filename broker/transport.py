@@ -21,7 +21,7 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 from broker.address import host_port
 from broker.config import BrokerConfig
 from broker.connection import Connection
-from broker.log.os_storage import is_in_memory
+from broker.log.os_storage import is_in_memory, read_now
 from broker.log.storage import StorageError
 from broker.wire.frame import FileRegion, Part
 
@@ -185,11 +185,7 @@ class KafkaTransport(tcp.Server):
             self._queue.popleft()
             return 0
         if fd < 0 or region.length <= PREAD_BYTES:
-            data = region.file.read(region.position, region.length)
-            if len(data) < region.length:
-                raise ShortFile(f"{len(data)} bytes of a region of {region.length} are left of its file")
-            self._queue[0] = data
-            return self._send_bytes(data)
+            return self._send_small(region, fd)
         wanted = min(region.length, budget)
         if not self._was_read and not is_in_memory(fd, region.position, wanted + NEXT_BYTES):
             self._read_ahead(FileRegion(region.file, region.position, max(wanted + NEXT_BYTES, READ_AHEAD_BYTES)))
@@ -203,6 +199,21 @@ class KafkaTransport(tcp.Server):
         else:
             self._queue[0] = FileRegion(region.file, region.position + sent, region.length - sent)
         return sent
+
+    def _send_small(self, region: FileRegion, fd: int) -> int:
+        data: bytes | bytearray | None = None
+        if fd >= 0 and not self._was_read:
+            data = read_now(fd, region.position, region.length)
+            if data is None:
+                self._read_ahead(FileRegion(region.file, region.position, region.length + NEXT_BYTES))
+                raise BlockingIOError
+        if data is None:
+            data = region.file.read(region.position, region.length)
+        self._was_read = False
+        if len(data) < region.length:
+            raise ShortFile(f"{len(data)} bytes of a region of {region.length} are left of its file")
+        self._queue[0] = data
+        return self._send_bytes(data)
 
     def _read_ahead(self, region: FileRegion) -> None:
         self._reading_ahead = True

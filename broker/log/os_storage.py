@@ -19,6 +19,7 @@ _datasync = getattr(os, "fdatasync", os.fsync)
 
 _PROBE_EVERY_BYTES = 256 * 1024  # the kernel reads a file ahead by so much at least, once it is read in order
 _READ_BYTES = 1 << 20
+_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux's
 
 
 @contextmanager
@@ -208,6 +209,19 @@ def is_in_memory(fd: int, position: int, length: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def read_now(fd: int, position: int, length: int) -> bytearray | None:
+    """`length` bytes of a file; None where they would have to be waited for, there are not so many, or they cannot be
+    read. Where the system does not say what is in memory, it may wait."""
+    data = bytearray(length)
+    try:
+        size = os.preadv(fd, (data,), position, _NO_WAIT)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:  # not every file system knows
+            return None
+        size = os.preadv(fd, (data,), position)
+    return data if size == length else None
 
 
 def read_into_memory(fd: int, position: int, length: int) -> None:

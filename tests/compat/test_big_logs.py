@@ -66,6 +66,23 @@ def test_what_is_not_in_memory_is_read_by_a_thread_and_sent_whole(tmp_path):
         assert server.status("Threads") > before
 
 
+def test_a_small_fetch_of_what_is_not_in_memory_is_read_by_a_thread(tmp_path):
+    """A reader of old data, a little at a time, must not have everybody else wait for the disk."""
+    with ServerProcess(tmp_path / "data") as server:
+        make_topic(server, "flights")
+        messages = [Message(None, os.urandom(1_000)) for _ in range(5_000)]
+        CLIENTS["confluent-kafka"].produce(server.address, "flights", messages, **{"batch.num.messages": 10})
+        assert server.stop() == 0
+        server.start()
+        with BlockingClient(server.address) as client:
+            client.fetch("flights", 0, len(messages) - 1)
+            before = server.status("Threads")
+            forget(tmp_path / "data" / "flights-0")
+            found = client.fetch("flights", 0, 0, max_bytes=120_000)
+            assert server.status("Threads") > before
+        assert found
+
+
 def test_a_deleted_topic_leaves_the_disk(tmp_path):
     with ServerProcess(tmp_path / "data") as server:
         admin = make_topic(server, "flights")

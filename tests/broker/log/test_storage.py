@@ -5,7 +5,7 @@ import os
 import pytest
 
 from broker.log.memory_storage import PAGE_BYTES, MemoryStorage
-from broker.log.os_storage import OsStorage, is_in_memory, read_into_memory
+from broker.log.os_storage import OsStorage, is_in_memory, read_into_memory, read_now
 from broker.log.storage import StorageError
 
 
@@ -286,9 +286,13 @@ def test_it_is_told_what_of_a_file_is_in_memory_and_it_can_be_read_there(tmp_pat
         fd = file.fileno()
         os.fsync(fd)
         assert is_in_memory(fd, 0, 4 << 20)
+        assert read_now(fd, 100, 50) == bytes(50)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         if is_in_memory(fd, 0, 4 << 20):
             pytest.skip("this system does not say, or forgets nothing")
+        assert read_now(fd, 1 << 20, 50) is None
         read_into_memory(fd, 0, 4 << 20)
+        assert read_now(fd, 1 << 20, 50) == bytes(50)
+        assert read_now(fd, (4 << 20) - 10, 50) is None, "there are not so many"
         assert is_in_memory(fd, 0, 4 << 20)
         assert is_in_memory(fd, 4 << 20, 100), "nothing is there to wait for"
