@@ -57,6 +57,8 @@ class LogManager:
         self._background: dict[PartitionLog, None] = {}
         self._background_next = False
         self._asked: list[Sync] = []
+        self._lost: list[PartitionLog] = []
+        """Logs that have gone offline: who waits for them is to be told."""
         self._stale: list[str] = []
         self._uncovered: dict[PartitionLog, LogPosition] = {}
         """Logs synced for a checkpoint that is not on the disk yet."""
@@ -117,6 +119,7 @@ class LogManager:
             return
         self._logs[key] = log
         log.ask_sync = self._ask
+        log.on_offline = self._went_offline
         self._configure(log, config)
         if report.cut or report.from_journal:
             self._report(self._recovered(log, report))
@@ -303,6 +306,8 @@ class LogManager:
 
     def next_deadline_ms(self, now_ms: int) -> int:
         """When `tick` has something to do."""
+        if self._lost:
+            return now_ms
         if self._checkpoint_ms is None or self._retention_ms is None:
             self._checkpoint_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
             self._retention_ms = now_ms + min(FIRST_RETENTION_MS, self.config.log_retention_check_interval_ms)
@@ -316,7 +321,7 @@ class LogManager:
 
     def tick(self, now: Now) -> list[PartitionLog]:
         """Ask for the syncs that time has made due, and at each interval for a checkpoint. The logs that begin later
-        now: who waits for records of theirs is to know."""
+        now, or have gone offline: who waits for records of theirs is to know."""
         shorter: list[PartitionLog] = []
         while self._flush_due and self._flush_due[0][0] <= now.ms:
             log = heappop(self._flush_due)[2]
@@ -340,7 +345,7 @@ class LogManager:
         if len(self._new):
             self._make_due(now.ms)
         self._asked += self._cleaning.tick(self._logs.values(), now)
-        return shorter
+        return shorter + self._take_lost()
 
     def appended(self, log: PartitionLog) -> None:
         """After an append: ask for a sync where the topic counts messages, note when one is due where it counts ms."""
@@ -479,24 +484,28 @@ class LogManager:
         self._syncing.discard(log)
         if self._logs.get((log.topic, log.partition)) is not log:
             return []
-        self._take_offline(log, f"a sync failed: {error}")
-        return [log]
+        log.take_offline(f"a sync failed: {error}")
+        return self._take_lost()
 
-    def _take_offline(self, log: PartitionLog, reason: str) -> None:
-        log.offline = reason
-        self._report(f"partition {log.name} is offline: {reason}")
+    def _went_offline(self, log: PartitionLog) -> None:
+        self._report(f"partition {log.name} is offline: {log.offline}")
         self._journal.recount()
         self._out_of_queues(log)
+        self._lost.append(log)
+
+    def _take_lost(self) -> list[PartitionLog]:
+        lost, self._lost = self._lost, []
+        return lost
 
     def _journal_failed(self, error: Exception) -> list[PartitionLog]:
         if isinstance(error, NotJournaled):
             self._journal.not_written()
             return []
         self._journal.failed = f"a sync of the journal failed: {error}"
-        lost = [log for log in self._logs.values() if log.journal is not None and log.offline is None]
-        for log in lost:
-            self._take_offline(log, self._journal.failed)
-        return lost
+        for log in self._logs.values():
+            if log.journal is not None and log.offline is None:
+                log.take_offline(self._journal.failed)
+        return self._take_lost()
 
     # --- the checkpoint ------------------------------------------------------------------------------------------
 

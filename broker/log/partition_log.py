@@ -101,6 +101,8 @@ class PartitionLog:
         self.journal: Journal | None = None
         self.ask_sync: Callable[[PartitionLog, bool], None] = lambda log, soon: None
         """Has the log synced, `soon` where somebody waits for it; the log manager's."""
+        self.on_offline: Callable[[PartitionLog], None] = lambda log: None
+        """Told when the log takes itself offline; the log manager's."""
         self.producers = producers
         self.epochs = epochs
         self.offline: str | None = None
@@ -162,6 +164,11 @@ class PartitionLog:
         if self.offline is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline}")
 
+    def take_offline(self, reason: str) -> None:
+        """Nothing is read or appended any more, until a restart has looked at the files."""
+        self.offline = reason
+        self.on_offline(self)
+
     def check_leader_epoch(self, epoch: int) -> None:
         """KIP-320: a client that names an epoch must name the leader's; below 0 it names none. ApiError."""
         if epoch < 0 or epoch == self.leader_epoch:
@@ -221,7 +228,7 @@ class PartitionLog:
         """After a failed write: wait for a sync before the next one, or stop where the log is not as it was."""
         active = self._segments[-1]
         if active.broken:
-            self.offline = f"{error}, and the write could not be undone"
+            self.take_offline(f"{error}, and the write could not be undone")
         elif active.undone:
             active.undone, self.mending = False, True
             self.ask_sync(self, True)
@@ -263,7 +270,7 @@ class PartitionLog:
             try:
                 index.keep_bytes(size)
             except StorageError as error:
-                self.offline = f"{error}, and an aborted transaction that has not ended is in the index"
+                self.take_offline(f"{error}, and an aborted transaction that has not ended is in the index")
             raise
 
     def _segment_for(self, header: BatchHeader, last_offset: int) -> Segment:
@@ -301,7 +308,7 @@ class PartitionLog:
                     file.sync()
             self._storage.sync_directory(self.name)
         except StorageError as error:
-            self.offline = f"a sync failed: {error}"
+            self.take_offline(f"a sync failed: {error}")
             raise
         self._close_before(self._segments[-1].base_offset)
 

@@ -190,6 +190,24 @@ def test_a_partition_that_goes_offline_meanwhile_answers_its_producers(broker):
     assert codes(client.replies()) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
+def test_a_write_that_cannot_be_undone_answers_all_who_wait_and_is_reported(broker):
+    """What the files then hold nobody knows: the partition is offline, as after a failed sync."""
+    create(broker, DURABLE)
+    producer, consumer, late = broker.connect(), broker.connect(), broker.connect()
+    broker.hold_syncs()
+    producer.send(PRODUCE, 9, produce_request("flights", b"a"))
+    consumer.send(FETCH, 12, fetch_request("flights", offset=1, max_wait_ms=10_000))
+    broker.storage.free_bytes = 40  # for the ids, not for the batch
+    broker.storage.failing_cuts.add(broker.services.log_of("flights", 0).segments[0].log.path)
+    late.send(PRODUCE, 9, produce_request("flights", b"b"))
+    broker.at(broker.now_ms)
+    assert codes(late.replies()) == codes(producer.replies()) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    ((_, answer),) = consumer.replies()
+    assert answer.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    (line,) = [line for line in broker.reported if "offline" in line]
+    assert line.startswith("partition flights-0 is offline: ") and line.endswith("could not be undone")
+
+
 def test_a_topic_deleted_meanwhile_answers_its_producers(broker):
     create(broker, DURABLE)
     client = broker.connect()

@@ -185,13 +185,14 @@ def test_a_writer_that_rolls_faster_than_a_thread_syncs_waits_for_the_disk():
 
 
 def test_a_sync_that_the_writer_waits_for_and_that_fails_takes_the_log_offline():
-    storage = MemoryStorage()
-    log, worker = opened(storage, max_open_segments=1).get("flights", 0), new_worker()
+    storage, said = MemoryStorage(), []
+    log, worker = opened(storage, max_open_segments=1, report=said.append).get("flights", 0), new_worker()
     storage.failing_syncs.add(CLOSED[0] + ".log")
     with pytest.raises(ApiError, match=CLOSED[0]):
         for _ in range(2 * SEGMENTS):
             append(log, b"x" * 400, worker=worker)
     assert log.offline is not None and "a sync failed" in log.offline
+    assert said == [f"partition flights-0 is offline: {log.offline}"]
 
 
 def test_a_rolled_segment_is_synced_soon_so_that_it_can_be_closed():

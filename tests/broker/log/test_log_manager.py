@@ -569,3 +569,18 @@ def test_a_data_directory_closes_opens_and_loses_a_log_as_memory_does(tmp_path):
     opened = second.open(0)
     assert second.lines == [] and opened.log_end_offset == 3 and opened.ids_of(0, 3) == log.ids_of(0, 3)
     assert second.open(1).log_end_offset == 0
+
+
+def test_a_sync_that_fails_while_a_log_is_rolled_is_reported_and_who_waits_for_the_log_is_told():
+    """Too many segments wait to be synced: then the writer waits for the disk, and may find it broken."""
+    broker = Broker(config=BrokerConfig(max_open_segments=1))
+    log = broker.open()
+    broker.append(log)
+    log.roll()
+    broker.append(log)
+    broker.storage.failing_syncs.add(LOG)
+    with pytest.raises(StorageError):
+        log.roll()
+    assert broker.lines == [f"partition flights-0 is offline: a sync failed: {LOG}: Input/output error"]
+    assert broker.manager.next_deadline_ms(NOW.ms) == NOW.ms
+    assert broker.manager.tick(NOW) == [log] and broker.manager.tick(NOW) == []
