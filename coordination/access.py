@@ -10,10 +10,12 @@ SESSION_TIMEOUT_MS = 10_000  # a server takes 2 to 20 of its ticks (2 s each, as
 
 @dataclass(frozen=True)
 class Access:
-    """Files are paths: `credentials_file` holds one line "user:password" (the digest scheme), `truststore` the PEM of
-    the authorities that servers' certificates are checked by, `keystore` the PEM of our own key and certificate.
+    """How to speak to an ensemble; by default as anybody, in the clear. ValueError for what means nothing together.
 
-    With `set_acl` nodes we make may be changed by us alone, and read by everyone, as Kafka's were.
+    Files are paths: `credentials_file` holds one line "user:password" (the digest scheme), `truststore` the PEM of
+    the authorities that servers' certificates are checked by, besides the system's, `keystore` the PEM of our own key
+    and certificate. With `set_acl` nodes we make may be changed by us alone, and read by everyone, as Kafka's were.
+    With `tls` the ensemble's hosts are those of its secureClientPort.
     """
 
     session_timeout_ms: int = SESSION_TIMEOUT_MS
@@ -23,3 +25,9 @@ class Access:
     truststore: str | None = None
     keystore: str | None = None
     verify_hostname: bool = True
+
+    def __post_init__(self) -> None:
+        if self.set_acl and not self.credentials_file:
+            raise ValueError("set_acl needs a credentials_file: nobody else could be let in by it")
+        if (self.truststore or self.keystore) and not self.tls:
+            raise ValueError("a truststore or a keystore needs tls=True, else nothing would be encrypted")

@@ -140,6 +140,8 @@ class DirectoryCoordinator:
                 time.sleep(LOCK_RETRY_S)
             yield
         finally:
+            # Not by closing alone: a child forked in this moment has the file too, and would hold the lock on.
+            fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
     def _apply(self, operation: Operation) -> Result:

@@ -132,7 +132,7 @@ class ZooKeeperCoordinator:
 
     def _why_not(self, error: Exception, timeout_ms: int) -> str:
         if isinstance(error, NoAuthError):
-            return f"ZooKeeper at {self._hosts} lets us make no chroot; check flakelog.ids.zookeeper.credentials.file"
+            return f"ZooKeeper at {self._hosts} lets us make no chroot; check the file of our credentials"
         return f"no ZooKeeper answered at {self._hosts} in {timeout_ms} ms"
 
     @property
@@ -229,10 +229,10 @@ def _credentials(file: str) -> str:
     try:
         text = Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CoordinatorUnavailable(f"flakelog.ids.zookeeper.credentials.file={file}: {error}") from error
+        raise CoordinatorUnavailable(f"credentials for ZooKeeper in {file}: {error}") from error
     user, colon, password = text.partition(":")
     if not (user and colon and password) or "\n" in text:
-        raise CoordinatorUnavailable(f"flakelog.ids.zookeeper.credentials.file={file}: must be one line, user:password")
+        raise CoordinatorUnavailable(f"credentials for ZooKeeper in {file}: must be one line, user:password")
     return text
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient as Client
     from broker.client.producer import Producer
+    from coordination.access import Access as ZooKeeperAccess
     from idgen.client.asyncio import AsyncIdClient
     from idgen.client.blocking import IdClient
     from idgen.client.twisted import TwistedIdClient
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from spout.testing import TopologyDriver, run_bolt
     from spout.topology import Topology
 
-# module -> names; `Client` is another's name. Loading one loads nothing the others need.
+# module -> names; two go by another name here. Loading one loads nothing the others need.
 _MODULES = {
     "broker.client.producer": ("Producer",),
     "idgen.client.asyncio": ("AsyncIdClient",),
@@ -44,6 +45,7 @@ _MODULES = {
 }
 _HOMES = {name: (module, name) for module, names in _MODULES.items() for name in names}
 _HOMES["Client"] = ("broker.client.blocking", "BlockingClient")
+_HOMES["ZooKeeperAccess"] = ("coordination.access", "Access")
 
 __all__ = [
     "AsyncIdClient",
@@ -71,6 +73,7 @@ __all__ = [
     "TopologyDriver",
     "Tuple",
     "TwistedIdClient",
+    "ZooKeeperAccess",
     "run",
     "run_bolt",
 ]

@@ -33,7 +33,7 @@ def make_site(server: "Server") -> Site:
     def health(request: Any) -> bytes:
         engine = server.engine
         offline = engine.services.logs.offline if engine is not None else {}
-        problem = server.service.claim.problem if server.service is not None else None
+        problem = next((each.problem for each in server.claims if each.problem is not None), None)
         healthy = not offline and problem is None
         body = {
             "healthy": healthy,
@@ -54,8 +54,10 @@ def make_site(server: "Server") -> Site:
     @app.route("/health/ready", methods=["GET"])
     def ready(request: Any) -> bytes:
         """Whether to send it work: not once it was told to stop, nor while it can give no ids. A partition that is
-        offline is named, and does not count: the others are served, and nobody else could."""
-        problem = server.service.claim.problem if server.service is not None else None
+        offline is named, and does not count: the others are served, and nobody else could. Nor does a registry that is
+        away, while ids go on without it: all servers would stop being ready together."""
+        now_ms = server.clock.now_ms()
+        problem = next((why for each in server.claims if (why := each.why_no_ids(now_ms)) is not None), None)
         fine = server.serving and problem is None
         offline = server.engine.services.logs.offline if server.engine is not None else {}
         body = {"ready": fine, "stopping": server.stopped, "ids_problem": problem, "partitions_offline": offline}

@@ -20,24 +20,21 @@ from coordination.port import (
 from idgen.claim_state import TRANSITIONS, State, Turn
 from idgen.config import IdgenConfig
 from idgen.errors import IdError, LayoutExhausted, NoWorkerNumber
-from idgen.registry import IDS, Held, NumberBusy, Registry, Steps, TakenOver
+from idgen.registry import IDS, Chance, Held, NumberBusy, Registry, Steps, TakenOver, no_chance
 from idgen.sequence_start import SequenceStart, sequence_start
 from idgen.worker import IdWorker
 
 RAISE_INTERVAL_MS = 10_000  # a third of the lead: two raises may fail before ids stop
+RAISE_SPREAD = 0.2  # a mark is raised up to so much of the interval sooner: early costs nothing, late might
 RETRY_MS = 1_000
-EXHAUSTED_RETRY_MS = 10_000  # to twice that: many that wait, and in step, would be a load of their own
+EXHAUSTED_RETRY_MS = 10_000
 CLOSED_REASON = "it was closed; claim a number anew"
-
-
-def no_chance() -> float:
-    """Chance for who needs none: everything happens as early as it may."""
-    return 0.0
 
 
 class WorkerClaim:
     """One claim. `token` is unique in all the world (a uuid); `number` is a configured one, else the lowest is taken.
-    `chance` gives random numbers in [0, 1).
+    `chance` gives random numbers in [0, 1): a thousand claims that an outage has brought into step must not come all
+    at once, so each pause is one's own.
 
     `worker` issues the ids; it is another object after each claim, so it is asked for each time. `problem` says, for
     people, what is waited for. `failure` is the error that ended the claim for good, in state CLOSED.
@@ -52,7 +49,7 @@ class WorkerClaim:
         datacenter: int | None = None,
         raise_interval_ms: int = RAISE_INTERVAL_MS,
         retry_ms: int = RETRY_MS,
-        chance: Callable[[], float] = no_chance,
+        chance: Chance = no_chance,
         sequence_start: SequenceStart | None = None,
     ) -> None:
         self.registry = registry
@@ -120,9 +117,9 @@ class WorkerClaim:
             case SessionSuspended() | SessionEnded() if self.state is State.HELD:
                 self._turn(Turn.CUT_OFF)
                 self.problem = "the registry does not answer"
-                self._due_ms = now_ms + self._retry_ms
+                self._due_ms = now_ms + self._paced_ms(self._retry_ms)
             case SessionEstablished() if self.state is State.SUSPENDED:
-                self._due_ms = now_ms
+                self._due_ms = now_ms + int(self._retry_ms * self._chance())
 
     def close(self, now_ms: int) -> None:
         """Issue no more ids and give the number back, as soon as the registry answers; CLOSED is the end of it."""
@@ -138,6 +135,14 @@ class WorkerClaim:
         self.problem = reason
         self._held = self._steps = self._operation = None
         self.state = State.CLOSED
+
+    def why_no_ids(self, now_ms: int) -> str | None:
+        """Why no id can be issued now; None as long as they can, which without the registry is for a lead."""
+        if self.worker is None:
+            return self.problem
+        if self.worker.fenced is None and now_ms >= self.worker.limit_ms:
+            return self.problem or "the acknowledged high-water mark has passed; it is being raised"
+        return self.worker.fenced
 
     def usable_worker(self) -> IdWorker:
         """The worker; NoWorkerNumber says what is waited for when there is none yet."""
@@ -169,7 +174,7 @@ class WorkerClaim:
         if self._number is not None:
             held = yield from registry.claim_number(self._number, token, self._now_ms, self._session_id)
         else:
-            held = yield from registry.claim(self._candidates(), token, self._now_ms)
+            held = yield from registry.claim(self._candidates(), token, self._now_ms, self._chance)
         self._claims += 1  # a token never makes two workers
         self._held = held
         self.worker = IdWorker(
@@ -219,24 +224,24 @@ class WorkerClaim:
     def _stopped(self, error: IdError | CoordinationError) -> None:
         """What an error in a procedure means."""
         self.problem = str(error)
-        self._due_ms = self._now_ms + self._retry_ms
+        waits_for_any = isinstance(error, NoWorkerNumber) and self._number is None
+        self._due_ms = self._now_ms + self._paced_ms(EXHAUSTED_RETRY_MS if waits_for_any else self._retry_ms)
         if self._closing and self._held is not None:
             self._turn(Turn.CLOSED)  # not given back: the number rests until its mark has passed
         elif isinstance(error, TakenOver):
             self._fenced(str(error))
-        elif isinstance(error, NumberBusy) and error.retry_at_ms is not None:
-            self._due_ms = min(error.retry_at_ms, self._now_ms + EXHAUSTED_RETRY_MS)
         elif isinstance(error, NoWorkerNumber):
-            self._due_ms = self._now_ms + (self._retry_ms if self._number is not None else self._slow_retry_ms())
+            if isinstance(error, NumberBusy) and error.retry_at_ms is not None:
+                self._due_ms = min(error.retry_at_ms, self._now_ms + EXHAUSTED_RETRY_MS)
         elif isinstance(error, ConnectionLost) or self._held is not None:
             self._turn(Turn.CUT_OFF)
         else:  # another layout, no access: nothing a retry would cure
             self.failure = error
             self._turn(Turn.CLOSED)
 
-    def _slow_retry_ms(self) -> int:
-        """At a pace that differs from turn to turn, so that those who wait for one number do not all come at once."""
-        return EXHAUSTED_RETRY_MS + int(EXHAUSTED_RETRY_MS * self._chance())
+    def _paced_ms(self, pause_ms: int) -> int:
+        """A pause of this length or up to twice that."""
+        return pause_ms + int(pause_ms * self._chance())
 
     def _fenced(self, reason: str) -> None:
         if self.worker is not None:
@@ -247,7 +252,8 @@ class WorkerClaim:
 
     def _settled(self, turn: Turn) -> None:
         self.problem = None
-        self._due_ms = self._now_ms + self._raise_interval_ms
+        sooner = RAISE_SPREAD * self._chance()
+        self._due_ms = self._now_ms + int(self._raise_interval_ms * (1 - sooner))
         self._turn(turn)
 
     def _acknowledged(self, held: Held) -> None:
@@ -276,7 +282,7 @@ def worker_claim(
     token: str,
     number: int | None = None,
     role: str = IDS,
-    chance: Callable[[], float] = no_chance,
+    chance: Chance = no_chance,
 ) -> WorkerClaim:
     """A claim as the settings say. `number` is left to the caller: a process with two claims has one configured."""
     registry = registry_of(config, address, role)

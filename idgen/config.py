@@ -228,7 +228,7 @@ class IdgenConfig(ZooKeeperConfig):
     ids_raise_interval_ms: int = setting(
         "flakelog.ids.raise.interval.ms",
         10_000,
-        "how often the high-water mark is raised",
+        "how often the high-water mark is raised; by chance up to a fifth sooner",
         check=at_least(10),
         unit="ms",
     )

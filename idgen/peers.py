@@ -1,5 +1,6 @@
 """SHELL (Twisted, threads, sockets): the other id services of a registry are asked who they are and what time it is."""
 
+import random
 import socket
 import time
 from collections.abc import Callable, Generator
@@ -19,6 +20,7 @@ from idgen.wire import Call, FrameDecoder, ThriftError, decode_reply, encode_cal
 
 ANSWER_TIMEOUT_S = 1.0
 QUESTIONS = ("get_datacenter_id", "get_worker_id", "get_timestamp")
+SPREAD = 0.2  # of the interval: processes that an outage has brought into step part again
 
 
 class Peers:
@@ -46,7 +48,8 @@ class Peers:
     def measure_on(self) -> None:
         """Ask them again and again; what is found is shown, and stops nothing."""
         if not self._stopped:
-            self._timer = self._reactor.callLater(self._config.ids_sanity_interval_ms / 1000, self._again)
+            pause_ms = self._config.ids_sanity_interval_ms * (1 - SPREAD * random.random())
+            self._timer = self._reactor.callLater(pause_ms / 1000, self._again)
 
     def stop(self) -> None:
         self._stopped = True

@@ -12,7 +12,7 @@ A set whose answer got lost is recognised by its token: a mark with our token is
 """
 
 import json
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,10 +23,18 @@ from idgen.worker import MAX_AHEAD_MS
 
 LEAD_MS = 30_000  # ids go on so long without the registry; a crashed holder's number rests so long
 
+JUST_NOW_MS = 1_000  # a claim younger than this was made by one who started when we did
+
 IDS, LOG, IN_PROCESS = "ids", "log", "in process"  # the id service, a broker's stamps, a program's own Snowflake
 
 T = TypeVar("T")
 Steps = Generator[Operation, Any, T]  # hands out operations, is sent their results, returns T
+Chance = Callable[[], float]  # random numbers in [0, 1)
+
+
+def no_chance() -> float:
+    """Chance for who needs none: everything happens as early as it may."""
+    return 0.0
 
 
 class TakenOver(IdError):
@@ -43,6 +51,10 @@ class NumberBusy(NoWorkerNumber):
     def __init__(self, message: str, retry_at_ms: int | None = None) -> None:
         super().__init__(message)
         self.retry_at_ms = retry_at_ms
+
+
+class Beaten(NumberBusy):
+    """Another claim was faster, by a moment."""
 
 
 @dataclass(frozen=True)
@@ -153,19 +165,24 @@ class Registry:
         shown = living.data.decode(errors="replace") if living else mark.address if mark else ""
         return Worker(number, living is not None, shown, mark, problem)
 
-    def claim(self, numbers: Iterable[int], token: str, now_ms: int) -> Steps[Held]:
-        """The first of `numbers` that nobody holds and whose mark has passed. WorkerIdsExhausted."""
-        live = yield from self._names(self.path)
-        tried = 0
-        for number in numbers:
-            tried += 1
-            if str(number) in live:
-                continue
+    def claim(self, numbers: Sequence[int], token: str, now_ms: int, chance: Chance = no_chance) -> Steps[Held]:
+        """The first of `numbers` that nobody holds and whose mark has passed. WorkerIdsExhausted.
+
+        Who is beaten to one takes any of the next two, then four, and so on: a thousand that start together would else
+        meet again at each number.
+        """
+        live = set((yield from self._names(self.path)))
+        free = [number for number in numbers if str(number) not in live]
+        choice = 1
+        while free:
+            number = free.pop(int(chance() * min(choice, len(free))))
             try:
                 return (yield from self._take(number, token, now_ms))
+            except Beaten:
+                choice *= 2
             except (NumberBusy, CorruptMark):
                 continue
-        raise WorkerIdsExhausted(f"all {tried} worker numbers of {self.path} are held or rest after a crash")
+        raise WorkerIdsExhausted(f"all {len(numbers)} worker numbers of {self.path} are held or rest after a crash")
 
     def claim_number(self, number: int, token: str, now_ms: int, session_id: int | None = None) -> Steps[Held]:
         """One number and no other. NumberBusy says who holds it, or until when it rests.
@@ -248,7 +265,7 @@ class Registry:
         try:
             version = yield write
         except (BadVersion, NodeExists, NoNode):
-            raise NumberBusy(f"worker number {number} was claimed by someone else just now") from None
+            raise Beaten(f"worker number {number} was claimed by someone else just now") from None
         return Held(number, mark, version or 0)
 
     def _first_ms(self, now_ms: int, old_high_water_ms: int) -> int:
@@ -262,7 +279,8 @@ class Registry:
     def _check_passed(self, number: int, mark: Mark, now_ms: int) -> None:
         passes_at_ms = self.passes_at_ms(mark)
         if passes_at_ms > now_ms:
-            raise NumberBusy(
+            busy = Beaten if abs(now_ms - mark.start_ms) < JUST_NOW_MS else NumberBusy
+            raise busy(
                 f"worker number {number} rests for {passes_at_ms - now_ms} ms more: "
                 f"{mark.address} held it and did not give it back",
                 passes_at_ms,

@@ -14,6 +14,7 @@ Contract: https://storm.apache.org/releases/2.8.1/Concepts.html, Guaranteeing-me
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from coordination.access import Access
 from partition_manager.config import SpoutConfig
 from partition_manager.ports import DeadLetterSink, OffsetStore, RecordFetcher
 from spout.config import TopologyConfig
@@ -108,7 +109,7 @@ class World(Protocol):
 
     def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher: ...
 
-    def offset_store(self, store: str, path: str) -> OffsetStore: ...
+    def offset_store(self, store: str, path: str, access: Access) -> OffsetStore: ...
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink: ...
 

@@ -7,6 +7,7 @@ counts each message once.
 
 from collections import deque
 
+from coordination.access import Access
 from partition_manager.asks import Ask
 from partition_manager.coordinator import MessageId, PartitionCoordinator
 from partition_manager.entry import Counts
@@ -26,8 +27,9 @@ class LogSpout(Spout):
     """Reads `topic`, its tasks sharing the partitions.
 
     `servers` is host:port, several with commas; `store` is where progress is kept, a directory or
-    zookeeper://host:port; `id` the name it is kept under, by default <topology id>.<component>, and two that share one
-    fence each other. `start` counts where nothing is stored.
+    zookeeper://host:port,host:port/chroot, and `access` how that ZooKeeper is spoken to (credentials, ACLs, TLS); `id`
+    is the name it is kept under, by default <topology id>.<component>, and two that share one fence each other. `start`
+    counts where nothing is stored.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class LogSpout(Spout):
         *,
         servers: str = "127.0.0.1:9092",
         store: str = "flakelog-progress",
+        access: Access = Access(),
         id: str | None = None,
         scheme: Scheme | None = None,
         start: StartAt = Earliest(),
@@ -44,6 +47,7 @@ class LogSpout(Spout):
         self.topic = topic
         self.servers = servers
         self.store = store
+        self.access = access
         self.id = id
         self.scheme: Scheme = scheme if scheme is not None else RawScheme()
         self.start = start
@@ -69,7 +73,7 @@ class LogSpout(Spout):
         self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the requests that are out
         self._started = False
         path = f"{STORE_ROOT}/{self.id or f'{context.topology_id}.{context.component}'}"
-        self._store = context.world.offset_store(self.store, path)
+        self._store = context.world.offset_store(self.store, path, self.access)
         self._fetcher = context.world.fetcher(self.servers, self.config)
         topic = self.dead_letter_topic
         self._dead = context.world.dead_letters(self.servers, topic) if topic else None

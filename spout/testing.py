@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordination.access import Access
 from partition_manager.ports import DeadLetterSink, OffsetStore, RecordFetcher
 from spout.api import Bolt, OutputDeclarer, Spout, Tuple, World
 from spout.config import SpoutConfig, TopologyConfig
@@ -41,7 +42,7 @@ class NoWorld:
     def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
         raise LookupError(f"a spout wants to read from {servers}: give the driver a world with a fetcher")
 
-    def offset_store(self, store: str, path: str) -> OffsetStore:
+    def offset_store(self, store: str, path: str, access: Access) -> OffsetStore:
         raise LookupError(f"a spout wants to keep progress in {store}: give the driver a world with a store")
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:

@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
+from coordination.access import Access
 from coordination.deferred import carry_out, executor
 from coordination.port import Coordinator
 from partition_manager.config import SpoutConfig
@@ -33,9 +34,10 @@ class TwistedWorld:
         """Reads from Kafka-protocol brokers, host:port with commas between."""
         return TwistedFetcher(servers, config, self._reactor)
 
-    def offset_store(self, store: str, path: str) -> OffsetStore:
-        """Keeps progress in a directory, or in ZooKeeper: zookeeper://host:port,host:port/chroot."""
-        session = _Session(store, self._reactor)
+    def offset_store(self, store: str, path: str, access: Access) -> OffsetStore:
+        """Keeps progress in a directory, or in ZooKeeper: zookeeper://host:port,host:port/chroot, spoken to as
+        `access` says."""
+        session = _Session(store, access, self._reactor)
         return CoordinatedOffsetStore(path, session.carry_out, session.close)
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
@@ -46,8 +48,9 @@ class TwistedWorld:
 class _Session:
     """One coordinator, opened when first needed. Its procedures run in the reactor's thread, one step at a time."""
 
-    def __init__(self, store: str, reactor: ReactorBase) -> None:
+    def __init__(self, store: str, access: Access, reactor: ReactorBase) -> None:
         self._store = store
+        self._access = access
         self._reactor = reactor
         self._coordinator: Coordinator | None = None
         self._closed = False
@@ -77,7 +80,8 @@ class _Session:
         if self._coordinator is not None:
             return succeed(self._coordinator)
         reactor = cast(IReactorFromThreads, self._reactor)
-        opening = deferToThreadPool(reactor, self._reactor.getThreadPool(), _open_coordinator, self._store)
+        threads = self._reactor.getThreadPool()
+        opening = deferToThreadPool(reactor, threads, _open_coordinator, self._store, self._access)
         return opening.addCallback(self._opened)
 
     def _opened(self, coordinator: Coordinator) -> Coordinator:
@@ -90,11 +94,11 @@ class _Session:
         return self._coordinator
 
 
-def _open_coordinator(store: str) -> Coordinator:
+def _open_coordinator(store: str, access: Access) -> Coordinator:
     if store.startswith(ZOOKEEPER):
         from coordination.zookeeper import ZooKeeperCoordinator
 
-        return ZooKeeperCoordinator(store.removeprefix(ZOOKEEPER))
+        return ZooKeeperCoordinator(store.removeprefix(ZOOKEEPER), access)
     from coordination.directory import DirectoryCoordinator
 
     return DirectoryCoordinator(store)

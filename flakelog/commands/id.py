@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SERVER = "127.0.0.1:7609"
 AT_ONCE = 10_000  # ids in one request: below a server's default limit, flakelog.ids.max.batch, and two ms of ids
+ID_MAX = (1 << 63) - 1
 VALUE_CHARS = 100  # of a found message; `flakelog consume` prints it whole
 
 
@@ -41,7 +42,7 @@ class IdType(click.ParamType[int]):
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, str) and not (value.isascii() and value.isdigit() and int(value) < 1 << 63):
+        if isinstance(value, str) and not (value.isascii() and value.isdigit() and int(value) <= ID_MAX):
             self.fail(f"{value!r} is no id: ids are decimal numbers in 0..2**63-1", param, ctx)
         return int(value)
 
@@ -239,23 +240,35 @@ def _describe_worker(worker: "Worker", registry: "Registry", now_ms: int) -> dic
 
 
 @id.command()
-@click.argument("id", type=IdType(), metavar="ID")
+@click.argument("id", type=IdType(), metavar="[ID]", required=False)
+@click.option(
+    "--time",
+    "span",
+    type=TimeType(),
+    nargs=2,
+    metavar="FROM TO",
+    help="Not one message but those whose ids are of FROM <= time < TO: their offsets in each partition.",
+)
 @click.option("--topic", "topics", multiple=True, help="Look only in this one; repeatable. [default: all]")
 @servers_option
 @json_option
 @layout_options
-def find(id: int, topics: tuple[str, ...], servers: str, as_json: bool, layout: "Layout") -> None:
-    """Find the message that has an id: each partition's leader is asked, by the id index; nothing is scanned."""
+def find(
+    id: int | None, span: tuple[int, int] | None, topics: tuple[str, ...], servers: str, as_json: bool, layout: "Layout"
+) -> None:
+    """Find the message that has an id, or those of a time span.
+
+    Each partition's leader is asked, by the id index; nothing is scanned. An id's time is when the broker stamped the
+    message. Times are ISO 8601 (UTC where no zone is named), now, or Unix ms.
+    """
+    if (id is None) == (span is None):
+        raise click.UsageError("give an ID, or --time FROM TO")
     with client_of(servers) as client:
         places = _places(client, topics)
-        with progress("partitions", len(places)) as step:
-            for topic, partition in places:
-                record = _at(client, topic, partition, id)
-                if record is not None:
-                    return _show(topic, partition, record, id, layout, as_json)
-                step()
-    looked = f"{count_of(len(places), 'partition')} of {count_of(len({topic for topic, _ in places}), 'topic')}"
-    fail(f"no message has id {id} ({iso(layout.unpack(id).time_ms)}); looked in {looked}")
+        if id is not None:
+            _find_one(client, places, id, as_json, layout)
+        elif span is not None:
+            _find_span(client, places, span, as_json, layout)
 
 
 def _places(client: "BlockingClient", topics: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -263,14 +276,28 @@ def _places(client: "BlockingClient", topics: tuple[str, ...]) -> list[tuple[str
     return [(each.name, partition) for each in chosen for partition in range(each.partitions)]
 
 
+def _looked_in(places: list[tuple[str, int]]) -> str:
+    topics = {topic for topic, _ in places}
+    return f"looked in {count_of(len(places), 'partition')} of {count_of(len(topics), 'topic')}"
+
+
+def _find_one(
+    client: "BlockingClient", places: list[tuple[str, int]], id: int, as_json: bool, layout: "Layout"
+) -> None:
+    with progress("partitions", len(places)) as step:
+        for topic, partition in places:
+            record = _at(client, topic, partition, id)
+            if record is not None:
+                return _show(topic, partition, record, id, layout, as_json)
+            step()
+    fail(f"no message has id {id} ({iso(layout.unpack(id).time_ms)}); {_looked_in(places)}")
+
+
 def _at(client: "BlockingClient", topic: str, partition: int, id: int) -> "LogRecord | None":
     """The record with exactly this id, if the partition has it."""
-    from broker.client.core import LATEST
-
     offset = client.find_id(topic, partition, id)
-    if offset >= client.find_offset(topic, partition, LATEST):
-        return None
-    records, _ = client.fetch(topic, partition, offset, max_bytes=1)  # the batch that holds it, whole
+    # The batch that holds it, whole; nothing at the log's end, which is where an id above all others would be.
+    records, _ = client.fetch(topic, partition, offset, max_bytes=1, max_wait_ms=0)
     return next((record for record in records if record.id == id), None)
 
 
@@ -292,3 +319,26 @@ def _show(topic: str, partition: int, record: "LogRecord", id: int, layout: "Lay
     }
     for name, each in described.items():
         click.echo(f"{name + ':':<11}{each}".rstrip())
+
+
+def _find_span(
+    client: "BlockingClient", places: list[tuple[str, int]], span: tuple[int, int], as_json: bool, layout: "Layout"
+) -> None:
+    start, end = span
+    if end < start:
+        raise click.UsageError(f"the span ends at {iso(end)}, before its start {iso(start)}")
+    bounds = [min(each, ID_MAX) for each in layout.id_range(start, end)]
+    found = []
+    with progress("partitions", len(places)) as step:
+        for topic, partition in places:
+            first, following = (client.find_id(topic, partition, each) for each in bounds)
+            if first < following:
+                found.append({"topic": topic, "partition": partition, "first_offset": first, "end_offset": following})
+            step()
+    if not found:
+        fail(f"no message has an id of {iso(start)} to {iso(end)}; {_looked_in(places)}")
+    if as_json:
+        for each in found:
+            print_json(each)
+        return
+    print_table(["TOPIC", "PARTITION", "FIRST OFFSET", "END OFFSET"], [list(each.values()) for each in found])

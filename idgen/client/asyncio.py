@@ -161,7 +161,9 @@ class AsyncIdClient:
         try:
             exchange = next(operation)
             while True:
-                exchange = operation.send(await self._carry(exchange))
+                outcome = await self._carry(exchange)
+                self._check()  # forked meanwhile, this process shares the answer with its parent
+                exchange = operation.send(outcome)
         except StopIteration as done:
             value: T = done.value
             return value

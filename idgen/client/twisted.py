@@ -135,6 +135,7 @@ class TwistedIdClient:
                 fetched = self._run(self._requests.get_id(self._clock.now_ms()))
                 return cast(int, (yield self._filling.do(fetched)))
             yield self._filling.wait()
+            self._check()
         return id
 
     def get_ids(self, count: int) -> "Deferred[list[int]]":
@@ -187,7 +188,9 @@ class TwistedIdClient:
         try:
             exchange = next(operation)
             while True:
-                exchange = operation.send((yield self._carry(exchange)))
+                outcome = yield self._carry(exchange)
+                self._check()  # forked meanwhile, this process shares the answer with its parent
+                exchange = operation.send(outcome)
         except StopIteration as done:
             return cast(T, done.value)
 

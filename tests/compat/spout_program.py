@@ -3,15 +3,20 @@
     python spout_program.py STORE DATABASE MESSAGES             an in-memory log of so many messages, and one poison
     python spout_program.py STORE DATABASE SERVERS TOPIC        a topic of a broker
 
+The environment variable ACCESS is how a ZooKeeper among the stores is spoken to, as JSON of coordination.access.Access.
+
 The log in memory is the same at every start, as a broker's would be. Counts and applied ids are written in one
 transaction, and tuples are acked after its commit. Prints `applied N` after each commit, `stopped` after a clean stop.
 """
 
+import json
+import os
 import sqlite3
 import sys
 
 from twisted.internet import reactor
 
+from coordination.access import Access
 from spout.api import Bolt
 from spout.bolts import BatchBolt
 from spout.config import SpoutConfig
@@ -99,7 +104,8 @@ def main(store, database, source, topic="t"):
     topology = Topology("count")
     config = SpoutConfig(spout_commit_interval_ms=50)
     scheme = JsonScheme("carrier", "delay")
-    topology.spout("log", LogSpout(topic, servers=source, store=store, scheme=scheme, config=config))
+    access = Access(**json.loads(os.environ.get("ACCESS", "{}")))
+    topology.spout("log", LogSpout(topic, servers=source, store=store, access=access, scheme=scheme, config=config))
     topology.bolt("fail-some", FailSome(), parallelism=2).shuffle("log")
     topology.bolt("count", lambda: CountOnce(database)).global_("fail-some")
     run(topology, world=world)

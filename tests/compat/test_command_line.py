@@ -116,6 +116,33 @@ def test_an_id_no_message_has_is_not_found(flakelog):
     assert (code, out) == (1, "") and errors.startswith("Error: no message has id 4096 (2010-11-04T01:42:54.657Z)")
 
 
+def test_a_time_span_is_found_as_offsets_of_each_partition_by_the_id_index(flakelog):
+    flakelog("topic create cli-span --partitions 3")
+    for part in range(3):
+        flakelog("produce cli-span --key-separator :", b"".join(b"k%d:%d\n" % (n, part) for n in range(100)))
+    read = objects(flakelog("consume cli-span --json")[1])
+    start, end = (min(each["id_time"] for each in read if each["value"] == str(part)) for part in (1, 2))
+    expected = {}
+    for each in read:
+        if start <= each["id_time"] < end:
+            expected.setdefault(each["partition"], set()).add(each["offset"])
+    assert len(expected) == 3
+    found = objects(flakelog(f"id find --time {start} {end} --topic cli-span --json")[1])
+    assert {each["partition"]: set(range(each["first_offset"], each["end_offset"])) for each in found} == expected
+    table = flakelog(f"id find --time {start} {end}")[1].splitlines()
+    assert table[0].split() == ["TOPIC", "PARTITION", "FIRST", "OFFSET", "END", "OFFSET"] and len(table) >= 4
+
+
+def test_a_time_span_without_messages_is_told_and_one_that_ends_before_it_starts_is_refused(flakelog):
+    code, out, errors = flakelog("id find --time 2011-01-01 2011-01-02")
+    assert (code, out) == (1, "") and "no message has an id of 2011-01-01T00:00:00.000Z to 2011-01-02" in errors
+    assert "before its start" in flakelog("id find --time 2011-01-02 2011-01-01")[2]
+    for neither in ("id find", "id find 7 --time 2011-01-02 2011-01-03"):
+        assert "give an ID, or --time FROM TO" in flakelog(neither)[2]
+    flakelog("produce cli-ever", b"x\n")
+    assert "cli-ever" in flakelog("id find --time 1970-01-01 2200-01-01")[1]
+
+
 def test_new_ids_rise_and_are_decoded(flakelog, tmp_path):
     asked = [int(line) for line in flakelog("id new --count 20001")[1].splitlines()]
     assert len(asked) == 20_001 and asked == sorted(set(asked))

@@ -5,8 +5,14 @@ import signal
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import pytest
+
 from broker.client.blocking import BlockingClient
+from coordination.embedded_zookeeper import EmbeddedZooKeeper
+from idgen.client.blocking import IdClient
+from idgen.client.core import IdServiceError
 from tests.compat.server_process import ServerProcess
+from tests.coordination.promises import until
 
 
 def health(server, path):
@@ -52,3 +58,22 @@ def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path
         assert status == 200
         assert list(body["partitions_offline"]) == ["kept-1"]
         assert health(server, "/health")[0] == 503
+
+
+def test_a_registry_that_is_away_leaves_a_server_ready_as_long_as_its_ids_go_on(tmp_path):
+    """Else all servers of an ensemble would stop being ready in one moment, and for nothing."""
+    settings = {"flakelog.ids.lead.ms": 4_000, "flakelog.ids.raise.interval.ms": 500, "flakelog.ids.retry.ms": 100}
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as registry:
+        with ServerProcess(tmp_path / "data", settings, zookeeper=registry.hosts) as server:
+            registry.kill()
+            until(lambda: health(server, "/health")[0] == 503)
+            status, body = health(server, "/health/ready")
+            assert (status, body["ids_problem"]) == (200, None)
+            with IdClient(server.ids) as client:
+                client.get_id()
+                until(lambda: health(server, "/health/ready")[0] == 503)
+                with pytest.raises(IdServiceError, match="LeadExhausted"):
+                    until(lambda: client.get_id() < 0)  # the log's mark may have passed before the service's
+                registry.start()
+                until(lambda: health(server, "/health/ready")[0] == 200)
+                client.get_id()

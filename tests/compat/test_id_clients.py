@@ -13,8 +13,9 @@ import pytest
 from idgen.client.asyncio import AsyncIdClient
 from idgen.client.blocking import IdClient
 from idgen.client.core import IdServiceError, IdServiceUnreachable
+from idgen.errors import Fenced
 from idgen.layout import Layout
-from tests.compat.server_process import ServerProcess
+from tests.compat.server_process import ROOT, ServerProcess
 
 TWISTED_PROGRAM = """
 import sys
@@ -45,6 +46,39 @@ def main(reactor, one, two):
     except ConnectionError as error:
         assert "127.0.0.1:1: " in str(error), error
     client.close()
+    print("done", flush=True)
+
+task.react(main, sys.argv[1:])
+"""
+
+
+TWISTED_FORK = """
+import os, sys
+from twisted.internet import defer, task
+from idgen.client.twisted import TwistedIdClient
+from idgen.errors import Fenced
+
+@defer.inlineCallbacks
+def main(reactor, server):
+    client = TwistedIdClient(reactor, server, prefetch=1_000)
+    yield client.get_id()
+    kept = client._requests.buffer._ids[::-1]
+    child = os.fork()
+    if child == 0:
+        errors = []
+        for call in (client.get_id, lambda: client.get_ids(3), client.get_worker_id):
+            call().addErrback(lambda failure: errors.append(failure.value))
+        fenced = [isinstance(each, Fenced) and "make a client of its own" in str(each) for each in errors]
+        os._exit(0 if fenced == [True] * 3 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    ids = yield defer.gatherResults([client.get_id() for _ in range(999)])
+    assert ids == kept
+    plain, outcomes = TwistedIdClient(reactor, server), []
+    yield plain.get_id()
+    first, second = plain.get_ids(3), plain.get_ids(3)
+    first.addCallback(lambda _: plain.abandon("forked"))
+    yield second.addBoth(outcomes.append)
+    assert isinstance(outcomes[0].value, Fenced), outcomes
     print("done", flush=True)
 
 task.react(main, sys.argv[1:])
@@ -158,6 +192,70 @@ def test_a_forked_child_has_neither_its_parents_connection_nor_its_ids(server):
         for _ in pipes:
             assert os.wait()[1] == 0
     assert len(ids) == 4_999 == len(set(ids))
+
+
+class Child:
+    """A forked child that runs `task` and says what came of it: the name of the error, or the value's text."""
+
+    def __init__(self, task):
+        self._reader, writer = os.pipe()
+        if os.fork() == 0:
+            try:
+                said = str(task())
+            except BaseException as error:
+                said = f"{type(error).__name__}: {error}"
+            os.write(writer, said.encode())
+            os._exit(0)
+        os.close(writer)
+
+    def said(self):
+        with os.fdopen(self._reader) as text:
+            said = text.read()
+        os.wait()
+        return said
+
+
+REMEDY = "make a client of its own after the fork"
+
+
+def test_a_forked_child_gets_nothing_from_an_asyncio_client_of_its_parents(server):
+    """It has its parent's loop, connections, and the ids kept in advance."""
+
+    async def main():
+        async with AsyncIdClient(server.ids, prefetch=1_000) as client:
+            await client.get_id()
+            kept = client._requests.buffer._ids[::-1]
+            for call in (client.get_id, lambda: client.get_ids(3), client.get_worker_id):
+                assert REMEDY in Child(lambda: call().send(None)).said()
+            ids = [await client.get_id() for _ in range(999)]
+            assert ids == kept, "the parent goes on with those it has"
+
+    asyncio.run(main())
+
+
+def test_a_forked_child_gets_nothing_from_a_twisted_client_of_its_parents(server):
+    done = subprocess.run(
+        [sys.executable, "-c", TWISTED_FORK, server.ids], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_an_answer_that_came_before_a_fork_and_is_read_after_it_is_the_parents(server):
+    """Two answers in one read; what is done with the first one is to fork. Here the client is only told that it is a
+    child's now."""
+
+    async def main():
+        async with AsyncIdClient(server.ids) as client:
+            await client.get_id()
+
+            async def forks():
+                await client.get_ids(3)
+                client.abandon("forked")
+
+            _, other = await asyncio.gather(forks(), client.get_ids(3), return_exceptions=True)
+            assert isinstance(other, Fenced) and REMEDY in str(other)
+
+    asyncio.run(main())
 
 
 def test_asyncio_calls_go_out_together_and_another_server_steps_in(two):

@@ -3,20 +3,24 @@
 ZooKeeper Administrator's Guide, "Encryption, Authentication, Authorization Options"; the server is a real one.
 """
 
+import json
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from coordination.access import Access
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
-from coordination.port import CoordinatorUnavailable, Create, Get, Set
+from coordination.port import Children, CoordinatorUnavailable, Create, Get, Set
 from coordination.zookeeper import ZooKeeperCoordinator
 from idgen.claim_state import State
+from tests.compat.server_process import ROOT
 from tests.idgen.driving import NOW, claim, settle
 
 
@@ -195,3 +199,32 @@ def test_a_certificate_of_another_host_is_not_taken_unless_that_is_allowed(secur
     with pytest.raises(CoordinatorUnavailable):
         ZooKeeperCoordinator(secure.tls_hosts, trusted, connect_timeout_ms=1_000)
     session(secure.tls_hosts, replace(trusted, verify_hostname=False)).execute(Create("/unverified"))
+
+
+# --- spouts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_spouts_progress_is_kept_with_credentials_acls_and_tls(secure, session, trusted, credentials, tmp_path):
+    """The same access as the id service's: nobody else rewinds a topology."""
+    ours = replace(trusted, credentials_file=credentials("spouts:secret"), set_acl=True)
+    hosts = f"{secure.tls_hosts.replace('127.0.0.1', 'localhost')}/team/spouts"
+    program = [sys.executable, "-m", "tests.compat.spout_program", f"zookeeper://{hosts}", str(tmp_path / "db"), "300"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ACCESS": json.dumps(asdict(ours))}
+    with subprocess.Popen(program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as spout:
+        next(line for line in spout.stdout if line.startswith("applied") and int(line.split()[1]) >= 300)
+        spout.terminate()
+        spout.communicate(timeout=30)
+    assert spout.returncode == 0
+    stranger = session(f"{secure.hosts}/team/spouts")
+    (topology,) = stranger.execute(Children("/flakelog-spouts"))
+    (first, *_) = partitions = stranger.execute(Children(f"/flakelog-spouts/{topology}"))
+    assert len(partitions) == 4
+    path = f"/flakelog-spouts/{topology}/{first}"
+    with pytest.raises(CoordinatorUnavailable):
+        stranger.execute(Set(path, b"{}", stranger.execute(Get(path)).version))
+
+
+@pytest.mark.parametrize("given", [{"set_acl": True}, {"truststore": "a.pem"}, {"keystore": "a.pem"}])
+def test_an_access_that_would_protect_nothing_is_refused(given):
+    with pytest.raises(ValueError, match="needs"):
+        Access(**given)

@@ -180,3 +180,22 @@ def test_no_descriptor_is_left_open(world):
     assert len(other.execute(Children("/"))) == 20
     other.close()
     assert (len(os.listdir("/proc/self/fd")) if before else 0) == before
+
+
+def test_a_child_forked_inside_an_operation_does_not_hold_the_lock_on(world):
+    """It has the lock's file too, and lives as long as a web server's worker does; all others would wait for it."""
+    one, other = world.connect(), DirectoryCoordinator(world.directory, lock_timeout_ms=200)
+    reader, writer = os.pipe()
+    with one._exclusive():
+        child = os.fork()
+        if child == 0:
+            os.close(writer)
+            os.read(reader, 1)  # until its parent is through with the test
+            os._exit(0)
+    try:
+        other.execute(Create("/a", b"x"))
+    finally:
+        os.close(writer)
+        os.waitpid(child, 0)
+        os.close(reader)
+        other.close()

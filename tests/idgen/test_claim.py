@@ -1,12 +1,25 @@
 """idgen.claim and idgen.registry: worker numbers over time (DESIGN section 4, idgen.md sections 1 and 6)."""
 
 import json
+from collections import Counter
 from contextlib import suppress
+from random import Random
 
 import pytest
 
 from coordination.memory import Ensemble, MemoryCoordinator
-from coordination.port import Children, ConnectionLost, Create, Delete, Get, NoNode, SessionSuspended, Set, run
+from coordination.port import (
+    Children,
+    ConnectionLost,
+    Create,
+    Delete,
+    Get,
+    NoNode,
+    SessionEstablished,
+    SessionSuspended,
+    Set,
+    run,
+)
 from idgen.claim_state import TRANSITIONS, State, Turn
 from idgen.errors import Fenced, LayoutExhausted, LayoutMismatch, LeadExhausted, NoWorkerNumber, WorkerIdsExhausted
 from idgen.layout import Layout
@@ -443,6 +456,85 @@ def test_each_row_of_the_table_is_gone_through(row, one, other):
     one.heal()
     TURNS[turn](c, one, other)
     assert c.state is TRANSITIONS[row]
+
+
+# --- a thousand at once ---
+
+
+def stampede(ensemble, chances):
+    """1,024 processes that start in one moment, each doing one operation in turn; how many operations it took."""
+    sessions = [MemoryCoordinator(ensemble) for _ in chances]
+    claims = [claim(f"t{n}", chance=chance) for n, chance in enumerate(chances)]
+    operations, waiting = 0, list(zip(claims, sessions))
+    while waiting:
+        waiting = [(each, session) for each, session in waiting if step(each, session, NOW)]
+        operations += len(waiting)
+    assert sorted(each.number for each in claims) == list(range(len(claims)))
+    return operations
+
+
+def test_a_thousand_that_start_at_once_do_not_meet_at_each_number(ensemble):
+    """If all took the lowest, each would be beaten to half of the numbers: a million operations."""
+    assert stampede(ensemble, [Random(n).random for n in range(1_024)]) < 1_024 * 40
+
+
+def test_after_an_outage_a_thousand_come_back_over_the_time_of_a_retry(ensemble):
+    """They were told so in one moment, and ids go on meanwhile."""
+    c = held(MemoryCoordinator(ensemble), chance=Random(7).random)
+    due = []
+    for _ in range(1_024):
+        c.happened(SessionSuspended(), NOW)
+        c.happened(SessionEstablished(1), NOW)
+        due.append(c.next_deadline_ms - NOW)
+    assert min(due) >= 0 and max(due) <= 1_000
+    assert max(Counter(each // 100 for each in due).values()) < 2 * 1_024 / 10, "a tenth of the time, a tenth of them"
+
+
+def test_marks_that_were_raised_together_are_raised_at_paces_of_their_own(one):
+    chances = iter([0.0, 0.5, 0.0, 1.0])
+    c = held(one, chance=lambda: next(chances))
+    assert c.next_deadline_ms == NOW + 9_000
+    settle(c, one, NOW + 9_000)
+    assert c.next_deadline_ms == NOW + 9_000 + 10_000
+
+
+def test_a_registry_that_does_not_answer_is_asked_again_at_a_pace_of_ones_own(one):
+    c = held(one, chance=lambda: 0.5)
+    one.cut()
+    settle(c, one, NOW)
+    assert c.next_deadline_ms == NOW + 1_500
+    settle(c, one, NOW + 1_500)
+    assert (c.state, c.next_deadline_ms) == (State.SUSPENDED, NOW + 3_000)
+
+
+# --- whether ids can be had ---
+
+
+def test_a_claim_says_why_it_has_no_ids_and_that_it_has_while_the_lead_lasts(one, other):
+    c = claim("a")
+    assert c.why_no_ids(NOW) == "it is still being claimed"
+    settle(c, one, NOW)
+    assert c.why_no_ids(NOW) is None
+    one.cut()
+    settle(c, one, NOW + 1)
+    assert c.problem == "the registry does not answer"
+    assert c.why_no_ids(NOW + 29_999) is None
+    assert c.why_no_ids(NOW + 30_000) == c.problem
+    settle(c, one, NOW + 30_000)
+    assert c.why_no_ids(NOW + 30_000) == "the connection is cut"
+    other.execute(Delete("/snowflake-servers-marks/0"))
+    one.heal()
+    while c.state is not State.FENCED:
+        step(c, one, NOW + 40_000)
+    assert "was deleted; another number is being claimed" in c.why_no_ids(NOW + 40_000)
+    settle(c, one, NOW + 40_000)
+    assert c.why_no_ids(NOW + 40_000) is None
+    c.close(NOW + 40_000)
+    assert "closed" in c.why_no_ids(NOW + 40_000)
+
+
+def test_a_process_that_slept_past_its_mark_says_so(one):
+    assert "high-water mark has passed" in held(one).why_no_ids(NOW + 30_000)
 
 
 # --- what is listed ---

@@ -15,7 +15,7 @@ class SpoutWorld(World):
     def fetcher(self, servers, config):
         return self.log
 
-    def offset_store(self, store, path):
+    def offset_store(self, store, path, access):
         self.path = path
         return self.store()
 
