@@ -1,7 +1,7 @@
 """One server process put together: broker, id service, HTTP. It starts in an order that can stop at any step with
 nothing damaged, says `ready:` when it serves, and stops cleanly.
 
-    lock the data directory -> bind the ports -> open metadata and logs -> claim worker numbers -> serve -> HTTP
+    lock the data directory -> bind the ports -> open metadata and logs -> claim worker numbers -> serve
 """
 
 import os
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
+from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
@@ -34,16 +35,16 @@ from broker.server import BrokerServer
 from broker.wire.errors import ApiError
 from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator
-from flakelog.config import split_address
-from flakelog.listeners import Listener
+from flakelog.listeners import EVERYWHERE, Listener
 from flakelog.settings import Settings
 from idgen.claim import WorkerClaim, registry_of, worker_claim
 from idgen.clock import IdClock
 from idgen.config import InvalidSetting
 from idgen.errors import IdError
+from idgen.http_port import HttpFactory
 from idgen.peers import Peers
 from idgen.registry import IDS, LOG
-from idgen.server import ClaimDriver, ThriftFactory
+from idgen.server import ClaimDriver, IdLine, ThriftFactory
 from idgen.service import IdService
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Server:
         self._broker: BrokerServer | None = None
         self._claims: ClaimDriver | None = None
         self._coordinator: Coordinator | None = None
-        self._ports: list[Any] = []
+        self._ports: dict[str, Any] = {}
         self._stopped = False
         self._started = False
         self.topics: "Sequence[NewTopic]" = ()
@@ -123,11 +124,11 @@ class Server:
         try:
             self._take_directory()
             self._open_broker()
+            self._bind_ids()
             yield self._claim_numbers()
             if self.stopped:
                 raise StartError("it was told to stop while it started")
             self._serve_ids()
-            self._serve_http()
         except (InvalidSetting, StorageError, MetadataDamaged, CheckpointDamaged) as error:
             raise StartError(str(error)) from error
         except (IdError, CoordinationError, OSError) as error:
@@ -236,9 +237,8 @@ class Server:
         if self.engine is not None:
             claim = yield self._hold(self.addresses["broker"], None, LOG)
             self.engine.services.stamp.worker = claim.usable_worker
-        if idgen.ids_listener or self.settings.server.http_listener:
-            address = idgen.ids_advertised_address or idgen.ids_listener
-            claim = yield self._hold(address, idgen.ids_worker, IDS)
+        if self._ports:
+            claim = yield self._hold(self._ids_address(), idgen.ids_worker, IDS)
             self.service = IdService(claim, idgen)
         if idgen.ids_sanity_check:
             yield self._check_peers(self._coordinator)
@@ -287,28 +287,52 @@ class Server:
 
         return held.addErrback(late).addBoth(done)
 
+    def _bind_ids(self) -> None:
+        """Listen for ids and HTTP, so that the address others are shown is one to connect to; who does is answered when
+        there are ids."""
+        for name, address in (("ids", self.settings.idgen.ids_address), ("http", self.settings.server.http_address)):
+            if address is not None:
+                self.addresses[name] = self._listen(name, *address)
+
+    def _listen(self, name: str, host: str, number: int) -> str:
+        port = self.reactor.listenTCP(number, Factory(), backlog=LISTEN_BACKLOG, interface=host)
+        port.stopReading()
+        self._ports[name] = port
+        bound = port.getHost()
+        return host_port(bound.host, bound.port)
+
+    def _ids_address(self) -> str:
+        """Where other processes are told to ask for ids, or for the time."""
+        told = self.settings.idgen.ids_advertised_address
+        if told is not None or "ids" not in self.addresses:
+            return told or ""
+        at = self._ports["ids"].getHost()
+        return host_port(socket.gethostname() if at.host in EVERYWHERE else at.host, at.port)
+
     def _serve_ids(self) -> None:
-        address = split_address(self.settings.idgen.ids_listener)
-        if address is None or self.service is None:
+        if self.service is None:
             return
-        self._thrift = ThriftFactory(self.service, self.clock, self.reactor)
-        self._thrift.noisy = False
-        self.addresses["ids"] = self._listen(address, self._thrift)
+        line = IdLine(self.service, self.clock, self.reactor)
+        if "ids" in self._ports:
+            self._thrift = ThriftFactory(self.service, line)
+            self._serve(self._ports["ids"], self._thrift)
+        if "http" in self._ports:
+            self._serve(self._ports["http"], self._http_factory(self.service, line))
 
-    def _serve_http(self) -> None:
-        """The port is bound now, the site behind it is imported after the first answer: it is the slowest to load."""
-        address = self.settings.server.http_address
-        if address is None:
-            return
-        from flakelog.lazy_site import LazySite
+    def _http_factory(self, service: IdService, line: IdLine) -> HttpFactory:
+        def site() -> Any:
+            from flakelog.site import make_site
 
-        self.addresses["http"] = self._listen(address, LazySite(self))
+            return make_site(self, line)
 
-    def _listen(self, address: tuple[str, int], factory: Any) -> str:
-        port = self.reactor.listenTCP(address[1], factory, backlog=LISTEN_BACKLOG, interface=address[0])
-        self._ports.append(port)
-        host = port.getHost()
-        return host_port(host.host, host.port)
+        server = self.settings.server
+        limits = {"connections_max": server.http_max_connections, "idle_ms": server.http_idle_ms}
+        return HttpFactory(service, line, self.reactor, site, **limits)
+
+    def _serve(self, port: Any, factory: Factory) -> None:
+        """Take the connections of a port that is bound."""
+        port.factory = factory
+        port.startReading()
 
     # --- stop ----------------------------------------------------------------------------------------------------
 
@@ -327,7 +351,7 @@ class Server:
             self._daily.cancel()
         if self.peers is not None:
             self.peers.stop()
-        for port in self._ports:
+        for port in self._ports.values():
             yield maybeDeferred(port.stopListening)
         if self._thrift is not None:
             self._thrift.close_connections()

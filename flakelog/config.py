@@ -13,7 +13,7 @@ from flakelog.listeners import (
     parse_protocols,
     refusal,
 )
-from idgen.config import Check, InvalidSetting, at_least, check_settings, setting
+from idgen.config import Check, InvalidSetting, an_address, at_least, check_settings, setting, split_address
 
 
 def _parsed_by(parse: Callable[[str], object]) -> Check:
@@ -31,12 +31,6 @@ def _parsed_by(parse: Callable[[str], object]) -> Check:
 
 def _one_directory(value: str) -> str | None:
     return "one directory is served; give one, on a disk that is big enough" if "," in value else None
-
-
-def _address(value: str) -> str | None:
-    host, colon, port = value.rpartition(":")
-    good = bool(colon) and port.isdigit() and int(port) < 65536
-    return None if not value or (good and host) else "must be host:port (port 0 takes a free one), or empty"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +83,20 @@ class ServerConfig:
         "flakelog.http.listener",
         "127.0.0.1:8609",
         "host:port of ids over HTTP, metrics and health; empty turns it off.",
-        check=_address,
+        check=an_address,
+    )
+    http_max_connections: int = setting(
+        "flakelog.http.max.connections",
+        10_000,
+        "Connections of the HTTP port; one more is closed at once.",
+        check=at_least(1),
+    )
+    http_idle_ms: int = setting(
+        "flakelog.http.idle.ms",
+        60_000,
+        "A connection of the HTTP port on which nothing comes is closed after this time, or up to twice of it.",
+        check=at_least(100),
+        unit="ms",
     )
     start_timeout_ms: int = setting(
         "flakelog.start.timeout.ms",
@@ -154,11 +161,3 @@ class ServerConfig:
     @property
     def http_address(self) -> tuple[str, int] | None:
         return split_address(self.http_listener)
-
-
-def split_address(value: str) -> tuple[str, int] | None:
-    """ "host:port" as a pair; None for an empty one."""
-    if not value:
-        return None
-    host, _, port = value.rpartition(":")
-    return host.strip("[]"), int(port)

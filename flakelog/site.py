@@ -11,6 +11,7 @@ from twisted.web.server import Site
 from flakelog.figures import registry_of
 from idgen.http import add_id_routes
 from idgen.http_api import Route
+from idgen.server import IdLine
 
 if TYPE_CHECKING:
     from flakelog.app import Server
@@ -24,7 +25,7 @@ HEALTH = (
 )
 
 
-def make_site(server: "Server") -> Site:
+def make_site(server: "Server", line: IdLine) -> Site:
     """The site of one server process."""
     app = Klein()
     registry = registry_of(server)
@@ -69,8 +70,8 @@ def make_site(server: "Server") -> Site:
         return generate_latest(registry)
 
     if server.service is not None:
-        add_id_routes(app, server.service, server.clock, server.reactor, HEALTH)
-    site = Site(app.resource())  # type: ignore[no-untyped-call]
+        add_id_routes(app, server.service, line, HEALTH)
+    site = Site(app.resource(), timeout=server.settings.server.http_idle_ms / 1000)  # type: ignore[no-untyped-call]
     site.noisy = False
     return site
 

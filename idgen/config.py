@@ -56,6 +56,21 @@ def one_of(*allowed: str) -> Check:
     return lambda value: None if value in allowed else f"must be one of {', '.join(allowed)}"
 
 
+def an_address(value: str) -> str | None:
+    """A check of host:port, or nothing."""
+    host, colon, port = value.rpartition(":")
+    good = bool(colon and host) and port.isascii() and port.isdigit() and int(port) < 65536
+    return None if not value or good else "must be host:port (port 0 takes a free one), or empty"
+
+
+def split_address(value: str) -> tuple[str, int] | None:
+    """ "host:port" as a pair; None for an empty one."""
+    if not value:
+        return None
+    host, _, port = value.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def settings_of(config: type) -> list[Setting]:
     """All settings of a configuration class, in their order."""
     types = get_type_hints(config)
@@ -194,7 +209,10 @@ class IdgenConfig(ZooKeeperConfig):
     cannot work."""
 
     ids_listener: str = setting(
-        "flakelog.ids.listener", "127.0.0.1:7609", "host:port of the id service (Thrift, framed); empty turns it off"
+        "flakelog.ids.listener",
+        "127.0.0.1:7609",
+        "host:port of the id service (Thrift, framed); empty turns it off",
+        check=an_address,
     )
     ids_advertised_address: str | None = setting(
         "flakelog.ids.advertised.address", None, "host:port shown to peers in the registry; default the listener's"
@@ -344,6 +362,11 @@ class IdgenConfig(ZooKeeperConfig):
         if self.ids_worker is not None and self.ids_worker not in numbers:
             wanted = f"must be between {numbers[0]} and {numbers[-1]}"
             raise InvalidSetting("flakelog.ids.worker", self.ids_worker, wanted)
+
+    @property
+    def ids_address(self) -> tuple[str, int] | None:
+        """Where the id service listens."""
+        return split_address(self.ids_listener)
 
     @property
     def layout(self) -> Layout:

@@ -1,8 +1,8 @@
 """The id service over HTTP, without HTTP: one table of what can be asked, how it is answered and how it is described.
 
-A row's `handle` gives the answer's JSON; an IdError is a refusal, {"error": name, "message": text}: 400 for what the
-client can cure, 503 for what time does. `describe` makes the OpenAPI description of the rows, so that it is true.
-Ids come as strings too: JavaScript's numbers hold 53 bits.
+A row's `handle` gives the answer's JSON, from the arguments and as many new ids as it `takes`; an IdError is a refusal,
+{"error": name, "message": text}: 400 for what the client can cure, 503 for what time does. `describe` makes the OpenAPI
+description of the rows, so that it is true. Ids come as strings too: JavaScript's numbers hold 53 bits.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from idgen.errors import IdError, InvalidCount, InvalidId, InvalidTimeRange, InvalidUserAgent
 from idgen.layout import IdParts
-from idgen.service import ID_MAX, IdService, flat
+from idgen.service import ID_MAX, IdService
 
 USER_AGENT = "http"  # counted together: browsers' user agents do not match Twitter's rule
 TIME_MS_MAX = (1 << 53) - 1  # JavaScript's largest whole number; a layout's times are far below it
@@ -19,7 +19,7 @@ CALLERS_ERRORS = (InvalidCount, InvalidId, InvalidTimeRange, InvalidUserAgent)
 DIGITS_MAX = 19
 
 Json = Mapping[str, Any]
-Handle = Callable[[IdService, Mapping[str, int], int, int], Json]  # service, arguments, now_ms, skew_ms
+Handle = Callable[[IdService, Mapping[str, int], list[int]], Json]  # service, arguments, ids made for it
 
 
 class Argument(NamedTuple):
@@ -47,7 +47,8 @@ class Argument(NamedTuple):
 
 
 class Route(NamedTuple):
-    """One row: `answer` names its schema, `refusals` are the statuses of errors. Without `handle`, others serve it."""
+    """One row: `answer` names its schema, `refusals` are the statuses of errors, `takes` how many new ids it needs.
+    Without `handle`, others serve it."""
 
     method: str
     path: str
@@ -57,25 +58,25 @@ class Route(NamedTuple):
     arguments: tuple[Argument, ...] = ()
     refusals: Mapping[int, str] = {}
     handle: Handle | None = None
+    takes: Callable[[Mapping[str, int]], int] = lambda given: 0
 
 
-def _new_id(service: IdService, given: Mapping[str, int], now_ms: int, skew_ms: int) -> Json:
-    id = service.next_id(USER_AGENT, now_ms, skew_ms)
+def _new_id(service: IdService, given: Mapping[str, int], ids: list[int]) -> Json:
+    [id] = ids
     return {"id": id, "id_str": str(id)}
 
 
-def _new_ids(service: IdService, given: Mapping[str, int], now_ms: int, skew_ms: int) -> Json:
-    ids = flat(service.next_ids(USER_AGENT, given["count"], now_ms, skew_ms))
+def _new_ids(service: IdService, given: Mapping[str, int], ids: list[int]) -> Json:
     return {"ids": ids, "id_strs": list(map(str, ids))}
 
 
-def _decoded(service: IdService, given: Mapping[str, int], now_ms: int, skew_ms: int) -> Json:
+def _decoded(service: IdService, given: Mapping[str, int], ids: list[int]) -> Json:
     id = given["id"]
     parts = service.decode(id)
     return {"id": id, "id_str": str(id), "time": iso_time(parts), **parts._asdict()}
 
 
-def _id_range(service: IdService, given: Mapping[str, int], now_ms: int, skew_ms: int) -> Json:
+def _id_range(service: IdService, given: Mapping[str, int], ids: list[int]) -> Json:
     first, end = service.id_range(given["from_ms"], given["to_ms"])
     return {"first": first, "first_str": str(first), "end": end, "end_str": str(end)}
 
@@ -98,9 +99,17 @@ _TO = _FROM._replace(name="to_ms", about="end of the span, Unix ms: the first mi
 _REFUSED, _LATER = "what is wrong with the request", "no ids now; ask again after Retry-After seconds"
 
 ROUTES = (
-    Route("POST", "/id", "newId", "One id.", "NewId", refusals={503: _LATER}, handle=_new_id),
+    Route("POST", "/id", "newId", "One id.", "NewId", (), {503: _LATER}, _new_id, lambda given: 1),
     Route(
-        "POST", "/ids", "newIds", "Rising ids.", "NewIds", (_COUNT,), {400: _REFUSED, 503: _LATER}, _new_ids
+        "POST",
+        "/ids",
+        "newIds",
+        "Rising ids.",
+        "NewIds",
+        (_COUNT,),
+        {400: _REFUSED, 503: _LATER},
+        _new_ids,
+        lambda given: given["count"],
     ),
     Route("GET", "/ids/{id}", "decodeId", "What is in an id.", "IdParts", (_ID,), {400: _REFUSED}, _decoded),
     Route(

@@ -1,10 +1,11 @@
 """SHELL (Twisted: sockets, timers): the id service over framed Thrift, and the driver of a claim under the reactor.
 
 One write for each read, answers in the order of the calls. A peer that does not read its answers is not read from; nor
-is one whose next call has to wait for the clock (DESIGN section 4: back-pressure by timer, never by blocking).
+is one whose next call has to wait for the clock, in the line of all that do (idgen/turns.py): back-pressure by timer,
+never by blocking. Between two looks at a connection the others have theirs: what it may take of the reactor is one read
+of 64 KiB, or the answers to it up to 64 KiB and one more.
 """
 
-from collections.abc import Iterator
 from typing import cast
 
 from twisted.internet.defer import Deferred
@@ -21,7 +22,8 @@ from idgen.claim_state import State
 from idgen.clock import IdClock
 from idgen.errors import NoWorkerNumber, SequenceExhausted
 from idgen.service import IdService
-from idgen.wire import Call, CallDecoder, ThriftError
+from idgen.turns import UNLIMITED, Caller, Line, ThriftCaller, Waiting
+from idgen.wire import ThriftError
 
 WAKE_MS_MAX = 1_000  # a driver looks at the session's events, and at a clock that was stepped, this often
 BURST_BYTES = 1 << 16  # answers are written when they are so many; it is also Twisted's mark for a backlog
@@ -137,19 +139,60 @@ class ClaimDriver:
             self._timer = self._reactor.callLater(wait_ms / 1000, self._turn)
 
 
-class ThriftProtocol(Protocol):
-    """One connection of the id service. It is its own producer: the transport pauses it when answers pile up."""
+class IdLine:
+    """The line of those that wait for ids, by whatever protocol: one timer for all of them."""
 
-    service: IdService
-    owner: "ThriftFactory"
+    def __init__(self, service: IdService, clock: IdClock, reactor: Reactor) -> None:
+        self.clock = clock
+        self._line = Line(service.turn_ids, service.counters.waited)
+        self._reactor = reactor
+        self._timer: DelayedCall | None = None
+
+    @property
+    def most_now(self) -> int:
+        """How many ids may be taken without waiting for a turn: none while others wait for theirs."""
+        return 0 if self._line else UNLIMITED
+
+    def join(self, who: Waiting) -> None:
+        """Wait for a turn, behind all others."""
+        self._line.join(who, self.clock.now_ms())
+        if self._timer is None or len(self._line) == 2:  # the first waits for all it wants: now they share
+            self._arm(0)
+
+    def leave(self, who: Waiting) -> None:
+        self._line.leave(who)
+        if not self._line:
+            self._disarm()
+
+    def _serve(self) -> None:
+        self._timer = None
+        now_ms = self.clock.now_ms()
+        at_ms = self._line.serve(now_ms, self.clock.skew_ms)
+        if at_ms is not None:
+            self._arm(max(at_ms - now_ms, 1))
+
+    def _arm(self, wait_ms: int) -> None:
+        self._disarm()
+        self._timer = self._reactor.callLater(wait_ms / 1000, self._serve)
+
+    def _disarm(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+
+class IdConnection(Protocol):
+    """One connection whose requests a `Caller` answers. It is its own producer: the transport pauses it when answers
+    pile up."""
+
+    caller: Caller
+    owner: "IdFactory"
     transport: Transport  # type: ignore[assignment]  # Twisted says ITransport | None
 
     def connectionMade(self) -> None:
-        self._decoder = CallDecoder(self.service.config.ids_max_frame_bytes)
-        self._calls: Iterator[Call] | None = None  # of the last read, as far as they are not answered
         self._backlog = False
+        self._waiting = False
         self._reading = True
-        self._retry: DelayedCall | None = None
         if not self.owner.admit(self):
             self.transport.abortConnection()
             return
@@ -158,11 +201,10 @@ class ThriftProtocol(Protocol):
 
     def connectionLost(self, reason: object = None) -> None:
         self.owner.connections.discard(self)
-        if self._retry is not None and self._retry.active():
-            self._retry.cancel()
+        self.owner.line.leave(self)
 
     def dataReceived(self, data: bytes) -> None:
-        self._calls = self._decoder.calls(data)
+        self.caller.receive(data)
         self._go_on()
 
     def pauseProducing(self) -> None:
@@ -177,76 +219,89 @@ class ThriftProtocol(Protocol):
 
     def close(self) -> None:
         """Send what is answered, then close. With a producer registered, Twisted would ask for more instead."""
-        self._calls = None
+        self.caller.idle = True
+        self.owner.line.leave(self)
         self.transport.unregisterProducer()
         self.transport.loseConnection()
 
+    def take_turn(self, most: int, now_ms: int, skew_ms: int) -> bool:
+        """Its turn in the line (idgen.turns.Waiting)."""
+        self.answer(most, now_ms, skew_ms)
+        self._waiting = not (self.caller.idle or self._backlog)
+        if not self._waiting:
+            self._read_on()
+        return not self._waiting
+
     def _go_on(self) -> None:
-        """Answer what can be answered now; read on when all is, and the peer takes it."""
-        if self._calls is not None and not self._backlog and self._retry is None:
-            try:
-                self._answer(self._calls)
-            except ThriftError as error:
-                self.owner.log.warn("ids: {peer} closed: {why}", peer=self.transport.getPeer(), why=str(error))
-                self.close()
-                return
-        reading = self._calls is None and not self._backlog
+        """Answer what can be answered now; for what needs ids that are not there, wait for a turn."""
+        if self._waiting or self._backlog:
+            return
+        line = self.owner.line
+        now_ms = line.clock.now_ms()
+        try:
+            self.answer(line.most_now, now_ms, line.clock.skew_ms)
+        except SequenceExhausted:
+            pass
+        if not self.caller.idle and not self._backlog:
+            self._waiting = True
+            line.join(self)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read while everything is answered and the peer takes the answers, and not else."""
+        reading = self.caller.idle and not self._backlog
         if reading != self._reading:
             self._reading = reading
             (self.transport.resumeProducing if reading else self.transport.pauseProducing)()
 
-    def _answer(self, calls: Iterator[Call]) -> None:
-        """Answer calls until they end, the peer does not read, or the clock has to move on first."""
-        clock, answers, size = self.owner.clock, [], 0
-        now_ms = clock.now_ms()
+    def answer(self, most: int, now_ms: int, skew_ms: int) -> None:
+        """Answer with at most so many ids, until all is answered or the peer does not read. SequenceExhausted."""
+        answers, size = [], 0
         try:
-            for call in calls:
-                answer = self.service.answer(call, now_ms, clock.skew_ms)
-                answers.append(answer)
-                size += len(answer)
+            for each in self.caller.answers(most, now_ms, skew_ms):
+                answers.append(each)
+                size += len(each)
                 if size >= BURST_BYTES:
                     self.transport.write(b"".join(answers))
                     answers, size = [], 0
                     if self._backlog:
                         return
-            self._calls = None
-        except SequenceExhausted as error:
-            self._calls = _again(call, calls)
-            pause_ms = max(error.retry_at_ms - now_ms, 1)
-            self.service.counters.waited(pause_ms)
-            self._retry = self.owner.reactor.callLater(pause_ms / 1000, self._resume)
         finally:
             if answers:
                 self.transport.write(b"".join(answers))
 
-    def _resume(self) -> None:
-        self._retry = None
-        self._go_on()
+
+class ThriftProtocol(IdConnection):
+    """One connection of the id service."""
+
+    def __init__(self, service: IdService) -> None:
+        self.caller = ThriftCaller(service)
+
+    def answer(self, most: int, now_ms: int, skew_ms: int) -> None:
+        try:
+            super().answer(most, now_ms, skew_ms)
+        except ThriftError as error:
+            self.owner.log.warn("ids: {peer} closed: {why}", peer=self.transport.getPeer(), why=str(error))
+            self.close()
 
 
-class ThriftFactory(Factory):
-    """The id service for `reactor.listenTCP`; at most `flakelog.ids.max.connections` at once."""
+class IdFactory(Factory):
+    """Connections for `reactor.listenTCP`, at most `connections_max` of them, a setting's value, at once."""
 
     noisy = False
     log = Logger()
 
-    def __init__(self, service: IdService, clock: IdClock, reactor: Reactor) -> None:
-        self.service = service
-        self.clock = clock
-        self.reactor = reactor
-        self.connections: set[ThriftProtocol] = set()
+    def __init__(self, line: IdLine, setting: str, connections_max: int) -> None:
+        self.line = line
+        self.connections: set[IdConnection] = set()
+        self._setting = setting
+        self._connections_max = connections_max
 
-    def buildProtocol(self, addr: object) -> ThriftProtocol:
-        connection = ThriftProtocol()
-        connection.service = self.service
-        connection.owner = self
-        return connection
-
-    def admit(self, connection: ThriftProtocol) -> bool:
+    def admit(self, connection: IdConnection) -> bool:
         """Count a new connection in, unless there are too many."""
-        if len(self.connections) >= self.service.config.ids_max_connections:
+        if len(self.connections) >= self._connections_max:
             peer = connection.transport.getPeer()
-            self.log.warn("ids: {peer} closed: flakelog.ids.max.connections are open", peer=peer)
+            self.log.warn("ids: {peer} closed: {setting} are open", peer=peer, setting=self._setting)
             return False
         self.connections.add(connection)
         return True
@@ -257,6 +312,14 @@ class ThriftFactory(Factory):
             connection.close()
 
 
-def _again(call: Call, rest: Iterator[Call]) -> Iterator[Call]:
-    yield call
-    yield from rest
+class ThriftFactory(IdFactory):
+    """The id service by Thrift; at most `flakelog.ids.max.connections` at once."""
+
+    def __init__(self, service: IdService, line: IdLine) -> None:
+        super().__init__(line, "flakelog.ids.max.connections", service.config.ids_max_connections)
+        self._service = service
+
+    def buildProtocol(self, addr: object) -> ThriftProtocol:
+        connection = ThriftProtocol(self._service)
+        connection.owner = self
+        return connection

@@ -1,7 +1,7 @@
 """The id service, apart from its transports: who may ask, how many, what is answered, what is counted.
 
-Every method takes the time and the clock's skew from the shell. `SequenceExhausted` goes through to it: it asks again
-at `retry_at_ms`, and reads no more from that connection meanwhile.
+Every method takes the time and the clock's skew from the shell. `SequenceExhausted` goes through to it: who asked
+waits in the line (idgen/turns.py), and is not read from meanwhile.
 """
 
 import re
@@ -20,6 +20,7 @@ from idgen.errors import (
     SequenceExhausted,
 )
 from idgen.layout import ID_BITS, IdParts
+from idgen.sequence_start import ZERO
 from idgen.wire import Call, ExceptionType, encode_exception, encode_i64, encode_i64_list, encode_i64_struct, encode_id
 from idgen.worker import IdWorker, Run
 
@@ -56,6 +57,17 @@ class Counters:
         self.exceptions[name] = self.exceptions.get(name, 0) + 1
 
 
+class Order:
+    """The ids one request asks for: `due` are not there yet. Where others wait too, they come in portions."""
+
+    __slots__ = ("user_agent", "due", "runs")
+
+    def __init__(self, user_agent: str, count: int) -> None:
+        self.user_agent = user_agent
+        self.due = count
+        self.runs: list[Run] = []
+
+
 class IdService:
     """Answers for one claim. Times are Unix ms of the id clock; `skew_ms` is how far it is ahead of the wall clock."""
 
@@ -88,14 +100,25 @@ class IdService:
         except SequenceExhausted:
             raise
         except IdError as error:
-            self.counters.refused(error)
-            text = f"{type(error).__name__}: {error}"
-            return encode_exception(call.method, call.seqid, ExceptionType.INTERNAL_ERROR, text)
+            return self.refuse(call, error)
+
+    def refuse(self, call: Call, error: IdError) -> bytes:
+        """The frame that answers a Thrift call with an error."""
+        self.counters.refused(error)
+        text = f"{type(error).__name__}: {error}"
+        return encode_exception(call.method, call.seqid, ExceptionType.INTERNAL_ERROR, text)
+
+    @property
+    def turn_ids(self) -> int:
+        """The ids that one millisecond has at least: some begin later, where they do not all begin with 0."""
+        config = self.config
+        skipped = config.ids_sequence_starts - 1 if config.ids_sequence_start != ZERO else 0
+        return self.layout.max_sequence + 1 - skipped
 
     @property
     def max_batch(self) -> int:
         """The most ids one request can ask for."""
-        return min(self.config.ids_max_batch, (self.config.ids_max_ahead_ms + 1) * (self.layout.max_sequence + 1))
+        return min(self.config.ids_max_batch, (self.config.ids_max_ahead_ms + 1) * self.turn_ids)
 
     def next_id(self, user_agent: str | None, now_ms: int, skew_ms: int) -> int:
         """One id. Any IdError."""
@@ -106,14 +129,25 @@ class IdService:
 
     def next_ids(self, user_agent: str | None, count: int | None, now_ms: int, skew_ms: int) -> list[Run]:
         """`count` ids as runs. Any IdError."""
+        order = self.order(user_agent, count)
+        self.fill(order, order.due, now_ms, skew_ms)
+        return order.runs
+
+    def order(self, user_agent: str | None, count: int | None) -> Order:
+        """To be filled, at once or in portions. InvalidUserAgent, InvalidCount."""
         agent = self._check_user_agent(user_agent)
-        worker = self._worker(skew_ms)
         most = self.max_batch
         if count is None or not 1 <= count <= most:
             raise InvalidCount(f"{count} ids; 1 to {most} can be asked for at once (flakelog.ids.max.batch)")
-        runs = worker.next_ids(count, now_ms)
-        self.counters.issued(agent, count)
-        return runs
+        return Order(agent, count)
+
+    def fill(self, order: Order, most: int, now_ms: int, skew_ms: int) -> int:
+        """Give an order at most so many ids, at least one; how many those were. Any IdError."""
+        count = min(order.due, most)
+        order.runs += self._worker(skew_ms).next_ids(count, now_ms)
+        order.due -= count
+        self.counters.issued(order.user_agent, count)
+        return count
 
     def decode(self, id: int) -> IdParts:
         """The parts of an id, by this service's layout. InvalidId."""

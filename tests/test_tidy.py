@@ -30,6 +30,7 @@ SHELLS = {
     "idgen/clock.py",
     "idgen/fork.py",
     "idgen/http.py",
+    "idgen/http_port.py",
     "idgen/peers.py",
     "idgen/server.py",
     "idgen/client/asyncio.py",

@@ -14,7 +14,8 @@ from idgen.claim import worker_claim
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
 from idgen.http import add_id_routes
-from idgen.server import ClaimDriver, ThriftFactory
+from idgen.http_port import HttpFactory
+from idgen.server import ClaimDriver, IdLine, ThriftFactory
 from idgen.service import IdService
 from idgen.snowflake import connect
 
@@ -25,12 +26,16 @@ def main(kind, where):
     driver = ClaimDriver(reactor, coordinator, clock)
     claim = worker_claim(config, address="127.0.0.1:0", token=uuid.uuid4().hex)
     service = IdService(claim, config)
-    thrift = ThriftFactory(service, clock, reactor)
+    line = IdLine(service, clock, reactor)
+    thrift = ThriftFactory(service, line)
+
+    def site():
+        return Site(add_id_routes(Klein(), service, line).resource())
 
     def serve(_):
         ids = reactor.listenTCP(0, thrift, interface="127.0.0.1")
-        site = Site(add_id_routes(Klein(), service, clock, reactor).resource())
-        http = reactor.listenTCP(0, site, interface="127.0.0.1")
+        port = HttpFactory(service, line, reactor, site, connections_max=100, idle_ms=60_000)
+        http = reactor.listenTCP(0, port, interface="127.0.0.1")
         print(f"ready: worker={claim.number} thrift={ids.getHost().port} http={http.getHost().port}", flush=True)
 
     driver.hold(claim).addCallback(serve)

@@ -1,16 +1,25 @@
-"""The id service with ten thousand connections, and with one that asks for all the ids there are."""
+"""The id service with ten thousand connections, and with some that ask for all the ids there are."""
 
+import http.client
+import json
 import resource
 import socket
 import threading
+from contextlib import contextmanager
+from urllib.request import urlopen
 
 import pytest
 
 from idgen.client.blocking import IdClient
+from idgen.layout import Layout
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
 from tests.compat.server_process import ServerProcess
 
 GET_ID = encode_call(Call("get_id", 1, "agent"))
+CONNECTION_BYTES_MAX = 16 << 10
+TURN = 4_096  # ids: those of one millisecond
+FLOODS = 4
+LAYOUT = Layout()
 
 
 def answer(connection):
@@ -35,6 +44,7 @@ def test_as_many_connections_as_are_allowed_are_served_and_one_more_is_closed(tm
     settings = {"flakelog.ids.max.connections": many}
     with ServerProcess(tmp_path / "data", settings, command="idgen") as server:
         host, port = server.ids.split(":")
+        idle = server.status("VmRSS")
         connections = []
         try:
             for _ in range(many):
@@ -43,6 +53,9 @@ def test_as_many_connections_as_are_allowed_are_served_and_one_more_is_closed(tm
                 connection.sendall(GET_ID)
             ids = {answer(connection).value for connection in connections}
             assert len(ids) == many
+            used = (server.status("VmRSS") - idle) * 1024
+            print(f"\n{many:,} connections: {used // many:,} bytes each, {server.status('VmRSS') >> 10} MiB in all")
+            assert used < many * CONNECTION_BYTES_MAX
             with socket.create_connection((host, int(port)), timeout=30) as one_more:
                 with pytest.raises(ConnectionResetError):
                     one_more.sendall(GET_ID)
@@ -53,24 +66,78 @@ def test_as_many_connections_as_are_allowed_are_served_and_one_more_is_closed(tm
                 connection.close()
 
 
-def test_one_that_asks_for_all_there_are_leaves_ids_to_others(tmp_path):
-    """4.096 M/s is all a worker number has; a flood takes them, and others wait no longer than its one request."""
-    flood_over = threading.Event()
-    with ServerProcess(tmp_path / "data", {"flakelog.ids.max.batch": 100_000}, command="idgen") as server:
+@contextmanager
+def flooded(server, count):
+    """FLOODS connections that always have some get_ids(count) unanswered: all that the layout has is asked for."""
+    over = threading.Event()
+    frame = encode_call(Call("get_ids", 1, "flood", count))
+    host, port = server.ids.split(":")
 
-        def flood():
-            host, port = server.ids.split(":")
-            with socket.create_connection((host, int(port)), timeout=30) as connection:
-                connection.sendall(encode_call(Call("get_ids", 1, "flood", 100_000)) * 400)
-                while not flood_over.is_set() and connection.recv(1 << 20):
-                    pass
+    def flood():
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            at_once = max(200_000 // count, 2)
+            connection.sendall(frame * at_once)
+            frames = FrameDecoder(1 << 24)
+            while not over.is_set():
+                answers = sum(1 for _ in frames.frames(connection.recv(1 << 20)))
+                connection.sendall(frame * answers)
 
-        thread = threading.Thread(target=flood)
+    threads = [threading.Thread(target=flood) for _ in range(FLOODS)]
+    for thread in threads:
         thread.start()
-        try:
-            with IdClient(server.ids, timeout_ms=10_000) as one, IdClient(server.ids, timeout_ms=10_000) as other:
-                assert len({one.get_id() for _ in range(50)}) == 50
-                assert len(other.get_ids(10_000)) == 10_000
-        finally:
-            flood_over.set()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
             thread.join()
+
+
+def waits(server):
+    """How often somebody has waited for ids."""
+    with urlopen(f"http://{server.http}/metrics", timeout=10) as answer:
+        [line] = [each for each in answer.read().decode().splitlines() if each.startswith("flakelog_ids_waits_total ")]
+    return float(line.split()[1])
+
+
+def ids_between(ids):
+    """How many ids the service had given others between these, at most: the middle one of such figures."""
+    places = [(LAYOUT.unpack(id).time_ms << 12) + LAYOUT.unpack(id).sequence for id in ids]
+    gaps = sorted(b - a for a, b in zip(places, places[1:]))
+    return gaps[len(gaps) // 2]
+
+
+@pytest.fixture
+def server(tmp_path):
+    with ServerProcess(tmp_path / "data", {"flakelog.ids.max.batch": 100_000}, command="idgen") as running:
+        yield running
+
+
+def test_one_id_at_a_time_beside_a_flood_waits_a_turn_of_each_that_floods(server):
+    """Half of the answers come within two rounds of turns: one to be served, one for the way to the client and back."""
+    with flooded(server, 100_000), IdClient(server.ids, timeout_ms=10_000) as client:
+        ids = [client.get_id() for _ in range(100)]
+        assert waits(server) > 0, "it was no flood"
+    assert ids_between(ids[20:]) <= 2 * FLOODS * TURN
+
+
+def test_one_id_at_a_time_over_http_waits_in_the_same_line(server):
+    connection = http.client.HTTPConnection(server.http, timeout=10)
+
+    def one():
+        connection.request("POST", "/id")
+        return json.load(connection.getresponse())["id"]
+
+    with flooded(server, 100_000):
+        ids = [one() for _ in range(100)]
+    assert len(set(ids)) == 100 and ids_between(ids[20:]) <= 2 * FLOODS * TURN
+
+
+def test_a_large_request_beside_a_flood_of_small_ones_has_its_share(server):
+    """Each millisecond has ids for a small request, and none for 100,000 at once: it gets them by turns, 25 of them."""
+    with flooded(server, 1_000), IdClient(server.ids, timeout_ms=20_000) as client:
+        for _ in range(3):
+            ids = client.get_ids(10_000)
+            assert len(ids) == 10_000
+        many = client.get_ids(100_000)
+    assert len(set(many)) == 100_000 and many == sorted(many)

@@ -7,7 +7,7 @@ from twisted.internet.testing import StringTransport
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
-from idgen.server import BURST_BYTES, ThriftFactory
+from idgen.server import BURST_BYTES, IdLine, ThriftFactory
 from idgen.service import IdService
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
 from tests.idgen.driving import NOW, claim, settle
@@ -40,7 +40,8 @@ class House:
         self.clock = IdClock(self.wall_ns, self.wall_ns)
         held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
         self.service = IdService(held, IdgenConfig(**settings))
-        self.factory = ThriftFactory(self.service, self.clock, self.reactor)
+        self.line = IdLine(self.service, self.clock, self.reactor)
+        self.factory = ThriftFactory(self.service, self.line)
 
     def wall_ns(self):
         return NOW * 10**6 + int(self.reactor.seconds() * 1e9)
@@ -131,3 +132,35 @@ def test_a_connection_lost_while_it_waits_leaves_no_timer(house):
     assert house.reactor.getDelayedCalls()
     peer.connectionLost()
     assert not house.reactor.getDelayedCalls()
+
+
+def test_who_asks_for_one_id_beside_a_flood_waits_one_turn_and_not_its_calls(house):
+    """A turn is a millisecond's ids; the flood is served its 24 turns later."""
+    house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
+    flood, small = house.connect(), house.connect()
+    flood.dataReceived(b"".join(get_ids(100_000, seqid=n) for n in range(5)))
+    small.dataReceived(get_id(1))
+    turns = 0
+    while not small.transport.value():
+        house.reactor.advance(0.001)
+        turns += 1
+    assert turns == 2
+    assert flood.transport.value() == b""
+    for _ in range(25):
+        house.reactor.advance(0.001)
+    assert [reply.seqid for reply in flood.transport.read()] == [0]
+    assert house.service.counters.waits == 2
+
+
+def test_a_peer_that_does_not_read_gives_its_place_in_the_line_up(house):
+    house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
+    deaf, other = house.connect(), house.connect()
+    deaf.dataReceived(b"".join(get_ids(4_096, seqid=n) for n in range(100)))
+    other.dataReceived(b"".join(get_ids(4_096, seqid=n) for n in range(100)))
+    for _ in range(300):
+        house.reactor.advance(0.001)
+        other.transport.read()
+        other.resumeProducing()
+    assert deaf.transport.producerState == "paused"
+    assert len(deaf.transport.value()) <= BURST_BYTES + 4_096 * 8 + 100
+    assert other.transport.producerState == "producing"  # all its calls are answered

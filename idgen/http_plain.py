@@ -1,0 +1,127 @@
+"""One id per request, as fast as a request can be: POST /id, recognised by its bytes and answered without a web server.
+
+A request is plain when it is of HTTP/1.1, asks for `POST /id` and nothing more, has no body, and no header that says
+how it wants to be answered or where it ends. A connection is answered here as long as its requests are plain; the first
+other one, and all that follow it, are for a web server (`NotPlain`). The same program sends the same bytes again and
+again, so they are read once: RFC 9112, sections 2 to 6.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from idgen.errors import IdError, SequenceExhausted
+from idgen.http_api import USER_AGENT, refusal
+from idgen.service import IdService
+
+HEAD_BYTES_MAX = 4_096  # of a request that is remembered; real ones have below 300
+START = b"POST /id HTTP/1.1\r\n"
+_END = b"\r\n\r\n"
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_MEANS_MORE = rb"(?:Connection|Content-Length|Expect|HTTP2-Settings|Keep-Alive|TE|Trailer|Transfer-Encoding|Upgrade)"
+_HEADERS = re.compile(
+    rb"(?i:(?:Content-Length:[ \t]*0\r\n|Connection:[ \t]*keep-alive\r\n|(?!" + _MEANS_MORE + rb":)"
+    rb"" + _TOKEN + rb":[\t\x20-\x7e]*\r\n)*)\r\n"
+)
+_REASONS = {400: b"Bad Request", 503: b"Service Unavailable"}
+
+
+class NotPlain(Exception):
+    """What was received from here on is for a web server."""
+
+
+class Heads:
+    """Heads of answers: their only line that changes is the date, once a second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._by_length: dict[int, bytes] = {}
+
+    def of(self, length: int, now_ms: int) -> bytes:
+        """The head of a good answer of so many bytes."""
+        second = now_ms // 1_000
+        if second != self._second:
+            self._second, self._by_length = second, {}
+        head = self._by_length.get(length)
+        if head is None:
+            head = self._by_length[length] = _head(b"200 OK", length, now_ms)
+        return head
+
+
+def _head(status: bytes, length: int, now_ms: int, more: bytes = b"") -> bytes:
+    date = datetime.fromtimestamp(now_ms // 1_000, UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").encode()
+    lines = (b"HTTP/1.1 " + status, b"Date: " + date, b"Content-Type: application/json", b"Content-Length: %d" % length)
+    return b"\r\n".join(lines) + b"\r\n" + more + b"\r\n"
+
+
+class PlainCaller:
+    """The plain requests of one connection (idgen.turns.Caller). NotPlain is what it cannot read."""
+
+    def __init__(self, service: IdService, heads: Heads) -> None:
+        self._service = service
+        self._heads = heads
+        self._request = b""  # the last one, whole
+        self.rest = b""
+        """What is not answered."""
+        self.idle = True
+
+    def receive(self, data: bytes) -> None:
+        self.rest += data
+        self.idle = False
+
+    def answers(self, most: int, now_ms: int, skew_ms: int) -> Iterator[bytes]:
+        left = most
+        try:
+            while size := self._request_bytes():
+                if not left:
+                    return
+                answer = self._answer(now_ms, skew_ms)
+                left -= 1
+                self.rest = self.rest[size:]
+                yield answer
+        except SequenceExhausted:
+            if left == most:
+                raise
+            return
+        self.idle = True
+
+    def _request_bytes(self) -> int:
+        """How long the next request is; 0 where it is not whole. NotPlain."""
+        rest, known = self.rest, self._request
+        if known and rest.startswith(known):
+            return len(known)
+        if not rest.startswith(START[: len(rest)]):
+            raise NotPlain
+        end = rest.find(_END, 0, HEAD_BYTES_MAX)
+        if end < 0:
+            if len(rest) >= HEAD_BYTES_MAX:
+                raise NotPlain
+            return 0
+        self._request = rest[: end + len(_END)]
+        if not is_plain(self._request):
+            raise NotPlain
+        return len(self._request)
+
+    def _answer(self, now_ms: int, skew_ms: int) -> bytes:
+        try:
+            id = self._service.next_id(USER_AGENT, now_ms, skew_ms)
+        except SequenceExhausted:
+            raise
+        except IdError as error:
+            return self._refused(error, now_ms)
+        body = b'{"id": %d, "id_str": "%d"}\n' % (id, id)
+        return self._heads.of(len(body), now_ms) + body
+
+    def _refused(self, error: IdError, now_ms: int) -> bytes:
+        self._service.counters.refused(error)
+        status, answer = refusal(error)
+        body = json.dumps(answer).encode() + b"\n"
+        return _head(b"%d %b" % (status, _REASONS[status]), len(body), now_ms, b"Retry-After: 1\r\n") + body
+
+
+def is_plain(request: bytes) -> bool:
+    """Whether this head, with the empty line at its end, is of a plain request."""
+    if not request.startswith(START) or request.lower().count(b"\r\ncontent-length:") > 1:
+        return False
+    return _HEADERS.fullmatch(request, len(START)) is not None

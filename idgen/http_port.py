@@ -1,0 +1,112 @@
+"""SHELL (Twisted: sockets, timers): the HTTP port. Plain requests for one id are answered here (idgen/http_plain.py);
+with its first other request a connection becomes the web site's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from coordination.reactor import DelayedCall, Reactor
+from idgen.http_plain import Heads, NotPlain, PlainCaller
+from idgen.server import IdConnection, IdFactory, IdLine
+from idgen.service import IdService
+
+
+class HttpProtocol(IdConnection):
+    """One connection, until it is the site's."""
+
+    owner: "HttpFactory"
+    caller: PlainCaller
+
+    def __init__(self, caller: PlainCaller, addr: object) -> None:
+        self.caller = caller
+        self._addr = addr
+        self._web: Any = None  # the site's protocol, once it is its
+        self._heard = False
+        self._idle_call: DelayedCall | None = None
+
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        self._look_again()
+
+    def connectionLost(self, reason: object = None) -> None:
+        super().connectionLost(reason)
+        self._stop_looking()
+        if self._web is not None:
+            self._web.connectionLost(reason)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._web is not None:
+            self._web.dataReceived(data)
+            return
+        self._heard = True
+        super().dataReceived(data)
+
+    def answer(self, most: int, now_ms: int, skew_ms: int) -> None:
+        try:
+            super().answer(most, now_ms, skew_ms)
+        except NotPlain:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """The site goes on, as if it had been there from the first byte that is not answered."""
+        rest, self.caller.rest, self.caller.idle = self.caller.rest, b"", True
+        self._stop_looking()
+        self.transport.unregisterProducer()
+        if not self._reading:
+            self._reading = True
+            self.transport.resumeProducing()
+        self._web = self.owner.site.buildProtocol(self._addr)
+        self._web.makeConnection(self.transport)
+        self._web.dataReceived(rest)
+
+    def _look_again(self) -> None:
+        self._idle_call = self.owner.reactor.callLater(self.owner.idle_ms / 1000, self._look)
+
+    def _look(self) -> None:
+        """Close it when nothing has come since the last look: no timer is set anew for each request."""
+        self._idle_call = None
+        if not self._heard:
+            self.close()
+            return
+        self._heard = False
+        self._look_again()
+
+    def _stop_looking(self) -> None:
+        if self._idle_call is not None:
+            self._idle_call.cancel()
+            self._idle_call = None
+
+
+class HttpFactory(IdFactory):
+    """The HTTP port. `make_site` makes the web site, a factory of Twisted's, when its first connection comes: it takes
+    longer to load than all the rest."""
+
+    def __init__(
+        self,
+        service: IdService,
+        line: IdLine,
+        reactor: Reactor,
+        make_site: Callable[[], Any],
+        *,
+        connections_max: int,
+        idle_ms: int,
+    ) -> None:
+        super().__init__(line, "flakelog.http.max.connections", connections_max)
+        self.reactor = reactor
+        self.idle_ms = idle_ms
+        self._service = service
+        self._heads = Heads()
+        self._make_site = make_site
+        self._site: Any = None
+
+    @property
+    def site(self) -> Any:
+        if self._site is None:
+            self._site = self._make_site()
+            self._site.startFactory()
+        return self._site
+
+    def buildProtocol(self, addr: object) -> HttpProtocol:
+        connection = HttpProtocol(PlainCaller(self._service, self._heads), addr)
+        connection.owner = self
+        return connection

@@ -1,0 +1,168 @@
+"""idgen.http_port: connections on a transport in memory, a site of twisted.web's behind them."""
+
+import json
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.web.resource import Resource
+from twisted.web.server import Site
+
+from coordination.memory import Ensemble, MemoryCoordinator
+from idgen.clock import IdClock
+from idgen.config import IdgenConfig
+from idgen.http_port import HttpFactory
+from idgen.server import IdLine, ThriftFactory
+from idgen.service import IdService
+from idgen.wire import Call, encode_call
+from tests.idgen.driving import NOW, claim, settle
+from tests.idgen.test_thrift_protocol import Transport
+
+ONE = b"POST /id HTTP/1.1\r\nHost: ids\r\n\r\n"
+OTHER = b"GET /other HTTP/1.1\r\nHost: ids\r\n\r\n"
+
+
+class Echo(Resource):
+    """Says what it was asked, and how much came with it."""
+
+    isLeaf = True
+
+    def render(self, request):
+        return b"%b %b %d" % (request.method, request.uri, len(request.content.read()))
+
+
+class House:
+    def __init__(self, connections_max=10):
+        self.reactor = Clock()
+        clock = IdClock(self.wall_ns, self.wall_ns)
+        held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
+        self.service = IdService(held, IdgenConfig())
+        line = IdLine(self.service, clock, self.reactor)
+        self.sites = 0
+        self.factory = HttpFactory(
+            self.service, line, self.reactor, self.make_site, connections_max=connections_max, idle_ms=60_000
+        )
+        self.thrift = ThriftFactory(self.service, line)
+
+    def wall_ns(self):
+        return NOW * 10**6 + int(self.reactor.seconds() * 1e9)
+
+    def make_site(self):
+        self.sites += 1
+        return Site(Echo(), reactor=self.reactor)
+
+    def connect(self, factory=None):
+        protocol = (factory or self.factory).buildProtocol(None)
+        protocol.makeConnection(Transport())
+        return protocol
+
+
+@pytest.fixture
+def house():
+    return House()
+
+
+def bodies(peer):
+    """The bodies of the answers so far, which all have a Content-Length."""
+    data, found = peer.transport.value(), []
+    while data:
+        head, _, data = data.partition(b"\r\n\r\n")
+        [length] = [int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length: ")]
+        found.append(data[:length])
+        data = data[length:]
+    peer.transport.clear()
+    return found
+
+
+def test_ids_are_given_without_the_site(house):
+    peer = house.connect()
+    peer.dataReceived(ONE + ONE[:7])
+    peer.dataReceived(ONE[7:])
+    ids = [json.loads(each)["id"] for each in bodies(peer)]
+    assert len(ids) == 2 and ids[0] < ids[1]
+    assert house.sites == 0
+
+
+def test_the_first_other_request_and_what_follows_it_are_the_sites(house):
+    peer, second = house.connect(), house.connect()
+    peer.dataReceived(ONE + OTHER + b"POST /x HTTP/1.1\r\nContent-Length: 3\r\n\r\nab")
+    peer.dataReceived(b"c" + ONE)
+    first, *others = bodies(peer)
+    assert b"id_str" in first
+    assert others == [b"GET /other 0", b"POST /x 3", b"POST /id 0"]
+    second.dataReceived(OTHER)
+    assert bodies(second) == [b"GET /other 0"] and house.sites == 1
+
+
+@pytest.mark.parametrize(
+    "request_, body",
+    [
+        (b"HEAD /id HTTP/1.1\r\n\r\n", None),
+        (b"POST /id HTTP/1.0\r\n\r\n", b"POST /id 0"),
+        (b"POST /id HTTP/1.1\r\nConnection: close\r\n\r\n", b"POST /id 0"),
+        (b"POST /id HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", b"POST /id 2"),
+        (b"POST /id HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\nab", b"POST /id 2"),
+        (b"POST /id HTTP/1.1\r\nX: \x00\r\n\r\n", None),
+    ],
+)
+def test_what_means_more_is_understood_by_the_site_as_if_it_had_been_there_always(house, request_, body):
+    peer, plain = house.connect(), House()
+    alone = plain.make_site().buildProtocol(None)
+    transport = Transport()
+    alone.makeConnection(transport)
+    for at in range(0, len(request_), 5):
+        peer.dataReceived(request_[at : at + 5])
+    alone.dataReceived(request_)
+    said = [
+        [line for line in each.value().split(b"\r\n") if b"Date: " not in line] for each in (peer.transport, transport)
+    ]
+    assert said[0] == said[1]
+    assert peer.transport.disconnecting == transport.disconnecting
+    assert body is None or said[0][-1] == body or body in said[0][-1]
+
+
+def test_a_peer_that_does_not_read_is_not_answered_further_and_not_read_from(house):
+    peer = house.connect()
+    peer.dataReceived(ONE * 2_000)
+    unread = len(peer.transport.value())
+    assert unread < 70_000 and peer.transport.producerState == "paused"
+    got = 0
+    while answers := bodies(peer):
+        got += len(answers)
+        peer.resumeProducing()
+    assert got == 2_000 and peer.transport.producerState == "producing"
+
+
+def test_who_waits_for_ids_waits_in_one_line_with_those_who_ask_by_thrift(house):
+    house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
+    flood, peer = house.connect(house.thrift), house.connect()
+    flood.dataReceived(encode_call(Call("get_ids", 1, "flood", 100_000)) * 3)
+    peer.dataReceived(ONE + OTHER)
+    house.reactor.advance(0.001)
+    assert peer.transport.value() == b""
+    house.reactor.advance(0.001)
+    assert [each[:5] for each in bodies(peer)] == [b'{"id"', b"GET /"]
+    assert flood.transport.value() == b""
+
+
+def test_a_connection_too_many_is_closed_and_those_on_which_nothing_comes_are_in_time():
+    house = House(connections_max=1)
+    peer, refused = house.connect(), house.connect()
+    assert refused.transport.disconnected or refused.transport.disconnecting
+    refused.connectionLost()
+    peer.dataReceived(ONE)
+    house.reactor.advance(60)
+    assert not peer.transport.disconnecting
+    house.reactor.advance(60)
+    assert peer.transport.disconnecting
+    peer.connectionLost()
+    assert not house.reactor.getDelayedCalls()
+
+
+def test_a_connection_of_the_sites_is_closed_by_the_sites_own_time(house):
+    peer = house.connect()
+    peer.dataReceived(OTHER)
+    house.reactor.advance(59)
+    assert not peer.transport.disconnecting
+    house.reactor.advance(1)
+    assert peer.transport.disconnecting
+    peer.connectionLost("gone")

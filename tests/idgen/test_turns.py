@@ -1,0 +1,226 @@
+"""idgen.turns: who gets ids when they are used up, with literal times. A turn is a millisecond's ids, 4,096."""
+
+import pytest
+
+from coordination.memory import Ensemble, MemoryCoordinator
+from idgen.config import IdgenConfig
+from idgen.errors import SequenceExhausted
+from idgen.registry import Registry
+from idgen.sequence_start import sequence_start
+from idgen.service import IdService
+from idgen.turns import UNLIMITED, Line, ThriftCaller
+from idgen.wire import Call, ThriftError, decode_reply, encode_call
+from tests.idgen.driving import NOW, claim, settle
+
+TURN = 4_096
+
+
+class Peer:
+    """One connection: its calls, and the answers it has, with the time of each."""
+
+    def __init__(self, service, *calls):
+        self.caller = ThriftCaller(service)
+        self.caller.receive(b"".join(map(encode_call, calls)))
+        self.answers = []
+
+    def take_turn(self, most, now_ms, skew_ms):
+        for answer in self.caller.answers(most, now_ms, skew_ms):
+            self.answers.append((now_ms - NOW, decode_reply(answer[4:])))
+        return self.caller.idle
+
+    @property
+    def ids(self):
+        return sum(len(reply.value) if isinstance(reply.value, list) else 1 for _, reply in self.answers)
+
+    @property
+    def served_at(self):
+        return [at_ms for at_ms, _ in self.answers]
+
+
+class House:
+    def __init__(self, max_ahead_ms=30, **settings):
+        self.waits = []
+        config = IdgenConfig(ids_max_ahead_ms=max_ahead_ms, **settings)
+        start = sequence_start(config.ids_sequence_start, config.ids_sequence_starts, 0)
+        claimed = claim(registry=Registry(max_ahead_ms=max_ahead_ms), sequence_start=start)
+        held = settle(claimed, MemoryCoordinator(Ensemble()), NOW)
+        self.service = IdService(held, config)
+        self.line = Line(self.service.turn_ids, self.waits.append)
+        self.spend(NOW)
+
+    def spend(self, now_ms):
+        """Use up all that may be given now."""
+        try:
+            while True:
+                self.service.next_id("before", now_ms, 0)
+        except SequenceExhausted:
+            pass
+
+    def join(self, *calls, now_ms=NOW):
+        peer = Peer(self.service, *calls)
+        self.line.join(peer, now_ms)
+        return peer
+
+    def serve(self, *times_ms):
+        return [self.line.serve(NOW + at_ms, 0) for at_ms in times_ms][-1]
+
+
+def many(count, seqid=1, times=1):
+    return [Call("get_ids", seqid + n, "flood", count) for n in range(times)]
+
+
+def one(seqid=1):
+    return Call("get_id", seqid, "small")
+
+
+@pytest.fixture
+def house():
+    return House()
+
+
+def test_who_comes_first_is_served_first_and_each_is_told_when_to_come_again(house):
+    first, second = house.join(*many(TURN)), house.join(*many(TURN))
+    assert house.serve(0) == NOW + 1
+    assert house.serve(1) == NOW + 2
+    assert house.serve(2) is None
+    assert (first.served_at, second.served_at) == ([1], [2])
+    assert house.waits == [1, 2]
+
+
+def test_one_that_wants_little_waits_one_turn_of_each_before_it_however_much_they_want(house):
+    """The bound: three that flood are before it, so it is served in the fourth millisecond."""
+    floods = [house.join(*many(100_000, times=10)) for _ in range(3)]
+    small = house.join(one())
+    assert house.serve(1, 2, 3) == NOW + 4
+    assert small.answers == []
+    house.serve(4)
+    assert small.served_at == [4]
+    assert [flood.answers for flood in floods] == [[], [], []]  # 24 turns for each of their calls
+
+
+def test_a_flood_gets_its_ids_all_the_same_and_no_id_comes_twice(house):
+    flood, other = house.join(*many(10_000, times=2)), house.join(*many(5_000, times=3))
+    house.serve(*range(1, 30))
+    assert (flood.ids, other.ids) == (20_000, 15_000)
+    ids = [id for peer in (flood, other) for _, reply in peer.answers for id in reply.value]
+    assert len(set(ids)) == 35_000
+    for peer in (flood, other):
+        got = [id for _, reply in peer.answers for id in reply.value]
+        assert got == sorted(got)
+        assert [reply.seqid for _, reply in peer.answers] == list(range(1, 1 + len(peer.answers)))
+    assert house.service.counters.by_user_agent["flood"] == 35_000
+
+
+def test_many_small_calls_of_one_connection_share_its_turn(house):
+    flood, small = house.join(*many(100_000)), house.join(*(one(n) for n in range(5_000)))
+    house.serve(*range(1, 3))
+    assert len(small.answers) == TURN
+    house.serve(*range(3, 5))
+    assert len(small.answers) == 5_000 and small.served_at[-1] == 4
+    assert flood.answers == []
+
+
+def test_a_large_call_is_not_passed_by_for_ever_by_small_ones(house):
+    """Small calls find ids each millisecond; without a line the large one never would."""
+    large = house.join(*many(3 * TURN))
+    for at_ms in range(1, 12):
+        house.join(*many(TURN - 1), now_ms=NOW + at_ms)
+        house.serve(at_ms)
+    assert large.served_at and large.served_at[0] <= 11
+
+
+def test_who_is_alone_takes_all_it_wants_at_once():
+    house = House()
+    alone = house.join(*many(100_000))
+    assert house.serve(1) == NOW + 25  # 24.4 milliseconds' ids
+    house.serve(25)
+    assert alone.served_at == [25]
+
+
+def test_who_is_not_alone_any_more_takes_what_is_there_and_lets_the_other_in():
+    house = House()
+    flood = house.join(*many(100_000))
+    house.serve(10)
+    small = house.join(one(), now_ms=NOW + 10)
+    house.serve(10)
+    assert small.served_at == [10] and flood.answers == []
+
+
+def test_calls_that_need_no_ids_are_answered_while_others_wait(house):
+    peer = Peer(house.service, Call("get_timestamp", 1), one(2), Call("get_timestamp", 3))
+    peer.take_turn(0, NOW, 0)
+    assert [reply.seqid for _, reply in peer.answers] == [1]
+    peer.take_turn(UNLIMITED, NOW + 1, 0)
+    assert [reply.seqid for _, reply in peer.answers] == [1, 2, 3]
+    assert peer.caller.idle
+
+
+def test_a_turn_may_end_within_a_call_which_goes_on_with_the_next(house):
+    """Four calls of 1,000, and 96 ids of the fifth."""
+    peer = house.join(*many(1_000, times=8))
+    other = house.join(*many(1_000, times=8))
+    house.serve(1)
+    assert (len(peer.answers), len(other.answers)) == (4, 0)
+    house.serve(2)
+    assert (len(peer.answers), len(other.answers)) == (4, 4)
+    house.serve(3)
+    assert (len(peer.answers), len(other.answers)) == (8, 4)
+
+
+def test_who_leaves_holds_nobody_up(house):
+    gone, small = house.join(*many(100_000)), house.join(one())
+    house.line.leave(gone)
+    house.line.leave(gone)
+    house.serve(1)
+    assert small.served_at == [1] and not house.line
+
+
+def test_a_refusal_ends_a_call_that_had_some_of_its_ids(house):
+    """A fenced worker, a registry that is away: the ids it had are not used."""
+    flood, small = house.join(*many(100_000), one(2)), house.join(one())
+    house.serve(1)
+    house.service.claim.close(NOW + 1)
+    house.serve(2)
+    assert [reply.error.partition(":")[0] for _, reply in flood.answers] == ["Fenced", "Fenced"]
+    assert [reply.error.partition(":")[0] for _, reply in small.answers] == ["Fenced"]
+
+
+def test_a_call_that_is_wrong_is_refused_in_its_turn(house):
+    bad = house.join(Call("get_ids", 1, "-", 5), Call("get_ids", 2, "agent", 1 << 30), Call("get_ids", 3, "agent", -1))
+    house.join(one())
+    house.serve(1)
+    assert [reply.error.partition(":")[0] for _, reply in bad.answers] == [
+        "InvalidUserAgent", "InvalidCount", "InvalidCount"
+    ]  # fmt: skip
+    assert bad.caller.idle
+
+
+def test_what_cannot_be_read_is_met_after_what_came_before_it(house):
+    peer = Peer(house.service)
+    peer.caller.receive(encode_call(Call("get_timestamp", 1)) + b"GET / HTTP/1.0\r\n")
+    with pytest.raises(ThriftError):
+        peer.take_turn(TURN, NOW, 0)
+    assert [reply.seqid for _, reply in peer.answers] == [1]
+
+
+def test_a_thousand_calls_that_each_wait_do_not_grow_a_stack(house):
+    """Each wait once wrapped the calls left in another iterator: the thousandth was one too many."""
+    peer = house.join(*many(TURN, times=1_500))
+    for at_ms in range(1, 1_501):
+        house.serve(at_ms)
+    assert len(peer.answers) == 1_500
+
+
+def test_a_turn_is_what_a_millisecond_has_where_sequences_begin_later():
+    house = House(ids_sequence_start="spread", ids_sequence_starts=256, ids_max_batch=1_000_000)
+    assert house.service.turn_ids == TURN - 255
+    assert house.service.max_batch == 31 * (TURN - 255) == house.service.claim.worker.max_batch
+
+
+def test_the_logs_stamps_wait_for_no_line_of_the_id_service(house):
+    """DESIGN section 4: the log has a worker number of its own, and no request by RPC is on its way."""
+    stamps = settle(claim("log", number=7), MemoryCoordinator(Ensemble()), NOW).usable_worker()
+    for _ in range(100):
+        house.join(*many(100_000, times=10))
+    assert house.serve(0) == NOW + 1
+    assert stamps.next_ids(1_000, NOW)[0].count == 1_000
