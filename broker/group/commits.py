@@ -134,7 +134,9 @@ class Commits:
         errors = []
         for topic, partition in partitions:
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(group, topic) else ErrorCode.NONE)
-            if not errors[-1] and group.offsets.get(topic, partition) is not None:
+            place = Place(group.group_id, topic, partition)
+            there = group.offsets.get(topic, partition) is not None or self._transactional.is_open(place)
+            if there and not errors[-1]:
                 self._remove(group, topic, partition)
         return errors
 
@@ -149,6 +151,8 @@ class Commits:
     def remove_all(self, group: Group) -> None:
         for topic, partition, _ in list(group.offsets):
             self._remove(group, topic, partition)
+        for place in self._transactional.of_group(group.group_id):
+            self._bury(place)
 
     def _remove(self, group: Group, topic: str, partition: int) -> None:
         group.offsets.remove(topic, partition)

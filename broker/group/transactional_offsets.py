@@ -101,6 +101,10 @@ class TransactionalOffsets:
         """Whether the end of a transaction may commit an offset of the group."""
         return group_id in self._groups
 
+    def of_group(self, group_id: str) -> list[Place]:
+        """The places of it that the end of a transaction may change."""
+        return [place for place in self._places if place.group_id == group_id] if self.has(group_id) else []
+
     def of_topic(self, topic: str) -> list[Place]:
         """The places in it that the end of a transaction may change."""
         return [place for place in self._places if place.topic == topic]

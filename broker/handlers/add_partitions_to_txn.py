@@ -1,14 +1,17 @@
 """AddPartitionsToTxn, v0 to v3.
 
 Behaviour: all of the partitions are added to the producer's transaction, which begins with the first of them, or none:
-where one does not exist the others are OPERATION_NOT_ATTEMPTED. CONCURRENT_TRANSACTIONS while the last one is ended.
+where one does not exist, or is of a topic the broker keeps its own records in, the others are OPERATION_NOT_ATTEMPTED.
+CONCURRENT_TRANSACTIONS while the last one is ended.
 Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588). v4 and later are spoken among brokers only.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from broker.handlers.call import Call
 from broker.handlers.coordinator_topic import Answer
+from broker.metadata import INTERNAL_TOPICS
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.txn.coordinator import Partition
@@ -24,16 +27,18 @@ def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
 
 def _handle(call: Call, now: Now) -> Answer:
     asked = [(topic.name, index) for topic in call.request.v3_and_below_topics for index in topic.partitions]
-    missing = [each for each in asked if not _exists(call, each)]
-    if missing:
-        return _answer(call, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    error = _add(call, asked, now)
-    return _answer(call, [], error, error)
+    refused = {each: error for each in asked if (error := _refusal(call, each))}
+    if refused:
+        return _answer(call, refused, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    return _answer(call, {}, _add(call, asked, now))
 
 
-def _exists(call: Call, partition: Partition) -> bool:
+def _refusal(call: Call, partition: Partition) -> ErrorCode:
+    if partition[0] in INTERNAL_TOPICS:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = call.services.metadata.topic(partition[0])
-    return topic is not None and 0 <= partition[1] < len(topic.partitions)
+    exists = topic is not None and 0 <= partition[1] < len(topic.partitions)
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _add(call: Call, partitions: list[Partition], now: Now) -> ErrorCode:
@@ -63,17 +68,14 @@ def add_partitions(
     return error
 
 
-def _answer(call: Call, special: list[Partition], error: ErrorCode, others: ErrorCode) -> dict[str, Any]:
+def _answer(call: Call, refused: Mapping[Partition, ErrorCode], others: ErrorCode) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "results_by_topic_v3_and_below": [
             {
                 "name": topic.name,
                 "results_by_partition": [
-                    {
-                        "partition_index": index,
-                        "partition_error_code": error if (topic.name, index) in special else others,
-                    }
+                    {"partition_index": index, "partition_error_code": refused.get((topic.name, index), others)}
                     for index in topic.partitions
                 ],
             }

@@ -16,7 +16,7 @@ from broker.now import Now
 from broker.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
-ABORTABLE_VERSION = 5
+ABORTABLE_VERSION = 4
 
 
 def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:

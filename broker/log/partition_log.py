@@ -170,8 +170,8 @@ class PartitionLog:
         self.on_offline(self)
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """KIP-320: a client that names an epoch must name the leader's; below 0 it names none. ApiError."""
-        if epoch < 0 or epoch == self.leader_epoch:
+        """KIP-320: a client that names an epoch must name the leader's; -1 names none. ApiError."""
+        if epoch == self.leader_epoch or epoch == leader_epochs.NO_EPOCH:
             return
         if epoch < self.leader_epoch:
             said = f"{self.name}: epoch {epoch} is over, {self.leader_epoch} is on"

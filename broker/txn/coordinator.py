@@ -166,19 +166,23 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, epoch: int, commit: bool, bumps_epoch: bool, now: Now
     ) -> Decision:
         """EndTxn. `bumps_epoch`: the producer goes on in the next epoch (KIP-890). An end that is asked for again is
-        NONE when it is done, CONCURRENT_TRANSACTIONS while it is not; the other end is INVALID_TXN_STATE."""
+        NONE when it is done, CONCURRENT_TRANSACTIONS while it is not; the other end is INVALID_TXN_STATE. With
+        `bumps_epoch` there may be nothing to abort: the producer does not know whether anything was begun."""
         if not transactional_id:
             return Decision(ErrorCode.INVALID_REQUEST)
         known = self._transactions.get(transactional_id)
         if known is None:
             return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        error = _check_end(known, producer_id, epoch)
+        repeats = bumps_epoch and _repeats_end(known, producer_id, epoch)
+        error = ErrorCode.NONE if repeats else _check_end(known, producer_id, epoch, bumps_epoch)
         if error:
             return Decision(error)
-        if known.state is not TransactionState.ONGOING:
+        of_nothing = bumps_epoch and not (commit or repeats or known.state.is_prepared)
+        if known.state is not TransactionState.ONGOING and not of_nothing:
             same = known.state is not TransactionState.EMPTY and known.commits == commit
+            told = repeats or not bumps_epoch or known.state.is_prepared
             done = ErrorCode.CONCURRENT_TRANSACTIONS if known.state.is_prepared else ErrorCode.NONE
-            return Decision(done if same else ErrorCode.INVALID_TXN_STATE)
+            return Decision(done if same and told else ErrorCode.INVALID_TXN_STATE)
         if not bumps_epoch:
             return Decision(ErrorCode.NONE, known.ended(commit, now.wall_ms))
         following = (self._new_producer_id(),) if known.is_exhausted else ()
@@ -253,14 +257,19 @@ def _may_expect(known: Transaction, producer_id: int, epoch: int) -> bool:
     return producer_id == known.previous_producer_id and epoch >= EPOCH_LAST
 
 
-def _check_end(known: Transaction, producer_id: int, epoch: int) -> ErrorCode:
-    """Whether it is this producer's to end. One that went on in the next epoch may ask for its last end again."""
-    bumped = known.client_version >= EPOCH_BUMPING and known.state is not TransactionState.ONGOING
-    complete = bumped and not known.state.is_prepared
-    from_before = complete and (known.previous_producer_id, known.producer_epoch) == (producer_id, 0)
-    if from_before and epoch == EPOCH_LAST:
-        return ErrorCode.NONE
+def _repeats_end(known: Transaction, producer_id: int, epoch: int) -> bool:
+    """Whether a producer that goes on in the next epoch, or with the next producer id, asks for its last end again."""
+    if known.client_version < EPOCH_BUMPING or known.state is TransactionState.ONGOING:
+        return False
+    if (producer_id, epoch) == (known.previous_producer_id, EPOCH_LAST) and known.producer_epoch == 0:
+        return True
+    return (producer_id, epoch) == (known.producer_id, known.producer_epoch - 1)
+
+
+def _check_end(known: Transaction, producer_id: int, epoch: int, bumps_epoch: bool) -> ErrorCode:
+    """Whether it is this producer's to end. What is being ended by one that goes on in the next epoch has that
+    already, and only its last one may ask for it (`_repeats_end`)."""
     if known.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    wanted = known.producer_epoch - 1 if bumped else known.producer_epoch
-    return ErrorCode.NONE if epoch == wanted else ErrorCode.PRODUCER_FENCED
+    over = bumps_epoch and known.state.is_prepared
+    return ErrorCode.NONE if epoch == known.producer_epoch and not over else ErrorCode.PRODUCER_FENCED

@@ -10,6 +10,7 @@
                                       Ongoing (the next transaction) or Empty (InitProducerId) <
 
 What is prepared is decided: from then on a crash changes nothing, whoever comes back goes on to write the markers.
+A producer that goes on in the next epoch with each end (KIP-890) may abort where nothing is on: it cannot always know.
 """
 
 from enum import Enum, IntEnum
@@ -55,6 +56,7 @@ class Event(Enum):
 TRANSITIONS: dict[tuple[TransactionState, Event], TransactionState] = {
     (TransactionState.EMPTY, Event.INITIALIZED): TransactionState.EMPTY,
     (TransactionState.EMPTY, Event.PARTITIONS_ADDED): TransactionState.ONGOING,
+    (TransactionState.EMPTY, Event.ABORTED): TransactionState.PREPARE_ABORT,
     (TransactionState.EMPTY, Event.EXPIRED): TransactionState.DEAD,
     (TransactionState.ONGOING, Event.PARTITIONS_ADDED): TransactionState.ONGOING,
     (TransactionState.ONGOING, Event.COMMITTED): TransactionState.PREPARE_COMMIT,
@@ -64,9 +66,11 @@ TRANSITIONS: dict[tuple[TransactionState, Event], TransactionState] = {
     (TransactionState.PREPARE_ABORT, Event.MARKED): TransactionState.COMPLETE_ABORT,
     (TransactionState.COMPLETE_COMMIT, Event.INITIALIZED): TransactionState.EMPTY,
     (TransactionState.COMPLETE_COMMIT, Event.PARTITIONS_ADDED): TransactionState.ONGOING,
+    (TransactionState.COMPLETE_COMMIT, Event.ABORTED): TransactionState.PREPARE_ABORT,
     (TransactionState.COMPLETE_COMMIT, Event.EXPIRED): TransactionState.DEAD,
     (TransactionState.COMPLETE_ABORT, Event.INITIALIZED): TransactionState.EMPTY,
     (TransactionState.COMPLETE_ABORT, Event.PARTITIONS_ADDED): TransactionState.ONGOING,
+    (TransactionState.COMPLETE_ABORT, Event.ABORTED): TransactionState.PREPARE_ABORT,
     (TransactionState.COMPLETE_ABORT, Event.EXPIRED): TransactionState.DEAD,
 }
 

@@ -101,12 +101,13 @@ class Transaction:
         )
 
     def fenced(self, now_ms: int) -> "Transaction":
-        """Aborted over the head of its producer."""
+        """Aborted over the head of its producer, who may ask for the epoch of the abort, until somebody takes the next
+        (KIP-588): a transaction that took too long is not the end of it. There may be no epoch left to give."""
         return replace(
             self,
             state=next_state(self.state, Event.FENCED),
             producer_epoch=self.producer_epoch + 1,
-            last_epoch=NO_EPOCH,
+            last_epoch=NO_EPOCH if self.is_exhausted else self.producer_epoch,
             updated_ms=now_ms,
             client_version=0,
         )

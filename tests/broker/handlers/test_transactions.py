@@ -198,10 +198,30 @@ def test_the_short_way_of_produce_does_not_let_one_in(broker):
     assert producer.send("flights", b"a", named=False, version=9) == 53
 
 
+def test_a_producer_that_takes_the_next_epoch_with_each_end_may_abort_where_nothing_is_on(broker):
+    """KIP-890: it does not always know. To commit nothing is refused."""
+    producer = TransactionalProducer(broker)
+    producer.init()
+    assert producer.end(False) == producer.end(True, version=5) == ErrorCode.INVALID_TXN_STATE
+    for epoch in (1, 2):
+        before = producer.epoch
+        assert producer.end(False, version=5) == 0 and producer.epoch == epoch
+        producer.epoch = before
+        assert producer.end(False, version=5) == 0 and producer.epoch == epoch, "its answer got lost"
+    assert producer.end(True, version=5) == ErrorCode.INVALID_TXN_STATE
+    producer.write("flights", b"a")
+    assert producer.end(True, version=5) == 0 and producer.end(True, version=5) == ErrorCode.INVALID_TXN_STATE
+    assert producer.end(False, version=5) == 0 and state_of(broker) == "CompleteAbort"
+    producer.epoch -= 1
+    assert producer.end(False) == ErrorCode.PRODUCER_FENCED, "before v5 it is the epoch that the producer has"
+    assert committed(broker.connect(), "flights") == [b"a"]
+
+
 def test_partitions_are_added_all_or_none(broker):
     producer = TransactionalProducer(broker)
     producer.init()
     assert producer.add(("flights", 0), ("flights", 7), ("nowhere", 0)) == [55, 3, 3]
+    assert producer.add(("flights", 0), (STATE, 0)) == [55, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     assert state_of(broker) == "Empty"
 
 
@@ -248,6 +268,36 @@ def test_a_transaction_that_is_on_for_too_long_is_aborted_and_its_producer_fence
     assert state_of(broker) == "CompleteAbort" and committed(reader, "flights") == []
     assert producer.end(True) == ErrorCode.PRODUCER_FENCED
     assert producer.init() == 0 and producer.epoch == 2
+
+
+def test_a_producer_whose_transaction_took_too_long_goes_on_unless_another_took_over(broker):
+    """KIP-588: it asks with the epoch it had, and gets the one its transaction was aborted in, once or twice."""
+    producer, other = TransactionalProducer(broker, timeout_ms=1_000), TransactionalProducer(broker, timeout_ms=1_000)
+    producer.init()
+    producer.write("flights", b"late")
+    broker.at(broker.now_ms + 11_000)
+    had = producer.epoch
+    for _ in range(2):
+        producer.epoch = had
+        assert producer.init(keeps=True) == 0 and producer.epoch == 1
+    producer.write("flights", b"a")
+    assert producer.end(True) == 0
+    assert committed(broker.connect(), "flights") == [b"a"]
+    producer.write("flights", b"late")
+    broker.at(broker.now_ms + 11_000)
+    assert other.init() == 0 and other.epoch == 3
+    assert producer.init(keeps=True) == ErrorCode.PRODUCER_FENCED
+
+
+def test_where_no_epoch_is_left_a_producer_that_took_too_long_gets_none(broker):
+    producer = TransactionalProducer(broker, timeout_ms=1_000)
+    producer.init()
+    known = broker.services.transactions.core.get("payments")
+    broker.services.transactions.core.apply(replace(known, producer_epoch=2**15 - 3))
+    producer.init()
+    producer.write("flights", b"late")
+    broker.at(broker.now_ms + 11_000)
+    assert producer.init(keeps=True) == ErrorCode.PRODUCER_FENCED
 
 
 def test_a_transactional_id_nobody_uses_is_forgotten_for_good(broker):

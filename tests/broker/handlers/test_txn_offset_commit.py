@@ -3,7 +3,15 @@
 import pytest
 
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import FIND_COORDINATOR, JOIN_GROUP, OFFSET_COMMIT, OFFSET_FETCH, EngineBroker
+from tests.broker.engine_client import (
+    DELETE_GROUPS,
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    EngineBroker,
+)
 from tests.broker.transactional import HIGHEST, LOWEST, TransactionalProducer
 
 VERSIONS = pytest.mark.parametrize("versions", [LOWEST, HIGHEST], ids=["lowest", "highest"])
@@ -91,7 +99,7 @@ def test_who_asks_for_stable_offsets_is_told_where_a_transaction_is_open(broker,
     assert fetched(broker, stable=True, version=version) == (10, 0)
 
 
-@pytest.mark.parametrize("version, code", [(0, 48), (4, 48), (5, 120)])
+@pytest.mark.parametrize("version, code", [(0, 48), (3, 48), (4, 120), (5, 120)])
 def test_a_group_that_was_not_added_is_refused(broker, version, code):
     """KIP-890."""
     producer = producing(broker)
@@ -184,3 +192,19 @@ def test_a_group_with_offsets_in_a_transaction_does_not_expire(broker):
     producer.client = broker.connect()
     assert producer.end(True) == 0
     assert fetched(broker) == (10, 0)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("whole", [False, True], ids=["its offset", "the group"])
+def test_what_an_administrator_takes_away_does_not_come_back_with_a_transaction_that_was_open(broker, whole, restarts):
+    producer = producing(broker)
+    producer.add_offsets("g")
+    producer.commit_offset("g", "flights", 10)
+    if whole:
+        assert broker.connect().ask(DELETE_GROUPS, 2, {"groups_names": ["g"]}).results[0].error_code == 0
+    else:
+        topics = [{"name": "flights", "partitions": [{"partition_index": 0}]}]
+        assert broker.connect().ask(OFFSET_DELETE, 0, {"group_id": "g", "topics": topics}).error_code == 0
+    assert producer.end(True) == 0
+    broker = broker.restarted() if restarts else broker
+    assert fetched(broker) == (-1, 0)

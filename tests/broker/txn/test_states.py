@@ -11,6 +11,7 @@ S, E = TransactionState, Event
 TABLE = """
     EMPTY            INITIALIZED       EMPTY
     EMPTY            PARTITIONS_ADDED  ONGOING
+    EMPTY            ABORTED           PREPARE_ABORT
     EMPTY            EXPIRED           DEAD
     ONGOING          PARTITIONS_ADDED  ONGOING
     ONGOING          COMMITTED         PREPARE_COMMIT
@@ -20,9 +21,11 @@ TABLE = """
     PREPARE_ABORT    MARKED            COMPLETE_ABORT
     COMPLETE_COMMIT  INITIALIZED       EMPTY
     COMPLETE_COMMIT  PARTITIONS_ADDED  ONGOING
+    COMPLETE_COMMIT  ABORTED           PREPARE_ABORT
     COMPLETE_COMMIT  EXPIRED           DEAD
     COMPLETE_ABORT   INITIALIZED       EMPTY
     COMPLETE_ABORT   PARTITIONS_ADDED  ONGOING
+    COMPLETE_ABORT   ABORTED           PREPARE_ABORT
     COMPLETE_ABORT   EXPIRED           DEAD
 """
 ROWS = [(S[state], E[event], S[following]) for state, event, following in map(str.split, TABLE.strip().splitlines())]
