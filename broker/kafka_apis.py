@@ -105,7 +105,6 @@ NOT_SERVED = {
     ),
     **dict.fromkeys(
         (
-            "WriteTxnMarkers",
             "DescribeQuorum",
             "UnregisterBroker",
             "AddRaftVoter",
@@ -146,6 +145,12 @@ NOT_SERVED = {
     ),
     **dict.fromkeys(
         (
+            "WriteTxnMarkers",
+        ),
+        "the node that coordinates a transaction leads its partitions too, and writes their markers itself",
+    ),
+    **dict.fromkeys(
+        (
             "AlterReplicaLogDirs",
         ),
         "there is one data directory",
@@ -169,6 +174,20 @@ DIFFERENCES = (
         "SCRAM credentials can be set and are shown, and hold nobody back.",
     ),
     ("Groups", "The classic protocol; clients that prefer group.protocol=consumer must say classic."),
+    (
+        "Transactions",
+        "As in Kafka with transaction.version=1: a partition or group is added before it is written to. Produce v12 "
+        "and TxnOffsetCommit v5, which Kafka lets add it by themselves, are refused with TRANSACTION_ABORTABLE.",
+    ),
+    (
+        "Topics made by asking",
+        "Metadata that makes a topic answers with it, and FindCoordinator with the node; Kafka has clients ask again.",
+    ),
+    (
+        "Records in zstd",
+        "A topic with compression.type=zstd is refused to clients before Fetch v10; Kafka 4 sends what they cannot "
+        "read.",
+    ),
     (
         "Ids",
         "Every message has a 64-bit Snowflake id, which stock clients do not see; one process stamps at most 4.096 "

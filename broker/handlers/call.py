@@ -23,6 +23,7 @@ from idgen.errors import IdError, LeadExhausted, NoWorkerNumber
 from idgen.worker import IdWorker, Run
 
 if TYPE_CHECKING:
+    from broker.handlers.coordinator_topic import CoordinatorTopic
     from broker.handlers.groups import GroupCoordination
     from broker.handlers.transactions import TransactionCoordination
 
@@ -260,6 +261,12 @@ class Services:
 
             self._transactions = TransactionCoordination(self, self.transaction_config, self._start_ms)
         return self._transactions
+
+    def coordinator_topic(self, name: str) -> "CoordinatorTopic | None":
+        """The topic of this name, where a coordinator keeps its records in it; it may not be made yet."""
+        if name == GROUP_OFFSETS_TOPIC:
+            return self.groups.topic
+        return self.transactions.topic if name == TRANSACTIONS_TOPIC else None
 
     def load_coordinators(self, now: Now) -> None:
         """At start, once the logs are open: groups, offsets and transactions as their records have them. Groups come

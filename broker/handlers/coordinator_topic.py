@@ -27,8 +27,9 @@ class CoordinatorTopic:
     ) -> None:
         self.name = name
         self._services = services
-        self._partitions = partitions
-        self._properties = properties
+        self.partitions = partitions
+        self.properties = properties
+        """As it is made where nobody says otherwise."""
         self._keeps = keeps
         self._failing: set[int] = set()
         """Partitions whose last append failed: the operator is told once, not for every request."""
@@ -39,7 +40,7 @@ class CoordinatorTopic:
 
     def partition_of(self, key: str) -> int:
         topic = self.topic
-        return partition_of(key, self._partitions if topic is None else len(topic.partitions))
+        return partition_of(key, self.partitions if topic is None else len(topic.partitions))
 
     def check(self, key: str) -> ErrorCode:
         """NONE when this node coordinates what has this key, and can write down what happens to it."""
@@ -71,7 +72,7 @@ class CoordinatorTopic:
     def make(self) -> Topic:
         """Make it; ApiError COORDINATOR_NOT_AVAILABLE."""
         try:
-            return self._services.create_topic(self.name, self._partitions, self._properties)
+            return self._services.create_topic(self.name, self.partitions, self.properties)
         except (ApiError, InvalidSetting) as error:
             self._services.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error

@@ -1,8 +1,9 @@
 """CreateTopics, v2 to v7.
 
 Behaviour: each topic is made or refused by itself, with a message. -1 partitions mean `num.partitions`. A replication
-factor above the number of nodes is refused, as by Kafka; an unknown setting, or one without a value, by name. With
-`validate_only` nothing is made, and the answer is the same.
+factor above the number of nodes is refused, as by Kafka; an unknown setting, or one without a value, by name. The
+topics the broker keeps its own records in can be made before it needs them, with settings over those it would give
+them. With `validate_only` nothing is made, and the answer is the same.
 Version notes: v5 answers with partitions, replicas and settings (KIP-525); v7 with the topic id (KIP-516).
 """
 
@@ -15,7 +16,7 @@ from broker.config_entries import topic_entries
 from broker.handlers.call import Call
 from broker.handlers.config_resources import sources_of
 from broker.handlers.lower_replication import lowered_factor, lowered_properties
-from broker.metadata import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
+from broker.metadata import CLUSTER_METADATA_TOPIC
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
@@ -53,7 +54,7 @@ def _create(call: Call, topic: Any, partitions_max: int) -> dict[str, Any]:
             ErrorCode.INVALID_PARTITIONS,
             f"{partitions} partitions; a topic has 1 or more, and one request makes {PARTITIONS_MAX} at most",
         )
-    properties = lowered_properties(services, topic.name, _properties(topic))
+    properties = lowered_properties(services, topic.name, _properties(call, topic))
     config = services.config.topic_defaults.with_properties(properties)
     made = None
     if not call.request.validate_only:
@@ -72,19 +73,18 @@ def _create(call: Call, topic: Any, partitions_max: int) -> dict[str, Any]:
 def _check_name(call: Call, name: str) -> None:
     if name == CLUSTER_METADATA_TOPIC:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is Kafka's name for its own log; no topic has it")
-    if name in INTERNAL_TOPICS:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is made by the broker itself")
     call.services.metadata.check_new(name)
 
 
-def _properties(topic: Any) -> dict[str, str]:
+def _properties(call: Call, topic: Any) -> dict[str, str]:
     """What is set for the topic; InvalidSetting for a name no topic can set, ApiError for one without a value."""
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"settings have no value (null); leave them out: {', '.join(nulls)}")
     properties = {config.name: config.value for config in topic.configs}
     TopicConfig.check_names(properties)
-    return properties
+    internal = call.services.coordinator_topic(topic.name)
+    return properties if internal is None else {**internal.properties, **properties}
 
 
 def _configs(call: Call, config: TopicConfig, properties: Mapping[str, str]) -> list[dict[str, Any]]:

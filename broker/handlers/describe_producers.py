@@ -1,12 +1,13 @@
 """DescribeProducers, v0 to v0.
 
 Behaviour: the producers a partition remembers, with the offset at which their open transaction begins (KIP-664); a
-partition that is not there, or is offline, is answered with its error.
+partition that is not there, or is offline, is answered with its error, as is a name that no topic can have.
 """
 
 from typing import Any
 
 from broker.handlers.call import Call
+from broker.metadata import check_name
 from broker.now import Now
 from broker.wire.errors import ApiError
 
@@ -23,6 +24,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
 
 def _partition(call: Call, topic: str, partition: int) -> dict[str, Any]:
     try:
+        check_name(topic)
         log = call.services.log_of(topic, partition)
     except ApiError as error:
         failed = {"partition_index": partition, "error_code": error.code, "error_message": error.message}

@@ -16,7 +16,7 @@ from broker.handlers.call import Services
 from broker.handlers.coordinator_topic import CoordinatorTopic
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
-from broker.metadata import GROUP_OFFSETS_TOPIC, Node, Topic
+from broker.metadata import GROUP_OFFSETS_TOPIC, Node
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.batch import CorruptBatch
@@ -54,10 +54,6 @@ class GroupCoordination:
     def find(self, group_id: str) -> Node:
         """The node that coordinates the group; ApiError COORDINATOR_NOT_AVAILABLE. Makes the topic the first time."""
         return self.topic.find(group_id)
-
-    def make_topic(self) -> Topic:
-        """The topic groups are kept in, as Kafka makes it; ApiError COORDINATOR_NOT_AVAILABLE."""
-        return self.topic.make()
 
     # --- what follows from a verb --------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.handlers.authorized_operations import CLUSTER, TOPIC, operations
-from broker.handlers.call import Call
-from broker.metadata import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, Topic, check_name
+from broker.handlers.call import Call, Services
+from broker.metadata import Topic, check_name
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
@@ -60,10 +60,8 @@ def _topics(call: Call) -> Iterable[dict[str, Any]]:
 def _by_name(call: Call, name: str, create: bool) -> dict[str, Any]:
     topic = call.services.metadata.topic(name)
     try:
-        if topic is None and create and name == GROUP_OFFSETS_TOPIC:
-            topic = call.services.groups.make_topic()
-        elif topic is None and create and name not in INTERNAL_TOPICS:
-            topic = call.services.create_topic(name, call.services.config.num_partitions, {})
+        if topic is None and create:
+            topic = _make(call.services, name)
         if topic is None:
             check_name(name)
     except ApiError as error:
@@ -73,6 +71,11 @@ def _by_name(call: Call, name: str, create: bool) -> dict[str, Any]:
     if topic is None:
         return {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": name}
     return _describe(topic)
+
+
+def _make(services: Services, name: str) -> Topic:
+    internal = services.coordinator_topic(name)
+    return services.create_topic(name, services.config.num_partitions, {}) if internal is None else internal.make()
 
 
 def _describe(topic: Topic) -> dict[str, Any]:

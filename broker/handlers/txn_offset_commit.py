@@ -2,7 +2,7 @@
 
 Behaviour: as OffsetCommit, in a producer's transaction: the offsets are written and count when it commits. The group's
 partition of `__consumer_offsets` must have been added to the transaction (AddOffsetsToTxn).
-Version notes: v2 leader epochs (KIP-320); v3 names the member, whose generation is then held to (KIP-447); v5 knows
+Version notes: v2 leader epochs (KIP-320); v3 names the member, whose generation is then held to (KIP-447); v4 knows
 TRANSACTION_ABORTABLE (KIP-890), before it a group that was not added is INVALID_TXN_STATE.
 """
 

@@ -115,9 +115,19 @@ def test_a_setting_without_a_value_is_refused(client, version):
     assert answer.error_code == ErrorCode.INVALID_CONFIG and "segment.bytes" in answer.error_message
 
 
-def test_names_that_are_the_brokers_own_are_refused(client):
-    found = codes(client, asked("__cluster_metadata"), asked("__consumer_offsets"))
-    assert found == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TOPIC_EXCEPTION]
+def test_the_name_of_kafkas_own_log_is_refused(client):
+    assert codes(client, asked("__cluster_metadata")) == [ErrorCode.INVALID_REQUEST]
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_a_topic_of_the_brokers_own_can_be_made_before_it_needs_it(client, name):
+    """As by Kafka; what is not said is as the broker makes it: nobody means to have commits deleted by their age."""
+    configs = [{"name": "segment.bytes", "value": "1048576"}]
+    assert codes(client, asked(name, 3) | {"configs": configs}) == [0]
+    topic = client.broker.services.metadata.topic(name)
+    assert len(topic.partitions) == 3
+    assert topic.properties["cleanup.policy"] == "compact" and topic.properties["segment.bytes"] == "1048576"
+    assert codes(client, asked(name)) == [ErrorCode.TOPIC_ALREADY_EXISTS]
 
 
 def test_validating_answers_as_if_it_were_made_and_makes_nothing(client):

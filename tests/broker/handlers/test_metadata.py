@@ -104,7 +104,8 @@ def test_a_groups_coordinator_has_the_address_of_the_listener_too(broker):
     assert (found.host, found.port) == ("broker.inside", 9094)
 
 
-def test_the_topic_groups_are_kept_in_is_made_as_it_is_for_a_group(broker):
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_a_topic_of_the_brokers_own_is_made_as_it_is_for_its_coordinator(broker, name):
     """Kafka too makes it with settings of its own, whoever asks first."""
-    assert topics(broker, 12, ["__consumer_offsets"]) == [("__consumer_offsets", 0, 50)]
-    assert broker.services.config_of(broker.services.metadata.topic("__consumer_offsets")).compacts
+    assert topics(broker, 12, [name]) == [(name, 0, 50)]
+    assert broker.services.config_of(broker.services.metadata.topic(name)).compacts

@@ -1,0 +1,761 @@
+"""Every error that a request can be answered with: the API, the code, the versions that know it, and what brings it
+about.
+
+Asked of an engine by tests/broker/test_every_error.py, and of Apache Kafka by tests/compat/test_errors_as_kafka.py:
+`kafka` is what Kafka answers where that is another code, on purpose; the comment says why. `inside`: no client can
+bring it about, so that Kafka is not asked (a disk that fails, a limit that is set low).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.api_table import APIS
+from broker.record.compression import Codec
+from broker.wire.errors import ErrorCode as E
+from tests.broker.any_api import KEYS, World, batch_of, create_topic, offsets_of
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+NOWHERE = "nowhere"
+FAR_AHEAD_MS = 1 << 52
+
+
+class Case(NamedTuple):
+    """`ask` is given a World, and gives the answer whose first error is meant. `settings` are those of the broker."""
+
+    api: str
+    code: E
+    ask: Callable[[World], object]
+    oldest: int = 0
+    newest: int = 99
+    kafka: E | None = None
+    inside: bool = False
+    settings: dict = {}
+
+    @property
+    def kafkas(self):
+        return self.code if self.kafka is None else self.kafka
+
+    @property
+    def versions(self):
+        """The lowest and the highest that are served and know the code."""
+        api = APIS[KEYS[self.api]]
+        ends = max(self.oldest, api.oldest), min(self.newest, api.newest)
+        assert ends[0] <= ends[1], self
+        return sorted(set(ends))
+
+
+# --- Produce ---------------------------------------------------------------------------------------------------------
+
+
+def to_topic(world, batch=None, **configs):
+    return world.produce(world.create(1, **configs), batch)
+
+
+def of_producer(world, epoch=0, sequence=0, transactional=False):
+    fields = {"producer_epoch": epoch, "base_sequence": sequence, "transactional": transactional}
+    return batch_of(producer_id=1_000_000 + world.number, **fields)
+
+
+def after(world, *batches):
+    """The answer to the last of them."""
+    topic = world.create(1)
+    return [world.produce(topic, batch) for batch in batches][-1]
+
+
+def in_transaction(world, batch=None, producer=None, name=None, partition=0):
+    """A batch in a transaction that has partition 0."""
+    mine = world.producer()
+    world.add(mine)
+    producer = producer or mine
+    fields = {"producer_id": producer[0], "producer_epoch": producer[1], "base_sequence": 0}
+    return world.produce(
+        batch=batch or batch_of(**fields, transactional=True),
+        partition=partition,
+        transactional_id=name or world.transactional_id,
+    )
+
+
+def plain_in_transaction(world):
+    producer = world.producer()
+    world.add(producer)
+    world.write(producer)
+    return world.produce(batch=batch_of(producer_id=producer[0], producer_epoch=producer[1], base_sequence=1))
+
+
+def offline(world, topic=None):
+    """Its topic, whose disk has failed."""
+    topic = topic or world.topic
+    for log in world.broker.services.logs.all():
+        if log.topic == topic:
+            log.offline = "a sync failed"
+    return topic
+
+
+def corrupt():
+    batch = batch_of()
+    batch[-1] ^= 1
+    return batch
+
+
+def fenced_batch(world):
+    old = world.producer()
+    world.add(old)
+    world.end(old)
+    world.producer()
+    return world.write(old) if world.name != "Produce" else in_name_of(world, old)
+
+
+def in_name_of(world, producer):
+    fields = {"producer_id": producer[0], "producer_epoch": producer[1], "base_sequence": 0, "transactional": True}
+    return world.produce(batch=batch_of(**fields), transactional_id=world.transactional_id)
+
+
+PRODUCE = [
+    Case("Produce", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.produce(NOWHERE), newest=12),
+    Case("Produce", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.produce(partition=7)),
+    Case("Produce", E.UNKNOWN_TOPIC_ID, lambda w: w.produce(NOWHERE), oldest=13),
+    Case("Produce", E.INVALID_REQUIRED_ACKS, lambda w: w.produce(acks=2)),
+    Case("Produce", E.INVALID_TOPIC_EXCEPTION, lambda w: w.coordinated() or w.produce(OFFSETS)),
+    Case("Produce", E.CORRUPT_MESSAGE, lambda w: w.produce(batch=corrupt())),
+    Case("Produce", E.MESSAGE_TOO_LARGE, lambda w: to_topic(w, max_message_bytes=50)),
+    Case("Produce", E.INVALID_RECORD, lambda w: to_topic(w, batch_of(None), cleanup_policy="compact")),
+    Case("Produce", E.INVALID_RECORD, lambda w: w.produce(batch=batch_of(control=True))),
+    Case("Produce", E.INVALID_TIMESTAMP, lambda w: w.produce(batch=batch_of(time_ms=FAR_AHEAD_MS))),
+    Case("Produce", E.UNSUPPORTED_COMPRESSION_TYPE, lambda w: w.produce(batch=batch_of(codec=Codec.ZSTD)), newest=6),
+    Case("Produce", E.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda w: after(w, of_producer(w), of_producer(w, sequence=5))),
+    Case("Produce", E.INVALID_PRODUCER_EPOCH, lambda w: after(w, of_producer(w, 2), of_producer(w, 1))),
+    Case("Produce", E.INVALID_PRODUCER_EPOCH, fenced_batch),
+    Case(
+        "Produce", E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        lambda w: w.produce(batch=of_producer(w, transactional=True)),
+    ),
+    Case("Produce", E.INVALID_PRODUCER_ID_MAPPING, lambda w: in_transaction(w, name="nobody")),
+    Case("Produce", E.INVALID_PRODUCER_ID_MAPPING, lambda w: in_transaction(w, producer=(1 << 40, 0))),
+    Case("Produce", E.INVALID_TXN_STATE, lambda w: in_transaction(w, partition=1), newest=10),
+    Case("Produce", E.TRANSACTION_ABORTABLE, lambda w: in_transaction(w, partition=1), oldest=11, newest=11),
+    # From v12 on Kafka adds the partition by itself; those who count on it are told of transaction.version 2 first.
+    Case("Produce", E.TRANSACTION_ABORTABLE, lambda w: in_transaction(w, partition=1), oldest=12, kafka=E.NONE),
+    Case("Produce", E.INVALID_TXN_STATE, plain_in_transaction),
+    Case("Produce", E.KAFKA_STORAGE_ERROR, lambda w: w.produce(offline(w)), inside=True),
+]  # fmt: skip
+
+
+# --- Fetch and the others that read ----------------------------------------------------------------------------------
+
+
+def session_of(world, topic=None, version=None):
+    return world.fetch(topic, session=(0, 0), version=version).session_id
+
+
+def made_anew(world):
+    """A session of a topic that is deleted then, and made again."""
+    topic = world.create(1)
+    session = session_of(world, topic)
+    delete(world, topic)
+    world.until(
+        lambda: world.ask("Metadata", {"topics": [{"name": topic}], "allow_auto_topic_creation": False}, 12),
+        lambda answer: answer.topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+    world.create(1, topic)
+    return world.fetch(session=(session, 1), topics=[])
+
+
+def delete(world, topic):
+    return world.ask("DeleteTopics", {"topics": [{"name": topic, "topic_id": None}], "timeout": 30_000}, 6)
+
+
+def later(world):
+    """Its topic, whose leader is in a later epoch than a client may believe."""
+    topic = world.topic
+    world.broker.services.logs.get(topic, 0).start_leader_epoch(7)
+    return topic
+
+
+def offsets(world, topic=None, partition=0, twice=1, **asked):
+    wanted = offsets_of(topic or world.topic, [partition] * twice, **asked)
+    return world.ask("ListOffsets", {"replica_id": -1, "isolation_level": 0, "topics": [wanted], "timeout": 1_000})
+
+
+def epoch_end(world, topic=None, partition=0, current=-1):
+    asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": 0}
+    topics = [{"topic": topic or world.topic, "partitions": [asked]}]
+    return world.ask("OffsetForLeaderEpoch", {"replica_id": -1, "topics": topics})
+
+
+def delete_records(world, topic=None, partition=0, offset=0):
+    asked = {"name": topic or world.topic, "partitions": [{"partition_index": partition, "offset": offset}]}
+    return world.ask("DeleteRecords", {"topics": [asked], "timeout": 10_000})
+
+
+def producers(world, topic=None, partition=0):
+    asked = {"name": topic or world.topic, "partition_indexes": [partition]}
+    return world.ask("DescribeProducers", {"topics": [asked]})
+
+
+READS = [
+    Case("Fetch", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.fetch(NOWHERE), newest=12),
+    Case("Fetch", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.fetch(partition=7)),
+    Case("Fetch", E.UNKNOWN_TOPIC_ID, lambda w: w.fetch(NOWHERE), oldest=13),
+    Case("Fetch", E.INCONSISTENT_TOPIC_ID, made_anew, oldest=13),
+    Case("Fetch", E.OFFSET_OUT_OF_RANGE, lambda w: w.fetch(fetch_offset=7)),
+    Case("Fetch", E.UNKNOWN_LEADER_EPOCH, lambda w: w.fetch(current_leader_epoch=7), oldest=9),
+    Case("Fetch", E.NOT_LEADER_OR_FOLLOWER, lambda w: w.fetch(replica=7)),
+    Case("Fetch", E.FETCH_SESSION_ID_NOT_FOUND, lambda w: w.fetch(session=(77, 1)), oldest=7),
+    Case("Fetch", E.INVALID_FETCH_SESSION_EPOCH, lambda w: w.fetch(session=(session_of(w), 5)), oldest=7),
+    Case("Fetch", E.FETCH_SESSION_TOPIC_ID_ERROR, lambda w: w.fetch(session=(session_of(w, version=12), 1)), oldest=13),
+    # Kafka 4 sends what such a client cannot read.
+    Case(
+        "Fetch", E.UNSUPPORTED_COMPRESSION_TYPE,
+        lambda w: w.fetch(w.create(1, compression_type="zstd")), newest=9, kafka=E.NONE,
+    ),
+    Case("Fetch", E.FENCED_LEADER_EPOCH, lambda w: w.fetch(later(w), current_leader_epoch=0), 9, inside=True),
+    Case("Fetch", E.KAFKA_STORAGE_ERROR, lambda w: w.fetch(offline(w)), oldest=6, inside=True),
+    Case("Fetch", E.NOT_LEADER_OR_FOLLOWER, lambda w: w.fetch(offline(w)), newest=5, inside=True),
+    Case("ListOffsets", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: offsets(w, NOWHERE)),
+    Case("ListOffsets", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: offsets(w, partition=7)),
+    Case("ListOffsets", E.UNKNOWN_LEADER_EPOCH, lambda w: offsets(w, current_leader_epoch=7), oldest=4),
+    Case("ListOffsets", E.INVALID_REQUEST, lambda w: offsets(w, twice=2)),
+    Case("ListOffsets", E.UNSUPPORTED_VERSION, lambda w: offsets(w, timestamp=-3), newest=6),
+    Case("ListOffsets", E.UNSUPPORTED_VERSION, lambda w: offsets(w, timestamp=-9)),
+    Case("ListOffsets", E.FENCED_LEADER_EPOCH, lambda w: offsets(w, later(w), current_leader_epoch=0), 4, inside=True),
+    Case("ListOffsets", E.KAFKA_STORAGE_ERROR, lambda w: offsets(w, offline(w)), inside=True),
+    Case("OffsetForLeaderEpoch", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: epoch_end(w, NOWHERE)),
+    Case("OffsetForLeaderEpoch", E.UNKNOWN_LEADER_EPOCH, lambda w: epoch_end(w, current=7)),
+    Case("OffsetForLeaderEpoch", E.FENCED_LEADER_EPOCH, lambda w: epoch_end(w, later(w), current=0), inside=True),
+    Case("OffsetForLeaderEpoch", E.KAFKA_STORAGE_ERROR, lambda w: epoch_end(w, offline(w)), inside=True),
+    Case("DeleteRecords", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: delete_records(w, NOWHERE)),
+    Case("DeleteRecords", E.OFFSET_OUT_OF_RANGE, lambda w: delete_records(w, offset=7)),
+    Case("DeleteRecords", E.OFFSET_OUT_OF_RANGE, lambda w: delete_records(w, offset=-2)),
+    Case("DeleteRecords", E.POLICY_VIOLATION, lambda w: delete_records(w, w.create(1, cleanup_policy="compact"))),
+    Case("DeleteRecords", E.INVALID_TOPIC_EXCEPTION, lambda w: w.coordinated() or delete_records(w, OFFSETS)),
+    Case("DeleteRecords", E.KAFKA_STORAGE_ERROR, lambda w: delete_records(w, offline(w)), inside=True),
+    Case("DescribeProducers", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: producers(w, NOWHERE)),
+    Case("DescribeProducers", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: producers(w, partition=7)),
+    Case("DescribeProducers", E.INVALID_TOPIC_EXCEPTION, lambda w: producers(w, "a/b")),
+    Case("DescribeProducers", E.KAFKA_STORAGE_ERROR, lambda w: producers(w, offline(w)), inside=True),
+]  # fmt: skip
+
+
+# --- topics and their settings ---------------------------------------------------------------------------------------
+
+
+def metadata(world, name, create=False):
+    asked = {"topics": [{"name": name, "topic_id": None}], "allow_auto_topic_creation": create}
+    return world.ask("Metadata", asked)
+
+
+def metadata_by_id(world, topic_id):
+    asked = {"topics": [{"name": None, "topic_id": topic_id}], "allow_auto_topic_creation": False}
+    return world.ask("Metadata", asked)
+
+
+def make(world, name=None, twice=1, configs=(), **more):
+    name = name or f"new-{world.number}-{world.version}"
+    named = [{"name": key, "value": value} for key, value in configs]
+    fields = create_topic(name, configs=named, **more)
+    return world.ask("CreateTopics", fields | {"topics": fields["topics"] * twice})
+
+
+def assigned(*replicas):
+    given = [{"partition_index": index, "broker_ids": ids} for index, ids in enumerate(replicas)]
+    return {"num_partitions": -1, "replication_factor": -1, "assignments": given}
+
+
+def remove(world, *names, ids=()):
+    topics = [{"name": name, "topic_id": None} for name in names] + [{"name": None, "topic_id": each} for each in ids]
+    return world.ask("DeleteTopics", {"topic_names": names, "topics": topics, "timeout": 30_000})
+
+
+def grow(world, name=None, count=5, assignments=None, twice=1):
+    given = None if assignments is None else [{"broker_ids": ids} for ids in assignments]
+    topics = [{"name": name or world.topic, "count": count, "assignments": given}] * twice
+    return world.ask("CreatePartitions", {"topics": topics, "timeout": 30_000, "validate_only": False})
+
+
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
+
+
+def configs_of(world, kind, name):
+    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+    return world.ask("DescribeConfigs", {"resources": [asked]})
+
+
+def alter(world, kind, name, key, value, operation=0, twice=1):
+    """AlterConfigs or IncrementalAlterConfigs."""
+    config = {"name": key, "value": value}
+    config |= {"config_operation": operation} if world.name == "IncrementalAlterConfigs" else {}
+    resource = {"resource_type": kind, "resource_name": name, "configs": [config]}
+    return world.ask(world.name, {"resources": [resource] * twice, "validate_only": False})
+
+
+def retention(world, value, topic=None, **more):
+    return alter(world, TOPIC, topic or world.topic, "retention.ms", value, **more)
+
+
+ALTER = ("AlterConfigs", "IncrementalAlterConfigs")
+
+TOPICS = [
+    Case("Metadata", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: metadata(w, NOWHERE), oldest=4),
+    Case("Metadata", E.INVALID_TOPIC_EXCEPTION, lambda w: metadata(w, "a/b")),
+    Case("Metadata", E.UNKNOWN_TOPIC_ID, lambda w: metadata_by_id(w, w.id_of(NOWHERE)), oldest=12),
+    Case("CreateTopics", E.TOPIC_ALREADY_EXISTS, lambda w: make(w, w.topic)),
+    Case("CreateTopics", E.INVALID_TOPIC_EXCEPTION, lambda w: make(w, "a/b")),
+    Case("CreateTopics", E.INVALID_TOPIC_EXCEPTION, lambda w: make(w, w.create(1, f"a.{w.number}").replace(".", "_"))),
+    Case("CreateTopics", E.INVALID_PARTITIONS, lambda w: make(w, num_partitions=0)),
+    Case("CreateTopics", E.INVALID_REPLICATION_FACTOR, lambda w: make(w, replication_factor=3)),
+    Case("CreateTopics", E.INVALID_REPLICATION_FACTOR, lambda w: make(w, replication_factor=0)),
+    Case("CreateTopics", E.INVALID_REPLICA_ASSIGNMENT, lambda w: make(w, **assigned([7]))),
+    Case("CreateTopics", E.INVALID_REPLICA_ASSIGNMENT, lambda w: make(w, **assigned([1], []))),
+    Case("CreateTopics", E.INVALID_REQUEST, lambda w: make(w, **assigned([1]) | {"num_partitions": 1})),
+    Case("CreateTopics", E.INVALID_REQUEST, lambda w: make(w, twice=2)),
+    Case("CreateTopics", E.INVALID_REQUEST, lambda w: make(w, "__cluster_metadata")),
+    Case("CreateTopics", E.INVALID_CONFIG, lambda w: make(w, configs=[("no.such.setting", "1")])),
+    Case("CreateTopics", E.INVALID_CONFIG, lambda w: make(w, configs=[("retention.ms", "soon")])),
+    Case("CreateTopics", E.INVALID_CONFIG, lambda w: make(w, configs=[("retention.ms", None)])),
+    Case("CreateTopics", E.TOPIC_ALREADY_EXISTS, lambda w: w.coordinated() or make(w, OFFSETS)),
+    Case("DeleteTopics", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: remove(w, NOWHERE)),
+    Case("DeleteTopics", E.UNKNOWN_TOPIC_ID, lambda w: remove(w, ids=[w.id_of(NOWHERE)]), oldest=6),
+    Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, w.topic, w.topic)),
+    Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, ids=[None]), oldest=6),
+    Case("DeleteTopics", E.TOPIC_DELETION_DISABLED, lambda w: remove(w, w.topic), 3, inside=True,
+         settings={"delete_topic_enable": False}),
+    Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, w.topic), newest=2, inside=True,
+         settings={"delete_topic_enable": False}),
+    Case("CreatePartitions", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: grow(w, NOWHERE)),
+    Case("CreatePartitions", E.INVALID_PARTITIONS, lambda w: grow(w, count=2)),
+    Case("CreatePartitions", E.INVALID_PARTITIONS, lambda w: grow(w, count=1)),
+    Case("CreatePartitions", E.INVALID_REPLICA_ASSIGNMENT, lambda w: grow(w, count=3, assignments=[[7]])),
+    Case("CreatePartitions", E.INVALID_REPLICA_ASSIGNMENT, lambda w: grow(w, count=3, assignments=[[1], [1]])),
+    Case("CreatePartitions", E.INVALID_REPLICA_ASSIGNMENT, lambda w: grow(w, count=3, assignments=[[]])),
+    Case("CreatePartitions", E.INVALID_REQUEST, lambda w: grow(w, twice=2)),
+    Case("DescribeConfigs", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: configs_of(w, TOPIC, NOWHERE)),
+    Case("DescribeConfigs", E.INVALID_TOPIC_EXCEPTION, lambda w: configs_of(w, TOPIC, "a/b")),
+    Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, BROKER, "7")),
+    Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, 77, "x")),
+    *(Case(api, E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: retention(w, "1", NOWHERE)) for api in ALTER),
+    *(Case(api, E.INVALID_CONFIG, lambda w: alter(w, TOPIC, w.topic, "no.such.setting", "1")) for api in ALTER),
+    *(Case(api, E.INVALID_CONFIG, lambda w: retention(w, "soon")) for api in ALTER),
+    *(Case(api, E.INVALID_REQUEST, lambda w: retention(w, None)) for api in ALTER),
+    *(Case(api, E.INVALID_REQUEST, lambda w: alter(w, BROKER, "7", "log.cleaner.threads", "1")) for api in ALTER),
+    *(Case(api, E.INVALID_REQUEST, lambda w: alter(w, 77, "x", "retention.ms", "1")) for api in ALTER),
+    # Kafka never answers this one.
+    Case("AlterConfigs", E.INVALID_REQUEST, lambda w: retention(w, "1", twice=2), inside=True),
+    Case("IncrementalAlterConfigs", E.INVALID_REQUEST, lambda w: retention(w, "1", twice=2)),
+    # Kafka ends in an exception of its own.
+    Case("IncrementalAlterConfigs", E.INVALID_REQUEST, lambda w: retention(w, "1", operation=9),
+         kafka=E.UNKNOWN_SERVER_ERROR),
+    Case("IncrementalAlterConfigs", E.INVALID_CONFIG, lambda w: retention(w, "1", operation=2)),
+    Case("ListConfigResources", E.UNSUPPORTED_VERSION, lambda w: w.ask(w.name, {"resource_types": [77]}), oldest=1),
+    Case("DescribeTopicPartitions", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: pages(w, [NOWHERE])),
+    Case("DescribeTopicPartitions", E.INVALID_TOPIC_EXCEPTION, lambda w: pages(w, ["a/b"])),
+    Case("DescribeTopicPartitions", E.INVALID_REQUEST, lambda w: pages(w, ["a"], ("a", -1))),
+]  # fmt: skip
+
+
+def pages(world, names, cursor=None):
+    place = None if cursor is None else dict(zip(("topic_name", "partition_index"), cursor, strict=True))
+    asked = {"topics": [{"name": name} for name in names], "response_partition_limit": 100, "cursor": place}
+    return world.ask("DescribeTopicPartitions", asked)
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+LONG = "x" * 4_097  # offset.metadata.max.bytes is 4,096
+
+
+def by(world, wrong):
+    """A request of the API the world is about, from a member of a stable group; `wrong` are fields that are not its."""
+    member, generation = world.member()
+    asked = {"member": member, "generation": generation, "instance": "seat"} | wrong
+    return of_member(world, **asked)
+
+
+def of_member(world, member, generation, instance, **more):
+    static = {"instance": instance if world.version >= STATIC_SINCE[world.name] else None}
+    if world.name == "SyncGroup":
+        return world.sync(member, generation, **static)
+    if world.name == "Heartbeat":
+        return world.heartbeat(member, generation, **static)
+    if world.name == "LeaveGroup":
+        return world.leave(member, **static)
+    if world.name == "JoinGroup":
+        return world.join(member, **static)
+    return world.commit(member, generation, **static)
+
+
+STATIC_SINCE = {"JoinGroup": 5, "SyncGroup": 3, "Heartbeat": 3, "LeaveGroup": 3, "OffsetCommit": 7}
+MEMBERS = tuple(STATIC_SINCE)
+GENERATIONS = ("SyncGroup", "Heartbeat", "OffsetCommit")
+
+
+def new(world, **more):
+    """A JoinGroup of a newcomer, to a stable group."""
+    world.member()
+    return world.join(**{"version": None} | more)
+
+
+def without_group(world):
+    world.coordinated()
+    if world.name == "SyncGroup":
+        return world.sync("m", 1, group_id="")
+    if world.name == "Heartbeat":
+        return world.heartbeat("m", 1, group="")
+    if world.name == "JoinGroup":
+        return world.join(group_id="")
+    return world.leave("m", group="")
+
+
+def of_unknown_group(world, generation=1):
+    world.coordinated()
+    return world.commit("m", generation)
+
+
+def unstable(world):
+    """An offset of an open transaction, asked for by who wants only what is decided."""
+    producer = world.producer()
+    world.coordinated()
+    world.add_offsets(producer)
+    world.commit_in(producer)
+    return world.committed(require_stable=True)
+
+
+def forget(world, topic=None, partition=0, group=None):
+    topics = [{"name": topic or world.topic, "partitions": [{"partition_index": partition}]}]
+    return world.ask("OffsetDelete", {"group_id": world.group if group is None else group, "topics": topics})
+
+
+def groups(world, group=None):
+    world.coordinated()
+    return world.ask("DescribeGroups", {"groups": [world.group if group is None else group]})
+
+
+def remove_group(world, group=None):
+    return world.ask("DeleteGroups", {"groups_names": [world.group if group is None else group]})
+
+
+def committed_once(world):
+    world.coordinated()
+    world.commit()
+
+
+def of_other_kind(world):
+    """A group whose members are no consumers."""
+    world.coordinated()
+    world.join(protocol_type="connect", instance="seat", version=9)
+
+
+def looked_for_in_vain(world):
+    """What is asked of a coordinator before anyone looked for one: the topic is not there."""
+    return of_coordinator(world)
+
+
+def of_coordinator(world):
+    asks = {
+        "DescribeGroups": lambda: world.ask("DescribeGroups", {"groups": [world.group]}),
+        "DeleteGroups": lambda: remove_group(world),
+        "OffsetDelete": lambda: forget(world),
+        "OffsetFetch": lambda: world.committed(),
+        "InitProducerId": lambda: world.init(world.transactional_id),
+        "AddPartitionsToTxn": lambda: world.add((1, 0)),
+        "AddOffsetsToTxn": lambda: world.add_offsets((1, 0)),
+        "EndTxn": lambda: world.end((1, 0)),
+        "TxnOffsetCommit": lambda: world.commit_in((1, 0)),
+        "DescribeTransactions": lambda: transactions(world, world.transactional_id),
+    }
+    return asks[world.name]() if world.name in asks else of_member(world, "m", 1, "seat")
+
+
+def of_offline_coordinator(world):
+    world.coordinated()
+    world.find(world.transactional_id, 1)
+    offline(world, OFFSETS)
+    offline(world, TRANSACTIONS)
+    return of_coordinator(world)
+
+
+def transactions(world, *names):
+    return world.ask("DescribeTransactions", {"transactional_ids": names})
+
+
+COORDINATED = (
+    *MEMBERS, "OffsetFetch", "DescribeGroups", "DeleteGroups", "OffsetDelete", "InitProducerId", "AddPartitionsToTxn",
+    "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "DescribeTransactions",
+)  # fmt: skip
+
+GROUPS = [
+    *(Case(api, E.UNKNOWN_MEMBER_ID, lambda w: by(w, {"member": "nobody", "instance": None})) for api in MEMBERS),
+    *(Case(api, E.ILLEGAL_GENERATION, lambda w: by(w, {"generation": 7})) for api in GENERATIONS),
+    *(Case(api, E.FENCED_INSTANCE_ID, lambda w: by(w, {"member": "another"}), STATIC_SINCE[api]) for api in MEMBERS),
+    *(Case(api, E.REBALANCE_IN_PROGRESS, lambda w: of_member(w, *w.rebalancing(), "seat"))
+      for api in ("SyncGroup", "Heartbeat")),
+    *(Case(api, E.INVALID_GROUP_ID, without_group) for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")),
+    *(Case(api, E.NOT_COORDINATOR, looked_for_in_vain, inside=True) for api in COORDINATED),
+    *(Case(api, E.COORDINATOR_NOT_AVAILABLE, of_offline_coordinator, inside=True) for api in COORDINATED),
+    Case("FindCoordinator", E.INVALID_REQUEST, lambda w: find(w, 7), oldest=1),
+    Case("FindCoordinator", E.COORDINATOR_NOT_AVAILABLE,
+         lambda w: w.coordinated() or offline(w, OFFSETS) and find(w, 0), inside=True),
+    Case("JoinGroup", E.MEMBER_ID_REQUIRED, lambda w: w.coordinated() or w.join(), oldest=4),
+    Case("JoinGroup", E.INVALID_SESSION_TIMEOUT, lambda w: new(w, session_timeout=10)),
+    Case("JoinGroup", E.INVALID_SESSION_TIMEOUT, lambda w: new(w, session_timeout=1 << 30)),
+    Case("JoinGroup", E.INCONSISTENT_GROUP_PROTOCOL, lambda w: new(w, protocol_type="connect")),
+    Case("JoinGroup", E.INCONSISTENT_GROUP_PROTOCOL, lambda w: new(w, protocols=[{"name": "x", "metadata": b""}])),
+    Case("JoinGroup", E.INCONSISTENT_GROUP_PROTOCOL, lambda w: w.coordinated() or w.join(protocols=[])),
+    Case("JoinGroup", E.GROUP_MAX_SIZE_REACHED, lambda w: new(w), newest=3, inside=True,
+         settings={"group_max_size": 1}),
+    Case("JoinGroup", E.GROUP_MAX_SIZE_REACHED, lambda w: new(w, instance="other"), 5, inside=True,
+         settings={"group_max_size": 1}),
+    Case("SyncGroup", E.INCONSISTENT_GROUP_PROTOCOL, lambda w: w.sync(*w.member(), "seat", protocol_name="x"), 5),
+    Case("SyncGroup", E.INCONSISTENT_GROUP_PROTOCOL, lambda w: w.sync(*w.member(), "seat", protocol_name=None), 5),
+    Case("OffsetCommit", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.coordinated() or w.commit(topic=NOWHERE), newest=9),
+    Case("OffsetCommit", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.coordinated() or w.commit(partition=7)),
+    Case("OffsetCommit", E.UNKNOWN_TOPIC_ID, lambda w: w.coordinated() or w.commit(topic=NOWHERE), oldest=10),
+    Case("OffsetCommit", E.OFFSET_METADATA_TOO_LARGE, lambda w: w.coordinated() or w.commit(note=LONG)),
+    Case("OffsetCommit", E.ILLEGAL_GENERATION, of_unknown_group, newest=8),
+    Case("OffsetCommit", E.GROUP_ID_NOT_FOUND, of_unknown_group, oldest=9),
+    Case("OffsetCommit", E.REBALANCE_IN_PROGRESS, lambda w: of_member(w, *w.joined(), "seat")),
+    Case("OffsetCommit", E.UNKNOWN_MEMBER_ID, lambda w: w.member() and w.commit()),
+    Case("OffsetFetch", E.UNKNOWN_TOPIC_ID, lambda w: w.coordinated() or w.committed(NOWHERE), oldest=10),
+    Case("OffsetFetch", E.UNSTABLE_OFFSET_COMMIT, unstable, oldest=7),
+    Case("DescribeGroups", E.GROUP_ID_NOT_FOUND, groups, oldest=6),
+    Case("DeleteGroups", E.GROUP_ID_NOT_FOUND, lambda w: w.coordinated() or remove_group(w)),
+    Case("DeleteGroups", E.NON_EMPTY_GROUP, lambda w: w.member() and remove_group(w)),
+    Case("OffsetDelete", E.GROUP_ID_NOT_FOUND, lambda w: w.coordinated() or forget(w)),
+    Case("OffsetDelete", E.INVALID_GROUP_ID, lambda w: w.coordinated() or forget(w, group="")),
+    Case("OffsetDelete", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: committed_once(w) or forget(w, NOWHERE)),
+    Case("OffsetDelete", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: committed_once(w) or forget(w, partition=7)),
+    Case("OffsetDelete", E.NON_EMPTY_GROUP, lambda w: of_other_kind(w) or forget(w)),
+    Case("OffsetDelete", E.GROUP_SUBSCRIBED_TO_TOPIC, lambda w: subscribed(w)),
+]  # fmt: skip
+
+
+def find(world, kind):
+    return world.ask("FindCoordinator", {"key": world.group, "key_type": kind, "coordinator_keys": [world.group]})
+
+
+def subscribed(world):
+    """A member of the group subscribes to the topic whose offsets are to go."""
+    topic = world.topic.encode()
+    metadata = b"\0\0\0\0\0\1" + len(topic).to_bytes(2, "big") + topic + b"\xff\xff\xff\xff"
+    world.coordinated()
+    answer = world.join(instance="seat", version=9, protocols=[{"name": "range", "metadata": metadata}])
+    world.sync(answer.member_id, answer.generation_id, "seat", version=5)
+    return forget(world)
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+def fenced(world):
+    """A producer whose transactional id another one has taken."""
+    old = world.producer()
+    world.producer()
+    return old
+
+
+def ended(world):
+    """A producer that has committed a transaction."""
+    producer = world.producer()
+    world.add(producer, version=3)
+    world.write(producer)
+    world.end(producer, version=3)
+    world.until(lambda: transactions(world, world.transactional_id), lambda each: complete(each))
+    return producer
+
+
+def complete(answer):
+    return answer.transaction_states[0].transaction_state.startswith("Complete")
+
+
+def ongoing(world):
+    producer = world.producer()
+    world.add(producer, version=3)
+    return producer
+
+
+def stuck(world):
+    """A producer whose end waits for a partition that cannot take its marker."""
+    producer = ongoing(world)
+    offline(world, world.topic)
+    world.end(producer, version=3)
+    return producer
+
+
+def with_offsets(world):
+    """A producer in whose transaction the group is."""
+    producer = world.producer()
+    world.coordinated()
+    world.add_offsets(producer, version=4)
+    return producer
+
+
+def of_member_in(world, wrong):
+    """A TxnOffsetCommit in the name of a member."""
+    member, generation = world.member()
+    asked = {"member_id": member, "generation_id": generation, "group_instance_id": "seat"} | wrong
+    return world.commit_in(with_offsets(world), **asked)
+
+
+def init_again(world, producer):
+    """InitProducerId by a producer that says what it had (KIP-360)."""
+    return world.init(world.transactional_id, producer=producer)
+
+
+def init_with_open(world):
+    world.producer()
+    ongoing(world)
+    return world.init(world.transactional_id)
+
+
+BY_PRODUCER = {
+    "AddPartitionsToTxn": lambda w, producer, **more: w.add(producer, **more),
+    "AddOffsetsToTxn": lambda w, producer, **more: w.add_offsets(producer, **more),
+    "EndTxn": lambda w, producer, **more: w.end(producer, **more),
+}
+
+TRANSACTED = [
+    *(Case(api, E.PRODUCER_FENCED, lambda w: BY_PRODUCER[w.name](w, fenced(w)), 2) for api in BY_PRODUCER),
+    *(Case(api, E.INVALID_PRODUCER_EPOCH, lambda w: BY_PRODUCER[w.name](w, fenced(w)), newest=1)
+      for api in BY_PRODUCER),
+    *(Case(api, E.INVALID_PRODUCER_ID_MAPPING, lambda w: w.producer() and BY_PRODUCER[w.name](w, (1 << 40, 0)))
+      for api in BY_PRODUCER),
+    *(Case(api, E.INVALID_PRODUCER_ID_MAPPING,
+           lambda w: BY_PRODUCER[w.name](w, w.producer(), transactional_id="nobody")) for api in BY_PRODUCER),
+    *(Case(api, E.INVALID_REQUEST, lambda w: BY_PRODUCER[w.name](w, w.producer(), transactional_id=""))
+      for api in BY_PRODUCER),
+    *(Case(api, E.CONCURRENT_TRANSACTIONS, lambda w: BY_PRODUCER[w.name](w, stuck(w)), newest=4, inside=True)
+      for api in BY_PRODUCER),
+    Case("InitProducerId", E.INVALID_REQUEST, lambda w: w.producer() and w.init("")),
+    Case("InitProducerId", E.INVALID_TRANSACTION_TIMEOUT, lambda w: w.producer() and w.init("x", 0)),
+    Case("InitProducerId", E.INVALID_TRANSACTION_TIMEOUT, lambda w: w.producer() and w.init("x", 1 << 30)),
+    Case("InitProducerId", E.INVALID_REQUEST, lambda w: w.init(producer=(7, -1)), oldest=3),
+    Case("InitProducerId", E.CONCURRENT_TRANSACTIONS, init_with_open),
+    Case("InitProducerId", E.INVALID_PRODUCER_EPOCH, lambda w: twice_fenced(w), 3, 3),
+    Case("InitProducerId", E.PRODUCER_FENCED, lambda w: twice_fenced(w), 4),
+    Case("InitProducerId", E.PRODUCER_FENCED, lambda w: w.producer() and init_again(w, (1 << 40, 0)), 4),
+    Case("AddPartitionsToTxn", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.add(w.producer(), (NOWHERE, 0))),
+    Case("AddPartitionsToTxn", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.add(w.producer(), (w.topic, 7))),
+    Case("AddPartitionsToTxn", E.OPERATION_NOT_ATTEMPTED, lambda w: w.add(w.producer(), (w.topic, 0), (NOWHERE, 0))),
+    Case("EndTxn", E.INVALID_TXN_STATE, lambda w: w.end(w.producer()), newest=4),
+    Case("EndTxn", E.INVALID_TXN_STATE, lambda w: w.end(ended(w), commit=False), newest=4),
+    Case("TxnOffsetCommit", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.commit_in(with_offsets(w), NOWHERE)),
+    Case("TxnOffsetCommit", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.commit_in(with_offsets(w), partition=7)),
+    Case("TxnOffsetCommit", E.OFFSET_METADATA_TOO_LARGE, lambda w: w.commit_in(with_offsets(w), note=LONG)),
+    Case("TxnOffsetCommit", E.INVALID_GROUP_ID, lambda w: w.commit_in(with_offsets(w), group_id="")),
+    Case("TxnOffsetCommit", E.UNKNOWN_MEMBER_ID,
+         lambda w: of_member_in(w, {"member_id": "x", "group_instance_id": None}), 3),
+    Case("TxnOffsetCommit", E.FENCED_INSTANCE_ID, lambda w: of_member_in(w, {"member_id": "x"}), 3),
+    Case("TxnOffsetCommit", E.ILLEGAL_GENERATION, lambda w: of_member_in(w, {"generation_id": 7}), 3),
+    Case("TxnOffsetCommit", E.INVALID_PRODUCER_EPOCH, lambda w: w.coordinated() or w.commit_in(fenced(w))),
+    Case("TxnOffsetCommit", E.INVALID_PRODUCER_ID_MAPPING, lambda w: with_offsets(w) and w.commit_in((1 << 40, 0))),
+    Case("TxnOffsetCommit", E.INVALID_TXN_STATE, lambda w: w.coordinated() or w.commit_in(w.producer()), newest=3),
+    Case("TxnOffsetCommit", E.TRANSACTION_ABORTABLE, lambda w: w.coordinated() or w.commit_in(w.producer()), 4, 4),
+    # As with Produce v12.
+    Case("TxnOffsetCommit", E.TRANSACTION_ABORTABLE, lambda w: w.coordinated() or w.commit_in(w.producer()), 5,
+         kafka=E.NONE),
+    Case("DescribeTransactions", E.TRANSACTIONAL_ID_NOT_FOUND, lambda w: w.producer() and transactions(w, "nobody")),
+    Case("DescribeTransactions", E.INVALID_REQUEST, lambda w: w.producer() and transactions(w, "")),
+]  # fmt: skip
+
+
+def twice_fenced(world):
+    """A producer that asks for its next epoch after two others took the transactional id."""
+    old = world.producer()
+    world.producer()
+    world.producer()
+    return init_again(world, old)
+
+
+# --- the node, and who may do what -----------------------------------------------------------------------------------
+
+
+def elect(world, topic=None, partition=0, kind=0, version=None):
+    asked = {"topic_partitions": [{"topic": topic or world.topic, "partitions": [partition]}], "timeout": 10_000}
+    return world.ask("ElectLeaders", asked | {"election_type": kind})
+
+
+def reassign(world, replicas, topic=None, partition=0, **more):
+    asked = {"name": topic or world.topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
+    return world.ask("AlterPartitionReassignments", {"timeout": 10_000, "topics": [asked]} | more)
+
+
+def quota(world, entity, *ops, twice=1):
+    parts = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
+    asked = [{"key": key, "value": value, "remove": False} for key, value in ops or (("producer_byte_rate", 1000.0),)]
+    return world.ask("AlterClientQuotas", {"entries": [{"entity": parts, "ops": asked}] * twice, "validate_only": True})
+
+
+def quotas(world, *components):
+    asked = [dict(zip(("entity_type", "match_type", "match"), each, strict=True)) for each in components]
+    return world.ask("DescribeClientQuotas", {"components": asked, "strict": False})
+
+
+def credential(world, name="ann", mechanism=1, iterations=4_096, twice=1):
+    given = {"name": name, "mechanism": mechanism, "iterations": iterations, "salt": b"s", "salted_password": b"p"}
+    return world.ask("AlterUserScramCredentials", {"deletions": [], "upsertions": [given] * twice})
+
+
+def no_credential(world, name="nobody", mechanism=1):
+    asked = {"deletions": [{"name": name, "mechanism": mechanism}], "upsertions": []}
+    return world.ask("AlterUserScramCredentials", asked)
+
+
+def credentials(world, *names):
+    return world.ask("DescribeUserScramCredentials", {"users": [{"name": name} for name in names]})
+
+
+def feature(world, name, level, kind=1):
+    asked = [{"feature": name, "max_version_level": level, "upgrade_type": kind, "allow_downgrade": False}]
+    return world.ask("UpdateFeatures", {"timeout": 10_000, "feature_updates": asked})
+
+
+ANY_RULE = {
+    "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
+    "host_filter": None, "operation": 1, "permission_type": 1,
+}  # fmt: skip
+RULE = {
+    "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*",
+    "operation": 3, "permission_type": 3,
+}  # fmt: skip
+
+NODE = [
+    Case("ApiVersions", E.INVALID_REQUEST, lambda w: w.ask(w.name, {"client_software_name": "-"}), oldest=3),
+    Case("DescribeCluster", E.MISMATCHED_ENDPOINT_TYPE, lambda w: w.ask(w.name, {"endpoint_type": 2}), oldest=1),
+    Case("DescribeCluster", E.UNSUPPORTED_ENDPOINT_TYPE, lambda w: w.ask(w.name, {"endpoint_type": 7}), oldest=1),
+    Case("ElectLeaders", E.ELECTION_NOT_NEEDED, elect),
+    Case("ElectLeaders", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: elect(w, NOWHERE)),
+    Case("ElectLeaders", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: elect(w, partition=7)),
+    Case("ElectLeaders", E.INVALID_REQUEST, lambda w: elect(w, kind=7), oldest=1),
+    Case("AlterPartitionReassignments", E.INVALID_REPLICA_ASSIGNMENT, lambda w: reassign(w, [7])),
+    Case("AlterPartitionReassignments", E.INVALID_REPLICA_ASSIGNMENT, lambda w: reassign(w, [])),
+    Case("AlterPartitionReassignments", E.INVALID_REPLICA_ASSIGNMENT, lambda w: reassign(w, [1, 1])),
+    Case("AlterPartitionReassignments", E.NO_REASSIGNMENT_IN_PROGRESS, lambda w: reassign(w, None)),
+    Case("AlterPartitionReassignments", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: reassign(w, [1], NOWHERE)),
+    Case("AlterPartitionReassignments", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: reassign(w, [1], partition=7)),
+    Case("DescribeAcls", E.SECURITY_DISABLED, lambda w: w.ask(w.name, ANY_RULE)),
+    Case("CreateAcls", E.SECURITY_DISABLED, lambda w: w.ask(w.name, {"creations": [RULE]})),
+    Case("DeleteAcls", E.SECURITY_DISABLED, lambda w: w.ask(w.name, {"filters": [ANY_RULE]})),
+    Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [])),
+    Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("planet", "mars")])),
+    # Kafka takes the last of the two.
+    Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("user", "a"), ("user", "b")]), kafka=E.NONE),
+    Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("ip", "1.2.3.4"), ("user", "b")])),
+    Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("user", "a")], ("no_such_quota", 1.0))),
+    Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("user", "a")], ("producer_byte_rate", 0.5))),
+    Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("user", "a")], ("producer_byte_rate", -1.0))),
+    Case("DescribeClientQuotas", E.INVALID_REQUEST, lambda w: quotas(w, ("user", 0, "a"), ("user", 0, "b"))),
+    Case("DescribeClientQuotas", E.INVALID_REQUEST, lambda w: quotas(w, ("user", 7, "a"))),
+    Case("DescribeClientQuotas", E.INVALID_REQUEST, lambda w: quotas(w, ("user", 0, None))),
+    Case("DescribeClientQuotas", E.UNSUPPORTED_VERSION, lambda w: quotas(w, ("planet", 0, "mars"))),
+    Case("AlterUserScramCredentials", E.UNACCEPTABLE_CREDENTIAL, lambda w: credential(w, iterations=1)),
+    Case("AlterUserScramCredentials", E.UNACCEPTABLE_CREDENTIAL, lambda w: credential(w, iterations=1 << 20)),
+    Case("AlterUserScramCredentials", E.UNACCEPTABLE_CREDENTIAL, lambda w: credential(w, "")),
+    Case("AlterUserScramCredentials", E.UNSUPPORTED_SASL_MECHANISM, lambda w: credential(w, mechanism=7)),
+    Case("AlterUserScramCredentials", E.DUPLICATE_RESOURCE, lambda w: credential(w, twice=2)),
+    Case("AlterUserScramCredentials", E.RESOURCE_NOT_FOUND, no_credential),
+    Case("DescribeUserScramCredentials", E.RESOURCE_NOT_FOUND, lambda w: credentials(w, "nobody")),
+    Case("DescribeUserScramCredentials", E.DUPLICATE_RESOURCE, lambda w: credentials(w, "nobody", "nobody")),
+    Case("UpdateFeatures", E.INVALID_UPDATE_VERSION, lambda w: feature(w, "metadata.version", 99)),
+    Case("UpdateFeatures", E.INVALID_UPDATE_VERSION, lambda w: feature(w, "no.such.feature", 1)),
+]  # fmt: skip
+
+CASES = [*PRODUCE, *READS, *TOPICS, *GROUPS, *TRANSACTED, *NODE]
