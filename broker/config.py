@@ -662,6 +662,14 @@ TOPIC_DEFAULTS = {
     "visible_after_flush": "visible_after_flush",
 }
 
+
+def default_name(name: str) -> str | None:
+    """The broker's setting that is the default of a topic's; None where no topic has one of this name."""
+    fields = {each.name: each.field for each in settings_of(TopicConfig)}
+    names = {each.field: each.name for each in settings_of(BrokerConfig)}
+    return names[TOPIC_DEFAULTS[fields[name]]] if name in fields else None
+
+
 # Which of the broker's settings can be altered while it runs: Kafka's list (DynamicBrokerConfig), of what is looked up
 # at each use here. All others are read once, at the start. By their properties' names.
 DYNAMIC_FIELDS = {

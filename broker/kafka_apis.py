@@ -205,6 +205,10 @@ DIFFERENCES = (
         "The message that reaches the number has a sync begin, and is answered meanwhile; Kafka syncs first. With 1, "
         "as there, each is answered when it is on the disk.",
     ),
+    (
+        "Batches of a transaction",
+        "Each is held to the transactional id that its request names; Kafka looks at the first one in a partition.",
+    ),
     ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
     ("Metrics", "Prometheus text over HTTP; no JMX."),
     ("Plug-ins", "None: no Java class is loaded. What would change an answer by one is refused at the start."),

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, default_name
 from broker.group.config import GroupConfig
 from broker.txn.config import TransactionConfig
 from flakelog.config import ServerConfig
@@ -31,8 +31,10 @@ class UnknownSetting(InvalidSetting):
     def __init__(self, name: str) -> None:
         from broker.kafka_settings import nearest
 
-        near = nearest(name, names())
+        near, default = nearest(name, names()), default_name(name)
         wanted = f"there is no such setting; did you mean {near}?" if near else "there is no such setting"
+        if default is not None:
+            wanted = f"it is a topic's; the default for all topics is {default}"
         ValueError.__init__(self, f"{name}: {wanted}")
         self.name = name
 

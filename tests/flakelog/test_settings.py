@@ -145,6 +145,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name():
         texts("num.partition=4")
 
 
+def test_a_topics_setting_among_the_servers_is_refused_with_that_of_all_topics():
+    with pytest.raises(UnknownSetting, match=r"^flush\.ms: it is a topic's; .* is log\.flush\.interval\.ms$"):
+        texts("flush.ms=5")
+
+
 def test_the_nearest_name_may_be_one_that_only_kafka_has():
     with pytest.raises(UnknownSetting, match=r"did you mean num\.replica\.fetchers\?"):
         texts("num.replica.fetcher=4")
