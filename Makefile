@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 # Stock clients in other languages, for tests/compat: Kafka's jars by Maven, Node's packages by npm.
 JARS := tests/compat/java/target/classpath
 NODE := tests/compat/node/node_modules/.package-lock.json
+# What PyPI has beside ours, for benchmarks.
+ID_PACKAGES := build/id-packages
 
 .PHONY: demo test venv stock unit lint compat bench soak clean
 .DEFAULT_GOAL := test
@@ -62,8 +64,15 @@ compat: venv stock
 soak: venv
 	$(BIN)/python -m pytest tests -m soak --timeout 7200
 
-bench: venv
+bench: venv $(ID_PACKAGES)/.installed
 	$(BIN)/python -m benchmarks
+
+# Other makers of ids, to be measured beside ours; a directory each, as three of them bring a module named snowflake.
+$(ID_PACKAGES)/.installed: constraints.txt benchmarks/id_packages.py | venv
+	@echo "fetching other makers of ids"; rm -rf $(ID_PACKAGES)
+	@for name in $$($(BIN)/python -m benchmarks.id_packages); do \
+	  $(PIP) -q --target $(ID_PACKAGES)/$$name $$name || { rm -rf $(ID_PACKAGES)/$$name; echo "$$name is not measured"; }; \
+	done; touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target tests/compat/node/node_modules

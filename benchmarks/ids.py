@@ -1,21 +1,25 @@
-"""Ids: in this process beside uuid4 and the loop everyone writes first; by RPC beside Thrift's own server."""
+"""Ids: in this process beside PyPI's packages and the loop everyone writes first; by RPC beside Thrift's own server;
+over HTTP beside twisted.web; and what a flood of them costs the log."""
 
+import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from urllib.request import urlopen
 
-from benchmarks.bulk import child
+from benchmarks import id_packages
+from benchmarks.apache import Peer
+from benchmarks.bulk import Topics, child, flakelog
 from benchmarks.measure import Contenders, Figures, Row, Scale
 from benchmarks.naive import NaiveWorker
 from benchmarks.native import program
-from benchmarks.single import FrameLoad
+from benchmarks.single import CONNECTIONS, FrameLoad, Load, run_load
 from idgen.clock import IdClock
 from idgen.errors import SequenceExhausted
 from idgen.layout import Layout
@@ -26,8 +30,11 @@ from tests.compat.server_process import ServerProcess
 
 SECONDS = 2.0  # several times the run-ahead of 500 ms, so that the layout's 4.096 M/s show and not what is borrowed
 CHUNK = 1000
+AHEAD = 2_100_000  # ids, until the clock is waited for
 RPC_CONNECTIONS = 10
 RPC_DEPTH = 256
+HTTP_CONNECTIONS = 50
+HTTP_REQUEST = b"POST /id HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"
 
 
 def _rate(make_chunk: Callable[[], object], seconds: float) -> Figures:
@@ -56,19 +63,6 @@ def _worker(now_ms: int) -> IdWorker:
     return IdWorker(Layout(), 1, start_ms=now_ms, limit_ms=now_ms + 3_600_000)
 
 
-def _packages() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Packages of PyPI that make unique ids, as far as they are installed; the others are named."""
-    for package, module, make in (
-        ("snowflake-id", "snowflake", lambda found: partial(next, found.SnowflakeGenerator(1))),
-        ("tsidpy", "tsidpy", lambda found: found.TSID.create),
-        ("simpleflake", "simpleflake", lambda found: found.simpleflake),
-    ):
-        try:
-            yield package, make(import_module(module))
-        except ImportError:
-            sys.stderr.write(f"ids-process: {package} is not measured: pip install {package}\n")
-
-
 @contextmanager
 def _in_process_row(scale: Scale) -> Iterator[Contenders]:
     now_ms = IdClock().now_ms
@@ -87,8 +81,12 @@ def _in_process_row(scale: Scale) -> Iterator[Contenders]:
             "uuid.uuid4": _one_by_one(uuid.uuid4),
             "a naive worker": _one_by_one(NaiveWorker().next_id),
         }
-        chunks |= {name: _one_by_one(make) for name, make in _packages()}
-        yield {name: partial(_rate, chunk, seconds) for name, chunk in chunks.items()}
+        there = id_packages.installed()
+        missing = ", ".join(id_packages.PACKAGES.keys() - there)
+        if missing:
+            sys.stderr.write(f"ids-process: not measured, as not installed by make bench: {missing}\n")
+        contenders = {name: partial(_rate, chunk, seconds) for name, chunk in chunks.items()}
+        yield contenders | {id_packages.contender(name): partial(id_packages.run, name, seconds) for name in there}
 
 
 class Rpc(NamedTuple):
@@ -141,6 +139,57 @@ def _batches_row(scale: Scale) -> Iterator[Contenders]:
             }
 
 
+@contextmanager
+def _http_row(connections: int, requests: int, scale: Scale) -> Iterator[Contenders]:
+    count = scale.of(requests, least=connections)
+    with TemporaryDirectory() as directory:
+        peer = child(sys.executable, "-m", "benchmarks.web_peer")
+        with ServerProcess(Path(directory) / "data", command="idgen") as server, peer as (peer_pid, peer_port):
+            load = FrameLoad(Path(directory), HTTP_REQUEST, connections, 1, count)
+            yield {
+                "flakelog idgen": lambda: load.run(server.http, server.pid),
+                "twisted.web, naive worker": lambda: load.run(f"127.0.0.1:{peer_port}", peer_pid),
+            }
+
+
+@contextmanager
+def _stamping_row(scale: Scale) -> Iterator[Contenders]:
+    """What a flood of ids costs who produces to the same process: it stamps with a worker number of its own."""
+    count = scale.of(100_000, CONNECTIONS)
+    with TemporaryDirectory() as name, flakelog() as server:
+        ours = Peer(server.address, server.pid)
+        alone = partial(run_load, ours, Topics(ours.address), Path(name), Load(), count)
+        yield {
+            "flakelog": alone,
+            f"flakelog, beside get_ids({CHUNK}) at the cap": partial(_beside_a_flood, server, Path(name), alone),
+        }
+
+
+def _beside_a_flood(server: ServerProcess, directory: Path, run: Callable[[], Figures]) -> Figures:
+    frame, reply = directory / "flood", directory / "flooded"
+    frame.write_bytes(encode_call(Call("get_ids", 1, "flood", CHUNK)))
+    host, _, port = server.ids.rpartition(":")
+    counts = str(BATCHES.connections), str(BATCHES.depth), "10000000"
+    begin = _ids_issued(server)
+    flood = subprocess.Popen([program("frame_load"), host, port, *counts, str(frame), str(reply)])
+    try:
+        while _ids_issued(server) < begin + AHEAD:
+            time.sleep(0.01)
+        before, start = _ids_issued(server), time.perf_counter()
+        figures = run()
+        ids = (_ids_issued(server) - before) / (time.perf_counter() - start)
+    finally:
+        flood.kill()
+        flood.wait()
+    return {**figures, "ids/s": ids}
+
+
+def _ids_issued(server: ServerProcess) -> float:
+    with urlopen(f"http://{server.http}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith("flakelog_ids_issued_total{"))
+
+
 ROWS = [
     Row("ids-process", "ids in this process, one thread", _in_process_row),
     Row(
@@ -150,4 +199,15 @@ ROWS = [
     ),
     Row("ids-rpc-serial", "ids by RPC: Thrift get_id, one in flight", partial(_rpc_row, SERIAL)),
     Row("ids-rpc-batches", f"ids by RPC: Thrift get_ids({CHUNK})", _batches_row),
+    Row(
+        "ids-http",
+        f"ids over HTTP: one id per request, {HTTP_CONNECTIONS} connections kept alive, one request outstanding each",
+        partial(_http_row, HTTP_CONNECTIONS, 100_000),
+    ),
+    Row("ids-http-serial", "ids over HTTP: one id per request, one connection", partial(_http_row, 1, 20_000)),
+    Row(
+        "stamping",
+        f"one 100 B record per request, {CONNECTIONS} connections, in the process that gives all the ids there are",
+        _stamping_row,
+    ),
 ]

@@ -7,13 +7,12 @@ until the wall has caught up. (Linux: CLOCK_BOOTTIME; macOS: CLOCK_MONOTONIC cou
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 _STEADY_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NS_PER_MS = 1_000_000
 
-
-def _steady_ns() -> int:
-    return time.clock_gettime_ns(_STEADY_CLOCK)
+_steady_ns = partial(time.clock_gettime_ns, _STEADY_CLOCK)  # on the path of each id, and cheaper than a function
 
 
 class IdClock:

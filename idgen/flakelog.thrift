@@ -16,10 +16,10 @@ exception InvalidUserAgentError {
   1: string message,
 }
 
-/* The ids of a time span: those with first <= id < end. */
+/* The ids of a time span: those with first_id <= id < end_id. */
 struct IdRange {
-  1: i64 first,
-  2: i64 end,
+  1: i64 first_id,
+  2: i64 end_id,
 }
 
 /* What is in an id; time_ms is Unix time, worker_number is datacenter and worker as one number. */

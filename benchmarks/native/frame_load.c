@@ -1,15 +1,18 @@
 /* frame_load HOST PORT CONNECTIONS DEPTH REQUESTS FRAME_FILE REPLY_FILE
  *
- * Sends a frame (four bytes of length, then so many bytes) REQUESTS times over some connections, DEPTH of them
- * unanswered on each, and reads as many answers framed alike. The file has one frame or several of one size: connection
- * i sends frame i, and they begin anew where there are fewer. Writes one answer to REPLY_FILE for the caller to look at;
- * all others must be as long. Prints: seconds, and the median and 99th percentile of an answer's time in us (with DEPTH
- * 1 that is one request's). */
+ * Sends a frame REQUESTS times over some connections, DEPTH of them unanswered on each, and reads as many answers framed
+ * alike. A frame is four bytes of length and then so many bytes, or one HTTP request without a body, whose answers have
+ * a Content-Length. The file has one frame or, of the first kind, several of one size: connection i sends frame i, and
+ * they begin anew where there are fewer. Writes one answer to REPLY_FILE for the caller to look at; all others must be as
+ * long. Prints: seconds, and the median and 99th percentile of an answer's time in us (with DEPTH 1 that is one
+ * request's). */
+#define _GNU_SOURCE /* memmem */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -34,6 +37,7 @@ static uint32_t *times_us;
 static long answered;
 static long reply_size = -1;
 static const char *reply_file;
+static int http;
 
 static void read_frame(const char *path) {
     static char content[FRAME_MAX];
@@ -44,6 +48,8 @@ static void read_frame(const char *path) {
     uint32_t length = 0;
     if (size >= 4) memcpy(&length, content, 4);
     frame_size = 4 + (size_t)ntohl(length);
+    http = size > 4 && !memcmp(content + size - 4, "\r\n\r\n", 4) && memmem(content, size, " HTTP/1.1\r\n", 11);
+    if (http) frame_size = size;
     if (size < 4 || size == FRAME_MAX || size % frame_size) die("%s: %zu bytes are no frames of one size", path, size);
     frame_count = size / frame_size;
     frames = malloc(size * (size_t)depth);
@@ -76,16 +82,33 @@ static void look_at(const unsigned char *reply, long size) {
     if (size != reply_size) die("an answer has %ld bytes, the first had %ld", size, reply_size);
 }
 
+/* How long the answer at `bytes` is, its framing included; 0 while that cannot be told. */
+static size_t answer_size(const unsigned char *bytes, size_t there) {
+    if (!http) {
+        uint32_t length;
+        if (there < 4) return 0;
+        memcpy(&length, bytes, 4);
+        return 4 + (size_t)ntohl(length);
+    }
+    const unsigned char *end = memmem(bytes, there, "\r\n\r\n", 4);
+    if (!end) return 0;
+    if (memcmp(bytes, "HTTP/1.1 200 ", 13)) die("the server refuses: %.60s", bytes);
+    const char *field = "\r\nContent-Length: ";
+    for (const unsigned char *at = bytes; at < end; at++)
+        if (!strncasecmp((const char *)at, field, strlen(field)))
+            return (size_t)(end - bytes) + 4 + (size_t)atol((const char *)at + strlen(field));
+    die("an answer without a Content-Length");
+    return 0;
+}
+
 static void receive(struct connection *c) {
     ssize_t got = recv(c->fd, c->buffer + c->filled, REPLY_MAX - c->filled, 0);
     if (got <= 0) die("the server closed a connection after %ld answers", answered);
     c->filled += (size_t)got;
     uint64_t at = now_ns();
     size_t begin = 0;
-    while (c->filled - begin >= 4) {
-        uint32_t length;
-        memcpy(&length, c->buffer + begin, 4);
-        size_t size = 4 + (size_t)ntohl(length);
+    size_t size;
+    while ((size = answer_size(c->buffer + begin, c->filled - begin)) > 0) {
         if (size > REPLY_MAX) die("an answer of %zu bytes", size);
         if (c->filled - begin < size) break;
         look_at(c->buffer + begin, (long)size);

@@ -224,3 +224,12 @@ def test_the_idl_file_names_the_methods_that_are_served():
         "get_id_range",
         "decode_id",
     }
+
+
+def test_the_idl_file_uses_no_word_that_a_compiler_of_thrifts_refuses():
+    """Some reserve what is a keyword in any of their languages: a field called `end` once kept thriftpy2 out."""
+    refused = "alias args begin break case class def default del delete do end except exec from function global in"
+    refused += " interface is lambda module native new next nil not package pass print raise return self static then"
+    idl = (Path(idgen.__file__).parent / "flakelog.thrift").read_text()
+    words = set(re.findall(r"[a-zA-Z_]\w*", re.sub(r"(?s:/\*.*?\*/)|namespace.*", "", idl)))
+    assert not words & set(refused.split())

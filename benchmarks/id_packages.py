@@ -1,0 +1,92 @@
+"""PyPI's packages that make ids, each in a process of its own: three of them bring a module of the same name.
+
+`make bench` installs them, in the versions of constraints.txt, to build/id-packages/NAME. `python -m
+benchmarks.id_packages` prints their names; with NAME and SECONDS, ids per second and how many of its first ones were
+there twice.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.measure import Figures
+
+ROOT = Path(__file__).parent.parent
+INSTALLED = ROOT / "build" / "id-packages"
+CHUNK = 1000
+BEGINNING = datetime(2020, 1, 1, tzinfo=UTC)
+SAMPLE_CHUNKS = 300  # their ids are compared
+
+
+class Package(NamedTuple):
+    """`make` is given the module, and gives what makes one id; `key` is what an id is known by. `flaw` says why its
+    ids are not unique, so that nobody compares what cannot be."""
+
+    module: str
+    make: Callable[[Any], Callable[[], object]]
+    key: Callable[[Any], object] = lambda id: id
+    flaw: str | None = None
+
+
+PACKAGES = {
+    "snowflake-id": Package("snowflake", lambda found: found.SnowflakeGenerator(1).__next__),
+    "pysnowflake": Package("snowflake.server.generator", lambda found: found.Generator(1, 1).get_next_id),
+    "sonyflake-py": Package("sonyflake", lambda found: found.SonyFlake(machine_id=lambda: 1).next_id),
+    "sonyflake": Package("sonyflake", lambda found: found.Sonyflake(machine_id=1, start_time=BEGINNING).next_id),
+    "uuid-utils": Package("uuid_utils", lambda found: found.uuid7),
+    "python-ulid": Package("ulid", lambda found: found.ULID, bytes),
+    "snowflake.py": Package("snowflake", lambda found: found.Generator().generate, int, "the same after a restart"),
+    "tsidpy": Package("tsidpy", lambda found: found.TSID.create, lambda id: id.number, "the same after a restart"),
+    "simpleflake": Package("simpleflake", lambda found: found.simpleflake, flaw="23 bits are left to chance"),
+}
+ABOUT = {"uuid-utils": "uuid-utils uuid7 (128 bits, Rust)", "python-ulid": "python-ulid (128 bits)"}
+
+
+def contender(name: str) -> str:
+    """How a package is named in the table."""
+    flaw = PACKAGES[name].flaw
+    return f"{name}, repeats ids: {flaw}" if flaw else ABOUT.get(name, name)
+
+
+def installed() -> list[str]:
+    """Those that can be measured."""
+    return [name for name in PACKAGES if (INSTALLED / name).is_dir()]
+
+
+def run(name: str, seconds: float) -> Figures:
+    """Measure one in a process of its own. RuntimeError with what it says when it fails."""
+    argv = [sys.executable, "-m", "benchmarks.id_packages", name, str(seconds)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=seconds * 5 + 60)
+    if done.returncode:
+        raise RuntimeError(f"{name}: {done.stderr.strip()}")
+    ids, repeated = map(float, done.stdout.split())
+    return {"ids/s": ids, "repeated": repeated}
+
+
+def _measured(name: str, seconds: float) -> tuple[float, int]:
+    """(ids per second, how many of the first were there twice, or were none)"""
+    sys.path.insert(0, str(INSTALLED / name))
+    package = PACKAGES[name]
+    make = package.make(import_module(package.module))
+    sample: list[Any] = []
+    rounds = 0
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        ids = [make() for _ in range(CHUNK)]
+        if rounds < SAMPLE_CHUNKS:
+            sample += ids
+        rounds += 1
+    per_second = rounds * CHUNK / (time.perf_counter() - start)
+    return per_second, len(sample) - len({package.key(id) for id in sample if id is not None})
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        print(*PACKAGES)
+    else:
+        print(*_measured(sys.argv[1], float(sys.argv[2])))
