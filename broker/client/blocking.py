@@ -10,6 +10,7 @@ from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, 
 from broker.client.errors import BrokerError, Unreachable
 from broker.client.records import LogRecord, read_records
 from broker.wire.errors import WireError
+from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from broker.wire.produce import PartitionResult
 
 T = TypeVar("T")
@@ -119,9 +120,9 @@ class BlockingClient:
         """With all that is in it."""
         self.run(self.core.delete_topic(name))
 
-    def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int:
+    def find_offset(self, topic: str, partition: int, timestamp_ms: int, committed: bool = False) -> int:
         """The first offset not older than a time; core.EARLIEST and core.LATEST are times too."""
-        return self.run(self.core.find_offset(topic, partition, timestamp_ms))
+        return self.run(self.core.find_offset(topic, partition, timestamp_ms, _isolation(committed)))
 
     def find_id(self, topic: str, partition: int, id: int) -> int:
         return self.run(self.core.find_id(topic, partition, id))
@@ -130,11 +131,25 @@ class BlockingClient:
         return self.run(self.core.produce(topic, partition, batch, acks))
 
     def fetch(
-        self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait_ms: int = 500
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+        committed: bool = False,
     ) -> tuple[list[LogRecord], int]:
-        """(records with their ids, the offset to fetch next); empty when nothing came within the wait."""
-        steps = self.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        """(records with their ids, the offset to fetch next); empty when nothing came within the wait. `committed`:
+        none of transactions that were aborted, or are open."""
+        level = _isolation(committed)
+        steps = self.core.fetch(
+            topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=level
+        )
         return read_records(self.run(steps), offset)
+
+
+def _isolation(committed: bool) -> int:
+    return READ_COMMITTED if committed else READ_UNCOMMITTED
 
 
 def _has_ended(sock: socket.socket) -> bool:

@@ -262,21 +262,27 @@ class ClientCore:
 
     # --- the log -------------------------------------------------------------------------------------------------
 
-    def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> Steps[int]:
-        """LATEST, EARLIEST, or the first offset not older than a time; the log's end where all is older."""
-        offset = yield from self._list_offsets(topic, partition, timestamp_ms, by_id=False)
+    def find_offset(
+        self, topic: str, partition: int, timestamp_ms: int, isolation_level: int = fetch.READ_UNCOMMITTED
+    ) -> Steps[int]:
+        """LATEST, EARLIEST, or the first offset not older than a time; the log's end where all is older. For who reads
+        what is committed it ends where the first open transaction begins."""
+        offset = yield from self._list_offsets(topic, partition, timestamp_ms, False, isolation_level)
         if offset < 0:
-            offset = yield from self._list_offsets(topic, partition, LATEST, by_id=False)
+            offset = yield from self._list_offsets(topic, partition, LATEST, False, isolation_level)
         return offset
 
     def find_id(self, topic: str, partition: int, id: int) -> Steps[int]:
         """The first offset whose id is not below `id`; the log's end where all are. Unsupported but by Flakelog."""
-        return (yield from self._list_offsets(topic, partition, id, by_id=True))
+        return (yield from self._list_offsets(topic, partition, id, True, fetch.READ_UNCOMMITTED))
 
-    def _list_offsets(self, topic: str, partition: int, timestamp: int, by_id: bool) -> Steps[int]:
+    def _list_offsets(
+        self, topic: str, partition: int, timestamp: int, by_id: bool, isolation_level: int
+    ) -> Steps[int]:
         address = yield from self.leader(topic, partition)
         asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
-        fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [asked]}]}
+        topics = [{"name": topic, "partitions": [asked]}]
+        fields = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}
         response = yield from self.ask(address, LIST_OFFSETS, fields, by_id)
         answer = response.topics[0].partitions[0]
         self._led(topic, partition, int(answer.error_code))

@@ -1,9 +1,10 @@
 """From what a Fetch answered to records, each with its id."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from broker.record.batch import verify, walk
+from broker.record.batch import BatchHeader, verify, walk
 from broker.record.records import Headers, decode_records
 from broker.wire.fetch import FetchedPartition
 from broker.wire.frame import FileRegion
@@ -23,23 +24,42 @@ class LogRecord(NamedTuple):
 
 def read_records(fetched: FetchedPartition, from_offset: int) -> tuple[list[LogRecord], int]:
     """(records from `from_offset` on, the offset to fetch next). A batch that was cut short is left for the next fetch.
+    Where what is committed was asked for, records of aborted transactions are left out.
 
     CorruptBatch when a CRC does not hold.
     """
     data = fetched.records
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
-    ids = _ids_of(fetched)
+    ids, aborted = _ids_of(fetched), _Aborted(fetched.aborted or ())
     found: list[LogRecord] = []
     following = from_offset
     for position, header in walk(data):
         verify(data, header, position)
         following = max(following, header.last_offset + 1)
-        if header.is_control or header.last_offset < from_offset:
+        if aborted.takes(header) or header.is_control or header.last_offset < from_offset:
             continue
         for record in decode_records(data[position : position + header.size]):
             if record.offset >= from_offset:
                 found.append(LogRecord(record.offset, ids.at(record.offset), *record[1:]))
     return found, following
+
+
+class _Aborted:
+    """The transactions that a committed read passes through and that were aborted (KIP-98), as (producer id, first
+    offset); each ends with its marker."""
+
+    def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
+        self._to_come = deque(sorted(transactions, key=lambda each: each[1]))
+        self._on: set[int] = set()
+
+    def takes(self, header: BatchHeader) -> bool:
+        """Whether a batch is of one of them; asked of each batch, in their order."""
+        while self._to_come and self._to_come[0][1] <= header.last_offset:
+            self._on.add(self._to_come.popleft()[0])
+        of_one = header.is_transactional and header.producer_id in self._on
+        if of_one and header.is_control:
+            self._on.discard(header.producer_id)
+        return of_one
 
 
 class _Ids:

@@ -46,6 +46,7 @@ Found = tuple[int, "LogRecord"]  # partition, record
 )
 @click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
 @click.option("--follow", "-f", is_flag=True, help="At the end wait for more, until Ctrl-C.")
+@click.option("--committed", is_flag=True, help="None of transactions that were aborted, or are open.")
 @click.option("--key-separator", metavar="TEXT", help="Print KEY TEXT VALUE.")
 @click.option("--show-ids", is_flag=True, help="Print partition, offset, id and its time before each value.")
 @servers_option
@@ -57,6 +58,7 @@ def consume(
     start: Start,
     count: int | None,
     follow: bool,
+    committed: bool,
     key_separator: str | None,
     show_ids: bool,
     servers: str,
@@ -69,8 +71,8 @@ def consume(
     """
     out = sys.stdout.buffer
     with client_of(servers) as client, suppress(KeyboardInterrupt):
-        spans = _spans(client, topic, partitions, start)
-        for partition, record in islice(_records(client, topic, spans, follow), count):
+        spans = _spans(client, topic, partitions, start, committed)
+        for partition, record in islice(_records(client, topic, spans, follow, committed), count):
             if as_json:
                 line = json.dumps(_described(topic, partition, record, layout), ensure_ascii=False).encode()
             else:
@@ -80,7 +82,9 @@ def consume(
                 out.flush()
 
 
-def _spans(client: "BlockingClient", topic: str, partitions: tuple[int, ...], start: Start) -> list[Span]:
+def _spans(
+    client: "BlockingClient", topic: str, partitions: tuple[int, ...], start: Start, committed: bool
+) -> list[Span]:
     there = client.topic(topic).partitions
     for each in partitions:
         if each >= there:
@@ -88,32 +92,30 @@ def _spans(client: "BlockingClient", topic: str, partitions: tuple[int, ...], st
     chosen = sorted(set(partitions)) or range(there)
     if start.kind == "offset" and len(chosen) > 1:
         raise click.UsageError(f"{topic} has {there} partitions, each with offsets of its own: name one by --partition")
-    return [find_start(client, topic, partition, start) for partition in chosen]
+    return [find_start(client, topic, partition, start, committed) for partition in chosen]
 
 
-def _records(client: "BlockingClient", topic: str, spans: list[Span], follow: bool) -> Iterator[Found]:
+def _records(
+    client: "BlockingClient", topic: str, spans: list[Span], follow: bool, committed: bool
+) -> Iterator[Found]:
     """What is there, merged; then, when asked to follow, what comes, round after round."""
-    yield from _merged(client, topic, spans)
+    yield from heapq.merge(*(_span_records(client, topic, span, committed) for span in spans), key=_age)
     positions = {span.partition: max(span.offset, span.end) for span in spans}
     while follow:
         found = []
         for partition, offset in positions.items():
             records, positions[partition] = client.fetch(
-                topic, partition, offset, max_wait_ms=FOLLOW_WAIT_MS // len(positions)
+                topic, partition, offset, max_wait_ms=FOLLOW_WAIT_MS // len(positions), committed=committed
             )
             found += [(partition, record) for record in records]
         yield from sorted(found, key=_age)
 
 
-def _merged(client: "BlockingClient", topic: str, spans: list[Span]) -> Iterator[Found]:
-    return heapq.merge(*(_span_records(client, topic, span) for span in spans), key=_age)
-
-
-def _span_records(client: "BlockingClient", topic: str, span: Span) -> Iterator[Found]:
+def _span_records(client: "BlockingClient", topic: str, span: Span, committed: bool) -> Iterator[Found]:
     """One partition's records up to the end it had at the start."""
     offset = span.offset
     while offset < span.end:
-        records, following = client.fetch(topic, span.partition, offset)
+        records, following = client.fetch(topic, span.partition, offset, committed=committed)
         for record in records:
             if record.offset < span.end:
                 yield span.partition, record

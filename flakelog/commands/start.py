@@ -51,16 +51,18 @@ class Span(NamedTuple):
     end: int
 
 
-def bounds_of(client: "BlockingClient", topic: str, partition: int) -> tuple[int, int]:
-    """(the first offset there is, the one the next message gets)."""
+def bounds_of(client: "BlockingClient", topic: str, partition: int, committed: bool = False) -> tuple[int, int]:
+    """(the first offset there is, the one the next message gets; or where the first open transaction begins)."""
     from broker.client.core import EARLIEST, LATEST
 
-    return client.find_offset(topic, partition, EARLIEST), client.find_offset(topic, partition, LATEST)
+    return client.find_offset(topic, partition, EARLIEST), client.find_offset(topic, partition, LATEST, committed)
 
 
-def find_start(client: "BlockingClient", topic: str, partition: int, start: Start) -> Span:
+def find_start(
+    client: "BlockingClient", topic: str, partition: int, start: Start, committed: bool = False
+) -> Span:
     """Ask the partition's leader where `start` is. An offset that is not there is refused."""
-    begin, end = bounds_of(client, topic, partition)
+    begin, end = bounds_of(client, topic, partition, committed)
     match start:
         case Start("earliest"):
             return Span(partition, begin, end)

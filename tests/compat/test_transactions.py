@@ -217,3 +217,16 @@ def write_until_killed(producer, left, right, number, acknowledged):
             failed = True
     producer.purge()
     return number
+
+
+def test_the_command_line_shows_what_is_committed_where_that_is_wanted(broker, flakelog):
+    topic, producer = name(), producing(broker)
+    for value, end in (("kept", producer.commit_transaction), ("dropped", producer.abort_transaction), ("open", None)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush(SECONDS)
+        if end is not None:
+            end(SECONDS)
+    assert flakelog(f"consume {topic}")[1] == "kept\ndropped\nopen\n"
+    assert flakelog(f"consume {topic} --committed")[1] == "kept\n"
+    producer.abort_transaction(SECONDS)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.client.records import read_records
 from broker.handlers.transactions import Keyed
 from broker.log.keyed_records import append_records
 from broker.wire.errors import ErrorCode
@@ -449,3 +450,19 @@ def test_where_records_of_the_coordinator_are_damaged_nothing_is_guessed(broker)
     assert again.services.logs.get("flights", 0).last_stable_offset == 0
     assert any("damaged" in line for line in again.reported)
     assert TransactionalProducer(again).init() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_our_own_readers_leave_out_what_was_aborted_where_they_ask_for_what_is_committed(broker):
+    one, two = TransactionalProducer(broker), TransactionalProducer(broker, "other")
+    one.init(), two.init()
+    for ends in ((True, False), (False, True), (False, False), (True, True)):
+        for producer, commit in zip((one, two), ends):
+            producer.write("flights", b"%d" % commit)
+        for producer, commit in zip((one, two), ends):
+            producer.end(commit)
+    broker.connect().produce("flights", b"plain")
+    (fetched,) = broker.connect().ask(FETCH, 12, committed_request("flights")).partitions
+    records, following = read_records(fetched, 0)
+    assert [record.value for record in records] == [b"1"] * 4 + [b"plain"] and following == 17
+    (fetched,) = broker.connect().ask(FETCH, 12, committed_request("flights", offset=5)).partitions
+    assert [record.value for record in read_records(fetched, 5)[0]] == [b"1"] * 3 + [b"plain"], "begun in the middle"
