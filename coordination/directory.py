@@ -293,6 +293,11 @@ def file_system_of(path: Path, mounts: str) -> str:
     return kind
 
 
+def has_nodes(directory: str | os.PathLike[str]) -> bool:
+    """Whether a coordinator keeps its nodes there; looks, and changes nothing."""
+    return (Path(directory) / "nodes").is_dir()
+
+
 def _try_lock(fd: int, kind: int) -> bool:
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)

@@ -46,6 +46,7 @@ from idgen.peers import Peers
 from idgen.registry import IDS, LOG
 from idgen.server import ClaimDriver, IdLine, ThriftFactory
 from idgen.service import IdService
+from idgen.snowflake import IDS_DIRECTORY
 
 if TYPE_CHECKING:
     from broker.faulty_engine import FaultyEngine
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[str], None]
 
-IDS_DIRECTORY = "ids"
 KAFKA_FILE = "meta.properties"  # Kafka's mark on a directory; its logs are not to be touched
 FILES_UNLIMITED = 1 << 30
 DAY_S = 86_400

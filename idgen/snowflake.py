@@ -7,10 +7,11 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from coordination.port import CoordinationError, Coordinator
+from coordination.port import CoordinationError, Coordinator, CoordinatorUnavailable
 from idgen import fork
 from idgen.claim import worker_claim
 from idgen.claim_state import State
@@ -22,6 +23,7 @@ from idgen.registry import IN_PROCESS
 from idgen.service import flat
 from idgen.worker import Run
 
+IDS_DIRECTORY = "ids"  # in a server's data directory
 CLAIM_TIMEOUT_MS = 60_000  # a configured number rests for 30 s after a crash
 WAKE_MS_MAX = 1_000  # the keeper looks at the session's events, and at a clock that was stepped, this often
 
@@ -200,7 +202,13 @@ def connect(
         from coordination.zookeeper import ZooKeeperCoordinator
 
         return ZooKeeperCoordinator(zookeeper, config.ids_zookeeper_access)
-    from coordination.directory import DirectoryCoordinator
+    from coordination.directory import DirectoryCoordinator, has_nodes
 
     assert directory is not None
+    inside = Path(directory) / IDS_DIRECTORY
+    if has_nodes(inside) and not has_nodes(directory):
+        raise CoordinatorUnavailable(
+            f"{directory} is a server's data directory; its worker numbers are in {inside}, and ids made with any "
+            f"others could be the same as its own"
+        )
     return DirectoryCoordinator(directory, allow_network=config.ids_directory_network_allow)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from flakelog.commands.progress import progress
 from flakelog.commands.terminal import (
@@ -79,6 +80,8 @@ def new(
     made_here = directory is not None or zookeeper is not None
     if directory is not None and zookeeper is not None:
         raise click.UsageError("a worker number comes from --directory or --zookeeper, not from both")
+    if made_here and click.get_current_context().get_parameter_source("server") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("ids come from a --server, or are made here with --directory or --zookeeper, not both")
     source = _own_ids(count, directory, zookeeper, idgen) if made_here else _asked_ids(count, server or SERVER)
     shown = count if count > AT_ONCE else None
     with progress("ids", shown) as step:
@@ -112,7 +115,7 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
             fail(f"the id service at {server} refuses: {error}")
         except IdServiceUnreachable as error:
             why = "; ".join(error.problems)
-            said = f"no id service answers at {server} ({why}); start one with: flakelog server, or flakelog idgen"
+            said = f"no id service answers at {why}; start one with: flakelog server, or flakelog idgen"
             raise NobodyAnswers(said) from None
 
 
@@ -149,7 +152,7 @@ def decode(ids: tuple[int, ...], as_json: bool, layout: "Layout") -> None:
     print_table([name.upper() for name in names], [[each[name] for name in names] for each in found])
 
 
-@id.command("range")
+@id.command("range", short_help="Print the ids of a time span.")
 @click.argument("start", type=TimeType(), metavar="FROM")
 @click.argument("end", type=TimeType(), metavar="TO")
 @json_option
@@ -160,9 +163,15 @@ def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
     Times are ISO 8601 (UTC where no zone is named), now, or Unix ms. The range is what replay and Spark take:
     startingId and endingId.
     """
+    from idgen.layout import ID_BITS
+
     if end < start:
         raise click.UsageError(f"the range ends at {iso(end)}, before its start {iso(start)}")
     first, last = layout.id_range(start, end)
+    last = min(last, (1 << ID_BITS) - 1)  # the end of the layout's last millisecond is no id of 63 bits
+    if end <= layout.epoch_ms or start > layout.last_ms:
+        click.echo(f"no ids: the layout has those of {iso(layout.epoch_ms)} to {iso(layout.last_ms)}", err=True)
+        first = last
     if as_json:
         described = {"first": first, "first_str": str(first), "end": last, "end_str": str(last)}
         print_json(described | {"from": iso(start), "to": iso(end)})
@@ -173,7 +182,7 @@ def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
 # --- workers -----------------------------------------------------------------------------------------------------
 
 
-@id.command()
+@id.command(short_help="List worker numbers and who holds them.")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -188,15 +197,20 @@ def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen:
     A number is held while its holder lives; rests, after a crash, until the ids its holder may have made are past; and
     is free then. Ids are unique among all that are in one list.
     """
+    from coordination.directory import has_nodes
     from coordination.port import CoordinationError, run
     from idgen.claim import registry_of
     from idgen.clock import IdClock
     from idgen.errors import IdError
-    from idgen.snowflake import connect
+    from idgen.snowflake import IDS_DIRECTORY, connect
 
     where = None if directory else zookeeper or idgen.ids_zookeeper_connect
     if (directory and zookeeper) or not (directory or where):
         raise click.UsageError("name where worker numbers are kept: --directory or --zookeeper, one of both")
+    if directory is not None and not has_nodes(directory):
+        inside = directory / IDS_DIRECTORY
+        instead = f"; {inside} has some" if has_nodes(inside) else ""
+        fail(f"no worker numbers are kept in {directory}{instead}")
     registry = registry_of(idgen)
     try:
         coordinator = connect(directory, where, idgen)

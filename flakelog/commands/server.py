@@ -133,7 +133,15 @@ def idgen(
     log_format: str,
     print_config: bool,
 ) -> None:
-    """Serve ids alone, without a log."""
+    """Serve ids alone, without a log.
+
+    By Thrift at flakelog.ids.listener (127.0.0.1:7609; Twitter's get_id, and more), over HTTP at flakelog.http.listener
+    (127.0.0.1:8609; POST /id, /openapi.json, /metrics, /health). Ids are unique in the data directory or, with
+    --zookeeper, among all that use the same ZooKeeper.
+
+    Prints one line beginning `ready:` with its addresses when it serves. SIGTERM and Ctrl-C stop it cleanly.
+    `flakelog settings flakelog.ids` tells of its settings, `flakelog id new` asks it.
+    """
     _run(Run(data_dir, zookeeper, log_format), config, assignments, (), print_config, NO_BROKER)
 
 

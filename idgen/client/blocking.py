@@ -132,7 +132,8 @@ class IdClient:
         except (OSError, ThriftError) as error:
             self._disconnect()
             stale = kept and not isinstance(error, TimeoutError)
-            return Outcome(self._clock.now_ms(), None, str(error) or type(error).__name__, stale)
+            problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            return Outcome(self._clock.now_ms(), None, problem, stale)
         except BaseException:  # a signal's handler, say: the rest of the answer would be taken for the next one's
             self._disconnect()
             raise

@@ -154,6 +154,10 @@ def test_new_ids_rise_and_are_decoded(flakelog, tmp_path):
 def test_a_time_range_is_a_range_of_ids(flakelog):
     assert flakelog("id range 2013-01-01 2013-02-01")[1] == "285898127569846272 297132151403446272\n"
     assert flakelog("id range 2013-02-01 2013-01-01")[0] == 2
+    assert flakelog("id range 2070-01-01 2600-01-01")[1].split()[1] == str((1 << 63) - 1)
+    for outside in ("2001-01-01 2002-01-01", "2500-01-01 2600-01-01"):
+        _, out, errors = flakelog(f"id range {outside}")
+        assert len(set(out.split())) == 1 and "the layout has those of 2010-11-04T01:42:54.657Z to 2080-" in errors
 
 
 @pytest.mark.parametrize(
@@ -183,6 +187,7 @@ def test_without_an_id_service_one_line_says_which_commands_start_one(flakelog):
         ("id range noon now", "'noon' is no time"),
         ("id decode 1 --set flakelog.ids.epoch=5", "did you mean flakelog.ids.epoch.ms?"),
         ("id new --directory a --zookeeper b:2181", "not from both"),
+        ("id new --directory a --server b:7609", "or are made here"),
     ],
 )
 def test_a_wrong_call_is_refused_with_what_would_be_right(flakelog, command, said):
@@ -283,3 +288,17 @@ def test_worker_numbers_are_listed_with_who_holds_them_and_where_ids_are_unique(
     (told,) = objects(flakelog(f"id workers --directory {tmp_path} --json")[1])
     assert told["workers"][0]["state"] == "free"
     assert flakelog("id workers")[0] == 2
+
+
+def test_a_directory_without_worker_numbers_is_said_to_be_one_and_left_as_it_is(flakelog, tmp_path):
+    assert flakelog(f"id workers --directory {tmp_path}")[2] == f"Error: no worker numbers are kept in {tmp_path}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_servers_data_directory_is_not_taken_for_the_one_with_its_worker_numbers(flakelog, tmp_path):
+    """Two registries side by side would give out the same numbers, and the same ids."""
+    with Snowflake(directory=tmp_path / "ids"):
+        code, _, errors = flakelog(f"id new --directory {tmp_path}")
+        assert code == 1 and f"its worker numbers are in {tmp_path}/ids" in errors
+        assert f"{tmp_path}/ids has some" in flakelog(f"id workers --directory {tmp_path}")[2]
+    assert [each.name for each in tmp_path.iterdir()] == ["ids"]

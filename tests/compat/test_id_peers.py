@@ -9,15 +9,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from coordination.port import Create
+from coordination.port import Children, Create, Get
 from coordination.zookeeper import ZooKeeperCoordinator
 from idgen.wire import CallDecoder, encode_i64
 from tests.compat.server_process import DidNotStart, ServerProcess
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 def health(server):
@@ -58,9 +53,18 @@ def peer(hosts, number, clock_ahead_ms):
             listener.shutdown(socket.SHUT_RDWR)
 
 
+def shown_at(hosts):
+    """The addresses by which services find each other."""
+    session = ZooKeeperCoordinator(hosts)
+    try:
+        numbers = session.execute(Children("/snowflake-servers"))
+        return {session.execute(Get(f"/snowflake-servers/{number}")).data.decode() for number in numbers}
+    finally:
+        session.close()
+
+
 def idgen(tmp_path, name, hosts, **settings):
-    port = free_port()
-    given = {"listeners": "", "flakelog.ids.listener": f"127.0.0.1:{port}"} | settings
+    given = {"listeners": ""} | settings
     return ServerProcess(tmp_path / name, given, zookeeper=hosts)
 
 
@@ -70,6 +74,7 @@ def test_the_offset_from_the_peers_clocks_is_shown(tmp_path, zookeeper):
         assert health(one)["clock_offset_ms"] is None
         with idgen(tmp_path, "two", hosts) as two:
             assert abs(health(two)["clock_offset_ms"]) < 1_000
+            assert shown_at(hosts) == {one.ids, two.ids}, "what is shown is where they listen"
             assert health(two)["ids_unique_in"] == f"zookeeper {hosts}"
             with urlopen(f"http://{two.http}/metrics", timeout=10) as answer:
                 shown = answer.read().decode()
