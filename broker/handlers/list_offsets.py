@@ -1,8 +1,8 @@
 """ListOffsets, v1 to v11.
 
 Behaviour: the first offset whose timestamp is not below the one asked for; -1 latest, -2 earliest, -3 the offset of the
-largest timestamp (KIP-734), -4 earliest local and -5 latest tiered (no tiers here: the earliest, and none). A time is
-not found where its record may not be seen yet.
+largest timestamp (KIP-734) of the records that are left, where Kafka may name one that was deleted; -4 earliest local
+and -5 latest tiered (no tiers here: the earliest, and none). A time is not found where its record may not be seen yet.
 Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320); -3 is known from
 v7 on, -4 from v8, -5 from v9.
 With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it; the answer
@@ -82,15 +82,10 @@ def _find(call: Call, log: PartitionLog, timestamp: int) -> tuple[int, int]:
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
     try:
-        found = _of_newest(log) if timestamp == MAX_TIMESTAMP else log.offset_of_time(timestamp)
+        found = log.offset_of_newest() if timestamp == MAX_TIMESTAMP else log.offset_of_time(timestamp)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from None
     return found if found is not None and found[0] < _end(call, log) else NOT_FOUND
-
-
-def _of_newest(log: PartitionLog) -> tuple[int, int] | None:
-    newest = max((segment.max_timestamp_ms for segment in log.segments), default=-1)
-    return log.offset_of_time(newest) if newest >= 0 else None
 
 
 def _end(call: Call, log: PartitionLog) -> int:

@@ -155,6 +155,10 @@ class ClosedSegment(Segment):
     def size(self) -> int:
         return self.facts.log_bytes
 
+    @property
+    def has_aborted(self) -> bool:
+        return self.facts.txn_index_bytes > 0
+
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         self._among.used(self)
         return super().find(offset)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from broker.log.journal import Journal
 
 NO_TOPIC_ID = UUID(int=0)
+NO_OFFSET = -1
 EMPTY: FileRegion | bytes = b""
 
 Rewrite = Callable[[memoryview, BatchHeader, Sequence[tuple[int, int]]], tuple[memoryview, BatchHeader]]
@@ -153,7 +154,7 @@ class PartitionLog:
 
     @property
     def size(self) -> int:
-        return sum(segment.size for segment in self._segments)
+        return self._bytes_before + self._segments[-1].size
 
     @property
     def unflushed(self) -> int:
@@ -254,17 +255,16 @@ class PartitionLog:
 
     @contextmanager
     def _indexed(self, header: BatchHeader, aborted: AbortedTransaction | None) -> Iterator[None]:
-        """An entry of the transaction index, taken back where what is done under it fails."""
+        """An entry of the transaction index, taken back where it or what is done under it fails."""
         if aborted is None:
             yield
             return
-        try:
+        with _answered():
             index = self._segment_for(header, aborted.last_offset).aborted
-            size = index.size
-            index.append(aborted)
-        except StorageError as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        size = index.size
         try:
+            with _answered():
+                index.append(aborted)
             yield
         except Exception:
             try:
@@ -292,7 +292,7 @@ class PartitionLog:
         except StorageError:
             remove_files(self._storage, self.name, self.log_end_offset)
             raise
-        self._take((*self._segments, segment))
+        self._follow(segment)
         self._open_segments.unsynced += 1
         if self._open_segments.unsynced > self._open_segments.limit:
             self._sync_rolled()
@@ -313,9 +313,25 @@ class PartitionLog:
         self._close_before(self._segments[-1].base_offset)
 
     def _take(self, segments: tuple[Segment, ...]) -> None:
+        """Have these segments, and know of all but the last, which do not change, what is asked for often: there may be
+        ten thousand of them."""
         self._segments = segments
+        before = segments[:-1]
         self._bases = [each.base_offset for each in segments]
-        self._newest = list(accumulate((each.max_timestamp_ms for each in segments[:-1]), max))
+        self._newest = list(accumulate((each.max_timestamp_ms for each in before), max))
+        self._bytes_before = sum(each.size for each in before)
+        self._left = NO_OFFSET, 0, NO_TIMESTAMP
+        self._aborting = [each.base_offset for each in before if each.has_aborted]
+
+    def _follow(self, segment: Segment) -> None:
+        """`_take` with one more."""
+        last = self._segments[-1]
+        self._segments = (*self._segments, segment)
+        self._bases.append(segment.base_offset)
+        self._newest.append(max((last.max_timestamp_ms, *self._newest[-1:])))
+        self._bytes_before += last.size
+        if last.has_aborted:
+            self._aborting.append(last.base_offset)
 
     # --- what goes -----------------------------------------------------------------------------------------------
 
@@ -375,11 +391,12 @@ class PartitionLog:
 
     def _close_before(self, offset: int) -> None:
         """Segments below it are whole on the disk: they are opened by who reads them."""
-        synced = bisect_left(self._bases, offset)
-        before = self._segments[:synced]
-        self._open_segments.unsynced -= sum(not isinstance(each, ClosedSegment) for each in before)
-        whole = [closed(self._storage, each, self._open_segments) for each in before]
-        self._take((*whole, *self._segments[synced:]))
+        first = synced = bisect_left(self._bases, offset)
+        while first and not isinstance(self._segments[first - 1], ClosedSegment):
+            first -= 1
+        self._open_segments.unsynced -= synced - first
+        whole = [closed(self._storage, each, self._open_segments) for each in self._segments[first:synced]]
+        self._segments = (*self._segments[:first], *whole, *self._segments[synced:])
 
     # --- read ----------------------------------------------------------------------------------------------------
 
@@ -420,7 +437,9 @@ class PartitionLog:
         segment = found[0]
         if stable < self.log_end_offset:
             region = self._up_to(stable, region, segment)
-        end = stable if not len(segment.aborted) else self._end_of(segment, region.position, region.length)
+        if next(self._aborting_from(offset), None) is None:  # nearly always
+            return ReadResult(region, result.ids, ())
+        end = self._end_of(segment, region.position, region.length)
         aborted = self.aborted_transactions(offset, min(end, stable))
         return ReadResult(region, result.ids, tuple((each.producer_id, each.first_offset) for each in aborted))
 
@@ -437,13 +456,21 @@ class PartitionLog:
         """
         found = []
         with _answered():
-            for segment in self._segments[max(bisect_right(self._bases, first_offset) - 1, 0) :]:
+            for segment in self._aborting_from(first_offset):
                 for aborted in segment.aborted.ending_from(first_offset):
                     if aborted.first_offset < end_offset:
                         found.append(aborted)
                     if aborted.last_stable_offset >= end_offset:
                         return found
         return found
+
+    def _aborting_from(self, offset: int) -> Iterator[Segment]:
+        """The segments from the one with `offset` on in which transactions were aborted."""
+        first = self._bases[max(bisect_right(self._bases, offset) - 1, 0)]
+        for number in range(bisect_left(self._aborting, first), len(self._aborting)):
+            yield self._segments[bisect_left(self._bases, self._aborting[number])]
+        if self._segments[-1].has_aborted:
+            yield self._segments[-1]
 
     def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
         found = self._locate(offset, self.high_watermark)
@@ -554,6 +581,7 @@ class PartitionLog:
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
             start = segment.times.offset_before(timestamp_ms)
+            start = max(start, self.log_start_offset - segment.base_offset)
             position = segment.offsets.position_before(start)
             for at, header in segment.batches(position):
                 if header.max_timestamp < timestamp_ms or header.last_offset < self.log_start_offset:
@@ -562,6 +590,36 @@ class PartitionLog:
                     if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start_offset:
                         return record.offset, record.timestamp_ms
         return None
+
+    def offset_of_newest(self) -> tuple[int, int] | None:
+        """(offset, its timestamp) of the first record with the largest timestamp of those that are left (KIP-734); None
+        where none has a time. Errors as of `offset_of_time`."""
+        with _answered():
+            newest = self._newest_ms()
+            return None if newest < 0 else self._offset_of_time(newest)
+
+    def _newest_ms(self) -> int:
+        first = self._segments[0]
+        newest = max((self._segments[-1].max_timestamp_ms, *self._newest[-1:]))
+        if first.max_timestamp_ms < newest or self.log_start_offset <= first.base_offset:
+            return newest
+        later = max((each.max_timestamp_ms for each in self._segments[1:]), default=NO_TIMESTAMP)
+        return max(later, self._newest_left(first))
+
+    def _newest_left(self, first: Segment) -> int:
+        """The largest timestamp of the first segment from the log's start on: of what is below it nothing is told."""
+        start = self.log_start_offset
+        known, position, newest = self._left
+        if known != start:
+            position, newest = first.offsets.position_before(start - first.base_offset), NO_TIMESTAMP
+        for position, header in first.batches(position):
+            if header.base_offset < start <= header.last_offset:
+                records = decode_records(first.log.read(position, header.size))
+                newest = max((newest, *(each.timestamp_ms for each in records if each.offset >= start)))
+            elif header.base_offset >= start and header.record_count:
+                newest = max(newest, header.max_timestamp)
+        self._left = start, position, newest  # where it goes on when more has been appended
+        return newest
 
     # --- the disk ------------------------------------------------------------------------------------------------
 

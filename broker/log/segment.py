@@ -95,6 +95,11 @@ class Segment:
         return self.log.size
 
     @property
+    def has_aborted(self) -> bool:
+        """Whether a transaction that was aborted ends here."""
+        return self.aborted.size > 0
+
+    @property
     def files(self) -> tuple[File, ...]:
         """In the order they are synced: ids first, as they are written first."""
         return (self.ids.file, self.log, self.offsets.file, self.times.file, *self.aborted.files)

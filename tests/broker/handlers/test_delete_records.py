@@ -9,6 +9,7 @@ from tests.broker.engine_client import (
     FIND_COORDINATOR,
     LIST_OFFSETS,
     PRODUCE,
+    WALL_MS,
     EngineBroker,
     batch_of,
     fetch_request,
@@ -50,6 +51,18 @@ def test_records_below_the_offset_cannot_be_read_any_more(client, version):
     assert earliest(client) == 2
     answer = client.ask(FETCH, 12, fetch_request("flights", 1))
     assert answer.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_the_newest_record_is_looked_for_among_those_that_are_left(client):
+    """ListOffsets with -3 (KIP-734)."""
+    for time_ms in (9, 5):
+        client.ask(PRODUCE, 9, produce_request("flights", batch=batch_of(b"x", timestamp_ms=WALL_MS + time_ms)))
+    place = {"partition_index": 0, "timestamp": -3}
+    fields = {"replica_id": -1, "topics": [{"name": "flights", "partitions": [place]}]}
+    for start, offset, time_ms in ((3, 3, 9), (4, 4, 5)):
+        delete(client, start)
+        found = client.ask(LIST_OFFSETS, 7, fields).topics[0].partitions[0]
+        assert (found.offset, found.timestamp) == (offset, WALL_MS + time_ms)
 
 
 def test_minus_one_is_the_high_watermark(client):

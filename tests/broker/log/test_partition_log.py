@@ -3,8 +3,8 @@
 import pytest
 
 from broker.config import TopicConfig
-from broker.record.batch import walk
-from broker.record.records import decode_records
+from broker.record.batch import read_header, walk
+from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.id_entries import read_entries
 
@@ -78,6 +78,53 @@ def test_a_time_finds_the_first_record_not_older(log, worker):
     assert log.offset_of_time(START_MS + 245) == (25, START_MS + 250)
     assert log.offset_of_time(START_MS) == (0, START_MS)
     assert log.offset_of_time(START_MS + 491) is None
+
+
+def times(log, worker, *times_ms):
+    """A batch of one record for each of them."""
+    for time_ms in times_ms:
+        append(log, b"x", worker=worker, timestamp_ms=START_MS + time_ms)
+
+
+def newest(log):
+    found = log.offset_of_newest()
+    return found and (found[0], found[1] - START_MS)
+
+
+def test_the_newest_record_is_the_first_of_those_with_the_largest_time(log, worker):
+    assert newest(log) is None
+    times(log, worker, 3, 9, 5, 9)
+    assert newest(log) == (1, 9)
+    log.roll()
+    assert newest(log) == (1, 9)
+    times(log, worker, 9, 10)
+    assert newest(log) == (5, 10)
+
+
+def test_the_newest_record_is_one_of_those_that_are_left(log, worker):
+    """After DeleteRecords into the middle of a segment, whose newest record may be below the log's start (KIP-734)."""
+    times(log, worker, 3, 9, 5, 2)
+    log.advance_start(1)
+    assert newest(log) == (1, 9)
+    log.advance_start(2)
+    assert newest(log) == (2, 5)
+    times(log, worker, 4, 6)
+    assert newest(log) == (5, 6), "what was appended since counts"
+    log.roll()
+    times(log, worker, 4)
+    assert newest(log) == (5, 6)
+    log.advance_start(6)
+    assert newest(log) == (6, 4)
+    log.advance_start(7)
+    assert newest(log) is None
+
+
+def test_of_a_batch_that_is_deleted_in_part_the_rest_counts(log, worker):
+    batch = encode_batch([Record(0, 9, None, b"a"), Record(1, 4, None, b"b")], base_timestamp_ms=START_MS)
+    log.append(memoryview(batch), read_header(batch), worker, NOW)
+    assert newest(log) == (0, 9)
+    log.advance_start(1)
+    assert newest(log) == (1, 4)
 
 
 def test_a_full_disk_refuses_the_batch_and_leaves_the_log_as_it_was(storage, log, worker):

@@ -6,6 +6,7 @@ import pytest
 
 from broker.config import TopicConfig
 from broker.log.log_manager import LogManager
+from broker.log.memory_storage import MemoryStorage
 from broker.log.txn_index import AbortedTransaction
 from broker.record.batch import walk
 from broker.record.control import Marker, decode_marker
@@ -139,6 +140,62 @@ def test_an_abort_that_could_not_be_written_is_not_in_the_index(storage, log, wo
     assert log.last_stable_offset == 0 and log.aborted_transactions(0, 9) == []
     end(log, 7, COMMIT, worker=worker)
     assert committed(log) == ([0, 1], ())
+
+
+def test_half_an_entry_of_the_index_that_cannot_be_cut_takes_the_partition_offline(log, storage, worker):
+    """A reader would find nonsense there, and the next entry would stand in the wrong place."""
+    send(log, 7, b"a", worker=worker)
+    end(log, 7, ABORT, worker=worker)
+    send(log, 7, b"b", sequence=1, worker=worker)
+    storage.free_bytes = 10
+    storage.failing_cuts.add(log.segments[0].aborted.files[0].path)
+    with pytest.raises(ApiError):
+        end(log, 7, ABORT, worker=worker)
+    assert log.offline is not None and ".txnindex" in log.offline
+
+
+def test_a_disk_too_full_for_an_entry_of_the_index_leaves_it_as_it_was(log, storage, worker):
+    send(log, 7, b"a", worker=worker)
+    storage.free_bytes = 10
+    with pytest.raises(ApiError):
+        end(log, 7, ABORT, worker=worker)
+    storage.free_bytes = None
+    assert log.offline is None and log.aborted_transactions(0, 9) == []
+    end(log, 7, ABORT, worker=worker)
+    assert [each.first_offset for each in log.aborted_transactions(0, 9)] == [0]
+
+
+class _LooksInto(MemoryStorage):
+    """Counts the files that are opened."""
+
+    opened = 0
+
+    def open(self, path, create=False):
+        self.opened += 1
+        return super().open(path, create)
+
+
+def test_a_committed_read_looks_into_the_segments_where_something_was_aborted_only(worker):
+    """However many segments follow; and it names what was aborted in what it returns, not what comes later."""
+    storage = _LooksInto()
+    manager = LogManager(storage, BROKER, pytest.fail)
+    manager.open("flights", 0, TopicConfig(**SMALL))
+    log = manager.get("flights", 0)
+    for number in range(30):
+        append(log, b"x" * 900, worker=worker)
+        if number in (10, 20):
+            send(log, 7, b"a", worker=worker, sequence=number // 20)
+            end(log, 7, ABORT, worker=worker)
+    manager.start_round()
+    for sync in manager.take_syncs():
+        sync.run()
+        manager.synced(sync)
+    for offset in (0, 10):
+        committed(log, offset)
+    storage.opened = 0
+    assert committed(log, 0) == ([0], ()) and storage.opened <= 1
+    assert committed(log, 11)[1] == ((7, 11),)
+    assert len(log.aborted_transactions(0, log.log_end_offset)) == 2
 
 
 def life(log, worker):
