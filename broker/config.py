@@ -375,6 +375,13 @@ class BrokerConfig:
         check=at_least(1 << 16),
         unit="bytes",
     )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second",
+        1.7976931348623157e308,
+        "Most bytes the cleaner reads and writes in a second, on average; without a limit it takes what a thread can.",
+        check=at_least(1),
+        unit="bytes/s",
+    )
     log_cleaner_min_cleanable_ratio: float = setting(
         "log.cleaner.min.cleanable.ratio", 0.5, "Default of min.cleanable.dirty.ratio.", check=between(0, 1)
     )
@@ -680,6 +687,7 @@ DYNAMIC_FIELDS = {
     "max_connection_creation_rate",
     "producer_id_expiration_ms",
     "log_cleaner_backoff_ms",
+    "log_cleaner_io_max_bytes_per_second",
     "log_cleaner_dedupe_buffer_size",
 }
 DYNAMIC = frozenset(each.name for each in settings_of(BrokerConfig) if each.field in DYNAMIC_FIELDS)

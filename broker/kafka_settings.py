@@ -150,6 +150,7 @@ _BROKER_ROWS = [
         log.cleaner.dedupe.buffer.size long 134217728
         log.cleaner.delete.retention.ms long 86400000
         log.cleaner.enable boolean true
+        log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308
         log.cleaner.max.compaction.lag.ms long 9223372036854775807
         log.cleaner.min.cleanable.ratio double 0.5
         log.cleaner.min.compaction.lag.ms long 0
@@ -188,6 +189,7 @@ _BROKER_ROWS = [
         offsets.retention.check.interval.ms long 600000
         offsets.retention.minutes int 10080
         offsets.topic.num.partitions int 50
+        offsets.topic.segment.bytes int 104857600
         producer.id.expiration.ms int 86400000
         queued.max.request.bytes long -1
         socket.listen.backlog.size int 50
@@ -559,7 +561,6 @@ _BROKER_ROWS = [
         group.coordinator.background.threads int 2
         group.coordinator.cached.buffer.max.bytes int 1048588
         group.coordinator.threads int 4
-        log.cleaner.threads int 1
         num.io.threads int 8
         num.network.threads int 3
         num.recovery.threads.per.data.dir int 2
@@ -610,7 +611,6 @@ _BROKER_ROWS = [
         """
         log.cleaner.io.buffer.load.factor double 0.9
         log.cleaner.io.buffer.size int 524288
-        log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308
         log.flush.start.offset.checkpoint.interval.ms int 60000
         log.index.size.max.bytes int 10485760
         log.initial.task.delay.ms long 30000
@@ -626,11 +626,17 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        offsets.topic.compression.codec int 0
-        offsets.topic.segment.bytes int 104857600
+        log.cleaner.threads int 1
         """,
         IGNORED,
-        "internal topics are kept as any other: log.segment.bytes, no compression; a commit answers at once",
+        "one thread cleans, one log at a time; more would only take the processor from who serves",
+    ),
+    *_rows(
+        """
+        offsets.topic.compression.codec int 0
+        """,
+        IGNORED,
+        "the records of the broker's own topics are small, and are not compressed",
     ),
     *_rows(
         """

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from broker.api_table import APIS
 from broker.engine import Engine
+from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
 
@@ -62,6 +63,7 @@ def _broker(engine: Engine) -> Iterator[Metric]:
     yield from _topics(metrics, services.logs.all())
     yield from _logs(services.logs.all())
     yield _gauge("flakelog_partitions_offline", "Partitions that are offline", len(services.logs.offline))
+    yield from _cleaner(services.logs)
     flushes = HistogramMetricFamily("flakelog_log_flush_seconds", "Syncs of logs and of the checkpoint")
     _add(flushes, [], metrics.flushes)
     yield flushes
@@ -125,6 +127,27 @@ def _logs(logs: Iterable[PartitionLog]) -> Iterator[Metric]:
         segments.add_metric(key, len(log.segments))
         appended.add_metric(key, log.log_end_offset - log.opened_at)
     yield from (start, end, size, segments, appended)
+
+
+def _cleaner(logs: LogManager) -> Iterator[Metric]:
+    figures = logs.cleaner
+    told = (
+        ("passes", "Passes of the cleaner over a log", figures.passes),
+        ("read_bytes", "Bytes they read", figures.bytes_read),
+        ("written_bytes", "Bytes they kept, and wrote again", figures.bytes_written),
+        ("records_read", "Records they read", figures.records_read),
+        ("records_written", "Records they kept", figures.records_written),
+    )
+    for name, text, value in told:
+        yield _counter(f"flakelog_cleaner_{name}", text, value)
+    yield _gauge("flakelog_cleaner_last_pass_seconds", "How long the last pass took", figures.last_pass_ms / 1000)
+    text = "When the last pass ended, in seconds since 1970; 0 before the first"
+    yield _gauge("flakelog_cleaner_last_pass_ended_seconds", text, figures.last_ended_ms / 1000)
+    text = "Share of the dirtiest log that is still to be cleaned"
+    yield _gauge("flakelog_cleaner_max_dirty_ratio", text, figures.max_dirty_ratio)
+    uncleanable = sum(log.uncleanable is not None for log in logs.all())
+    text = "Partitions that are not cleaned any more; the log says why"
+    yield _gauge("flakelog_partitions_uncleanable", text, uncleanable)
 
 
 def _ids(server: "Server") -> Iterator[Metric]:

@@ -84,6 +84,13 @@ class GroupConfig:
         check=at_least(1),
         unit="partitions",
     )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes",
+        100 << 20,
+        "Size of a segment of __consumer_offsets, when it is made; smaller ones are compacted sooner.",
+        check=at_least(1 << 10),
+        unit="bytes",
+    )
 
     offsets_commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms",

@@ -24,8 +24,6 @@ from broker.wire.errors import ApiError, ErrorCode
 
 R = TypeVar("R")
 
-TOPIC_PROPERTIES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}  # as Kafka makes the topic
-
 # What clients are told when a record could not be appended: Kafka's translation (CoordinatorRuntime), of which
 # COORDINATOR_NOT_AVAILABLE is what stands for everything that may pass.
 _TOLD = {
@@ -42,7 +40,8 @@ class GroupCoordination:
         self.config = config
         self.core = GroupCoordinator(config, start_ms)
         partitions = config.offsets_topic_num_partitions
-        self.topic = CoordinatorTopic(services, GROUP_OFFSETS_TOPIC, partitions, TOPIC_PROPERTIES, "groups")
+        properties = {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)}
+        self.topic = CoordinatorTopic(services, GROUP_OFFSETS_TOPIC, partitions, properties, "groups")
         self._services = services
 
     # --- where a group is ----------------------------------------------------------------------------------------

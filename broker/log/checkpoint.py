@@ -6,7 +6,7 @@ only what lies past it. Damage below it is not repaired but named. The last id s
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from crc32c import crc32c
 
@@ -45,12 +45,20 @@ class LogPosition:
     """Of transactions with records below it the markers are synced too."""
 
 
+_NAMES = tuple(field.name for field in fields(LogPosition))
+
+
 def encode(positions: Mapping[str, LogPosition]) -> bytes:
     """The file: a line of JSON per log, by directory name, and a last line with the CRC-32C of what is above it."""
     lines = [json.dumps({"version": _VERSION, "logs": len(positions)})]
-    lines += [json.dumps({"log": name, **asdict(positions[name])}) for name in sorted(positions)]
+    lines += [json.dumps({"log": name} | _as_dict(positions[name])) for name in sorted(positions)]
     body = "".join(line + "\n" for line in lines).encode()
     return body + f"{crc32c(body):08x}\n".encode()
+
+
+def _as_dict(position: LogPosition) -> dict[str, int | str]:
+    """As `dataclasses.asdict` has it, in a fifth of the time: there are thousands of them."""
+    return {name: getattr(position, name) for name in _NAMES}
 
 
 def decode(data: bytes) -> dict[str, LogPosition]:
@@ -61,8 +69,9 @@ def decode(data: bytes) -> dict[str, LogPosition]:
     try:
         first, *lines = [json.loads(line) for line in body.decode().splitlines()]
         version, number = first["version"], first["logs"]
-        names = [field.name for field in fields(LogPosition)]
-        positions = {line["log"]: LogPosition(**{name: line[name] for name in names if name in line}) for line in lines}
+        positions = {
+            line["log"]: LogPosition(**{name: line[name] for name in _NAMES if name in line}) for line in lines
+        }
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointDamaged(f"{FILE}: its CRC holds, but this program did not write it: {error!r}") from None
     if version != _VERSION or number != len(positions):

@@ -10,7 +10,7 @@ in a thread, a slice at a time, on segments that nobody writes to, and touches n
 """
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from broker.log.cleaner_keys import KeyOffsets
 from broker.log.cleaner_plan import Plan
 from broker.log.cleaner_transactions import Transactions
-from broker.log.producer_state import LastRecord
+from broker.log.producer_state import LastRecords
 from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
@@ -29,6 +29,20 @@ from broker.wire.id_entries import IdEntry
 
 SLICE_BYTES = 1 << 20
 """Read by a thread in one go, some tens of milliseconds of work: a stop of the broker waits for no more than that."""
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a pass has read and written."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_written: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.bytes_read + self.bytes_written
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +72,7 @@ class CleanLog:
         storage: Storage,
         buffer_bytes: int,
         wall_ms: int,
-        producers: Mapping[int, LastRecord],
+        producers: LastRecords,
         aborted: Sequence[AbortedTransaction],
     ) -> None:
         self.log = plan.log
@@ -66,6 +80,7 @@ class CleanLog:
         self.cleaned: Cleaned | None = None
         self.finished = False
         self.error: Exception | None = None
+        self.moved = Moved()
         self._storage = storage
         self._wall_ms = wall_ms
         self._config = plan.log.config
@@ -119,6 +134,7 @@ class CleanLog:
             apart = segment.apart()
             position = apart.offsets.position_before(first_dirty - segment.base_offset)
             for _, header, batch in _batches(apart, position):
+                self.moved.bytes_read += header.size
                 yield header.size
                 if not self._note_keys(header, batch, transactions):
                     return
@@ -152,7 +168,7 @@ class CleanLog:
             apart = old[-1].apart()
             end = yield from self._clean_into(target, apart, transactions)
         if target.next_offset < old[-1].next_offset:
-            target.append(*end, self._config.index_interval_bytes)
+            self._write(target, end)
         for aborted in transactions.take_kept():
             target.aborted.append(aborted)
         target.seal()
@@ -178,9 +194,16 @@ class CleanLog:
             runs = ids.of(header.base_offset, header.last_offset + 1)
             last = _Batch(data, read_header(data), header.base_offset, runs)
             if kept is not None:
-                target.append(*last, self._config.index_interval_bytes)
+                self._write(target, last)
+            self.moved.bytes_read += header.size
+            self.moved.records_read += header.record_count
             yield header.size
         return last
+
+    def _write(self, target: Segment, batch: _Batch) -> None:
+        target.append(*batch, self._config.index_interval_bytes)
+        self.moved.bytes_written += batch.header.size
+        self.moved.records_written += batch.header.record_count
 
     def _retained(self, header: BatchHeader, batch: bytes, transactions: Transactions) -> bytes | None:
         """What stays of a batch; None where nothing does."""
@@ -212,12 +235,10 @@ class CleanLog:
 
     def _is_producers_last(self, header: BatchHeader) -> bool:
         """The batch that says which sequence of a producer comes next; of one without, the marker with its epoch."""
-        last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
-        if last is None:
-            return False
-        if last.offset is None:
-            return header.is_control and header.producer_epoch == last.epoch
-        return header.last_offset == last.offset
+        producer_id = header.producer_id
+        if producer_id in self._producers.epochs:
+            return header.is_control and header.producer_epoch == self._producers.epochs[producer_id]
+        return self._producers.offsets.get(producer_id) == header.last_offset
 
 
 def _spans(batch: bytes, header: BatchHeader) -> Spans:

@@ -10,7 +10,6 @@ offset in its place. Nor one of a transaction whose marker the checkpoint does n
 marker, and with it all that the transaction wrote, when what it stood in place of must still be there.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker.log.partition_log import PartitionLog
@@ -28,9 +27,16 @@ class Plan(NamedTuple):
     is_overdue: bool
     """A dirty record is older than max.compaction.lag.ms."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the log is dirty enough, or overdue."""
+        return self.is_overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+
 
 def plan(log: PartitionLog, wall_ms: int) -> Plan | None:
-    """What is to be cleaned of a log at `wall_ms`, dirty enough or not; None where there is nothing."""
+    """What is to be cleaned of a log at `wall_ms`, dirty enough or not; None where there is nothing, or none may be."""
+    if not log.config.compacts or log.offline is not None or log.uncleanable is not None:
+        return None
     first_dirty = log.cleaned_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
@@ -54,14 +60,3 @@ def _end(log: PartitionLog, first_dirty: int, wall_ms: int) -> int:
         if segment.next_offset > limit or young:
             return segment.base_offset
     return log.segments[-1].base_offset
-
-
-def dirtiest(logs: Iterable[PartitionLog], wall_ms: int) -> Plan | None:
-    """The log with the largest share of dirty bytes, of those that are dirty enough or overdue."""
-    plans = []
-    for log in logs:
-        if log.config.compacts and log.offline is None and log.uncleanable is None:
-            made = plan(log, wall_ms)
-            if made is not None and (made.is_overdue or made.dirty_ratio > log.config.min_cleanable_dirty_ratio):
-                plans.append(made)
-    return max(plans, key=lambda made: made.dirty_ratio, default=None)

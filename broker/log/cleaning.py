@@ -1,20 +1,43 @@
 """When the cleaner runs, and what follows from it: one log at a time, the dirtiest first.
 
+    walk     through all compacted logs, a few at a time: which are dirty enough, and how dirty is the dirtiest
+    passes   over these, the dirtiest first; when all have had theirs, another walk, and a rest if it finds none
+
 A pass is a `CleanLog`, run in a thread slice by slice. Between two slices, in the engine's thread, a segment that was
-written takes its place; readers hold what they had.
+written takes its place; readers hold what they had. With log.cleaner.io.max.bytes.per.second a slice is followed by a
+pause.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.log.cleaner import Cleaned, CleanLog
-from broker.log.cleaner_plan import dirtiest
+from broker.log.cleaner_plan import plan
 from broker.log.deletions import Deletions
+from broker.log.log_walk import LogWalk
 from broker.log.partition_log import PartitionLog
 from broker.log.storage import Storage, StorageError
 from broker.log.swap import swap_in
 from broker.now import Now
 from broker.wire.errors import ApiError
+
+
+@dataclass(slots=True)
+class CleanerFigures:
+    """What was done since the start, by passes that are over."""
+
+    passes: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_written: int = 0
+    last_pass_ms: int = 0
+    """How long the last one took."""
+    last_ended_ms: int = 0
+    """When it ended, by the wall clock; 0 before the first."""
+    max_dirty_ratio: float = 0.0
+    """Of the dirtiest log, when all were last looked at."""
 
 
 class Cleaning:
@@ -25,18 +48,28 @@ class Cleaning:
     ) -> None:
         self._storage = storage
         self.config = config
+        self.figures = CleanerFigures()
         self._deletions = deletions
         self._report = report
         self._next_ms: int | None = None
+        self._walk = LogWalk()
+        self._max_dirty_ratio = 0.0
+        """As far as the walk has come."""
+        self._dirty: list[tuple[float, PartitionLog]] = []
+        """Logs that were found dirty enough, and how dirty."""
         self._pass: CleanLog | None = None
+        self._is_out = False
+        """A thread has a slice of the pass."""
         self._is_back = False
+        self._began_ms = self._slice_ms = self._bytes_before = 0
+        """When the pass was begun, and its last slice; what it had moved then."""
         self._failed: dict[PartitionLog, str] = {}
         """Logs whose last pass failed for a reason that may go, and were told of."""
         self._resting: set[PartitionLog] = set()
         """Those of them that wait until every other log has had its turn."""
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
-        if not self.config.log_cleaner_enable or (self._pass is not None and not self._is_back):
+        if not self.config.log_cleaner_enable or self._is_out:
             return None
         if self._next_ms is None:
             self._next_ms = now_ms + self.config.log_cleaner_backoff_ms
@@ -45,7 +78,7 @@ class Cleaning:
     def back(self, work: CleanLog, error: Exception | None = None) -> None:
         """A slice has come back from its thread; `tick` looks at it."""
         work.error = work.error or error
-        self._is_back = True
+        self._is_out, self._is_back = False, True
 
     def tick(self, logs: Iterable[PartitionLog], now: Now) -> list[CleanLog]:
         """What a thread is to run now: at most one."""
@@ -54,24 +87,78 @@ class Cleaning:
             return []
         if self._is_back and self._pass is not None:
             self._is_back = False
-            if self._goes_on(self._pass, now):
-                return [self._pass]
-        self._pass = self._next_pass(logs, now)
-        return [self._pass] if self._pass is not None else []
+            if not self._goes_on(self._pass, now):
+                self._ended(self._pass, now)
+            elif (pause_ms := self._pause_ms(self._pass, now.ms)) > 0:
+                self._next_ms = now.ms + pause_ms
+                return []
+        if self._pass is None:
+            self._pass = self._next_pass(logs, now)
+        return [] if self._pass is None else [self._out(self._pass, now.ms)]
+
+    def _out(self, work: CleanLog, now_ms: int) -> CleanLog:
+        self._is_out, self._slice_ms, self._bytes_before = True, now_ms, work.moved.bytes
+        return work
+
+    def _pause_ms(self, work: CleanLog, now_ms: int) -> int:
+        """How long to wait, so that what the slice has read and written is no more than may be, on average."""
+        took_ms = (work.moved.bytes - self._bytes_before) * 1000 / self.config.log_cleaner_io_max_bytes_per_second
+        return int(took_ms) - (now_ms - self._slice_ms)
+
+    # --- which log -----------------------------------------------------------------------------------------------
 
     def _next_pass(self, logs: Iterable[PartitionLog], now: Now) -> CleanLog | None:
-        plan = dirtiest((log for log in logs if log not in self._resting), now.wall_ms)
-        if plan is None:
-            self._resting.clear()
-            self._next_ms = now.ms + self.config.log_cleaner_backoff_ms
+        if not self._walk.is_on:
+            while self._dirty:
+                if (work := self._begin(self._dirty.pop()[1], now)) is not None:
+                    return work
+            self._max_dirty_ratio = 0.0
+            self._walk.begin((log for log in logs if log.config.compacts), now.ms)
+        self._look(self._walk.due(now.ms), now.wall_ms)
+        if self._walk.is_on:
+            self._next_ms = self._walk.next_deadline_ms()
             return None
-        log, buffer_bytes = plan.log, self.config.log_cleaner_dedupe_buffer_size
+        self.figures.max_dirty_ratio = self._max_dirty_ratio
+        if self._dirty:
+            self._dirty.sort(key=lambda each: each[0])
+            return self._next_pass(logs, now)
+        self._resting.clear()
+        self._next_ms = now.ms + self.config.log_cleaner_backoff_ms
+        return None
+
+    def _look(self, logs: list[PartitionLog], wall_ms: int) -> None:
+        for log in logs:
+            made = plan(log, wall_ms)
+            if made is not None:
+                self._max_dirty_ratio = max(self._max_dirty_ratio, made.dirty_ratio)
+                if made.is_due and log not in self._resting:
+                    self._dirty.append((made.dirty_ratio, log))
+
+    def _begin(self, log: PartitionLog, now: Now) -> CleanLog | None:
+        """A pass over it, if there still is something to clean."""
+        made = plan(log, now.wall_ms)
+        if made is None or not made.is_due:
+            return None
         try:
-            aborted = log.aborted_transactions(plan.segments[0].base_offset, plan.end)
+            aborted = log.aborted_transactions(made.segments[0].base_offset, made.end)
         except ApiError as error:
             self._uncleanable(log, str(error))
             return None
-        return CleanLog(plan, self._storage, buffer_bytes, now.wall_ms, log.producers.last_records(), aborted)
+        self._began_ms = now.ms
+        buffer_bytes = self.config.log_cleaner_dedupe_buffer_size
+        return CleanLog(made, self._storage, buffer_bytes, now.wall_ms, log.producers.last_records(), aborted)
+
+    # --- what came of it -----------------------------------------------------------------------------------------
+
+    def _ended(self, work: CleanLog, now: Now) -> None:
+        self._pass = None
+        figures, moved = self.figures, work.moved
+        figures.passes += 1
+        figures.bytes_read += moved.bytes_read
+        figures.bytes_written += moved.bytes_written
+        figures.records_read += moved.records_read
+        figures.records_written += moved.records_written
+        figures.last_pass_ms, figures.last_ended_ms = now.ms - self._began_ms, now.wall_ms
 
     def _goes_on(self, work: CleanLog, now: Now) -> bool:
         """Take what a slice brought; False where the pass is over."""

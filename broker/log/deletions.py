@@ -7,8 +7,9 @@
 So no crash leaves a log without a file that its checkpoint speaks of.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from broker.log.partition_log import PartitionLog
@@ -19,6 +20,9 @@ from broker.log.syncs import RemoveFiles
 CHECKPOINT_WITHIN_MS = 1000
 """How soon a log's new start is written down. What begins later meanwhile goes with it: a client that deletes records
 in a loop does not cost a sync each time."""
+
+RENAMED_AT_ONCE = 64  # segments, of five files each
+RENAME_EVERY_MS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,9 @@ class Deletions:
         self._begun: dict[PartitionLog, None] = {}
         """Logs whose start has risen since the checkpoint."""
         self._dropped: list[_Dropped] = []
+        self._ready: deque[_Dropped] = deque()
+        """Those of which the checkpoint knows nothing any more: to be renamed."""
+        self._rename_ms = 0
         self._renamed: list[tuple[int, int, RemoveFiles]] = []
         self._number = 0
         self._checkpoint_ms: int | None = None
@@ -63,10 +70,10 @@ class Deletions:
         self._number += 1
         heappush(self._renamed, (remove_ms, self._number, RemoveFiles(self._storage, log.name, paths)))
 
-    def _retire(self, each: _Dropped) -> None:
+    def _retire(self, each: _Dropped, bases: tuple[int, ...]) -> None:
         paths: list[str] = []
         try:
-            for base in each.bases:
+            for base in bases:
                 paths.extend(retire_files(self._storage, each.log.name, base))
         except StorageError as error:
             name = each.log.name
@@ -77,9 +84,12 @@ class Deletions:
         """The log is deleted as a whole."""
         self._begun.pop(log, None)
         self._dropped = [each for each in self._dropped if each.log is not log]
+        self._ready = deque(each for each in self._ready if each.log is not log)
 
     def next_deadline_ms(self) -> int | None:
         due = [self._renamed[0][0]] if self._renamed else []
+        if self._ready:
+            due.append(self._rename_ms)
         if self._checkpoint_ms is not None:
             due.append(self._checkpoint_ms)
         return min(due, default=None)
@@ -95,11 +105,28 @@ class Deletions:
         return begun
 
     def checkpointed(self) -> None:
-        """A checkpoint is on the disk: rename what it does not need."""
-        ready = [each for each in self._dropped if each.log.checkpointed.log_start_offset >= each.end]
-        for each in ready:
-            self._dropped.remove(each)
-            self._retire(each)
+        """A checkpoint is on the disk: rename what it does not need, where that are thousands of files bit by bit."""
+        dropped, self._dropped = self._dropped, []
+        for each in dropped:
+            needed = each.log.checkpointed.log_start_offset < each.end
+            (self._dropped if needed else self._ready).append(each)
+        self._rename_some()
+
+    def rename(self, now_ms: int) -> None:
+        """The next few, if it is time for them."""
+        if self._ready and now_ms >= self._rename_ms:
+            self._rename_ms = now_ms + RENAME_EVERY_MS
+            self._rename_some()
+
+    def _rename_some(self) -> None:
+        left = RENAMED_AT_ONCE
+        while self._ready and left:
+            each = self._ready.popleft()
+            bases = each.bases[:left]
+            left -= len(bases)
+            self._retire(each, bases)
+            if len(bases) < len(each.bases):
+                self._ready.appendleft(replace(each, bases=each.bases[len(bases) :]))
 
     def to_remove(self, now_ms: int) -> Iterator[RemoveFiles]:
         """What a thread may remove now."""

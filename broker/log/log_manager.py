@@ -15,10 +15,11 @@ from broker.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.log import checkpoint, clean_stop, new_logs, producer_state, retention
 from broker.log.checkpoint import LogPosition
 from broker.log.cleaner import CleanLog
-from broker.log.cleaning import Cleaning
+from broker.log.cleaning import CleanerFigures, Cleaning
 from broker.log.closed_segment import OpenSegments
 from broker.log.deletions import Deletions
 from broker.log.journal import FoundJournal, Journal
+from broker.log.log_walk import LogWalk
 from broker.log.new_logs import NewLog, NewLogs
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import LogDamaged, RecoveryReport, open_log
@@ -73,6 +74,7 @@ class LogManager:
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
         self._retention_ms: int | None = None
+        self._retaining = LogWalk()
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
@@ -238,6 +240,11 @@ class LogManager:
             self._look(log)
 
     @property
+    def cleaner(self) -> CleanerFigures:
+        """What the cleaner has done."""
+        return self._cleaning.figures
+
+    @property
     def offline(self) -> dict[str, str]:
         """Why partitions are offline, by name."""
         found = {f"{topic}-{partition}": reason for (topic, partition), reason in self._offline.items()}
@@ -291,7 +298,7 @@ class LogManager:
     def _retain(self, log: PartitionLog, now: Now) -> bool:
         """Drop what is too old or too much; whether the log begins later now."""
         number = retention.expired(
-            log.segments, log.config, log.log_start_offset, log.high_watermark, now.wall_ms
+            log.segments, log.size, log.config, log.log_start_offset, log.high_watermark, now.wall_ms
         )
         if not number or log.offline is not None:
             return False
@@ -314,7 +321,7 @@ class LogManager:
         deadline = min(self._checkpoint_ms, self._retention_ms)
         if self._flush_due:
             deadline = min(deadline, self._flush_due[0][0])
-        others = self._new, self._deletions
+        others = self._new, self._deletions, self._retaining
         for due in (*(each.next_deadline_ms() for each in others), self._cleaning.next_deadline_ms(now_ms)):
             deadline = deadline if due is None else min(deadline, due)
         return deadline
@@ -322,7 +329,6 @@ class LogManager:
     def tick(self, now: Now) -> list[PartitionLog]:
         """Ask for the syncs that time has made due, and at each interval for a checkpoint. The logs that begin later
         now, or have gone offline: who waits for records of theirs is to know."""
-        shorter: list[PartitionLog] = []
         while self._flush_due and self._flush_due[0][0] <= now.ms:
             log = heappop(self._flush_due)[2]
             self._flush_noted.discard(log)
@@ -338,9 +344,11 @@ class LogManager:
             self.start_round()
         if self._retention_ms is not None and now.ms >= self._retention_ms:
             self._retention_ms = now.ms + self.config.log_retention_check_interval_ms
-            shorter = [log for log in self._logs.values() if self._retain(log, now)]
+            self._retaining.begin(self._logs.values(), now.ms)
+        shorter = [log for log in self._retaining.due(now.ms) if self._retain(log, now)]
         if begun := self._deletions.to_checkpoint(now.ms, busy=self._round is not None):
             self.start_round(begun)
+        self._deletions.rename(now.ms)
         self._asked += self._deletions.to_remove(now.ms)
         if len(self._new):
             self._make_due(now.ms)
@@ -372,7 +380,7 @@ class LogManager:
         if self._round is not None:
             return
         logs = [log for log in (self._logs.values() if among is None else among) if log.offline is None]
-        self._round = {log for log in logs if log.position() != self._known.get(log.name)}
+        self._round = {log for log in logs if not log.is_at(self._known.get(log.name))}
         self._background.update((log, None) for log in logs if log in self._round)
         if among is None:
             self._journal.rotate()
@@ -530,7 +538,7 @@ class LogManager:
             self._changed, self._writing = False, True
             stale, self._stale = tuple(self._stale), []
             covers, self._uncovered = self._uncovered, {}
-            self._asked.append(WriteCheckpoint(self.storage, checkpoint.encode(self._known), stale, covers))
+            self._asked.append(WriteCheckpoint(self.storage, dict(self._known), stale, covers))
 
     def _written(self, sync: WriteCheckpoint) -> None:
         for log, position in sync.covers.items():

@@ -644,6 +644,19 @@ class PartitionLog:
             self.producers.first_open_offset(self.log_end_offset),
         )
 
+    def is_at(self, known: LogPosition | None) -> bool:
+        """Whether `position` would say the same: whatever else it has changes with one of these."""
+        active = self._segments[-1]
+        return known is not None and (
+            self.log_end_offset == known.offset
+            and self.log_start_offset == known.log_start_offset
+            and active.base_offset == known.segment
+            and active.times.file.size == known.time_index_bytes
+            and len(self.producers) == known.producers
+            and self.cleaned_offset == known.cleaned_offset
+            and self._topic_hex == known.topic_id
+        )
+
     def synced(self, position: LogPosition) -> None:
         """The log's own files are on the disk up to `position`."""
         rolled = position.segment != self.flushed.segment

@@ -53,15 +53,16 @@ class ActiveProducer(NamedTuple):
     first_offset: int
 
 
-class LastRecord(NamedTuple):
-    """What the cleaner keeps of a producer: the last offset of its last batch, or None, and its epoch."""
+class LastRecords(NamedTuple):
+    """What the cleaner keeps of producers, by their ids: the last offsets of their last batches, and the epochs of
+    those that have none."""
 
-    offset: int | None
-    epoch: int
+    offsets: dict[int, int]
+    epochs: dict[int, int]
 
 
 class _Producer:
-    __slots__ = ("epoch", "batches", "seen_ms", "coordinator_epoch", "first_offset")
+    __slots__ = ("epoch", "batches", "seen_ms", "coordinator_epoch", "first_offset", "entry")
 
     def __init__(self, epoch: int, seen_ms: int) -> None:
         self.epoch = epoch
@@ -70,6 +71,17 @@ class _Producer:
         self.coordinator_epoch = _NO_COORDINATOR_EPOCH
         self.first_offset = _NO_TRANSACTION
         """Where its open transaction begins."""
+        self.entry: bytes | None = None
+        """What a snapshot says of it, until something changes."""
+
+    def pack(self, producer_id: int) -> bytes:
+        last = self.batches[-1] if self.batches else None
+        sequence, offset, delta = NO_SEQUENCE, -1, 0
+        if last is not None:
+            sequence, offset, delta = last.last_sequence, last.last_offset, last.last_offset - last.base_offset
+        fields = producer_id, self.epoch, sequence, offset, delta, self.seen_ms
+        self.entry = _ENTRY.pack(*fields, self.coordinator_epoch, self.first_offset)
+        return self.entry
 
     def at_epoch(self, epoch: int) -> None:
         if epoch > self.epoch:
@@ -213,6 +225,7 @@ class ProducerState:
         else:
             producer.at_epoch(header.producer_epoch)
         producer.seen_ms = seen_ms
+        producer.entry = None
         self._producers.move_to_end(header.producer_id)
         return producer
 
@@ -228,7 +241,7 @@ class ProducerState:
         gone = []
         for producer_id, producer in self._producers.items():
             if producer.seen_ms == NOT_KNOWN:
-                producer.seen_ms = now_ms
+                producer.seen_ms, producer.entry = now_ms, None
             elif producer.seen_ms >= now_ms - silence_ms:
                 break  # the ones after it were heard of later
             elif producer_id not in self._open:
@@ -244,25 +257,20 @@ class ProducerState:
             epochs = producer.coordinator_epoch, producer.first_offset
             yield ActiveProducer(producer_id, producer.epoch, sequence, time_ms, *epochs)
 
-    def last_records(self) -> dict[int, LastRecord]:
-        """By producer id; without them the next start would not know which sequence comes next."""
-        return {
-            producer_id: LastRecord(each.batches[-1].last_offset if each.batches else None, each.epoch)
-            for producer_id, each in self._producers.items()
-        }
+    def last_records(self) -> LastRecords:
+        """Without them the next start would not know which sequence comes next."""
+        producers = self._producers.items()
+        return LastRecords(
+            {producer_id: each.batches[-1].last_offset for producer_id, each in producers if each.batches},
+            {producer_id: each.epoch for producer_id, each in producers if not each.batches},
+        )
 
     # --- snapshots -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """The state in the format of Kafka's `.snapshot` files: the last batch of each producer."""
-        entries = []
-        for producer_id, producer in self._producers.items():
-            last = producer.batches[-1] if producer.batches else None
-            sequence, offset, delta = NO_SEQUENCE, -1, 0
-            if last is not None:
-                sequence, offset, delta = last.last_sequence, last.last_offset, last.last_offset - last.base_offset
-            fields = producer_id, producer.epoch, sequence, offset, delta, producer.seen_ms
-            entries.append(_ENTRY.pack(*fields, producer.coordinator_epoch, producer.first_offset))
+        """The state in the format of Kafka's `.snapshot` files: the last batch of each producer. Of a hundred thousand
+        only those are packed anew that were heard of since the last one."""
+        entries = [each.entry or each.pack(producer_id) for producer_id, each in self._producers.items()]
         body = len(entries).to_bytes(4, "big") + b"".join(entries)
         return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 

@@ -7,64 +7,61 @@ keeps everything but what lies below the log's start.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import TypeAlias
 
 from broker.config import TopicConfig
 from broker.log.segment import Segment
 
-Policy: TypeAlias = Callable[[Sequence[Segment]], int]
-"""How many of these segments, the oldest, may go."""
+Policy: TypeAlias = Callable[[Sequence[Segment], int], bool]
+"""Whether a segment may go when all before it have gone: the segments, and its number."""
 
 
 def expired(
-    segments: Sequence[Segment], config: TopicConfig, log_start_offset: int, high_watermark: int, wall_ms: int
+    segments: Sequence[Segment],
+    log_bytes: int,
+    config: TopicConfig,
+    log_start_offset: int,
+    high_watermark: int,
+    wall_ms: int,
 ) -> int:
-    """How many of the oldest segments a log with this configuration gives up at `wall_ms`."""
+    """How many of the oldest segments a log of so many bytes gives up at `wall_ms`. It looks at no more than those and
+    the next one."""
     policies = [below(log_start_offset)]
     if config.deletes:
-        policies += [over_bytes(config.retention_bytes), older_than(config.retention_ms, wall_ms)]
+        policies += [over_bytes(config.retention_bytes, log_bytes), older_than(config.retention_ms, wall_ms)]
     gone = 0
-    for policy in policies:
-        gone += policy(segments[gone:])
-    return min(gone, _seen(segments, high_watermark))
+    for may_go in policies:
+        while gone < len(segments) and _is_seen(segments[gone], high_watermark) and may_go(segments, gone):
+            gone += 1
+    return gone
 
 
-def _seen(segments: Sequence[Segment], high_watermark: int) -> int:
-    """The segments below the high watermark, but for an empty one at the end: that is where the log goes on."""
-    return sum(segment.base_offset < segment.next_offset <= high_watermark for segment in segments)
+def _is_seen(segment: Segment, high_watermark: int) -> bool:
+    """Whether it is below the high watermark, and not the empty one at the end: that is where the log goes on."""
+    return segment.base_offset < segment.next_offset <= high_watermark
 
 
 def below(log_start_offset: int) -> Policy:
     """Segments of which no record can be read any more."""
-    return lambda segments: sum(following.base_offset <= log_start_offset for _, following in pairwise(segments))
+    return lambda segments, number: (
+        number + 1 < len(segments) and segments[number + 1].base_offset <= log_start_offset
+    )
 
 
 def older_than(retention_ms: int, wall_ms: int) -> Policy:
     """Segments up to the first with a record that is not older than `retention_ms`; all are kept where that is -1."""
-
-    def policy(segments: Sequence[Segment]) -> int:
-        number = 0
-        while number < len(segments) and wall_ms - segments[number].newest_ms > retention_ms:
-            number += 1
-        return number
-
-    return policy if retention_ms >= 0 else _none
+    return lambda segments, number: 0 <= retention_ms < wall_ms - segments[number].newest_ms
 
 
-def over_bytes(retention_bytes: int) -> Policy:
+def over_bytes(retention_bytes: int, log_bytes: int) -> Policy:
     """As many segments as can go with `retention_bytes` left; all are kept where that is -1."""
+    left_bytes, counted = log_bytes, 0
 
-    def policy(segments: Sequence[Segment]) -> int:
-        left = sum(segment.size for segment in segments) - retention_bytes
-        number = 0
-        while number < len(segments) and left >= segments[number].size:
-            left -= segments[number].size
-            number += 1
-        return number
+    def policy(segments: Sequence[Segment], number: int) -> bool:
+        nonlocal left_bytes, counted
+        while counted <= number:
+            left_bytes -= segments[counted].size
+            counted += 1
+        return 0 <= retention_bytes <= left_bytes
 
-    return policy if retention_bytes >= 0 else _none
-
-
-def _none(segments: Sequence[Segment]) -> int:
-    return 0
+    return policy

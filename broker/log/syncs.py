@@ -42,14 +42,14 @@ class WriteCheckpoint:
     """Replace the checkpoint."""
 
     storage: Storage
-    data: bytes
+    positions: dict[str, LogPosition]
     stale: tuple[str, ...]
     """Producer snapshots that nothing refers to once the checkpoint is there."""
     covers: dict[PartitionLog, LogPosition]
     """The logs for which it says something new."""
 
     def run(self) -> None:
-        self.storage.replace(checkpoint.FILE, self.data)
+        self.storage.replace(checkpoint.FILE, checkpoint.encode(self.positions))
         for path in self.stale:
             self.storage.remove(path)
 

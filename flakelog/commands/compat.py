@@ -82,6 +82,8 @@ def _text(value: Any) -> str | None:
     """A default as Kafka writes one."""
     if value is None:
         return None
+    if isinstance(value, float):
+        return repr(value).replace("e+", "E")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -43,6 +43,9 @@ FLIGHTS_0 = (("partition", "0"), ("topic", "flights"))
         ("flakelog_log_start_offset", FLIGHTS_0, 0),
         ("flakelog_log_appended_total", FLIGHTS_0, 3),
         ("flakelog_partitions_offline", (), 0),
+        ("flakelog_partitions_uncleanable", (), 0),
+        ("flakelog_cleaner_passes_total", (), 0),
+        ("flakelog_cleaner_max_dirty_ratio", (), 0),
         ("flakelog_connections_opened_total", (), 1),
     ],
 )

@@ -623,3 +623,10 @@ def test_a_thousand_groups_hold(broker, client):
     asked = [{"group_id": group, "topics": [{"name": "flights", "partition_indexes": [0]}]} for group in groups]
     found = again.ask(OFFSET_FETCH, 8, {"groups": asked}).groups
     assert [each.topics[0].partitions[0].committed_offset for each in found] == list(range(1_000))
+
+
+def test_the_topic_of_offsets_has_segments_as_large_as_it_is_told():
+    """offsets.topic.segment.bytes."""
+    broker = EngineBroker(offsets_topic_segment_bytes=4096, offsets_topic_num_partitions=1)
+    broker.connect().ask(FIND_COORDINATOR, 1, {"key": "readers", "key_type": 0})
+    assert broker.services.log_of("__consumer_offsets", 0).config.segment_bytes == 4096

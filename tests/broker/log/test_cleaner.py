@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.config import BrokerConfig
+from broker.log.cleaner import CleanLog
 from broker.log.cleaner_keys import ENTRY_BYTES, KeyOffsets
+from broker.log.log_walk import SLICE
 from broker.record.batch import read_header, verify, walk
 from broker.record.compression import Codec
 from broker.record.control import Marker
@@ -15,6 +17,7 @@ from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.id_entries import read_entries
 
 from .cleaner_world import BACKOFF_MS, CleanerWorld
+from .conftest import START_MS
 
 DAY_MS = 86_400_000
 
@@ -601,3 +604,62 @@ def test_a_reader_of_all_is_left_with_what_was_written_last(steps, segment_bytes
 
 def _each(runs):
     return [first + n for first, count in runs for n in range(count)]
+
+
+# --- many logs, and how fast -----------------------------------------------------------------------------------------
+
+
+def test_the_dirtiest_of_many_logs_is_cleaned_first_and_all_are_in_the_end():
+    world = CleanerWorld(min_cleanable_dirty_ratio=0.1)
+    world.put(("a", "x" * 500))
+    world.roll()
+    world.clean()
+    assert world.manager.cleaner.max_dirty_ratio == 0, "all is clean"
+    logs = [world.log]
+    for partition in range(1, SLICE + 3):
+        world.manager.open("flights", partition, world.topic)
+        logs.append(world.manager.get("flights", partition))
+    for world.log in logs:
+        world.put(("a", "2"))
+        world.roll()
+    world.ms += BACKOFF_MS
+    order = []
+    while len(order) < len(logs):
+        world.manager.tick(world.now)
+        for sync in world.manager.take_syncs():
+            if isinstance(sync, CleanLog) and sync.log not in order:
+                order.append(sync.log)
+            world.run(sync)
+        world.ms += 10
+    assert order[-1] is logs[0], "a part of it is clean"
+    assert world.manager.cleaner.max_dirty_ratio == 1
+
+
+def test_the_cleaner_reads_and_writes_no_more_in_a_second_than_it_may(monkeypatch):
+    """log.cleaner.io.max.bytes.per.second."""
+    monkeypatch.setattr("broker.log.cleaner.SLICE_BYTES", 1000)
+    world = CleanerWorld(config=BrokerConfig(log_cleaner_io_max_bytes_per_second=1000), segment_bytes=5000)
+    for n in range(8):
+        world.put((str(n), "x" * 400))
+    world.roll()
+    began_ms = world.ms = world.ms + BACKOFF_MS
+    while not world.manager.cleaner.passes:
+        world.manager.tick(world.now)
+        world.run(*world.manager.take_syncs())
+        world.ms = max(world.manager.next_deadline_ms(world.ms), world.ms)
+    figures = world.manager.cleaner
+    took_ms = figures.last_ended_ms - START_MS - began_ms
+    assert figures.bytes_read + figures.bytes_written > 8000
+    assert took_ms > 6000 and figures.last_pass_ms == took_ms
+
+
+def test_what_the_cleaner_has_done_is_counted(world):
+    world.put(("a", "1"), ("b", "1"))
+    world.put(("a", "2"))
+    world.roll()
+    assert world.manager.cleaner.passes == 0
+    world.clean()
+    figures = world.manager.cleaner
+    assert (figures.passes, figures.records_read, figures.records_written) == (1, 3, 2)
+    assert 0 < figures.bytes_written < figures.bytes_read
+    assert figures.last_ended_ms == START_MS + world.ms

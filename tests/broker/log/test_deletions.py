@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from broker.log.deletions import CHECKPOINT_WITHIN_MS
+from broker.log.deletions import CHECKPOINT_WITHIN_MS, RENAMED_AT_ONCE
 from broker.log.memory_storage import MemoryStorage
 from broker.log.os_storage import OsStorage
 from broker.log.syncs import RemoveFiles
@@ -122,6 +122,19 @@ def test_what_begins_later_within_a_second_is_one_checkpoint():
         delete(broker, log, offset)
     broker.manager.tick(LATER)
     assert len(broker.manager.take_syncs()) == 1
+
+
+def test_thousands_of_files_are_renamed_bit_by_bit():
+    """Else everybody would wait for it."""
+    broker, log = filled(batches=RENAMED_AT_ONCE + 3)
+    delete(broker, log, RENAMED_AT_ONCE + 2)
+    tick(broker, LATER)
+    assert len(names(broker.storage)) == 3, "two, and the one that is written to"
+    assert broker.manager.next_deadline_ms(LATER.ms) <= LATER.ms
+    tick(broker, LATER)
+    assert names(broker.storage) == [RENAMED_AT_ONCE + 2]
+    tick(broker, Now(LATER.ms + DELAY_MS, START_MS))
+    assert names(broker.storage, ".deleted") == []
 
 
 def test_a_checkpoint_under_way_is_waited_for():

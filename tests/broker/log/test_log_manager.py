@@ -545,8 +545,8 @@ def test_closing_on_a_full_disk_says_so_and_syncs_the_others():
 def test_the_checkpoint_is_a_value_that_runs_in_a_thread():
     storage = MemoryStorage()
     storage.replace("flights-0/old", b"")
-    WriteCheckpoint(storage, b"data", ("flights-0/old",), {}).run()
-    assert storage.open("checkpoint").read(0, 10) == b"data" and not storage.exists("flights-0/old")
+    WriteCheckpoint(storage, {}, ("flights-0/old",), {}).run()
+    assert storage.open("checkpoint").read(0, 10) == checkpoint.encode({})[:10] and not storage.exists("flights-0/old")
 
 
 # --- on the machine's disk ---------------------------------------------------------------------------------------

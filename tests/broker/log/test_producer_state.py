@@ -126,6 +126,20 @@ def test_a_snapshot_brings_the_last_batch_of_each_back(state):
     assert loaded.snapshot() == state.snapshot()
 
 
+def test_a_snapshot_says_what_has_changed_since_the_one_before(state):
+    """What is told of a producer is kept until then."""
+    state.appended(header(0, time_ms=0), 0)
+    send(state, header(0, producer=8), 1, seen_ms=1)
+    state.snapshot()
+    state.expire(now_ms=10_000, silence_ms=1 << 40)
+    send(state, header(1, producer=8), 2, seen_ms=2)
+    fresh = ProducerState(3)
+    fresh.appended(header(0, time_ms=0), 0, 10_000)
+    for at in (0, 1):
+        send(fresh, header(at, producer=8), at + 1, seen_ms=at + 1)
+    assert state.snapshot() == fresh.snapshot()
+
+
 def test_a_snapshot_is_laid_out_as_kafkas():
     """ProducerStateManager.PRODUCER_SNAPSHOT_SCHEMA (version 1): its dump tool reads it."""
     state = ProducerState(3)

@@ -24,7 +24,7 @@ def log(storage, worker):
 
 
 def gone(log, wall_ms=START_MS, **config):
-    return expired(log.segments, TopicConfig(**config), log.log_start_offset, log.high_watermark, wall_ms)
+    return expired(log.segments, log.size, TopicConfig(**config), log.log_start_offset, log.high_watermark, wall_ms)
 
 
 def test_a_segment_goes_when_its_newest_record_is_older_than_the_retention(log):
@@ -85,4 +85,4 @@ def test_a_compacted_topic_keeps_its_old_records(log):
 
 
 def test_nothing_goes_that_reaches_past_the_high_watermark(log):
-    assert expired(log.segments, TopicConfig(retention_bytes=0), 0, 3, START_MS) == 1
+    assert expired(log.segments, log.size, TopicConfig(retention_bytes=0), 0, 3, START_MS) == 1
