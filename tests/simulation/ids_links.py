@@ -4,12 +4,13 @@ A link has one request under way at most, as a claim has. What it has to tell th
 process runs: a process that was paused issues ids before it reads any of it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 
 from coordination.memory import Ensemble
 from coordination.port import (
     ANY_VERSION,
+    BadVersion,
     Children,
     ConnectionLost,
     CoordinationError,
@@ -21,8 +22,9 @@ from coordination.port import (
     Set,
 )
 
-SESSION_MS = 2_000
-FAULTS = ["cut"] * 2 + ["heal"] * 4 + ["lose answer", "give up", "expire"] + ["arrive late"] * 2
+SESSION_MS, LEAD_MS = 2_000, 3_000
+FAULTS = ["cut"] * 2 + ["heal"] * 4 + ["lose answer"] * 2 + ["hold answer", "give up", "expire"] + ["arrive late"] * 4
+STUCK = 0.06  # the share of sets that get stuck on their way: what is late then is what matters
 SNAPSHOTS = 20  # how many writes the slowest server of the ensemble may lag behind
 
 
@@ -34,6 +36,9 @@ class Servers:
 
     def __init__(self, ensemble, rng, versioned):
         self.ensemble, self.rng, self._versioned = ensemble, rng, versioned
+        self.seen = Counter()  # what has happened, by its name
+        self.calm = False  # the faults are over
+        self.now_ms = 0
         self.written = 0
         self.heard_ms = {}
         self._snapshots = deque([dict(ensemble.nodes)], maxlen=SNAPSHOTS)
@@ -49,8 +54,9 @@ class Servers:
         self._wrote()
 
     def pass_time(self, true_ms):
+        self.now_ms = true_ms
         for session, heard_ms in list(self.heard_ms.items()):
-            if true_ms - heard_ms > SESSION_MS and self.rng.random() < 0.2:
+            if true_ms - heard_ms > SESSION_MS and (self.calm or self.rng.random() < 0.2):
                 self.end_session(session)
 
     def apply(self, session, operation, seen):
@@ -82,31 +88,42 @@ def outcome_of(ensemble, session, operation):
         return error
 
 
-class Link:
-    """What both kinds of links do: keep what the process has not read yet."""
+def was_set(operation, outcome):
+    return isinstance(operation, Set) and not isinstance(outcome, CoordinationError)
 
-    def __init__(self):
+
+class Link:
+    """What both kinds of links do: keep what the process has not read yet, and since when. `shared` is what its
+    operations go to."""
+
+    def __init__(self, shared):
+        self.shared = shared
         self._told = []
 
     def take_told(self):
         told, self._told = self._told, []
-        return told
+        late = [at_ms for at_ms, answer, _ in told if answer and self.shared.now_ms - at_ms > LEAD_MS]
+        self.shared.seen["answer read a lead late"] += len(late)
+        return [tell for _, _, tell in told]
 
     def _tell_outcome(self, outcome):
         if isinstance(outcome, CoordinationError):
-            self._told.append(lambda claim, now_ms: claim.failed(outcome, now_ms))
+            self._tell(True, lambda claim, now_ms: claim.failed(outcome, now_ms))
         else:
-            self._told.append(lambda claim, now_ms: claim.answered(outcome, now_ms))
+            self._tell(True, lambda claim, now_ms: claim.answered(outcome, now_ms))
 
     def _tell_event(self, event):
-        self._told.append(lambda claim, now_ms: claim.happened(event, now_ms))
+        self._tell(False, lambda claim, now_ms: claim.happened(event, now_ms))
+
+    def _tell(self, answer, tell):
+        self._told.append((self.shared.now_ms, answer, tell))
 
 
 class ZooKeeperLink(Link):
     """One client's session. Its connection can be cut without anyone being told; requests travel, and may get stuck."""
 
     def __init__(self, servers, true_ms):
-        super().__init__()
+        super().__init__(servers)
         self._servers = servers
         self._session = servers.begin_session(true_ms)
         self._tell_event(SessionEstablished(self._session))
@@ -119,8 +136,15 @@ class ZooKeeperLink(Link):
     def idle(self):
         return self._request is None and not self._told
 
+    @property
+    def waits(self):
+        """Nothing comes of it but by time, or by a fault that ends."""
+        return self.idle or (self._cut and not self._told)
+
     def send(self, operation):
         self._request = operation
+        if isinstance(operation, Set) and not self._servers.calm and self._servers.rng.random() < STUCK:
+            self._give_up()
 
     def wake(self, true_ms):
         """The client's own thread: heartbeats, the arrival of what was sent, and news of its session."""
@@ -137,14 +161,15 @@ class ZooKeeperLink(Link):
 
     def arrive(self, answered=True):
         """The request is applied, in its session if that lives; its answer comes, or gets lost."""
-        operation, self._request = self._request, None
-        if operation is None or self._cut:
+        if self._request is None or self._cut:
             return
+        operation, self._request = self._request, None
         outcome, seen = self._servers.apply(self._session, operation, self._seen)
         if answered:
             self._seen = max(self._seen, seen)
             self._tell_outcome(outcome)
         else:
+            self._servers.seen["set applied, answer lost"] += was_set(operation, outcome)
             self._disconnected(ConnectionLost("the answer got lost"))
 
     def fault(self):
@@ -152,17 +177,28 @@ class ZooKeeperLink(Link):
         rng = self._servers.rng
         what = rng.choice(FAULTS)
         if what == "cut":
-            self._cut = True
+            self.cut()
         elif what == "heal":
             self.heal()
         elif what == "lose answer" and self._request is not None and not self._cut:
             self.arrive(answered=False)
+        elif what == "hold answer":
+            self.hold_answer()
         elif what == "give up":
             self._give_up()
         elif what == "expire":
+            self._servers.seen["session expired"] += self._session in self._servers.heard_ms
             self._servers.end_session(self._session)
         elif what == "arrive late":
             self._one_arrives_late()
+
+    def hold_answer(self):
+        """The answer is on its way back, or in the socket of a process that is stopped, until that one runs."""
+        self.arrive()
+
+    def cut(self):
+        self._servers.seen["link cut"] += not self._cut
+        self._cut = True
 
     def heal(self):
         self._cut = False
@@ -192,7 +228,9 @@ class ZooKeeperLink(Link):
     def _one_arrives_late(self):
         if self._stuck:
             session, operation = self._stuck.pop(self._servers.rng.randrange(len(self._stuck)))
-            self._servers.apply(session, operation, 0)
+            outcome, _ = self._servers.apply(session, operation, 0)
+            self._servers.seen["set applied after it was given up"] += was_set(operation, outcome)
+            self._servers.seen["set came too late"] += isinstance(outcome, BadVersion)
 
     def _begin_again(self, true_ms):
         if self._request is not None:
@@ -208,17 +246,20 @@ class Directory:
 
     def __init__(self, ensemble, rng, versioned):
         self.ensemble, self.rng, self.versioned = ensemble, rng, versioned
+        self.seen = Counter()
+        self.now_ms = 0
         self.holder = None
 
     def pass_time(self, true_ms):
         """Sessions here end with their processes, and never before."""
+        self.now_ms = true_ms
 
 
 class DirectoryLink(Link):
     """One process's session: no network. It can be stopped inside an operation, and a sync can fail after the write."""
 
     def __init__(self, directory, true_ms):
-        super().__init__()
+        super().__init__(directory)
         self._directory = directory
         self._session = directory.ensemble.begin_session()
         self._tell_event(SessionEstablished(self._session))
@@ -228,6 +269,10 @@ class DirectoryLink(Link):
     @property
     def idle(self):
         return self._request is None and not self._told
+
+    @property
+    def waits(self):
+        return self.idle
 
     def send(self, operation):
         """It takes the lock; what is done under it is done when the process runs again."""
@@ -248,11 +293,18 @@ class DirectoryLink(Link):
         self._directory.holder = None
         outcome = self._apply(operation)
         if self._sync_fails:
+            self._directory.seen["set applied, answer lost"] += was_set(operation, outcome)
             outcome, self._sync_fails = ConnectionLost("fsync: input/output error"), False
         self._tell_outcome(outcome)
 
     def fault(self):
         self._sync_fails = True
+
+    def hold_answer(self):
+        """A process that is stopped has not done it yet."""
+
+    def cut(self):
+        """There is nothing to cut."""
 
     def heal(self):
         self._sync_fails = False
@@ -274,9 +326,9 @@ class DirectoryLink(Link):
 class Forked(Link):
     """A forked child's: the session is its parent's, and says so."""
 
-    def __init__(self):
-        super().__init__()
-        self.idle = True
+    def __init__(self, shared):
+        super().__init__(shared)
+        self.idle = self.waits = True
 
     def send(self, operation):
         self._tell_outcome(SessionLost("this session was made by the parent process"))
@@ -284,4 +336,4 @@ class Forked(Link):
     def wake(self, true_ms):
         """Nothing is running."""
 
-    arrive = fault = heal = die = lambda self: None
+    arrive = fault = hold_answer = cut = heal = die = lambda self: None

@@ -20,21 +20,24 @@ from idgen.layout import Layout
 from idgen.registry import Mark, Registry
 from idgen.service import flat
 from idgen.worker import IdWorker
-from tests.simulation.ids_links import SESSION_MS, Directory, DirectoryLink, Forked, Servers, ZooKeeperLink
+from tests.simulation.ids_links import LEAD_MS, SESSION_MS, Directory, DirectoryLink, Forked, Servers, ZooKeeperLink
 
 LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=2, sequence_bits=2, epoch_ms=0)
 OTHER_LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=3, sequence_bits=1, epoch_ms=0)  # equal ids
 START_MS = 1_000_000_000
 HOUR_MS = 3_600_000
-LEAD_MS, RAISE_INTERVAL_MS, RETRY_MS, MAX_AHEAD_MS = 3_000, 1_000, 100, 500
+RAISE_INTERVAL_MS, RETRY_MS, MAX_AHEAD_MS = 1_000, 100, 500
 CLOCK_STEPS_MS = [-300, -40, 40, 300]
 WILD_CLOCK_STEPS_MS = [-HOUR_MS, -HOUR_MS, -2_000, 2_000, HOUR_MS, 5 * HOUR_MS]  # they part clocks: not in all worlds
-STEPS = 500
+STEPS = 300
 PROCESSES_MAX = 5
 K_MS = 1_000  # k of the k-sorted ids
+BURST = 200
+ALL = 1 << 20  # as many ids as can be had at once
 
 HAPPENINGS = {
     "work": 110,
+    "work on": 4,
     "issue": 90,
     "step a clock": 3,
     "change a clock's pace": 3,
@@ -42,10 +45,13 @@ HAPPENINGS = {
     "fault of the link": 14,
     "kill": 5,
     "close": 5,
+    "hand over": 3,
     "start twice": 3,
     "fork": 3,
+    "isolate": 2,
+    "rush": 3,
     "reboot": 0.7,
-    "change the layout": 1.5,
+    "change the layout": 4,
 }
 
 
@@ -72,7 +78,7 @@ class Oracle:
         if repeated:
             raise Repeated(f"issued twice: {LAYOUT.unpack(min(repeated))}")
         self.ids.update(ids)
-        if any(a >= b for a, b in zip([process.last_of.get(worker, -1), *ids], ids)):
+        if ids[0] <= process.last_of.get(worker, -1) or ids != sorted(set(ids)):
             raise OutOfOrder(f"{process.name}: ids of one worker do not rise")
         process.last_of[worker] = ids[-1]
         for id in (ids[0], ids[-1]):
@@ -168,7 +174,7 @@ class Process:
     def forked(self, name, abandon):
         """The child: all of the parent's memory, none of its threads. `abandon` is what fork.py's hook does."""
         child = copy.copy(self)
-        child.name, child.link = name, Forked()
+        child.name, child.link = name, Forked(self.link.shared)
         child.claim, child.clock, child.last_of = copy.copy(self.claim), copy.copy(self.clock), dict(self.last_of)
         child.claim._steps = child.claim._operation = None
         if self.claim.worker is not None:
@@ -198,16 +204,19 @@ class World:
         self.versioned, self.abandon_in_child = versioned, abandon_in_child
         self.true_ms = START_MS
         self.pace_ms = 20
+        self.restarts = True
         self.oracle = Oracle()
         self.names = 0
         self.in_directory = self.rng.random() < 0.3
-        self.number = self.rng.choice([0, None])  # with a configured one they all want the same
+        self.number = self.rng.choice([0, 0, None])  # with a configured one they all want the same
         if self.in_directory:
             self.shared = Directory(Ensemble(), self.rng, versioned)
         else:
             self.shared = Servers(Ensemble(), self.rng, versioned)
-        self.wild = self.rng.random() < 0.5
-        self.steps_ms = CLOCK_STEPS_MS + WILD_CLOCK_STEPS_MS * self.wild
+        self.seen = self.shared.seen
+        self.true_clocks = self.rng.random() < 0.25
+        self.wild = not self.true_clocks and self.rng.random() < 0.6
+        self.steps_ms = [0] if self.true_clocks else CLOCK_STEPS_MS + WILD_CLOCK_STEPS_MS * self.wild
         offsets_ms = self.rng.choices([0, 0, *self.steps_ms], k=1 if self.in_directory else 3)
         run(MemoryCoordinator(self.shared.ensemble), Registry(layout=LAYOUT).open())
         self.machines = [Machine(START_MS, offset_ms) for offset_ms in offsets_ms]
@@ -220,7 +229,12 @@ class World:
     def start(self, machine):
         registry = self.registry_class(layout=machine.layout, lead_ms=LEAD_MS, max_ahead_ms=MAX_AHEAD_MS)
         claim = self.claim_class(
-            registry, token=self.name(), number=self.number, raise_interval_ms=RAISE_INTERVAL_MS, retry_ms=RETRY_MS
+            registry,
+            token=self.name(),
+            number=self.number,
+            raise_interval_ms=RAISE_INTERVAL_MS,
+            retry_ms=RETRY_MS,
+            chance=self.rng.random,
         )
         link = (DirectoryLink if self.in_directory else ZooKeeperLink)(self.shared, self.true_ms)
         self.processes.append(Process(self.name(), machine, claim, link))
@@ -255,26 +269,45 @@ class World:
     def work(self, process):
         if process.paused:
             return
+        before = process.claim.state
         process.run()
+        self.seen["a holder found its number taken"] += State.FENCED is process.claim.state is not before
         if process.claim.state is State.CLOSED and process.link.idle:
             if isinstance(process.claim.failure, LayoutMismatch):
+                self.seen["another layout refused"] += 1
                 process.machine.layout = LAYOUT  # its operator has read the message
-            self.end(process, restarted=len(self.processes) <= 3)
+            self.end(process, restarted=self.restarts and len(self.processes) <= 3)
 
-    def issue(self, process):
+    def work_on(self, process):
+        """It gets through with what it is about, before anything else happens."""
+        for _ in range(12):
+            if process in self.processes:
+                self.work(process)
+            if process.link.waits:
+                return
+
+    def issue(self, process, count=0):
         if not process.paused:
-            process.issue(self.rng.choice([1, 1, 2, 4, 5, 60, 600, 2_000]), self.oracle)
+            process.issue(count or self.rng.choice([1, 1, 1, 1, 2, 2, 4, 5, 60, 60, 600, ALL]), self.oracle)
 
     def step_a_clock(self, process):
-        process.machine.step(self.rng.choice(self.steps_ms))
+        if not self.true_clocks:
+            step_ms = self.rng.choice(self.steps_ms)
+            self.seen["a holder's clock set back"] += step_ms < 0 and process.claim.state is State.HELD
+            process.machine.step(step_ms)
 
     def change_a_clocks_pace(self, process):
+        if self.true_clocks:
+            return
         rates = [1.0, 1.0, 0.999, 1.001] + [0.5, 2.0, 0.0] * self.wild
         process.machine.change_pace(self.rng.choice(rates), self.wild and self.rng.random() < 0.3)
 
     def pause(self, process):
         """SIGSTOP; sometimes everything stands still, for about a session or a lead."""
-        process.paused_until_ms = self.true_ms + self.rng.choice([50, SESSION_MS, 2 * SESSION_MS, 2 * LEAD_MS])
+        pause_ms = self.rng.choice([50, SESSION_MS, 2 * SESSION_MS, 2 * LEAD_MS])
+        self.seen["a holder stopped for a lead"] += pause_ms > LEAD_MS and process.claim.state is State.HELD
+        process.paused_until_ms = self.true_ms + pause_ms
+        process.link.hold_answer()
         if self.rng.random() < 0.2:
             self.pass_time(self.rng.choice([1_500, 4_000]))
 
@@ -288,18 +321,56 @@ class World:
         if not process.paused:
             process.claim.close(process.clock.now_ms())
 
+    def hand_over(self, process):
+        """It ends after a burst of ids, which are ahead of the clock then; the next one takes its number at once."""
+        if not process.paused:
+            process.issue(ALL, self.oracle)
+            self.close(process)
+            self.work_on(process)
+            self.work_on(self.processes[-1])
+            self.issue(self.processes[-1], BURST)
+
     def start_twice(self, process):
         """A supervisor that believes the first one dead."""
         if len(self.processes) < PROCESSES_MAX:
+            self.seen["started twice"] += process.claim.state is State.HELD
             self.start(process.machine)
+
+    def isolate(self, process):
+        """A holder is cut off for longer than its mark lasts, and issues all it can; meanwhile it is replaced."""
+        process = self.rng.choice([each for each in self.processes if each.claim.state is State.HELD] or [process])
+        self.seen["a holder cut off for a lead"] += process.claim.state is State.HELD
+        process.link.cut()
+        replaced_in = self.rng.randrange(12)
+        for each in range(12):
+            self.pass_time(LEAD_MS // 6)
+            if each == replaced_in:
+                self.start_twice(process)
+            for other in list(self.processes):
+                self.work_on(other)
+                self.issue(other, BURST)
+
+    def rush(self, process):
+        """A number is given back, and all that wait come for it, in step."""
+        self.close(process)
+        self.work_on(process)
+        self.pass_time(2 * RETRY_MS)
+        for _ in range(10):
+            for other in list(self.processes):
+                if other in self.processes:
+                    self.work(other)
+        for other in self.processes:
+            self.issue(other, BURST)
 
     def fork(self, process):
         if len(self.processes) < PROCESSES_MAX and not process.paused:
+            self.seen["a holder forked"] += process.claim.state is State.HELD
             self.processes.append(process.forked(self.name(), self.abandon_in_child))
 
     def reboot(self, process):
         for other in [other for other in self.processes if other.machine is process.machine]:
             self.end(other)
+        self.seen["rebooted"] += 1
         process.machine.reboot()
 
     def change_the_layout(self, process):
@@ -320,12 +391,26 @@ class World:
         for process in list(self.processes):
             process.paused_until_ms = 0
             process.link.heal()
+        self.shared.calm = True
         self._let_run(2 * SESSION_MS + LEAD_MS, step_ms=200)
-        self._let_run(self._rest_ms(), step_ms=max(self._rest_ms() // 20, 200))
-        self._let_run(2 * EXHAUSTED_RETRY_MS + LEAD_MS, step_ms=1_000)
+        self._check_all_have_ids()
+        self._go_home()
+
+    def _check_all_have_ids(self):
+        self._let_run(self._rest_ms(), step_ms=max(self._rest_ms() // 10, 200))
+        self._let_run(2 * EXHAUSTED_RETRY_MS + LEAD_MS, step_ms=2_000)
         for process in self.processes:
             if not process.issue(1, self.oracle) and not self._waits_for_the_living(process):
                 raise NoMoreIds(f"{process.name} in {process.claim.state}: {process.claim.problem}")
+
+    def _go_home(self):
+        """Who has a number gives it back, until all who waited have had one."""
+        self.restarts = False
+        while holders := [process for process in self.processes if process.claim.state is State.HELD]:
+            for process in holders:
+                self.close(process)
+            self._let_run(RETRY_MS, step_ms=RETRY_MS)
+            self._check_all_have_ids()
 
     def _let_run(self, ms, step_ms):
         for _ in range(ms // step_ms + 1):
