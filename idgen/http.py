@@ -103,12 +103,13 @@ class _Filling:
         self._service = service
         self._order = order
         most, now_ms = line.most_now, line.clock.now_ms()
+        at_ms = now_ms
         try:
             if most and self.take_turn(most, now_ms, line.clock.skew_ms):
                 return
-        except SequenceExhausted:
-            pass
-        line.join(self)
+        except SequenceExhausted as error:
+            at_ms = error.retry_at_ms
+        line.join(self, at_ms)
 
     def take_turn(self, most: int, now_ms: int, skew_ms: int) -> bool:
         """Its turn in the line (idgen.turns.Waiting)."""

@@ -153,10 +153,13 @@ class IdLine:
         """How many ids may be taken without waiting for a turn: none while others wait for theirs."""
         return 0 if self._line else UNLIMITED
 
-    def join(self, who: Waiting) -> None:
-        """Wait for a turn, behind all others."""
-        self._line.join(who, self.clock.now_ms())
-        if self._timer is None or len(self._line) == 2:  # the first waits for all it wants: now they share
+    def join(self, who: Waiting, at_ms: int) -> None:
+        """Wait for a turn, behind all others; who is alone has it at `at_ms`, when there is all it wants."""
+        now_ms = self.clock.now_ms()
+        self._line.join(who, now_ms)
+        if len(self._line) == 1:
+            self._arm(max(at_ms - now_ms, 0))
+        elif len(self._line) == 2:  # the first waits for all it wants: now they share
             self._arm(0)
 
     def leave(self, who: Waiting) -> None:
@@ -237,14 +240,14 @@ class IdConnection(Protocol):
         if self._waiting or self._backlog:
             return
         line = self.owner.line
-        now_ms = line.clock.now_ms()
+        now_ms = at_ms = line.clock.now_ms()
         try:
             self.answer(line.most_now, now_ms, line.clock.skew_ms)
-        except SequenceExhausted:
-            pass
+        except SequenceExhausted as error:
+            at_ms = error.retry_at_ms
         if not self.caller.idle and not self._backlog:
             self._waiting = True
-            line.join(self)
+            line.join(self, at_ms)
         self._read_on()
 
     def _read_on(self) -> None:

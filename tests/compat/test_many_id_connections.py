@@ -5,11 +5,14 @@ import json
 import resource
 import socket
 import threading
+import time
 from contextlib import contextmanager
 from urllib.request import urlopen
 
 import pytest
 
+from broker.client.blocking import BlockingClient
+from broker.record.records import Record, encode_batch
 from idgen.client.blocking import IdClient
 from idgen.layout import Layout
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
@@ -100,6 +103,10 @@ def waits(server):
     return float(line.split()[1])
 
 
+def now_ms():
+    return time.time_ns() // 1_000_000
+
+
 def ids_between(ids):
     """How many ids the service had given others between these, at most: the middle one of such figures."""
     places = [(LAYOUT.unpack(id).time_ms << 12) + LAYOUT.unpack(id).sequence for id in ids]
@@ -141,3 +148,21 @@ def test_a_large_request_beside_a_flood_of_small_ones_has_its_share(server):
             assert len(ids) == 10_000
         many = client.get_ids(100_000)
     assert len(set(many)) == 100_000 and many == sorted(many)
+
+
+def test_the_logs_stamps_are_of_now_while_all_other_ids_are_taken(tmp_path):
+    """One process serves both: the log has a worker number of its own, and its ids do not run ahead of the clock."""
+    batch = encode_batch([Record(0, 0, None, b"value", ())], base_timestamp_ms=1_700_000_000_000)
+    with ServerProcess(tmp_path / "data") as server, BlockingClient(server.address) as client:
+        client.create_topic("stamped")
+        with flooded(server, 100_000), IdClient(server.ids, timeout_ms=10_000) as ids:
+            while LAYOUT.unpack(ids.get_id()).time_ms < now_ms() + 300:
+                pass  # the id service's run ahead by up to 500 ms
+            for _ in range(100):
+                client.produce("stamped", 0, bytearray(batch))
+            end_ms = now_ms()
+            theirs = LAYOUT.unpack(ids.get_id())
+        stamps = [LAYOUT.unpack(record.id) for record in client.fetch("stamped", 0, 0)[0]]
+        assert len(stamps) == 100
+        assert max(stamp.time_ms for stamp in stamps) <= end_ms
+        assert {stamp.worker_number for stamp in stamps} == {stamps[0].worker_number} != {theirs.worker_number}
