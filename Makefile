@@ -69,7 +69,7 @@ bench: venv $(ID_PACKAGES)/.installed
 
 # Other makers of ids, to be measured beside ours; a directory each, as three of them bring a module named snowflake.
 $(ID_PACKAGES)/.installed: constraints.txt benchmarks/id_packages.py | venv
-	@echo "fetching other makers of ids"; rm -rf $(ID_PACKAGES)
+	@echo "fetching other makers of ids"; rm -rf $(ID_PACKAGES); mkdir -p $(ID_PACKAGES)
 	@for name in $$($(BIN)/python -m benchmarks.id_packages); do \
 	  $(PIP) -q --target $(ID_PACKAGES)/$$name $$name || { rm -rf $(ID_PACKAGES)/$$name; echo "$$name is not measured"; }; \
 	done; touch $@

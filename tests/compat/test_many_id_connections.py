@@ -25,14 +25,26 @@ FLOODS = 4
 LAYOUT = Layout()
 
 
-def answer(connection):
+def thrift_answer(connection):
     frames = FrameDecoder(1 << 24)
     while True:
         for frame in frames.frames(connection.recv(1 << 16)):
-            return decode_reply(frame)
+            return decode_reply(frame).value
 
 
-@pytest.fixture(params=[1_000, pytest.param(10_000, marks=pytest.mark.soak)])
+def http_answer(connection):
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return json.load(response)["id"]
+
+
+PROTOCOLS = {
+    "ids": ("flakelog.ids.max.connections", GET_ID, thrift_answer),
+    "http": ("flakelog.http.max.connections", b"POST /id HTTP/1.1\r\nHost: ids\r\n\r\n", http_answer),
+}
+
+
+@pytest.fixture(params=[500, pytest.param(10_000, marks=pytest.mark.soak)])
 def many(request):
     """How many connections, as many files as they need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -43,27 +55,29 @@ def many(request):
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_as_many_connections_as_are_allowed_are_served_and_one_more_is_closed(tmp_path, many):
-    settings = {"flakelog.ids.max.connections": many}
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_as_many_connections_as_are_allowed_are_served_and_one_more_is_closed(tmp_path, many, protocol):
+    setting, request, answer = PROTOCOLS[protocol]
+    settings = {setting: many}
     with ServerProcess(tmp_path / "data", settings, command="idgen") as server:
-        host, port = server.ids.split(":")
+        host, port = server.addresses[protocol].split(":")
         idle = server.status("VmRSS")
         connections = []
         try:
             for _ in range(many):
                 connections.append(socket.create_connection((host, int(port)), timeout=30))
             for connection in connections:
-                connection.sendall(GET_ID)
-            ids = {answer(connection).value for connection in connections}
+                connection.sendall(request)
+            ids = {answer(connection) for connection in connections}
             assert len(ids) == many
             used = (server.status("VmRSS") - idle) * 1024
             print(f"\n{many:,} connections: {used // many:,} bytes each, {server.status('VmRSS') >> 10} MiB in all")
             assert used < many * CONNECTION_BYTES_MAX
             with socket.create_connection((host, int(port)), timeout=30) as one_more:
                 with pytest.raises(ConnectionResetError):
-                    one_more.sendall(GET_ID)
+                    one_more.sendall(request)
                     one_more.recv(100)
-            server.wait_for_log("flakelog.ids.max.connections are open")
+            server.wait_for_log(f"{setting} are open")
         finally:
             for connection in connections:
                 connection.close()
