@@ -59,9 +59,8 @@ def _gzip_level(value: int) -> str | None:
 
 
 def _cleanup_policy(value: str) -> str | None:
-    return None if set(_policies(value)) in ({DELETE}, {COMPACT}, {DELETE, COMPACT}) else (
-        "must be delete, compact, or both with a comma between"
-    )
+    known = {DELETE, COMPACT}.issuperset(_policies(value))
+    return None if known else "must be delete, compact, both with a comma between, or empty"
 
 
 def parse_overrides(value: str) -> dict[str, int]:
@@ -122,7 +121,7 @@ class TopicConfig:
     cleanup_policy: str = setting(
         "cleanup.policy",
         DELETE,
-        "delete: old segments go; compact: the last record of each key stays; both with a comma.",
+        "delete: old segments go; compact: the last record of each key stays; both with a comma; empty: all stays.",
         check=_cleanup_policy,
     )
     retention_ms: int = setting(

@@ -199,6 +199,10 @@ DIFFERENCES = (
         "own, and neither server opens the other's directory.",
     ),
     ("Settings", "A name that Kafka does not know either is an error; Kafka takes it with a warning."),
+    (
+        "Log levels and client metrics",
+        "They are not kept: DescribeConfigs and IncrementalAlterConfigs answer INVALID_REQUEST for them.",
+    ),
     ("Settings of one listener", "`listener.name.NAME.max.connections` and the like are refused: limits are for all."),
     (
         "`flush.messages` above 1",

@@ -3,8 +3,8 @@
 Behaviour: each partition then begins at the offset named, -1 naming its high watermark; what lies below cannot be read
 any more, and whole segments below it go. The answer says where the partition begins now: with one copy of the log there
 is nobody to wait for. It is on the disk soon after, not before (as Kafka, which writes it down each minute).
-Refused: offsets that are not there, topics that are not deleted from (cleanup.policy without `delete`, KIP-107), and
-the topics the broker keeps its own records in.
+Refused: offsets that are not there, topics that are only compacted (KIP-107), and the topics the broker keeps its own
+records in.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def _delete(call: Call, log: PartitionLog, offset: int, now: Now) -> None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} holds the broker's own records; they stay")
     if log.offline is not None:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
-    if not log.config.deletes:
+    if log.config.compacts and not log.config.deletes:
         said = f"cleanup.policy of {log.topic} is {log.config.cleanup_policy}; records go where it has delete"
         raise ApiError(ErrorCode.POLICY_VIOLATION, said)
     if offset == HIGH_WATERMARK:

@@ -210,7 +210,9 @@ def test_values_are_appended_to_lists_and_subtracted(client):
     assert policy() == "delete,compact"
     assert alter(client, TOPIC, "flights", (SUBTRACT, "cleanup.policy", "delete")) == (0, None)
     assert policy() == "compact"
-    assert alter(client, TOPIC, "flights", (SUBTRACT, "cleanup.policy", "compact"))[0] == ErrorCode.INVALID_CONFIG
+    assert alter(client, TOPIC, "flights", (SUBTRACT, "cleanup.policy", "compact")) == (0, None)
+    assert policy() == "", "everything stays"
+    assert alter(client, TOPIC, "flights", (APPEND, "cleanup.policy", "deletes"))[0] == ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,8 @@ def test_partitions_that_are_not_there_are_refused(client):
 def test_a_topic_that_is_only_compacted_is_not_deleted_from(broker, client):
     broker.create("keys", cleanup_policy="compact")
     broker.create("both", cleanup_policy="compact,delete")
+    broker.create("neither", cleanup_policy="")
+    assert delete(client, 0, topic="neither") == (0, 0)
     assert delete(client, 0, topic="keys") == (ErrorCode.POLICY_VIOLATION, -1)
     assert delete(client, 0, topic="both") == (ErrorCode.NONE, 0)
 

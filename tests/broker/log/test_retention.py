@@ -37,6 +37,12 @@ def test_the_newest_segment_goes_too_when_nobody_has_written_for_so_long(log):
     assert gone(log, START_MS + 9 * HOUR_MS, retention_ms=HOUR_MS) == 3
 
 
+def test_without_a_policy_everything_stays_but_what_is_below_the_start(log):
+    assert gone(log, START_MS + 9 * HOUR_MS, retention_ms=HOUR_MS, retention_bytes=0, cleanup_policy="") == 0
+    log.advance_start(2)
+    assert gone(log, START_MS + 9 * HOUR_MS, retention_ms=HOUR_MS, cleanup_policy="") == 1
+
+
 def test_an_empty_segment_at_the_end_stays(log):
     log.roll()
     assert gone(log, START_MS + 9 * HOUR_MS, retention_ms=HOUR_MS) == 3
