@@ -26,7 +26,7 @@ from kio.serial.errors import DecodeError
 from kio.serial.readers import Reader
 
 from broker.wire.errors import WireError
-from broker.wire.primitives import Buffer, length, read_count, read_length, read_tags, string
+from broker.wire.primitives import Buffer, check_items, length, read_count, read_length, read_tags, string
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import uvarint
 from broker.wire.schema import FieldPlan, Fields, Kind, SchemaClass, is_flat, names_of, plan_of, schema
@@ -52,7 +52,7 @@ def decode(api_key: int, version: int, kind: Kind, data: Buffer, position: int, 
     try:
         original = _read_flat(cls, data, position) if is_flat(cls) else None
         if original is None:
-            original, tags = _Reader(cls).read(data, position)
+            original, tags = _Reader(cls, kind == "request").read(data, position)
     except (DecodeError, WireError, ValueError, OverflowError, IndexError, TypeError, struct.error) as error:
         raise WireError(f"{cls.__name__} v{version}: {error or type(error).__name__}") from None
     lifted = original if version == newest else _lift(original, schema(api_key, newest, kind))
@@ -106,10 +106,13 @@ def _lift(entity: Any, cls: SchemaClass) -> Any:
 
 
 class _Reader:
-    """Reads a message field by field with kio's own readers, passing over tagged fields it does not know."""
+    """Reads a message field by field with kio's own readers, passing over tagged fields it does not know; of a request
+    not more items of arrays than `check_items` lets pass."""
 
-    def __init__(self, cls: SchemaClass) -> None:
+    def __init__(self, cls: SchemaClass, is_request: bool) -> None:
         self.cls = cls
+        self._is_request = is_request
+        self._items = 0
 
     def read(self, data: Buffer, position: int) -> tuple[Any, Mapping[int, Buffer]]:
         entity, _, unknown = self._entity(self.cls, data, position)
@@ -146,6 +149,9 @@ class _Reader:
                 raise WireError(f"{plan.name} is null, which it may not be")
             return None, after
         count, position = read_count(data, position, flexible, 1)
+        self._items += count
+        if self._is_request:
+            check_items(self._items)
         values = []
         for _ in range(count):
             value, position = self._value(plan, flexible, False, data, position)

@@ -18,6 +18,7 @@ from broker.wire.frame import FileRegion, Part
 from broker.wire.primitives import (
     I32,
     Buffer,
+    check_items,
     length,
     read_count,
     read_length,
@@ -173,6 +174,7 @@ def _read_partitions(version: int, data: memoryview, position: int) -> tuple[lis
     for _ in range(topics):
         topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
         number, position = read_count(data, position, flexible, _PARTITION_V4.size)
+        check_items(topics + len(partitions) + number)
         for _ in range(number):
             leader_epoch = last_epoch = log_start = -1
             if version >= 12:
@@ -200,6 +202,7 @@ def _read_forgotten(version: int, data: memoryview, position: int) -> tuple[tupl
     for _ in range(topics):
         topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
         number, position = read_count(data, position, flexible, 4)
+        check_items(topics + len(forgotten) + number)
         forgotten += ((topic, I32.unpack_from(data, position + 4 * i)[0]) for i in range(number))
         position += 4 * number
         if flexible:

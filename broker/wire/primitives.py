@@ -17,6 +17,11 @@ I64 = struct.Struct(">q")
 
 _VARINT_BITS_MAX = 35
 
+TAGS_MAX = 1_000  # in one section: Kafka has a few, and each that is not known takes memory until it is passed over
+REQUEST_ITEMS_MAX = 200_000
+"""Most partitions, groups, settings and the like in one request: more than there are anywhere, and each costs everybody
+some microseconds and takes a part of an answer. As single bytes a hundred million would fit into a request."""
+
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
     """An unsigned varint of at most five bytes."""
@@ -109,6 +114,12 @@ def read_count(data: Buffer, position: int, flexible: bool, item_bytes_min: int)
     return max(count, 0), position
 
 
+def check_items(number: int) -> None:
+    """WireError where a request has too many."""
+    if number > REQUEST_ITEMS_MAX:
+        raise WireError(f"it has {number} items, and no request may have more than {REQUEST_ITEMS_MAX}")
+
+
 def skip_tags(data: Buffer, position: int) -> int:
     """Pass over a section of tagged fields (KIP-482)."""
     count = data[position]
@@ -120,6 +131,8 @@ def skip_tags(data: Buffer, position: int) -> int:
 def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
     """A section of tagged fields (KIP-482) as {tag: payload}, unknown ones included."""
     count, position = read_uvarint(data, position)
+    if count > TAGS_MAX:
+        raise WireError(f"{count} tagged fields at byte {position}; {TAGS_MAX} at most are read past")
     tags: dict[int, Buffer] = {}
     for _ in range(count):
         tag, position = read_uvarint(data, position)

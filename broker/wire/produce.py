@@ -15,6 +15,7 @@ from broker.wire.errors import WireError
 from broker.wire.primitives import (
     I32,
     Buffer,
+    check_items,
     length,
     read_count,
     read_length,
@@ -95,6 +96,7 @@ def _decode_request(version: int, data: memoryview, position: int) -> ProduceReq
     for _ in range(topics):
         topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
         number, position = read_count(data, position, flexible, 5)
+        check_items(topics + len(partitions) + number)
         for _ in range(number):
             (index,) = I32.unpack_from(data, position)
             size, position = read_length(data, position + 4, flexible)

@@ -9,11 +9,14 @@ import pytest
 from broker.log.partition_log import PartitionLog
 from broker.wire import cold
 from broker.wire.errors import ErrorCode
+from broker.wire.primitives import REQUEST_ITEMS_MAX, uvarint
 from idgen.errors import SequenceExhausted
 from tests.broker.engine_client import (
     FETCH,
+    FIND_COORDINATOR,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_FETCH,
     PRODUCE,
     EngineBroker,
     batch_of,
@@ -111,6 +114,25 @@ def test_half_a_frame_and_silence_ends_by_the_idle_timeout(broker, cut):
     broker.at(idle_ms + 2_000)
     assert "in the middle of a frame" in client.closed and "connections.max.idle.ms" in client.closed
     assert is_served(other)
+
+
+ITEMS = uvarint(REQUEST_ITEMS_MAX + 2)
+TWICE_TOPICS = b"\x03" + 2 * (b"\x02g" + uvarint(100_001) + b"\x01\x01\0" * 100_000 + b"\0") + b"\0\0"
+MANY = {
+    "keys": (FIND_COORDINATOR, 4, b"\0" + ITEMS + b"\x01" * REQUEST_ITEMS_MAX * 2),
+    "topics of groups": (OFFSET_FETCH, 8, TWICE_TOPICS),
+    "topics to produce to": (PRODUCE, 9, bytes(7) + ITEMS + b"\x02a\x01\0" * REQUEST_ITEMS_MAX),
+    "topics to fetch": (FETCH, 12, bytes(25) + ITEMS + b"\x02a\x01\0" * REQUEST_ITEMS_MAX),
+    "tags": (FIND_COORDINATOR, 4, b"\0\x01" + uvarint(1_001) + bytes(10_000)),
+}
+
+
+@pytest.mark.parametrize("key, version, body", MANY.values(), ids=MANY)
+def test_a_request_of_more_items_than_there_are_anywhere_is_not_gone_through(broker, client, key, version, body):
+    """As single bytes a hundred million would fit into one, and hold everybody up for minutes."""
+    client.feed(framed(header(key, version) + b"\0" + body))
+    assert "no request may have more than" in client.closed or "1001 tagged fields" in client.closed
+    is_served(broker.connect())
 
 
 def test_a_connection_past_the_limit_is_closed_at_once():

@@ -158,7 +158,7 @@ def test_our_reader_reads_every_version_as_kios_own(api_key, kind):
     for version in versions_of(api_key):
         cls = schema(api_key, version, kind)
         body = memoryview(cold.encode(api_key, version, kind, fill(cls)))
-        assert cold._Reader(cls).read(body, 0)[0] == entity_reader(cls)(body, 0)[0]
+        assert cold._Reader(cls, True).read(body, 0)[0] == entity_reader(cls)(body, 0)[0]
 
 
 @pytest.mark.parametrize(
