@@ -87,7 +87,7 @@ KAFKA_APIS: dict[int, tuple[str, int, int]] = {
 }
 
 _AUTHENTICATION = "no listener asks who a client is"
-_QUORUM = "there is no quorum of controllers, and no other broker"
+_QUORUM = "there is one node: no broker and no controller comes or goes"
 _SHARE = "share groups (KIP-932) are not served"
 
 # Why an API is not served.
@@ -105,7 +105,6 @@ NOT_SERVED = {
     ),
     **dict.fromkeys(
         (
-            "DescribeQuorum",
             "UnregisterBroker",
             "AddRaftVoter",
             "RemoveRaftVoter",
@@ -148,12 +147,6 @@ NOT_SERVED = {
             "WriteTxnMarkers",
         ),
         "the node that coordinates a transaction leads its partitions too, and writes their markers itself",
-    ),
-    **dict.fromkeys(
-        (
-            "AlterReplicaLogDirs",
-        ),
-        "there is one data directory",
     ),
     **dict.fromkeys(
         (
@@ -215,5 +208,21 @@ DIFFERENCES = (
     ),
     ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
     ("Metrics", "Prometheus text over HTTP; no JMX."),
+    (
+        "Resources with settings",
+        "Topics and brokers. Log levels and client metrics are refused with INVALID_REQUEST, settings of groups, all "
+        "for the protocol of KIP-848, with INVALID_CONFIG.",
+    ),
+    ("Topics of the broker's own", "They can be made and altered, as in Kafka; to delete them is refused."),
+    (
+        "Large batches",
+        "One that is larger than segment.bytes, but not than max.message.bytes, is taken, and has a segment of its "
+        "own; Kafka refuses it with RECORD_LIST_TOO_LARGE.",
+    ),
+    (
+        "Patterns of transactional ids",
+        "RE2's syntax without word boundaries, classes of Unicode and (?m); one that would take longer than a second "
+        "is refused with INVALID_REGULAR_EXPRESSION, as is one that is none.",
+    ),
     ("Plug-ins", "None: no Java class is loaded. What would change an answer by one is refused at the start."),
 )

@@ -121,6 +121,8 @@ class Metadata:
         self.cluster_id = ""
         self.generation = 0
         """Another one after each change of topics: what was looked up before is to be looked up again."""
+        self.commits = 0
+        """How often the store was written, ever."""
         self.broker_properties: dict[str, Mapping[str, str]] = {}
         """What was altered of brokers' settings while they ran: by node id, as text, or "" for all of them."""
         self.quotas: dict[Entity, Mapping[str, float]] = {}
@@ -161,6 +163,7 @@ class Metadata:
             if document["version"] != _VERSION:
                 raise MetadataDamaged(f"{FILE} has version {document['version']}; this program reads {_VERSION}")
             self.cluster_id = document["cluster_id"]
+            self.commits = int(document.get("commits", 0))
             self._next_producer_id = self._producer_ids_end = document["producer_ids_end"]
             self.broker_properties = {name: dict(each) for name, each in document.get("brokers", {}).items()}
             self.quotas = {
@@ -182,6 +185,7 @@ class Metadata:
         document = {
             "version": _VERSION,
             "cluster_id": self.cluster_id,
+            "commits": self.commits + 1,
             "producer_ids_end": self._producer_ids_end,
             "brokers": {name: dict(each) for name, each in self.broker_properties.items()},
             "quotas": [{"entity": dict(entity), "values": dict(each)} for entity, each in self.quotas.items()],
@@ -194,6 +198,7 @@ class Metadata:
         # In one line, though people read it too: with `indent` Python's own encoder takes ten times as long, and with
         # thousands of topics each change would hold everybody up.
         self._store.save(json.dumps(document, sort_keys=True).encode())
+        self.commits += 1
 
     def _put(self, topic: Topic) -> None:
         self.generation += 1

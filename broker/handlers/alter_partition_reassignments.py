@@ -5,20 +5,22 @@ assignment is refused, and there is never one under way that could be cancelled 
 Version notes: v1 can forbid to change the number of replicas, which is always one.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from broker.handlers.call import Call
 from broker.handlers.create_topics import check_replicas
+from broker.handlers.time_limit import check_time
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
+    error = _error_of(lambda: check_time(call.request))
     return {
         "throttle_time": 0,
         "allow_replication_factor_change": call.request.allow_replication_factor_change,
-        "error_code": ErrorCode.NONE,
-        "error_message": None,
+        **error,
         "responses": [
             {"name": topic.name, "partitions": [_answer(call, str(topic.name), each) for each in topic.partitions]}
             for topic in call.request.topics
@@ -27,15 +29,20 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
 
 
 def _answer(call: Call, name: str, asked: Any) -> dict[str, Any]:
-    named = {"partition_index": asked.partition_index}
+    error = _error_of(lambda: _check(call, name, asked.partition_index, asked.replicas))
+    return {"partition_index": asked.partition_index} | error
+
+
+def _error_of(check: Callable[[], None]) -> dict[str, Any]:
     try:
-        _check(call, name, asked.partition_index, asked.replicas)
+        check()
     except ApiError as error:
-        return named | {"error_code": error.code, "error_message": error.message}
-    return named | {"error_code": ErrorCode.NONE, "error_message": None}
+        return {"error_code": error.code, "error_message": error.message}
+    return {"error_code": ErrorCode.NONE, "error_message": None}
 
 
 def _check(call: Call, name: str, index: int, replicas: Any) -> None:
+    check_time(call.request)
     topic = call.services.metadata.topic(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")

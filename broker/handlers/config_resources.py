@@ -85,12 +85,13 @@ def _alter(call: Call, resource: Any, new_properties: NewProperties) -> tuple[Er
             _alter_topic(call, resource, new_properties)
         elif kind == ResourceType.BROKER:
             _alter_broker(call, resource, new_properties)
-        elif kind == ResourceType.GROUP:
+        elif kind == ResourceType.GROUP and resource.resource_name:
             raise ApiError(ErrorCode.INVALID_CONFIG, "groups have settings for the protocol of KIP-848 only: none here")
         elif kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{ResourceType(kind).name} is not kept; topics and brokers are")
         else:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource type {kind}; 2 is a topic, 4 a broker")
+            named = f"{resource.resource_name!r} of type {kind}"
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource {named}; 2 is a topic, 4 a broker")
     except ApiError as error:
         return error.code, error.message
     except InvalidSetting as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.handlers.call import Call
 from broker.handlers.create_topics import PARTITIONS_MAX, check_replicas
+from broker.handlers.time_limit import check_time
 from broker.metadata import Topic
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
@@ -21,6 +22,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     left = PARTITIONS_MAX
     for topic in call.request.topics:
         try:
+            check_time(call.request)
             if named[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands in the request more than once")
             left -= _grow(call, topic, left)

@@ -16,6 +16,7 @@ from broker.config_entries import topic_entries
 from broker.handlers.call import Call
 from broker.handlers.config_resources import sources_of
 from broker.handlers.lower_replication import lowered_factor, lowered_properties
+from broker.handlers.time_limit import check_time
 from broker.metadata import CLUSTER_METADATA_TOPIC
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
@@ -30,6 +31,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     left = PARTITIONS_MAX
     for topic in call.request.topics:
         try:
+            check_time(call.request)
             if named[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands in the request more than once")
             results.append(_create(call, topic, left))
@@ -49,11 +51,10 @@ def _create(call: Call, topic: Any, partitions_max: int) -> dict[str, Any]:
     services = call.services
     _check_name(call, topic.name)
     partitions = _partitions(call, topic)
-    if not 1 <= partitions <= partitions_max:
-        raise ApiError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"{partitions} partitions; a topic has 1 or more, and one request makes {PARTITIONS_MAX} at most",
-        )
+    if partitions < 1:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; a topic has 1 or more")
+    if partitions > partitions_max:
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request makes {PARTITIONS_MAX} partitions at most")
     properties = lowered_properties(services, topic.name, _properties(call, topic))
     config = services.config.topic_defaults.with_properties(properties)
     made = None

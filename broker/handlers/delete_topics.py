@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from broker.handlers.call import Call
+from broker.handlers.time_limit import check_time
 from broker.log.storage import StorageError
 from broker.metadata import Topic
 from broker.now import Now
@@ -37,6 +38,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
 def _delete(call: Call, name: str | None, topic_id: UUID | None, now: Now) -> dict[str, Any]:
     try:
         _check_enabled(call)
+        check_time(call.request)
         topic = _find(call, name, topic_id)
         call.services.delete_topic(topic, now)
     except ApiError as refusal:

@@ -8,30 +8,44 @@ Version notes: v1 has the kind of the election (KIP-460): 0 the preferred leader
 from typing import Any
 
 from broker.handlers.call import Call
+from broker.handlers.time_limit import check_time
 from broker.now import Now
-from broker.wire.errors import ErrorCode
+from broker.wire.errors import ApiError, ErrorCode
 
 KINDS = (0, 1)
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
-    if call.request.election_type not in KINDS:
-        return {"throttle_time": 0, "error_code": ErrorCode.INVALID_REQUEST, "replica_election_results": ()}
-    asked = call.request.topic_partitions or ()
+    refused = _refusal(call)
     return {
         "throttle_time": 0,
-        "error_code": ErrorCode.NONE,
+        "error_code": ErrorCode.NONE if refused is None else refused.code,
         "replica_election_results": [
-            {"topic": each.topic, "partition_result": [_result(call, each.topic, index) for index in each.partitions]}
-            for each in asked
+            {"topic": each.topic, "partition_result": [_result(call, each.topic, n, refused) for n in each.partitions]}
+            for each in call.request.topic_partitions or ()
         ],
     }
 
 
-def _result(call: Call, name: str, index: int) -> dict[str, Any]:
+def _refusal(call: Call) -> ApiError | None:
+    kind = call.request.election_type
+    if kind not in KINDS:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"there is no election of kind {kind}; 0 is preferred, 1 unclean")
+    try:
+        check_time(call.request)
+    except ApiError as error:
+        return error
+    return None
+
+
+def _result(call: Call, name: str, index: int, refused: ApiError | None) -> dict[str, Any]:
+    """What became of a partition: before v1 there is no other place for the error of the whole request."""
+    error = refused or _why_not(call, name, index)
+    return {"partition_id": index, "error_code": error.code, "error_message": error.message}
+
+
+def _why_not(call: Call, name: str, index: int) -> ApiError:
     topic = call.services.metadata.topic(name)
     if topic is None or not 0 <= index < len(topic.partitions):
-        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}"
-    else:
-        code, message = ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by its preferred leader"
-    return {"partition_id": index, "error_code": code, "error_message": message}
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+    return ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by its preferred leader")

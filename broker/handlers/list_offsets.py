@@ -1,10 +1,11 @@
 """ListOffsets, v1 to v11.
 
 Behaviour: the first offset whose timestamp is not below the one asked for; -1 latest, -2 earliest, -3 the offset of the
-largest timestamp (KIP-734) of the records that are left, where Kafka may name one that was deleted; -4 earliest local
-and -5 latest tiered (no tiers here: the earliest, and none). A time is not found where its record may not be seen yet.
+largest timestamp (KIP-734) of the records that are left, where Kafka may name one that was deleted; -4 earliest local,
+-5 latest tiered and -6 earliest not uploaded yet (no tiers here: the earliest, and none). A time is not found where its
+record may not be seen yet.
 Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320); -3 is known from
-v7 on, -4 from v8, -5 from v9.
+v7 on, -4 from v8, -5 from v9, -6 from v11.
 With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it; the answer
 has the tag too, so that a broker which does not know it is not believed to have read ids.
 """
@@ -21,9 +22,9 @@ from broker.wire import tags
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import CONSUMER, READ_COMMITTED
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 NOT_FOUND = -1, -1  # offset, timestamp
-_KNOWN_FROM = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_KNOWN_FROM = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
 _NEVER = 1 << 15
 
 
@@ -79,7 +80,7 @@ def _find(call: Call, log: PartitionLog, timestamp: int) -> tuple[int, int]:
         return _end(call, log), -1
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, -1
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
         return NOT_FOUND
     try:
         found = log.offset_of_newest() if timestamp == MAX_TIMESTAMP else log.offset_of_time(timestamp)

@@ -1,35 +1,55 @@
-"""ListTransactions, v0 to v1.
+"""ListTransactions, v0 to v2.
 
 Behaviour: the transactional ids coordinated here that pass all filters which are given (KIP-664); a state that does not
 exist is named in the answer.
-Version notes: v1 asks for those that are on for longer than a duration (KIP-994). v2 takes a pattern in the syntax of
-RE2, which matches in linear time; Python's own does not, and one pattern could stop the broker.
+Version notes: v1 asks for those that are on for longer than a duration (KIP-994); v2 for those whose ids match a
+regular expression (KIP-1152, broker.txn.id_pattern): one that is none, or takes too long, is
+INVALID_REGULAR_EXPRESSION.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from broker.handlers.call import Call
 from broker.now import Now
+from broker.txn.id_pattern import BadPattern, IdPattern, TooMuchWork
 from broker.txn.states import TransactionState
+from broker.txn.transaction import Transaction
+from broker.wire.errors import ErrorCode
 
 TITLES = {state.title for state in TransactionState}
-NO_DURATION = -1
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
-    request = call.request
-    states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
-    longer_than_ms = getattr(request, "duration_filter", NO_DURATION)
-    found = [
+    unknown = [each for each in call.request.state_filters if each not in TITLES]
+    answer = {"throttle_time": 0, "error_code": ErrorCode.NONE, "unknown_state_filters": unknown}
+    try:
+        found = list(_matching(call, now))
+    except (BadPattern, TooMuchWork) as error:
+        call.services.report(f"{call.peer} asked for transactional ids by a pattern that is refused: {error}")
+        return answer | {"error_code": ErrorCode.INVALID_REGULAR_EXPRESSION, "transaction_states": ()}
+    states = [
         {
             "transactional_id": each.transactional_id,
             "producer_id": each.producer_id,
             "transaction_state": each.state.title,
         }
-        for each in call.services.transactions.core
-        if (not states or each.state.title in states)
-        and (not producer_ids or each.producer_id in producer_ids)
-        and (longer_than_ms < 0 or now.wall_ms - each.started_ms > longer_than_ms)
+        for each in found
     ]
-    unknown = [each for each in request.state_filters if each not in TITLES]
-    return {"throttle_time": 0, "error_code": 0, "unknown_state_filters": unknown, "transaction_states": found}
+    return answer | {"transaction_states": states}
+
+
+def _matching(call: Call, now: Now) -> Iterator[Transaction]:
+    request, coordination = call.request, call.services.transactions
+    states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
+    longer_than_ms, pattern = request.duration_filter, None
+    if request.transactional_id_pattern:
+        pattern = IdPattern(request.transactional_id_pattern, coordination.config.transactional_id_pattern_steps_max)
+    for each in coordination.core:
+        if (
+            (not states or each.state.title in states)
+            and (not producer_ids or each.producer_id in producer_ids)
+            and (longer_than_ms < 0 or now.wall_ms - each.started_ms > longer_than_ms)
+            and (pattern is None or pattern.matches(each.transactional_id))
+        ):
+            yield each

@@ -65,6 +65,13 @@ class TransactionConfig:
         check=at_least(1),
         unit="ids",
     )
+    transactional_id_pattern_steps_max: int = setting(
+        "flakelog.transactional.id.pattern.steps.max",
+        5_000_000,
+        "Most steps that matching the pattern of one ListTransactions may take: nobody else is served for that second.",
+        check=at_least(1),
+        unit="steps",
+    )
     transaction_marker_retry_ms: int = setting(
         "flakelog.transaction.marker.retry.ms",
         1_000,

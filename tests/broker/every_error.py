@@ -249,11 +249,11 @@ def metadata_by_id(world, topic_id):
     return world.ask("Metadata", asked)
 
 
-def make(world, name=None, twice=1, configs=(), **more):
+def make(world, name=None, twice=1, configs=(), timeout=30_000, **more):
     name = name or f"new-{world.number}-{world.version}"
     named = [{"name": key, "value": value} for key, value in configs]
     fields = create_topic(name, configs=named, **more)
-    return world.ask("CreateTopics", fields | {"topics": fields["topics"] * twice})
+    return world.ask("CreateTopics", fields | {"topics": fields["topics"] * twice, "timeout": timeout})
 
 
 def assigned(*replicas):
@@ -261,15 +261,15 @@ def assigned(*replicas):
     return {"num_partitions": -1, "replication_factor": -1, "assignments": given}
 
 
-def remove(world, *names, ids=()):
+def remove(world, *names, ids=(), timeout=30_000):
     topics = [{"name": name, "topic_id": None} for name in names] + [{"name": None, "topic_id": each} for each in ids]
-    return world.ask("DeleteTopics", {"topic_names": names, "topics": topics, "timeout": 30_000})
+    return world.ask("DeleteTopics", {"topic_names": names, "topics": topics, "timeout": timeout})
 
 
-def grow(world, name=None, count=5, assignments=None, twice=1):
+def grow(world, name=None, count=5, assignments=None, twice=1, timeout=30_000):
     given = None if assignments is None else [{"broker_ids": ids} for ids in assignments]
     topics = [{"name": name or world.topic, "count": count, "assignments": given}] * twice
-    return world.ask("CreatePartitions", {"topics": topics, "timeout": 30_000, "validate_only": False})
+    return world.ask("CreatePartitions", {"topics": topics, "timeout": timeout, "validate_only": False})
 
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
@@ -313,7 +313,14 @@ TOPICS = [
     Case("CreateTopics", E.INVALID_CONFIG, lambda w: make(w, configs=[("retention.ms", "soon")])),
     Case("CreateTopics", E.INVALID_CONFIG, lambda w: make(w, configs=[("retention.ms", None)])),
     Case("CreateTopics", E.TOPIC_ALREADY_EXISTS, lambda w: w.coordinated() or make(w, OFFSETS)),
+    Case("CreateTopics", E.POLICY_VIOLATION, lambda w: make(w, num_partitions=10_001)),
+    Case("CreateTopics", E.REQUEST_TIMED_OUT, lambda w: make(w, timeout=0)),
+    Case("CreateTopics", E.REQUEST_TIMED_OUT, lambda w: make(w, timeout=-1)),
+    Case("DeleteTopics", E.REQUEST_TIMED_OUT, lambda w: remove(w, w.topic, timeout=0)),
+    Case("CreatePartitions", E.REQUEST_TIMED_OUT, lambda w: grow(w, timeout=0)),
     Case("DeleteTopics", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: remove(w, NOWHERE)),
+    # Kafka lets its own topics be deleted, and all that groups have committed with them.
+    Case("DeleteTopics", E.INVALID_REQUEST, lambda w: w.coordinated() or remove(w, OFFSETS), inside=True),
     Case("DeleteTopics", E.UNKNOWN_TOPIC_ID, lambda w: remove(w, ids=[w.id_of(NOWHERE)]), oldest=6),
     Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, w.topic, w.topic)),
     Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, ids=[None]), oldest=6),
@@ -475,6 +482,11 @@ def of_offline_coordinator(world):
 
 def transactions(world, *names):
     return world.ask("DescribeTransactions", {"transactional_ids": names})
+
+
+def listed(world, pattern):
+    asked = {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": pattern}
+    return world.ask("ListTransactions", asked)
 
 
 COORDINATED = (
@@ -652,6 +664,9 @@ TRANSACTED = [
     # As with Produce v12.
     Case("TxnOffsetCommit", E.TRANSACTION_ABORTABLE, lambda w: w.coordinated() or w.commit_in(w.producer()), 5,
          kafka=E.NONE),
+    Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w: listed(w, "(a"), oldest=2),
+    Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w: w.producer() and listed(w, "(a|pay.*)*x"), 2,
+         inside=True, settings={"transactional_id_pattern_steps_max": 5}),
     Case("DescribeTransactions", E.TRANSACTIONAL_ID_NOT_FOUND, lambda w: w.producer() and transactions(w, "nobody")),
     Case("DescribeTransactions", E.INVALID_REQUEST, lambda w: w.producer() and transactions(w, "")),
 ]  # fmt: skip
@@ -668,8 +683,24 @@ def twice_fenced(world):
 # --- the node, and who may do what -----------------------------------------------------------------------------------
 
 
-def elect(world, topic=None, partition=0, kind=0, version=None):
-    asked = {"topic_partitions": [{"topic": topic or world.topic, "partitions": [partition]}], "timeout": 10_000}
+def directory(world):
+    """Where the broker keeps its logs."""
+    (found,) = world.ask("DescribeLogDirs", {"topics": []}).results
+    return found.log_dir
+
+
+def move(world, path=None, topic=None, partition=0):
+    topics = [{"name": topic or world.topic, "partitions": [partition]}]
+    return world.ask("AlterReplicaLogDirs", {"dirs": [{"path": path or directory(world), "topics": topics}]})
+
+
+def quorum(world, topic="__cluster_metadata", partition=0):
+    asked = {"topic_name": topic, "partitions": [{"partition_index": partition}]}
+    return world.ask("DescribeQuorum", {"topics": [asked]})
+
+
+def elect(world, topic=None, partition=0, kind=0, timeout=10_000):
+    asked = {"topic_partitions": [{"topic": topic or world.topic, "partitions": [partition]}], "timeout": timeout}
     return world.ask("ElectLeaders", asked | {"election_type": kind})
 
 
@@ -721,7 +752,15 @@ NODE = [
     Case("ApiVersions", E.INVALID_REQUEST, lambda w: w.ask(w.name, {"client_software_name": "-"}), oldest=3),
     Case("DescribeCluster", E.MISMATCHED_ENDPOINT_TYPE, lambda w: w.ask(w.name, {"endpoint_type": 2}), oldest=1),
     Case("DescribeCluster", E.UNSUPPORTED_ENDPOINT_TYPE, lambda w: w.ask(w.name, {"endpoint_type": 7}), oldest=1),
+    Case("AlterReplicaLogDirs", E.LOG_DIR_NOT_FOUND, lambda w: move(w, "/nowhere")),
+    Case("AlterReplicaLogDirs", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: move(w, topic=NOWHERE)),
+    Case("AlterReplicaLogDirs", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: move(w, partition=7)),
+    Case("AlterReplicaLogDirs", E.KAFKA_STORAGE_ERROR, lambda w: move(w, topic=offline(w)), inside=True),
+    Case("DescribeQuorum", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: quorum(w, NOWHERE)),
+    Case("DescribeQuorum", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: quorum(w, partition=7)),
     Case("ElectLeaders", E.ELECTION_NOT_NEEDED, elect),
+    Case("ElectLeaders", E.REQUEST_TIMED_OUT, lambda w: elect(w, timeout=0)),
+    Case("AlterPartitionReassignments", E.REQUEST_TIMED_OUT, lambda w: reassign(w, [1], timeout=0)),
     Case("ElectLeaders", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: elect(w, NOWHERE)),
     Case("ElectLeaders", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: elect(w, partition=7)),
     Case("ElectLeaders", E.INVALID_REQUEST, lambda w: elect(w, kind=7), oldest=1),

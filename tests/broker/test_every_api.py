@@ -140,6 +140,22 @@ def describe_log_dirs(world):
 
 
 @asks
+def alter_replica_log_dirs(world):
+    path = world.broker.services.logs.storage.location
+    asked = {"dirs": [{"path": path, "topics": [{"name": world.topic, "partitions": [0, 1]}]}]}
+    assert codes_of(world.ask("AlterReplicaLogDirs", asked)) == [0, 0]
+
+
+@asks
+def describe_quorum(world):
+    asked = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+    answer = world.ask("DescribeQuorum", asked)
+    (partition,) = answer.topics[0].partitions
+    voters = [each.replica_id for each in partition.current_voters]
+    assert (code_of(answer), partition.leader_id, voters) == (0, 1, [1])
+
+
+@asks
 def elect_leaders(world):
     asked = {"topic_partitions": [{"topic": world.topic, "partitions": [0]}], "timeout": 1_000}
     assert code_of(world.ask("ElectLeaders", asked)) == ELECTION_NOT_NEEDED

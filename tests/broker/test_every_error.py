@@ -14,7 +14,7 @@ SETTINGS = {
     "transaction_state_log_num_partitions": 1,
 }
 # What these are asked for is there, or there is none of it.
-NEVER_REFUSE = {"ListGroups", "ListPartitionReassignments", "DescribeLogDirs", "ListTransactions"}
+NEVER_REFUSE = {"ListGroups", "ListPartitionReassignments", "DescribeLogDirs"}
 
 
 @pytest.mark.parametrize(

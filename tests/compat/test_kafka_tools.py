@@ -224,6 +224,25 @@ def test_leaders_are_elected_already_and_nothing_is_reassigned(run, topic):
     assert "No partition reassignments found" in run("reassign.ReassignPartitionsCommand", "--list")
 
 
+def test_a_log_is_assigned_to_the_directory_it_is_in(run, topic, tmp_path):
+    *_, line = run("LogDirsCommand", "--describe", "--topic-list", topic).splitlines()
+    directory = json.loads(line)["brokers"][0]["logDirs"][0]["logDir"]
+    plan = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1], "log_dirs": [directory]}]}
+    (tmp_path / "plan").write_text(json.dumps(plan))
+    command = ("reassign.ReassignPartitionsCommand", "--reassignment-json-file", tmp_path / "plan")
+    assert f"Successfully started moving log directory to {directory}" in run(*command, "--execute")
+    verified = run(*command, "--verify")
+    assert f"Reassignment of partition {topic}-0 is completed" in verified
+    assert f"Reassignment of replica {topic}-0-1 completed successfully" in verified
+
+
+def test_the_quorum_is_this_node(run):
+    status = run("MetadataQuorumCommand", "describe", "--status")
+    assert "LeaderId:               1\n" in status and "MaxFollowerLag:         0\n" in status
+    (replica,) = rows_of(run("MetadataQuorumCommand", "describe", "--replication"))
+    assert (replica["NodeId"], replica["Lag"], replica["Status"]) == ("1", "0", "Leader")
+
+
 def test_the_features_are_described(run):
     printed = run("FeatureCommand", "describe")
     assert "Feature: metadata.version" in printed
@@ -275,6 +294,10 @@ def test_transactions_are_listed_and_described_and_a_hanging_one_looked_for(run,
     )  # fmt: skip
     (row,) = [row for row in rows_of(run("TransactionsCommand", "list")) if row["TransactionalId"] == name]
     assert row["TransactionState"] == "Ongoing"
+    pattern = ("list", "--transactional-id-pattern")
+    (row,) = rows_of(run("TransactionsCommand", *pattern, f"(?i)ID-{topic}"))
+    assert row["TransactionalId"] == name
+    assert rows_of(run("TransactionsCommand", *pattern, topic)) == []
     (described,) = rows_of(run("TransactionsCommand", "describe", "--transactional-id", name))
     assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", f"{topic}-0")
     (producer,) = rows_of(run("TransactionsCommand", "describe-producers", "--topic", topic, "--partition", 0))

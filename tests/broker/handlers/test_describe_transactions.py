@@ -91,6 +91,24 @@ def test_transactional_ids_are_listed_by_state_and_producer(broker, producer, ve
     assert listed(broker, version, producer_id_filters=[other.id]) == (both[1:], [])
 
 
+@pytest.mark.parametrize(
+    "pattern, found",
+    [("pay.*", ["payments"]), ("payments|other", ["payments", "other"]), ("pay", []), ("", ["payments", "other"]),
+     (None, ["payments", "other"]), ("(?i)OTHER", ["other"])],
+)  # fmt: skip
+def test_transactional_ids_are_listed_by_a_pattern_of_the_whole_id(broker, producer, pattern, found):
+    """KIP-1152, since v2."""
+    TransactionalProducer(broker, "other").init()
+    assert [name for name, _ in listed(broker, 2, transactional_id_pattern=pattern)[0]] == found
+
+
+def test_a_pattern_that_is_refused_is_named_to_the_operator(broker, producer):
+    fields = {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": "(pay"}
+    answer = broker.connect().ask(LIST_TRANSACTIONS, 2, fields)
+    assert (answer.error_code, answer.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, ())
+    assert "a ( that nothing closes" in broker.reported[-1]
+
+
 def test_transactions_are_listed_that_are_on_for_longer(broker, producer):
     assert listed(broker, duration_filter=5_000, state_filters=["Ongoing"]) == ([], [])
     broker.at(broker.now_ms + 5_001)

@@ -226,7 +226,7 @@ def test_a_topic_deleted_and_made_again_is_another_one_by_id(broker, client):
     """KIP-516: the consumer must not go on in the new topic with offsets of the old."""
     session = Session(client, BY_ID)
     session.ask({0: 0})
-    client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}]})
+    client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}], "timeout": 1_000})
     assert session.ask().partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     broker.create("flights", 4)
     assert session.ask().partitions[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
@@ -236,7 +236,7 @@ def test_a_topic_deleted_and_made_again_is_another_one_by_id(broker, client):
 def test_a_topic_deleted_and_made_again_is_the_same_by_name(broker, client, version):
     session = Session(client, version)
     session.ask({0: 0})
-    client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}]})
+    client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}], "timeout": 1_000})
     assert session.ask().partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     broker.create("flights", 4)
     client.produce("flights", b"anew")

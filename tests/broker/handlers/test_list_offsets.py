@@ -6,7 +6,7 @@ from crc32c import crc32c
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import LIST_OFFSETS, PRODUCE, WALL_MS, EngineBroker, batch_of, produce_request
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
 
 @pytest.fixture
@@ -32,7 +32,8 @@ def test_ends_and_times_are_known_to_all_versions(client, version, timestamp, of
 
 
 @pytest.mark.parametrize(
-    "timestamp, since, offset", [(MAX_TIMESTAMP, 7, 0), (EARLIEST_LOCAL, 8, 0), (LATEST_TIERED, 9, -1)]
+    "timestamp, since, offset",
+    [(MAX_TIMESTAMP, 7, 0), (EARLIEST_LOCAL, 8, 0), (LATEST_TIERED, 9, -1), (EARLIEST_PENDING_UPLOAD, 11, -1)],
 )
 def test_other_places_are_known_since_the_version_that_brought_them(client, timestamp, since, offset):
     """KIP-734, KIP-405, KIP-1005: an older version cannot mean them."""
@@ -40,7 +41,7 @@ def test_other_places_are_known_since_the_version_that_brought_them(client, time
     assert ask(client, since, timestamp) == (0, offset)
 
 
-@pytest.mark.parametrize("timestamp", [-6, -(2**63)])
+@pytest.mark.parametrize("timestamp", [-7, -(2**63)])
 def test_a_place_nobody_knows_is_refused(client, timestamp):
     assert ask(client, 11, timestamp) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 

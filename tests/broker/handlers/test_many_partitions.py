@@ -68,7 +68,7 @@ def test_a_restart_makes_those_that_are_left(broker, client, clean):
 
 
 def test_a_topic_that_is_deleted_before_it_is_whole_leaves_nothing(broker, client):
-    client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}]})
+    client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}], "timeout": 1_000})
     broker.at(broker.now_ms + 10_000)
     assert (made(broker), broker.services.logs.to_make) == (0, 0)
     assert not [name for name in broker.storage.list("") if name.startswith("flights")]

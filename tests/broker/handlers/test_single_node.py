@@ -8,10 +8,12 @@ from broker.log.storage import StorageError
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
     ALTER_REASSIGNMENTS,
+    ALTER_REPLICA_LOG_DIRS,
     CREATE_ACLS,
     DELETE_ACLS,
     DESCRIBE_ACLS,
     DESCRIBE_LOG_DIRS,
+    DESCRIBE_QUORUM,
     ELECT_LEADERS,
     LIST_CONFIG_RESOURCES,
     LIST_REASSIGNMENTS,
@@ -67,6 +69,16 @@ def test_a_directory_that_cannot_be_looked_at_says_so(broker, client, monkeypatc
     assert "Input/output error" in broker.reported[-1]
 
 
+def test_a_log_can_be_moved_to_where_it_is(client):
+    def moved(path, *partitions):
+        asked = {"path": path, "topics": [{"name": "flights", "partitions": partitions}]}
+        answer = client.ask(ALTER_REPLICA_LOG_DIRS, 2, {"dirs": [asked]})
+        return [(each.partition_index, each.error_code) for each in answer.results[0].partitions]
+
+    assert moved("/memory", 0, 1) == [(0, 0), (1, 0)]
+    assert moved("/elsewhere", 0) == [(0, ErrorCode.LOG_DIR_NOT_FOUND)]
+
+
 # --- leaders and replicas ----------------------------------------------------------------------------------------
 
 
@@ -114,6 +126,22 @@ def test_no_partition_is_being_moved(client):
     for topics in (None, [{"name": "flights", "partition_indexes": [0]}]):
         answer = client.ask(LIST_REASSIGNMENTS, 0, {"topics": topics})
         assert (answer.error_code, answer.topics) == (0, ())
+
+
+def test_the_quorum_is_one_node_that_counts_what_it_commits(broker, client):
+    """KIP-595, KIP-836."""
+
+    def committed(broker):
+        asked = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+        (partition,) = broker.connect().ask(DESCRIBE_QUORUM, 2, asked).topics[0].partitions
+        (voter,) = partition.current_voters
+        assert voter.log_end_offset == partition.high_watermark
+        return partition.high_watermark
+
+    before = committed(broker)
+    broker.create("planes")
+    assert committed(broker) == before + 1
+    assert committed(broker.restarted()) > before + 1
 
 
 # --- access rules ------------------------------------------------------------------------------------------------

@@ -1,0 +1,39 @@
+"""AlterReplicaLogDirs, v1 to v2.
+
+Behaviour: there is one data directory, and every log is in it: to move one there is done as soon as it is asked, and
+any other directory is LOG_DIR_NOT_FOUND (KIP-113).
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    # Each partition once, as Kafka does; where it is to go to two directories, the last counts.
+    asked = {
+        (topic.name, index): each.path
+        for each in call.request.dirs
+        for topic in each.topics
+        for index in topic.partitions
+    }
+    results: dict[str, list[dict[str, Any]]] = {}
+    for (topic, index), path in asked.items():
+        answer = {"partition_index": index, "error_code": _move(call, topic, index, path)}
+        results.setdefault(topic, []).append(answer)
+    return {
+        "throttle_time": 0,
+        "results": [{"topic_name": topic, "partitions": partitions} for topic, partitions in results.items()],
+    }
+
+
+def _move(call: Call, topic: str, index: int, path: str) -> ErrorCode:
+    if path != call.services.logs.storage.location:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    try:
+        call.services.log_of(topic, index)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE

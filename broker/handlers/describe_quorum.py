@@ -1,0 +1,57 @@
+"""DescribeQuorum, v0 to v2.
+
+Behaviour: of the metadata, which is all there is a quorum of: this node leads and votes alone. What Kafka counts in
+records of its metadata log is counted here in commits of the metadata file; both only rise (KIP-595).
+Version notes: v1 says when a voter was last heard of (KIP-836): the leader now; v2 where controllers are reached
+(KIP-853), which is where this node is.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.metadata import CLUSTER_METADATA_TOPIC
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+LEADER_EPOCH = 1  # nobody else was ever elected
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in call.request.topics]
+    if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
+        topics = [{"topic_name": name, "partitions": list(map(_unknown, indexes))} for name, indexes in asked]
+        return {"error_code": ErrorCode.NONE, "error_message": None, "topics": topics, "nodes": ()}
+    node = call.services.metadata.reached(call.services.metadata.node, call.listener)
+    listener = {"name": call.listener, "host": node.host, "port": node.port}
+    return {
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+        "topics": [{"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [_partition(call, now)]}],
+        "nodes": [{"node_id": node.id, "listeners": [listener]}],
+    }
+
+
+def _unknown(index: int) -> dict[str, Any]:
+    message = f"only {CLUSTER_METADATA_TOPIC}-0 has a quorum"
+    error = {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "error_message": message}
+    return {"partition_index": index, "current_voters": (), "observers": ()} | error
+
+
+def _partition(call: Call, now: Now) -> dict[str, Any]:
+    metadata = call.services.metadata
+    leader = {
+        "replica_id": metadata.node.id,
+        "log_end_offset": metadata.commits,
+        "last_fetch_timestamp": now.wall_ms,
+        "last_caught_up_timestamp": now.wall_ms,
+    }
+    return {
+        "partition_index": 0,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+        "leader_id": metadata.node.id,
+        "leader_epoch": LEADER_EPOCH,
+        "high_watermark": metadata.commits,
+        "current_voters": [leader],
+        "observers": (),
+    }
