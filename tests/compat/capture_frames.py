@@ -7,10 +7,12 @@ Times of records are literal, so that they fit the clock of tests/broker/engine_
 """
 
 import asyncio
+import json
 import sys
 import tempfile
 from collections import Counter
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import version as version_of_package
 from pathlib import Path
 
 import aiokafka
@@ -20,9 +22,11 @@ import kafka
 import kafka.admin
 from confluent_kafka import admin as confluent_admin
 
+from tests.compat import stock_java, stock_node
 from tests.compat.frame_recorder import FrameRecorder
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import until
+from tests.compat.stock_process import ClientError
 from tests.golden import frames
 
 SECONDS = 20
@@ -33,10 +37,14 @@ RECORDS = [(b"k%d" % n, b"v%d" % n) for n in range(3)]
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+    "log.roll.ms": 1 << 60,  # markers are of today
     "auto.create.topics.enable": "false",
 }
 HEARTBEAT_MS = 100
 PRODUCE = 0  # it alone can want no answer
+API_VERSIONS = 18
+PREFERRED = 0  # an election's kind
 ALIKE_MAX = 4  # of one version of one API on one connection: polling goes on and says nothing new
 
 
@@ -65,8 +73,35 @@ def confluent(address):
     _only(admin.describe_consumer_groups([GROUP]))
     _only(admin.list_consumer_group_offsets([confluent_kafka.ConsumerGroupTopicPartitions(GROUP)]))
     _only(admin.delete_records([confluent_kafka.TopicPartition(TOPIC, 0, 1)]))
+    _confluent_transaction(address)
+    _only(admin.alter_consumer_group_offsets(
+        [confluent_kafka.ConsumerGroupTopicPartitions(GROUP, [confluent_kafka.TopicPartition(TOPIC, 0, 2)])]
+    ))  # fmt: skip
+    admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, [partition]).result(SECONDS)
+    mechanism = confluent_admin.ScramCredentialInfo(confluent_admin.ScramMechanism.SCRAM_SHA_256, 4096)
+    _only(admin.alter_user_scram_credentials([confluent_admin.UserScramCredentialUpsertion("ann", mechanism, b"x")]))
+    admin.describe_user_scram_credentials().result(SECONDS)
+    with suppress(confluent_kafka.KafkaException):  # there are none, where there is no authorizer
+        admin.describe_acls(_ANY_ACL).result(SECONDS)
     _only(admin.delete_consumer_groups([GROUP]))
     _only(admin.delete_topics([TOPIC]))
+
+
+_ANY_ACL = confluent_admin.AclBindingFilter(
+    confluent_admin.ResourceType.ANY, None, confluent_admin.ResourcePatternType.ANY, None, None,
+    confluent_admin.AclOperation.ANY, confluent_admin.AclPermissionType.ANY,
+)  # fmt: skip
+
+
+def _confluent_transaction(address):
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "transactional.id": "payments"})
+    producer.init_transactions(SECONDS)
+    member = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": GROUP}).consumer_group_metadata()
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"paid", partition=0, timestamp=TIME_MS)
+        producer.send_offsets_to_transaction([confluent_kafka.TopicPartition(TOPIC, 0, 1)], member, SECONDS)
+        end(SECONDS)
 
 
 def _only(futures):
@@ -118,8 +153,38 @@ def kafka_python(address):
         admin.describe_groups([GROUP])
         admin.list_group_offsets([GROUP])
         admin.delete_records({partition: 1})
+        _kafka_python_transaction(address)
+        admin.list_transactions(transactional_id_pattern="pay.*")
+        admin.describe_transactions(["payments"])
+        admin.describe_producers([partition])
+        _kafka_python_node(admin, partition)
+        admin.delete_group_offsets(GROUP, [partition])
         admin.delete_groups([GROUP])
         admin.delete_topics([TOPIC])
+
+
+def _kafka_python_node(admin, partition):
+    """What one node says of itself, and of who may use it."""
+    admin.describe_metadata_quorum()
+    (directory,) = {each["log_dir"] for broker in admin.describe_log_dirs() for each in broker["log_dirs"]}
+    admin.alter_replica_log_dirs({(TOPIC, 0, 1): directory})
+    admin.elect_leaders(PREFERRED, {TOPIC: [0]}, raise_errors=False)
+    admin.alter_partition_reassignments({partition: [1]})
+    admin.list_partition_reassignments()
+    admin.list_config_resources()
+    admin.describe_user_scram_credentials()
+
+
+def _kafka_python_transaction(address):
+    producer = kafka.KafkaProducer(bootstrap_servers=address, transactional_id="payments")
+    producer.init_transactions()
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.send(TOPIC, b"paid", partition=0, timestamp_ms=TIME_MS)
+        offsets = {kafka.TopicPartition(TOPIC, 0): kafka.structs.OffsetAndMetadata(1, "", -1)}
+        producer.send_offsets_to_transaction(offsets, GROUP)
+        end()
+    producer.close()
 
 
 def _kafka_python_produce(address):
@@ -178,6 +243,7 @@ async def _aiokafka(address):
         await admin.list_consumer_group_offsets(GROUP)
         partition = aiokafka.TopicPartition(TOPIC, 0)
         await admin.delete_records({partition: aiokafka.admin.RecordsToDelete(1)})
+        await _aiokafka_transaction(address, partition)
         await admin.delete_topics([TOPIC])
     finally:
         await admin.close()
@@ -188,6 +254,15 @@ async def _aiokafka_produce(address):
         async with aiokafka.AIOKafkaProducer(bootstrap_servers=address, linger_ms=50, **config) as producer:
             for key, value in RECORDS:
                 await producer.send_and_wait(TOPIC, value, key, 0, timestamp_ms=TIME_MS)
+
+
+async def _aiokafka_transaction(address, partition):
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=address, transactional_id="payments") as producer:
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            await producer.begin_transaction()
+            await producer.send_and_wait(TOPIC, b"paid", partition=0, timestamp_ms=TIME_MS)
+            await producer.send_offsets_to_transaction({partition: 1}, GROUP)
+            await end()
 
 
 async def _aiokafka_consume(address):
@@ -212,9 +287,117 @@ async def _aiokafka_consume(address):
         await consumer.stop()
 
 
+# --- Apache Kafka's Java clients ---------------------------------------------------------------------------------
+
+JAVA_READS = {"group.id": GROUP, "auto.offset.reset": "earliest", "heartbeat.interval.ms": HEARTBEAT_MS}
+JAVA_ADMIN = (
+    "describeCluster", "describeFeatures", "listTopics", "listGroups", "listTransactions", "describeQuotas",
+    "describeScram", "listReassignments", "listConfigResources",
+)  # fmt: skip
+
+
+def java(address):
+    with stock_java.StockJava() as client:
+
+        def ask(call, **arguments):
+            return client.ask(call, address=address, **arguments)
+
+        ask("createTopic", topic=TOPIC, partitions=2)
+        values = {"topic": TOPIC, "partition": 0, "values": ["v0", "v1", "v2"], "timestamp": TIME_MS}
+        ask("produce", **values)
+        ask("join", name="one", topic=TOPIC, config=JAVA_READS)
+        ask("take", names=["one"], count=3)
+        ask("describeGroup", group=GROUP)
+        ask("leave", name="one")
+        offsets = {"group": GROUP, "offsets": [{"topic": TOPIC, "partition": 0, "offset": 3}]}
+        ask("transaction", **values, **offsets, config={"transactional.id": "payments"})
+        ask("transaction", **values, commit=False, config={"transactional.id": "payments"})
+        ask("read", topic=TOPIC, count=6, config={"isolation.level": "read_committed"})
+        ask("ends", topic=TOPIC, time=TIME_MS)
+        _java_admin(ask)
+        ask("deleteTopics", topics=[TOPIC])
+
+
+def _java_admin(ask):
+    for call in JAVA_ADMIN:
+        ask(call)
+    for call in ("listOffsets", "describeTopic", "describeProducers", "electLeaders"):
+        ask(call, topic=TOPIC)
+    ask("deleteRecords", topic=TOPIC, before=1)
+    ask("groupOffsets", group=GROUP)
+    ask("alterGroupOffset", group=GROUP, topic=TOPIC, offset=1)
+    ask("deleteGroupOffset", group=GROUP, topic=TOPIC)
+    ask("deleteGroup", group=GROUP)
+    ask("describeLogDirs", node=1)
+    ask("describeTransaction", id="payments")
+    ask("fenceProducers", id="payments")
+    ask("createPartitions", topic=TOPIC, partitions=3)
+    ask("alterConfigs", type="TOPIC", name=TOPIC, changes=[["SET", "segment.ms", "5000"]])
+    with suppress(ClientError):
+        ask("describeAcls")
+
+
+# --- Node.js -----------------------------------------------------------------------------------------------------
+
+
+def kafkajs(address):
+    _node("kafkajs", address)
+
+
+def platformatic(address):
+    _node("platformatic", address)
+
+
+def _node(name, address):
+    with stock_node.stock_node() as node:
+
+        def ask(call, **arguments):
+            return node.ask(f"{name}.{call}", address=address, topic=TOPIC, group=GROUP, timestamp=TIME_MS, **arguments)
+
+        ask("createTopic", partitions=2)
+        ask("produce", values=["v0", "v1"], partition=0)
+        ask("produce", values=["v2"], partition=0, idempotent=True)
+        ask("read", count=3)
+        ask("transaction", id="paid", values=["paid"], partition=0, offset=1)
+        ask("transaction", id="not paid", values=["not"], partition=0, offset=1, abort=True)
+        ask("setGroupOffset", offset=1)
+        ask("groupOffset")
+        ask("listTopics")
+        ask("listGroups")
+        ask("describeGroup")
+        ask("createPartitions", partitions=3)
+        ask("deleteRecords", before=1)
+        ask("setTopicConfig", name="segment.ms", value="5000")
+        ask("deleteGroup")
+        ask("deleteTopic")
+
+
 # --- capturing ---------------------------------------------------------------------------------------------------
 
-SESSIONS = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aiokafka_session}
+SESSIONS = {
+    "confluent-kafka": confluent,
+    "kafka-python": kafka_python,
+    "aiokafka": aiokafka_session,
+    "java": java,
+    "kafkajs": kafkajs,
+    "platformatic": platformatic,
+}
+
+
+def missing(client):
+    """Why a client's session cannot be had here; None when it can."""
+    if client == "java":
+        return stock_java.missing()
+    return stock_node.missing() if client in ("kafkajs", "platformatic") else None
+
+
+def version(client):
+    if client == "java":
+        return next(each for each in stock_java.CLASSPATH.read_text().split(":") if "kafka-clients-" in each)[-9:-4]
+    packages = {"kafkajs": "kafkajs", "platformatic": "@platformatic/kafka"}
+    if client in packages:
+        return json.loads((stock_node.PACKAGES / packages[client] / "package.json").read_text())["version"]
+    return version_of_package(client)
 
 
 def capture(client, directory):
@@ -229,11 +412,13 @@ def capture(client, directory):
 
 def _without_repeats(exchanges):
     """The first few of those that are alike; never one from the middle, as some count on the ones before them. What
-    was still waiting when the client went has no answer."""
+    was still waiting when the client went has no answer. Each connection begins with a question that all have."""
     seen = Counter()
     kept = []
     for each in exchanges:
         if each.answer is None and each.api_key != PRODUCE:
+            continue
+        if each.api_key == API_VERSIONS and kept:
             continue
         alike = each.connection, each.api_key, each.version
         seen[alike] += 1
@@ -245,6 +430,9 @@ def _without_repeats(exchanges):
 def main():
     with tempfile.TemporaryDirectory() as directory:
         for client in sys.argv[1:] or SESSIONS:
+            if reason := missing(client):
+                print(f"{client}: {reason}")
+                continue
             exchanges = capture(client, directory)
             frames.write(frames.HERE / f"{client}{frames.SUFFIX}", f"{client} {version(client)}", exchanges)
             print(f"{client}: {len(exchanges)} requests")

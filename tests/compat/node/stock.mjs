@@ -17,8 +17,15 @@ function within(promise, what) {
 
 const text = buffer => buffer?.toString() ?? null
 
-const messagesOf = call =>
-  call.values.map((value, n) => ({ key: `key-${n}`, value, headers: { number: `${n}` }, partition: call.partition }))
+// "values" as messages, of the time "timestamp" (ms), or of now.
+const messagesOf = (call, time = String) =>
+  call.values.map((value, n) => ({
+    key: `key-${n}`,
+    value,
+    headers: { number: `${n}` },
+    partition: call.partition,
+    ...(call.timestamp ? { timestamp: time(call.timestamp) } : {})
+  }))
 
 // --- kafkajs --------------------------------------------------------------------------------------------------------
 
@@ -172,7 +179,7 @@ const withPlatformaticConsumer = work => call => closing(member(call), consumer 
 const platformaticProducer = (call, more = {}) =>
   new platformatic.Producer({ ...options(call), serializers: stringSerializers, autocreateTopics: true, ...more })
 
-const platformaticMessages = call => messagesOf(call).map(each => ({ topic: call.topic, ...each }))
+const platformaticMessages = call => messagesOf(call, BigInt).map(each => ({ topic: call.topic, ...each }))
 
 const forPlatformatic = {
   produce: call =>
