@@ -10,8 +10,9 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from broker.handlers.call import Call, Shortcut, Tagged
+from broker.handlers.call import Call, Tagged
 from broker.now import Now
+from broker.shortcut import Shortcut
 from broker.wire import fetch, produce
 from broker.wire.frame import Part
 

@@ -7,8 +7,8 @@ must be tried again later (`hold`).
 
 from collections import deque
 
-from broker.handlers.call import Shortcut
 from broker.purgatory import AnyDelayed
+from broker.shortcut import Shortcut
 from broker.wire.frame import Part
 from broker.wire.frame_decoder import FrameDecoder
 
@@ -66,9 +66,10 @@ class Connection:
     @property
     def readable(self) -> bool:
         """Whether another request may be taken from this peer now."""
+        again = self.again
         return (
             self.held is None
-            and len(self.slots) < self._max_inflight
+            and len(self.slots) + (again is not None and again.taken) < self._max_inflight
             and self.queued_bytes < self._max_queued_bytes
             and self.close_reason is None
             and not self.starved

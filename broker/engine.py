@@ -11,7 +11,7 @@ and everything else is an answer. A fault of our own closes the one connection i
 
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from traceback import format_exc
 from typing import Any
 
@@ -23,11 +23,15 @@ from broker.log.log_manager import Sync
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.request_memory import RequestMemory
+from broker.shortcut import Taken
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
 from broker.wire.primitives import skip_tags
 
 _LENGTH_AND_ID = struct.Struct(">ii")
+# On the short way what is small waits for the end of the turn, so it is copied; a larger one costs enough by itself.
+COPIED_BYTES_MAX = 4096
+TAKEN_MAX = 512
 
 
 class Engine:
@@ -50,6 +54,8 @@ class Engine:
         self._memory = RequestMemory(memory) if memory > 0 else None
         self._resumable: deque[Connection] = deque()
         """Where an answer has made room for the next request; at most one entry for each answer of this call."""
+        self._taken: list[Taken[Any]] = []
+        """Of this turn, on the short way."""
         self._now = Now(0, 0)
 
     # --- connections ---------------------------------------------------------------------------------------------
@@ -122,6 +128,9 @@ class Engine:
 
     def take_replies(self) -> list[tuple[Connection, list[Part]]]:
         """What is to be sent, for each connection in the order of its requests."""
+        if self._taken:
+            self._do_taken()
+            self._resume()
         if not self._ready:
             return []
         ready, self._ready = self._ready, []
@@ -164,7 +173,7 @@ class Engine:
         self.services.purgatory.advance(now)
         self.services.tick_coordinators(now)
         for log in self.services.logs.tick(now):
-            self.services.purgatory.touch(log, now)
+            self.services.touch(log, now)
         idle_ms = self.services.config.connections_max_idle_ms
         for conn in list(self._connections):
             if conn.active_ms + idle_ms > now.ms:
@@ -183,14 +192,14 @@ class Engine:
         """A sync is done; answers that waited for it leave."""
         self._now = now
         for log in self.services.logs.synced(sync):
-            self.services.purgatory.touch(log, now)
+            self.services.touch(log, now)
         self._resume()
 
     def sync_failed(self, sync: Sync, error: Exception, now: Now) -> None:
         """A sync failed; who waited for it is told."""
         self._now = now
         for log in self.services.logs.sync_failed(sync, error):
-            self.services.purgatory.touch(log, now)
+            self.services.touch(log, now)
         self._resume()
 
     # --- requests ------------------------------------------------------------------------------------------------
@@ -219,12 +228,14 @@ class Engine:
         except (WireError, ApiError) as error:
             self._close(conn, str(error))
         except Exception:
-            self._fault(conn)
+            self._failed([conn])
 
-    def _fault(self, conn: Connection) -> None:
-        """An exception that nobody expected: the connection it happened on pays for it, and the log has it all."""
-        self.services.report(f"a fault of the broker's own, on the connection of {conn.peer}:\n{format_exc()}")
-        self._close(conn, "a fault of the broker's own; see the log")
+    def _failed(self, conns: Sequence[Connection]) -> None:
+        """An exception that nobody expected: the connections it happened on pay for it, and the log has it all."""
+        peers = ", ".join(conn.peer for conn in conns)
+        self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{format_exc()}")
+        for conn in conns:
+            self._close(conn, "a fault of the broker's own; see the log")
 
     def _resume(self) -> None:
         """Read on where answers have made room. Each verb ends with it, and only here: an answer is often given from
@@ -237,13 +248,18 @@ class Engine:
     def _request(self, conn: Connection, frame: memoryview) -> None:
         again = conn.again
         if again is not None:
-            reply = again(frame, self._now)
-            if reply is not None:
-                conn.put([reply], len(reply))
-                self._ready.append(conn)
-                self._produced.observe(self._clock_ns() - self._began_ns)
+            if again.taken:
+                self._do_taken()
+            if small := len(frame) <= COPIED_BYTES_MAX:
+                frame = memoryview(bytearray(frame))
+            if again.take(frame, self._now):
+                self._taken.append(Taken(conn, again, frame, self._began_ns))
+                if not small or len(self._taken) == TAKEN_MAX:
+                    self._do_taken()
                 return
             conn.again = None
+        if self._taken:
+            self._do_taken()  # what came first is done first
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
         api = self._apis.get(key)
@@ -274,8 +290,47 @@ class Engine:
             self.metrics.of_api(key).observe(self._clock_ns() - self._began_ns)
         else:
             self._reply(conn, api, version, correlation_id, response, None)
-            if api.again is not None:
-                conn.again = api.again(call, frame)
+        if api.again is not None and response is not None:
+            conn.again = api.again(call, frame)
+
+    def _do_taken(self) -> None:
+        """Do what went the short way since the last time, with one write for all that is alike."""
+        taken, self._taken = self._taken, []
+        try:
+            done = taken[0].again.together(taken, self._now)
+        except Exception:
+            self._failed([each.conn for each in taken])
+            return
+        now_ns = self._clock_ns()
+        for each, reply in done.answers:
+            each.conn.put([reply], len(reply))
+            self._ready.append(each.conn)
+            self._produced.observe(now_ns - each.began_ns)
+        for some, delayed in done.later:
+            self._wait_together(some, delayed)
+        for each in done.refused:
+            each.conn.again = None
+            if each.conn.close_reason is None:
+                self._take(each.conn, each.frame)
+
+    def _wait_together(self, taken: list[Taken[Any]], delayed: Delayed[list[bytes]]) -> None:
+        """Requests that are answered by one thing that happens; one whose connection goes keeps the others waiting."""
+        slots = [each.conn.wait() for each in taken]
+        conns = [each.conn for each in taken]
+
+        def done(replies: list[bytes] | None) -> None:
+            now_ns = self._clock_ns()
+            for conn, slot, each, reply in zip(conns, slots, taken, replies or (), strict=replies is not None):
+                if conn.close_reason is None:
+                    conn.fill(slot, [reply], len(reply))
+                    self._ready.append(conn)
+                    self._produced.observe(now_ns - each.began_ns)
+                    if conn.decoder.has_more:
+                        self._resumable.append(conn)
+
+        delayed.try_complete = self._guarded(conns, delayed.try_complete)
+        delayed.expire = self._guarded(conns, delayed.expire)
+        self.services.purgatory.watch(delayed, done, self._now)
 
     def _reply(
         self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
@@ -299,8 +354,8 @@ class Engine:
         slot = conn.wait()
         slot.delayed = delayed
         slot.began_ns = self._began_ns
-        delayed.try_complete = self._guarded(conn, delayed.try_complete)
-        delayed.expire = self._guarded(conn, delayed.expire)
+        delayed.try_complete = self._guarded([conn], delayed.try_complete)
+        delayed.expire = self._guarded([conn], delayed.expire)
 
         def done(response: Any) -> None:
             slot.delayed = None
@@ -309,19 +364,19 @@ class Engine:
             try:
                 self._reply(conn, api, version, correlation_id, response, slot)
             except Exception:
-                self._fault(conn)
+                self._failed([conn])
             self._resumable.append(conn)
 
         self.services.purgatory.watch(delayed, done, self._now)
 
-    def _guarded(self, conn: Connection, answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
+    def _guarded(self, conns: Sequence[Connection], answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
         """`answer` without its exceptions: it is called from within another connection's request, or from `tick`."""
 
         def guarded(now: Now) -> Any:
             try:
                 return answer(now)
             except Exception:
-                self._fault(conn)
+                self._failed(conns)
                 return None
 
         return guarded

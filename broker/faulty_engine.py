@@ -143,7 +143,7 @@ class FaultyEngine(Engine):
             try:
                 super(FaultyEngine, self)._reply(conn, api, version, correlation_id, response, waiting)
             except Exception:
-                self._fault(conn)
+                self._failed([conn])
             self._resumable.append(conn)
 
         self.services.purgatory.watch(late, done, self._now, limited=False)

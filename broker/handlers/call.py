@@ -232,7 +232,7 @@ class Services:
         self.metadata.delete_topic(topic)
         self.metrics.deleted(topic.name, logs)
         for log in logs:
-            self.purgatory.touch(log, now)
+            self.touch(log, now)
         self.groups.forget_topic(topic.name, now)
         if topic.name == TRANSACTIONS_TOPIC:  # who had a transaction cannot end it any more
             self._transactions = None
@@ -294,6 +294,11 @@ class Services:
 
     # --- appends -------------------------------------------------------------------------------------------------
 
+    def touch(self, log: PartitionLog, now: Now) -> None:
+        """Its records, or what of it is on the disk, or whether it can be read at all has changed."""
+        self.purgatory.touch(log, now)
+        self.purgatory.touch(log.on_disk, now)
+
     def appended(self, log: PartitionLog, now: Now) -> None:
         """What follows from an append: a sync that falls due, and fetches that waited for it."""
         self.logs.appended(log)
@@ -321,7 +326,3 @@ class Tagged(NamedTuple):
 
     fields: Mapping[str, Any]
     tags: dict[int, bytes]
-
-
-Shortcut = Callable[[memoryview, Now], bytes | None]
-"""The whole answer, with its length, to a frame that is just like one before it; None for any other."""

@@ -97,7 +97,7 @@ class CoordinatorTopic:
             refused: Answer = _refused(answer)
             return refused
 
-        return Delayed(ends, deadline_ms, try_complete, expire)
+        return Delayed([log.on_disk for log in ends], deadline_ms, try_complete, expire)
 
     def once_on_disk(self, key: str, then: Callable[[Now], None], now: Now) -> None:
         """Call `then` as soon as what stands in the key's partition is on the disk, at once where the topic does not
@@ -112,7 +112,7 @@ class CoordinatorTopic:
                 then(at)
 
         settled: Delayed[Now] = Delayed(
-            [log],
+            [log.on_disk],
             None,
             lambda at: at if log.durable_end_offset >= end or log.offline is not None else None,
             lambda at: at,

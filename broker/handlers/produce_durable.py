@@ -4,6 +4,7 @@ It waits on its logs in the purgatory, and is looked at whenever a sync of one o
 """
 
 from typing import TypeAlias
+from uuid import UUID
 
 from broker.handlers.call import Services
 from broker.log.partition_log import PartitionLog
@@ -30,18 +31,19 @@ def when_on_disk(
     def answer(now: Now) -> list[PartitionResult]:
         for log, end_offset, result in waiting:
             if log.durable_end_offset < end_offset:
-                error = _why_late(services, log, result)
+                error = why_late(services, log, result.topic)
                 result.error_code, result.message = error.code, error.message
                 result.base_offset, result.runs = NO_OFFSET, ()
                 services.metrics.failed_produce(log.topic)
         return results
 
-    return Delayed([log for log, _, _ in waiting], deadline_ms, try_complete, answer)
+    return Delayed([log.on_disk for log, _, _ in waiting], deadline_ms, try_complete, answer)
 
 
-def _why_late(services: Services, log: PartitionLog, result: PartitionResult) -> ApiError:
+def why_late(services: Services, log: PartitionLog, topic: str | UUID) -> ApiError:
+    """Why what was appended to `log`, named as `topic`, is not known to be on the disk."""
     try:
-        services.log_of(result.topic, result.partition)
+        services.log_of(topic, log.partition)
     except ApiError as gone:
         return gone
     if log.offline is not None:

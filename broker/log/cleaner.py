@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from broker.log.cleaner_keys import KeyOffsets
 from broker.log.cleaner_plan import Plan
 from broker.log.cleaner_transactions import Transactions
 from broker.log.producer_state import LastRecords
-from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Segment, remove_files
+from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
 from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify
@@ -51,15 +50,6 @@ class Cleaned:
 
     segment: Segment
     old: tuple[Segment, ...]
-
-
-class _Batch(NamedTuple):
-    """What `Segment.append` takes."""
-
-    data: bytes
-    header: BatchHeader
-    base_offset: int
-    runs: list[tuple[int, int]]
 
 
 class CleanLog:
@@ -185,14 +175,14 @@ class CleanLog:
 
     def _clean_into(
         self, target: Segment, segment: Segment, transactions: Transactions
-    ) -> Generator[int, None, _Batch]:
+    ) -> Generator[int, None, Placed]:
         """Write what stays of a segment; its last batch, emptied, in case nothing comes after it."""
         ids = _IdsInOrder(segment)
         for _, header, batch in _batches(segment, 0):
             kept = self._retained(header, batch, transactions)
             data = kept or emptied(header)
             runs = ids.of(header.base_offset, header.last_offset + 1)
-            last = _Batch(data, read_header(data), header.base_offset, runs)
+            last = Placed(memoryview(data), read_header(data), header.base_offset, runs)
             if kept is not None:
                 self._write(target, last)
             self.moved.bytes_read += header.size
@@ -200,8 +190,8 @@ class CleanLog:
             yield header.size
         return last
 
-    def _write(self, target: Segment, batch: _Batch) -> None:
-        target.append(*batch, self._config.index_interval_bytes)
+    def _write(self, target: Segment, batch: Placed) -> None:
+        target.append([batch], self._config.index_interval_bytes)
         self.moved.bytes_written += batch.header.size
         self.moved.records_written += batch.header.record_count
 

@@ -5,7 +5,7 @@ Entries past the log's end (an append that failed, or a crash between the two wr
 before anything is written in their place: they must not come back beside a batch they were not made for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from broker.log.storage import File, StorageError
 from broker.wire.frame import FileRegion
@@ -25,18 +25,15 @@ class IdIndex:
     def __len__(self) -> int:
         return self.file.size // ENTRY_BYTES
 
-    def append(self, offset: int, runs: Sequence[tuple[int, int]]) -> None:
-        """The ids of the offsets from `offset` on: runs of (first id, how many)."""
-        relative = offset - self.base_offset
-        if len(runs) == 1:
-            first_id, length = runs[0]
-            self.file.append(pack_entry(self._seed, relative, length, first_id))
-            return
-        entries = bytearray()
-        for first_id, length in runs:
-            entries += pack_entry(self._seed, relative, length, first_id)
-            relative += length
-        self.file.append(entries)
+    def append(self, batches: Iterable[tuple[int, Sequence[tuple[int, int]]]]) -> None:
+        """The ids of batches, with one write: of each its base offset, and runs of (first id, how many)."""
+        entries = []
+        for offset, runs in batches:
+            relative = offset - self.base_offset
+            for first_id, length in runs:
+                entries.append(pack_entry(self._seed, relative, length, first_id))
+                relative += length
+        self.file.append(b"".join(entries))
 
     def entry(self, number: int) -> IdEntry | None:
         """The entry, or None where its check does not hold."""

@@ -16,6 +16,8 @@ from here, with its ids (broker.log.recovery).
 The length is that of all after it. The check is the CRC-32C of what follows it up to the end of the batch's header; for
 the rest the batch has a CRC of its own.
 
+A file ends in zeros, over which the next rounds are written; a record that is all zeros does not hold.
+
 What cannot be journaled (the journal is at its limit, or the disk too full for it) waits for a sync of its own log: the
 promise is the same, only slower. A sync that fails is never tried again: every log that counts on it goes offline.
 """
@@ -34,6 +36,8 @@ from broker.log.syncs import CutJournal, SyncJournal
 from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify
 
 SUFFIX = ".journal"
+# Rounds of small requests are some kilobytes, so that one sync of some hundreds has to bring a new size to the disk.
+AHEAD_BYTES = 1 << 20
 
 _LENGTHS = struct.Struct(">II")
 _PLACE = struct.Struct(">16siI")
@@ -75,7 +79,8 @@ class Journal:
     def __init__(self, storage: Storage, max_bytes: int, first_number: int = 1) -> None:
         self.failed: str | None = None
         self._storage = storage
-        self._max_bytes = max_bytes
+        self._ahead_bytes = min(AHEAD_BYTES, max_bytes // 64)
+        self._max_bytes = max_bytes - 2 * self._ahead_bytes
         self._number = first_number
         self._active: _Written | None = None
         self._closed: list[_Written] = []
@@ -84,15 +89,14 @@ class Journal:
         self._gathered: dict[PartitionLog, tuple[int, int]] = {}
         self._out: dict[PartitionLog, tuple[int, int]] | None = None
 
-    def add(self, log: PartitionLog, batch: Buffer, runs: Sequence[tuple[int, int]]) -> None:
-        """Take a batch that was just appended, the last of `log`, into the next round; its bytes are copied."""
+    def add(self, log: PartitionLog, batch: Buffer, base: int, runs: Sequence[tuple[int, int]]) -> None:
+        """Take a batch that was just appended at `base` into the next round; its bytes are copied."""
         head = _head(log, batch, runs)
         size = len(head) + len(batch)
         if self.failed is not None or self._bytes + size > self._max_bytes:
             log.ask_sync(log, True)
             return
-        end = log.log_end_offset
-        base = end - sum(length for _, length in runs)
+        end = base + sum([length for _, length in runs])
         first, before = self._gathered.get(log, (base, base))
         self._gathered[log] = (first if before == base else base, end)
         self._parts += (head, bytes(batch))
@@ -118,7 +122,7 @@ class Journal:
 
     def _make(self) -> _Written:
         name = f"{self._number:020d}{SUFFIX}"
-        written = _Written(self._storage.open(name, create=True), name)
+        written = _Written(self._storage.open(name, create=True, ahead_bytes=self._ahead_bytes), name)
         self._number += 1
         return written
 

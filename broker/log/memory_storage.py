@@ -76,17 +76,32 @@ def _common(a: bytes, b: bytes) -> bytes:
 
 
 class MemoryFile:
-    def __init__(self, storage: "MemoryStorage", path: str, content: _Content) -> None:
+    def __init__(self, storage: "MemoryStorage", path: str, content: _Content, ahead_bytes: int) -> None:
         self.path = path
         self._storage = storage
+        self._ahead_bytes = ahead_bytes
+        self._zeros = 0
         self._content = content
         storage.open_files.add(self)
 
     @property
     def size(self) -> int:
-        return len(self._content.data)
+        return len(self._content.data) - self._zeros
 
     def append(self, data: Buffer) -> None:
+        size = len(data)
+        if size > self._zeros and self._ahead_bytes and self._storage.has_room(size + self._ahead_bytes):
+            self._extend(bytes(size - self._zeros + self._ahead_bytes))
+            self._zeros = size + self._ahead_bytes
+        if self._zeros >= size:
+            self._content.data[self.size : self.size + size] = data
+            self._zeros -= size
+            return
+        if self._zeros:
+            self.truncate(self.size)
+        self._extend(data)
+
+    def _extend(self, data: Buffer) -> None:
         before = self.size
         try:
             self._storage.take(self.path, len(data))
@@ -106,6 +121,7 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         self._storage.fail_if_told(self.path, self._storage.failing_cuts)
         self._content.truncate(size)
+        self._zeros = 0
 
     def sync(self) -> None:
         self._storage.fail_if_told(self.path, self._storage.failing_syncs)
@@ -162,13 +178,16 @@ class MemoryStorage:
         if path in failing:
             raise StorageError(path, "Input/output error")
 
-    def open(self, path: str, create: bool = False) -> MemoryFile:
+    def has_room(self, size: int) -> bool:
+        return self.free_bytes is None or size <= self.free_bytes
+
+    def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> MemoryFile:
         self.fail_if_told(path, self.failing_opens)
         if path not in self.files:
             if not create:
                 raise StorageError(path, "No such file or directory")
             self.files[path] = _Content()
-        return MemoryFile(self, path, self.files[path])
+        return MemoryFile(self, path, self.files[path], ahead_bytes)
 
     def exists(self, path: str) -> bool:
         return not path or path in self.files or path in self.directories

@@ -86,6 +86,39 @@ class OsFile:
         os.close(self._fd)
 
 
+class OsFileAhead(OsFile):
+    """One whose end lies `ahead_bytes` past what was appended, as `Storage.open` says."""
+
+    __slots__ = ("_ahead_bytes", "_zeros")
+
+    def __init__(self, path: str, fd: int, ahead_bytes: int) -> None:
+        super().__init__(path, fd)
+        self._ahead_bytes = ahead_bytes
+        self._zeros = 0
+
+    def append(self, data: Buffer) -> None:
+        size = len(data)
+        block = memoryview(data)
+        if size > self._zeros and size < self._ahead_bytes:  # what is larger takes its time anyhow
+            block = memoryview(b"".join((data, bytes(self._ahead_bytes))))
+        written = 0
+        try:
+            while written < len(block):
+                written += os.pwrite(self._fd, block[written:], self.size + written)
+        except OSError as error:
+            if written < size:
+                with _named(self.path):
+                    before, self.size = self.size, os.fstat(self._fd).st_size
+                    self.truncate(before)
+                raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
+        self.size += size
+        self._zeros = max(self._zeros, written) - size
+
+    def truncate(self, size: int) -> None:
+        super().truncate(size)
+        self._zeros = 0
+
+
 class OsStorage:
     """A data directory."""
 
@@ -125,11 +158,13 @@ class OsStorage:
             disk = os.statvfs(self.root)
         return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
-    def open(self, path: str, create: bool = False) -> OsFile:
+    def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> OsFile:
         full = self._path(path)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _named(full):
-            flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-            return OsFile(full, os.open(full, flags, 0o644))
+            if ahead_bytes:
+                return OsFileAhead(full, os.open(full, flags, 0o644), ahead_bytes)
+            return OsFile(full, os.open(full, flags | os.O_APPEND, 0o644))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._path(path))

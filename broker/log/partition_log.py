@@ -20,16 +20,17 @@ from broker.log import leader_epochs
 from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.producer_state import ProducerState
-from broker.log.segment import Segment, remove_files
+from broker.log.segment import Placed, Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
 from broker.now import Now
-from broker.record.batch import NO_TIMESTAMP, PLACE, BatchHeader, read_header
+from broker.record.batch import LENGTH_END, NO_TIMESTAMP, PLACE, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
 from broker.wire.frame import FileRegion
+from idgen.errors import IdError
 from idgen.worker import Run
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class PartitionLog:
         """What the checkpoint on the disk says: a start after a crash sees the log so."""
         self.durable_end_offset = flushed.offset
         """Offsets below it are on the disk: in the log's own files, or in the journal."""
+        self.on_disk = object()
+        """Stands for the log in the purgatory where the disk is waited for: an append says nothing to who does."""
         self._journaled_ahead: tuple[int, int] | None = None
         self.unsynced_bytes = 0
         self.log_start_offset = flushed.log_start_offset
@@ -199,31 +202,81 @@ class PartitionLog:
             return Appended(known.base_offset, known.last_offset, first_runs, True, known.timestamp_ms)
         if self.mending:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: a failed write is being undone; try again")
-        base_offset = self.log_end_offset
         runs = ids.next_ids(header.record_count, now.wall_ms, self.last_id)
         if rewrite is not None:
             batch, header = rewrite(batch, header, runs)
-        PLACE.pack_into(batch, 0, base_offset, header.batch_length, self.leader_epoch)
-        last_offset = base_offset + header.last_offset_delta
+        placed = Placed(batch, header, self.log_end_offset, runs)
+        self._write([placed], header.size, header.max_timestamp, now)
+        return Appended(placed.base_offset, placed.last_offset, runs)
+
+    def append_together(
+        self, batches: Sequence[tuple[memoryview, BatchHeader]], ids: IdSource, now: Now
+    ) -> list[Placed]:
+        """Append as many of these batches, from the first on, as can be with one write. All are as `append` takes them.
+
+        None where the first is a duplicate, or must be appended by itself for another reason. Errors as of `append`,
+        and the log is as it was.
+        """
+        self._check_online()
+        if self.mending:
+            return []
+        placed: list[Placed] = []
+        producers = set()
+        offset, last_id, size, newest = self.log_end_offset, self.last_id, 0, -1
         try:
-            segment = self._segment_for(header, last_offset)
-            segment.append(batch, header, base_offset, runs, self.config.index_interval_bytes)
+            for batch, header in batches:
+                if header.producer_id >= 0:
+                    # What is known of a producer says nothing of its second batch before the first is in the log.
+                    if header.producer_id in producers or self.producers.check(header) is not None:
+                        break
+                    producers.add(header.producer_id)
+                after = offset + header.last_offset_delta
+                if placed and not self._fits(size + header.size, after):
+                    break
+                runs = ids.next_ids(header.record_count, now.wall_ms, last_id)
+                placed.append(Placed(batch, header, offset, runs))
+                first_id, length = runs[-1]
+                last_id = first_id + length - 1
+                offset = after + 1
+                size += header.batch_length + LENGTH_END
+                newest = max(newest, header.max_timestamp)
+        except (ApiError, IdError):
+            if not placed:
+                raise
+        if placed:
+            self._write(placed, size, newest, now)
+        return placed
+
+    def _fits(self, size: int, last_offset: int) -> bool:
+        """Whether so many bytes more keep the newest segment within what it may have."""
+        active, limit = self._segments[-1], self.config.segment_bytes
+        return active.size + size <= limit and active.has_room(size, last_offset, limit)
+
+    def _write(self, placed: Sequence[Placed], size: int, newest_ms: int, now: Now) -> None:
+        """Batches with their ids, `size` bytes together, to the end of the log: all of them, or ApiError."""
+        for batch, header, base_offset, _ in placed:
+            PLACE.pack_into(batch, 0, base_offset, header.batch_length, self.leader_epoch)
+        last = placed[-1]
+        try:
+            segment = self._segment_for(size, newest_ms, last.last_offset)
+            segment.append(placed, self.config.index_interval_bytes)
         except StorageError as error:
             self._undone(error)
-            PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)  # as it came
+            for batch, header, _, _ in placed:  # as they came
+                PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        first_id, length = runs[-1]
+        first_id, length = last.runs[-1]
         self.last_id = first_id + length - 1
         self.log_end_offset = segment.next_offset
-        self.bytes_in += len(batch)
-        if header.producer_id >= 0:
-            self.producers.appended(header, base_offset, now.wall_ms)
+        self.bytes_in += size
+        self.unsynced_bytes += size
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now.ms
-        self.unsynced_bytes += header.size
-        if self.journal is not None:
-            self.journal.add(self, batch, runs)
-        return Appended(base_offset, last_offset, runs)
+        for batch, header, base_offset, runs in placed:
+            if header.producer_id >= 0:
+                self.producers.appended(header, base_offset, now.wall_ms)
+            if self.journal is not None:
+                self.journal.add(self, batch, base_offset, runs)
 
     def _undone(self, error: StorageError) -> None:
         """After a failed write: wait for a sync before the next one, or stop where the log is not as it was."""
@@ -260,7 +313,7 @@ class PartitionLog:
             yield
             return
         with _answered():
-            index = self._segment_for(header, aborted.last_offset).aborted
+            index = self._segment_for(header.size, header.max_timestamp, aborted.last_offset).aborted
         size = index.size
         try:
             with _answered():
@@ -273,11 +326,11 @@ class PartitionLog:
                 self.take_offline(f"{error}, and an aborted transaction that has not ended is in the index")
             raise
 
-    def _segment_for(self, header: BatchHeader, last_offset: int) -> Segment:
+    def _segment_for(self, size: int, newest_ms: int, last_offset: int) -> Segment:
         active = self._segments[-1]
         # As in Kafka the age is told by the messages' times: with the clock's, each old message would roll a segment.
-        aged = 0 <= active.first_timestamp_ms < header.max_timestamp - self.config.roll_ms
-        if active.has_room(header.size, last_offset, self.config.segment_bytes) and not aged:
+        aged = 0 <= active.first_timestamp_ms < newest_ms - self.config.roll_ms
+        if active.has_room(size, last_offset, self.config.segment_bytes) and not aged:
             return active
         return self.roll()
 

@@ -25,7 +25,7 @@ from broker.log.closed_segment import OpenSegments, closed
 from broker.log.journal import Entry
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Segment, file_name, remove_files
+from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.swap import finish_swaps
 from broker.log.synced import LogDamaged, Synced, offsets_of
@@ -351,7 +351,8 @@ class _Recovery:
             segments[-1] = self._close(segments[-1])
             segments.append(Segment(self.storage, self.name, header.base_offset, create=True))
         position = segments[-1].size
-        segments[-1].append(batch, header, header.base_offset, entry.runs, self.config.index_interval_bytes)
+        placed = Placed(memoryview(batch), header, header.base_offset, entry.runs)
+        segments[-1].append([placed], self.config.index_interval_bytes)
         self._note(segments[-1], position, header)
         first_id, length = entry.runs[-1]
         self.last_id = first_id + length - 1

@@ -10,10 +10,11 @@ A segment is read by whoever holds it: dropping it from the log's list does not 
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from broker.log.id_index import IdIndex
 from broker.log.index import OffsetIndex, TimeIndex
-from broker.log.storage import Buffer, File, Storage, StorageError
+from broker.log.storage import File, Storage, StorageError
 from broker.log.txn_index import TXN_INDEX, TransactionIndex
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
 from broker.wire.frame import FileRegion
@@ -64,6 +65,19 @@ def batches_of(file: File, position: int, end: int) -> Iterator[tuple[int, Batch
         position += header.size
 
 
+class Placed(NamedTuple):
+    """A batch and where it is to stand: its base offset, and its ids as runs (first id, how many)."""
+
+    batch: memoryview
+    header: BatchHeader
+    base_offset: int
+    runs: Sequence[tuple[int, int]]
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.header.last_offset_delta
+
+
 class Segment:
     """Offsets from `base_offset` to `next_offset`. Only the newest segment of a log is appended to."""
 
@@ -104,20 +118,24 @@ class Segment:
         """In the order they are synced: ids first, as they are written first."""
         return (self.ids.file, self.log, self.offsets.file, self.times.file, *self.aborted.files)
 
-    def append(
-        self, batch: Buffer, header: BatchHeader, base_offset: int, runs: Sequence[tuple[int, int]], interval_bytes: int
-    ) -> None:
-        """Ids, then log, then indexes. On StorageError the segment is as it was, or `broken` if it cannot be.
+    def append(self, placed: Sequence[Placed], interval_bytes: int) -> None:
+        """Batches that follow each other, with one write to each file: ids, then log, then indexes.
 
-        Nothing may be written to it then until its files were synced; see `cut`.
+        All or none of them: on StorageError the segment is as it was, or `broken` if it cannot be. Nothing may be
+        written to it then until its files were synced; see `cut`.
         """
         position = self.log.size
         ids_size = self.ids.file.size
+        noted = self._noted
         try:
-            self.ids.append(base_offset, runs)
-            self.log.append(batch)
-            self.passed(position, header, base_offset + header.last_offset_delta, interval_bytes)
+            self.ids.append([(each.base_offset, each.runs) for each in placed])
+            self.log.append(placed[0].batch if len(placed) == 1 else b"".join([each.batch for each in placed]))
+            at = position
+            for _, header, base_offset, _ in placed:
+                self.passed(at, header, base_offset + header.last_offset_delta, interval_bytes)
+                at += header.batch_length + LENGTH_END
         except StorageError:
+            self._noted = noted
             self._undo(position, ids_size)
             raise
 
@@ -126,6 +144,17 @@ class Segment:
         self.offsets.drop_from(position)
         self.cut(position, ids_size)
         self.broken = False
+
+    @property
+    def _noted(self) -> tuple[int, int, int, int, int]:
+        """What `passed` changes, but for the indexes."""
+        times = self.first_timestamp_ms, self.max_timestamp_ms, self.max_timestamp_offset
+        return self.next_offset, self._since_index, *times
+
+    @_noted.setter
+    def _noted(self, noted: tuple[int, int, int, int, int]) -> None:
+        self.next_offset, self._since_index, *times = noted
+        self.first_timestamp_ms, self.max_timestamp_ms, self.max_timestamp_offset = times
 
     def cut(self, log_size: int, ids_size: int) -> tuple[File, ...]:
         """Cut log and ids; the files that were cut must be synced before anything is appended again.

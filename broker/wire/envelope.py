@@ -8,11 +8,12 @@ the long way; it opens frames whose other bytes are the very same, and says of a
 import struct
 
 from broker.wire import produce
-from broker.wire.errors import WireError
+from broker.wire.errors import ApiError, WireError
 from broker.wire.primitives import length, read_length
 from broker.wire.produce import PartitionResult, ProduceRequest
 
 VERSION_MIN = 5  # from here on an answer has the log start offset
+_LENGTH_AND_ID = struct.Struct(">ii")
 _RESULT = struct.Struct(">hqqq")  # error, base offset, log append time, log start offset
 _MARK = _RESULT.pack(0x5A5A, -2, -3, -4)
 
@@ -20,11 +21,15 @@ _MARK = _RESULT.pack(0x5A5A, -2, -3, -4)
 class Envelope:
     """Made of a whole frame, without its length, and what was read from it: one partition, with records, no tags."""
 
-    __slots__ = ("_flexible", "_fixed", "_request", "_middle", "_tail", "_reply", "_size", "_before", "_after")
+    __slots__ = (
+        "topic", "_partition", "_version", "_flexible", "_fixed", "_request", "_middle", "_tail", "_reply", "_size",
+        "_before", "_after",
+    )  # fmt: skip
 
     def __init__(self, frame: memoryview, version: int, request: ProduceRequest) -> None:
         (each,) = request.partitions
         assert each.records is not None and not request.wants_ids and version >= VERSION_MIN
+        self.topic, self._partition, self._version = each.topic, each.partition, version
         flexible = self._flexible = version >= produce.FLEXIBLE
         self._tail = b"\0\0\0" if flexible else b""  # the tags of partition, topic and request, if they are empty
         size = len(each.records)
@@ -62,6 +67,12 @@ class Envelope:
         return self._reply.pack(
             self._size, correlation_id, self._before, 0, base_offset, log_append_time_ms, log_start_offset, self._after
         )
+
+    def refusal(self, correlation_id: int, error: ApiError) -> bytes:
+        """The whole answer of a batch that was not."""
+        result = PartitionResult(self.topic, self._partition, error.code, message=error.message)
+        body = (b"\0" if self._flexible else b"") + produce.encode_response(self._version, [result])
+        return _LENGTH_AND_ID.pack(4 + len(body), correlation_id) + body
 
 
 def envelope_of(frame: memoryview, version: int, request: ProduceRequest) -> Envelope | None:

@@ -9,6 +9,7 @@ halves, for requests that wait. Time moves by `broker.at(ms)` only, from deadlin
 Produce and Fetch take their request objects of broker.wire in place of fields.
 """
 
+from contextlib import contextmanager
 from itertools import count
 from uuid import UUID
 
@@ -62,6 +63,7 @@ class EngineBroker:
         self.now_ms = now_ms
         self.reported = []
         self.held = None
+        self._in_turn = False
         self._settings = settings
         self._uuids = count(1)
         self._peers = count(50_000)
@@ -103,8 +105,18 @@ class EngineBroker:
         self.pump()
         return client
 
+    @contextmanager
+    def turn(self):
+        """What is received meanwhile was readable in one turn of the reactor."""
+        self._in_turn = True
+        yield
+        self._in_turn = False
+        self.pump()
+
     def pump(self):
         """What the shell does after each verb."""
+        if self._in_turn:
+            return
         self._send()
         while syncs := self.engine.take_syncs():
             for sync in syncs:

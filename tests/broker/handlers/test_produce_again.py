@@ -6,7 +6,15 @@ import pytest
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
-from tests.broker.engine_client import FETCH, PRODUCE, EngineBroker, fetch_request, produce_request
+from tests.broker.engine_client import (
+    FETCH,
+    PRODUCE,
+    EngineBroker,
+    batch_of,
+    fetch_request,
+    produce_request,
+    values_of,
+)
 
 VERSIONS = range(5, 13)  # those that name topics by name and answer with the log start offset
 
@@ -148,3 +156,180 @@ def test_acks_that_there_are_not_are_refused_each_time(broker, acks):
     for _ in range(3):
         assert client.produce("flights", b"one", acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert client.fetch("flights") == []
+
+
+# --- several in one turn ---------------------------------------------------------------------------------------------
+
+
+def connected(broker, number, topic="flights"):
+    """Clients whose next requests go the short way."""
+    clients = [broker.connect() for _ in range(number)]
+    for client in clients:
+        client.produce(topic, b"first")
+        assert repeats(client)
+    return clients
+
+
+def produced_in_one_turn(broker, clients, batches, topic="flights"):
+    """The results, by client; each client sends one batch."""
+    with broker.turn():
+        for client, batch in zip(clients, batches, strict=True):
+            client.send(PRODUCE, 9, produce_request(topic, batch=batch))
+    return [client.replies()[0][1][0] for client in clients]
+
+
+def test_requests_of_one_turn_are_appended_in_their_order(broker):
+    clients = connected(broker, 4)
+    results = produced_in_one_turn(broker, clients, [batch_of(b"%d" % n, b"+") for n in range(4)])
+    assert [(result.error_code, result.base_offset) for result in results] == [(0, 4), (0, 6), (0, 8), (0, 10)]
+    assert clients[0].fetch("flights", 4) == [b"0", b"+", b"1", b"+", b"2", b"+", b"3", b"+"]
+    ids = flattened(broker.services.log_of("flights", 0).ids_of(0, 12))
+    assert len(ids) == 12 and ids == sorted(set(ids))
+    again = broker.restarted(clean=False)
+    assert flattened(again.services.log_of("flights", 0).ids_of(0, 12)) == ids
+
+
+def flattened(runs):
+    return [first + n for first, length in runs for n in range(length)]
+
+
+def test_one_that_is_refused_takes_nothing_from_the_others(broker):
+    clients = connected(broker, 3)
+    bad = bytearray(batch_of(b"bad"))
+    bad[-1] ^= 1
+    results = produced_in_one_turn(broker, clients, [batch_of(b"a"), bad, batch_of(b"b")])
+    assert [result.error_code for result in results] == [0, ErrorCode.CORRUPT_MESSAGE, 0]
+    assert clients[0].fetch("flights", 3) == [b"a", b"b"]
+
+
+def of_producer(value, sequence, producer_id=7):
+    return batch_of(value, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+
+def test_a_producers_batch_that_comes_by_two_connections_is_written_once(broker):
+    """KIP-98: one that gave up on a connection sends again by another, while the first one's bytes still come."""
+    clients = connected(broker, 3)
+    results = produced_in_one_turn(broker, clients, [of_producer(b"a", 0), batch_of(b"other"), of_producer(b"a", 0)])
+    assert [(result.error_code, result.base_offset) for result in results] == [(0, 3), (0, 4), (0, 3)]
+    assert clients[0].fetch("flights", 3) == [b"a", b"other"]
+
+
+def test_producers_that_go_on_and_one_that_leaves_a_gap(broker):
+    clients = connected(broker, 3)
+    begun = [of_producer(b"a", 0, producer_id=n) for n in range(3)]
+    assert [result.error_code for result in produced_in_one_turn(broker, clients, begun)] == [0, 0, 0]
+    on = [of_producer(b"b", 1, 0), of_producer(b"c", 5, 1), of_producer(b"d", 1, 2)]
+    results = produced_in_one_turn(broker, clients, on)
+    assert [result.error_code for result in results] == [0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0]
+    assert clients[0].fetch("flights", 6) == [b"b", b"d"]
+
+
+def test_what_one_connection_sends_in_one_turn_is_answered_in_order(broker):
+    first, second = connected(broker, 2)
+    with broker.turn():
+        frames = [first.frame(PRODUCE, 9, produce_request("flights", b"%d" % n)) for n in range(5)]
+        first.feed(b"".join(data for _, data in frames[:3]))
+        second.send(PRODUCE, 9, produce_request("flights", b"other"))
+        first.feed(b"".join(data for _, data in frames[3:]))
+    assert [answered for answered, _ in first.replies()] == [sent for sent, _ in frames]
+    assert len(second.replies()) == 1
+    assert second.fetch("flights", 2) == [b"0", b"1", b"2", b"other", b"3", b"4"]
+
+
+def test_a_fetch_sees_what_was_produced_before_it_in_the_turn(broker):
+    producer, consumer = connected(broker, 2)
+    with broker.turn():
+        producer.send(PRODUCE, 9, produce_request("flights", b"new"))
+        consumer.send(FETCH, 12, fetch_request("flights", 2))
+    assert values_of(consumer.replies()[0][1]) == [b"new"]
+
+
+def test_a_segment_that_is_full_in_the_middle_of_a_turn_is_followed_by_the_next():
+    broker = EngineBroker()
+    broker.create("flights", segment_bytes=1024)
+    clients = connected(broker, 9)
+    values = [b"%d" % n + bytes(200) for n in range(9)]
+    results = produced_in_one_turn(broker, clients, [batch_of(value) for value in values])
+    assert [result.base_offset for result in results] == list(range(9, 18))
+    log = broker.services.log_of("flights", 0)
+    assert len(log.segments) > 3 and all(segment.size <= 1024 for segment in log.segments)
+    again = broker.restarted(clean=False).connect()
+    found = [value for offset in range(9, 18) for value in again.fetch("flights", offset)[:1]]
+    assert found == values
+
+
+def test_a_disk_that_becomes_full_in_a_turn_refuses_all_of_it_and_loses_nothing(broker):
+    clients = connected(broker, 3)
+    broker.storage.free_bytes = 100
+    results = produced_in_one_turn(broker, clients, [batch_of(b"%d" % n) for n in range(3)])
+    assert [result.error_code for result in results] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+    broker.storage.free_bytes = None
+    assert clients[0].produce("flights", b"after").base_offset == 3
+    again = broker.restarted(clean=False).connect()
+    assert again.fetch("flights") == [b"first", b"first", b"first", b"after"]
+
+
+def test_a_turn_on_many_partitions_goes_to_each():
+    broker = EngineBroker()
+    broker.create("flights", partitions=3)
+    clients = [broker.connect() for _ in range(6)]
+    for round_ in range(2):
+        with broker.turn():
+            for number, client in enumerate(clients):
+                client.send(PRODUCE, 9, produce_request("flights", b"%d" % number, partition=number % 3))
+        offsets = [client.replies()[0][1][0].base_offset for client in clients]
+        assert offsets == [2 * round_] * 3 + [2 * round_ + 1] * 3
+    assert clients[0].fetch("flights", partition=1) == [b"1", b"4"] * 2
+
+
+# --- with durable acks -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def durable():
+    broker = EngineBroker()
+    broker.create("flights", flakelog_durable_acks="true")
+    return broker
+
+
+def test_those_of_a_turn_are_answered_by_one_sync(durable):
+    clients = connected(durable, 3)
+    held = durable.hold_syncs()
+    with durable.turn():
+        sent = [client.send(PRODUCE, 9, produce_request("flights", b"x")) for client in clients]
+    assert [type(sync).__name__ for sync in held] == ["SyncJournal"]
+    assert [client.replies() for client in clients] == [[], [], []]
+    clients[1].send(PRODUCE, 9, produce_request("flights", b"next"))
+    durable.release()
+    answered = [[(id, result[0].base_offset) for id, result in client.replies()] for client in clients]
+    assert answered == [[(sent[0], 3)], [(sent[1], 4), (sent[1] + 1, 6)], [(sent[2], 5)]]
+
+
+def test_a_connection_that_goes_does_not_take_the_others_answers_with_it(durable):
+    gone, stays = connected(durable, 2)
+    durable.hold_syncs()
+    with durable.turn():
+        for client in (gone, stays):
+            client.send(PRODUCE, 9, produce_request("flights", b"x"))
+    durable.engine.closed(gone.conn)
+    durable.release()
+    assert stays.replies()[0][1][0].base_offset == 3
+    assert stays.fetch("flights") == [b"first", b"first", b"x", b"x"]
+
+
+def test_a_disk_that_is_too_slow_is_a_timeout_for_each_and_a_failed_one_an_error(durable):
+    clients = connected(durable, 2)
+    held = durable.hold_syncs()
+    with durable.turn():
+        for client in clients:
+            client.send(PRODUCE, 9, produce_request("flights", b"x"))
+    durable.at(durable.now_ms + 30_001)
+    late = [client.replies()[0][1][0] for client in clients]
+    assert [result.error_code for result in late] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    assert "the disk takes longer" in late[0].message and late[0].base_offset == -1
+    with durable.turn():
+        for client in clients:
+            client.send(PRODUCE, 9, produce_request("flights", b"y"))
+    durable.storage.failing_syncs.add(held[0].file.path)
+    durable.release()
+    assert [client.replies()[0][1][0].error_code for client in clients] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

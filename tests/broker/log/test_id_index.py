@@ -18,7 +18,7 @@ def index_of(runs):
     ids, next_id = [], 10
     for gap, length in runs:
         first = next_id + gap
-        index.append(BASE + len(ids), [(first, length)])
+        index.append([(BASE + len(ids), [(first, length)])])
         ids += range(first, first + length)
         next_id = first + length
     return index, ids
@@ -55,7 +55,7 @@ def test_a_region_holds_the_entries_of_a_range(runs, data):
 
 def test_a_batch_of_several_runs_takes_an_entry_each():
     index, _ = index_of([])
-    index.append(BASE, [(100, 2), (4096, 3)])
+    index.append([(BASE, [(100, 2), (4096, 3)])])
     assert [index.entry(n) for n in range(len(index))] == [IdEntry(BASE, 2, 100), IdEntry(BASE + 2, 3, 4096)]
     assert index.last_id() == 4098
 

@@ -1,6 +1,8 @@
 """The files port: one suite, held against a directory of the machine and against memory alike."""
 
 import os
+import resource
+from contextlib import contextmanager
 
 import pytest
 
@@ -174,6 +176,63 @@ def test_an_append_that_failed_and_cannot_be_cut_says_what_is_there(tmp_path):
     assert file.size == 7
     os.close(torn)
     os.close(reader)
+
+
+# --- zeros ahead -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ahead(storage):
+    return storage.open("f", create=True, ahead_bytes=100)
+
+
+def test_who_appends_over_zeros_sees_only_what_was_appended(storage, ahead):
+    for data in (b"one", b"two", bytes(range(1, 120)), b"three" * 20, b"four"):
+        ahead.append(data)
+    whole = b"onetwo" + bytes(range(1, 120)) + b"three" * 20 + b"four"
+    assert ahead.size == len(whole) and ahead.read(0, len(whole)) == whole
+    assert content(storage, "f").startswith(whole) and not any(content(storage, "f")[len(whole) :])
+
+
+def test_most_appends_over_zeros_leave_the_end_where_it_is(storage, ahead):
+    ends = []
+    for _ in range(50):
+        ahead.append(b"0123456789")
+        ends.append(storage.open("f").size)
+    assert len(set(ends)) <= 6 and ends[-1] >= 500
+
+
+def test_a_cut_takes_the_zeros_too(storage, ahead):
+    ahead.append(b"0123456789")
+    ahead.truncate(4)
+    assert (ahead.size, content(storage, "f")) == (4, b"0123")
+    ahead.append(b"x")
+    assert (ahead.size, content(storage, "f")[:6]) == (5, b"0123x\0")
+
+
+def test_a_disk_without_room_for_the_zeros_takes_what_is_appended(tmp_path):
+    memory = MemoryStorage()
+    memory.free_bytes = 50
+    with files_of_at_most(50):
+        for storage in (memory, OsStorage(str(tmp_path))):
+            ahead = storage.open("f", create=True, ahead_bytes=100)
+            ahead.append(bytes(40))
+            with pytest.raises(StorageError):
+                ahead.append(b"x" * 20)
+            assert ahead.size == 40
+            ahead.append(b"y" * 5)
+            assert (ahead.size, ahead.read(38, 9).rstrip(b"\0")) == (45, b"\0\0yyyyy")
+
+
+@contextmanager
+def files_of_at_most(size):
+    """A disk that is full for every file that has so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 # --- memory's faults ---------------------------------------------------------------------------------------------
