@@ -62,13 +62,19 @@ class PlainCaller:
         self._service = service
         self._heads = heads
         self._request = b""  # the last one, whole
-        self.rest = b""
-        """What is not answered."""
+        self._data = b""
+        self._at = 0  # where it is not answered yet
         self.idle = True
 
     def receive(self, data: bytes) -> None:
-        self.rest += data
+        self._data = self.take_rest() + data
         self.idle = False
+
+    def take_rest(self) -> bytes:
+        """What is not answered, for who will; it is forgotten here."""
+        rest, self._data, self._at = self._data[self._at :], b"", 0
+        self.idle = True
+        return rest
 
     def answers(self, most: int, now_ms: int, skew_ms: int) -> Iterator[bytes]:
         left = most
@@ -78,27 +84,28 @@ class PlainCaller:
                     return
                 answer = self._answer(now_ms, skew_ms)
                 left -= 1
-                self.rest = self.rest[size:]
+                self._at += size
                 yield answer
         except SequenceExhausted:
             if left == most:
                 raise
             return
-        self.idle = True
+        self._data = self.take_rest()
 
     def _request_bytes(self) -> int:
         """How long the next request is; 0 where it is not whole. NotPlain."""
-        rest, known = self.rest, self._request
-        if known and rest.startswith(known):
+        data, at, known = self._data, self._at, self._request
+        if known and data.startswith(known, at):
             return len(known)
-        if not rest.startswith(START[: len(rest)]):
+        there = len(data) - at
+        if not data.startswith(START[:there], at):
             raise NotPlain
-        end = rest.find(_END, 0, HEAD_BYTES_MAX)
+        end = data.find(_END, at, at + HEAD_BYTES_MAX)
         if end < 0:
-            if len(rest) >= HEAD_BYTES_MAX:
+            if there >= HEAD_BYTES_MAX:
                 raise NotPlain
             return 0
-        self._request = rest[: end + len(_END)]
+        self._request = data[at : end + len(_END)]
         if not is_plain(self._request):
             raise NotPlain
         return len(self._request)

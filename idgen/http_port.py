@@ -49,7 +49,7 @@ class HttpProtocol(IdConnection):
 
     def _hand_over(self) -> None:
         """The site goes on, as if it had been there from the first byte that is not answered."""
-        rest, self.caller.rest, self.caller.idle = self.caller.rest, b"", True
+        rest = self.caller.take_rest()
         self._stop_looking()
         self.transport.unregisterProducer()
         if not self._reading:

@@ -19,6 +19,7 @@ from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
 from tests.compat.server_process import ServerProcess
 
 GET_ID = encode_call(Call("get_id", 1, "agent"))
+ONE = b"POST /id HTTP/1.1\r\nHost: ids\r\n\r\n"
 CONNECTION_BYTES_MAX = 16 << 10
 TURN = 4_096  # ids: those of one millisecond
 FLOODS = 4
@@ -40,7 +41,7 @@ def http_answer(connection):
 
 PROTOCOLS = {
     "ids": ("flakelog.ids.max.connections", GET_ID, thrift_answer),
-    "http": ("flakelog.http.max.connections", b"POST /id HTTP/1.1\r\nHost: ids\r\n\r\n", http_answer),
+    "http": ("flakelog.http.max.connections", ONE, http_answer),
 }
 
 
@@ -180,3 +181,33 @@ def test_the_logs_stamps_are_of_now_while_all_other_ids_are_taken(tmp_path):
         assert len(stamps) == 100
         assert max(stamp.time_ms for stamp in stamps) <= end_ms
         assert {stamp.worker_number for stamp in stamps} == {stamps[0].worker_number} != {theirs.worker_number}
+
+
+def deaf_connection(host, port):
+    """One with small buffers, so that it takes little to fill them."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+    connection.settimeout(0.3)
+    connection.connect((host, port))
+    return connection
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_peers_that_read_no_answers_are_not_read_from_and_cost_little(server, protocol):
+    """TTwisted kept 1.73 million answers for one of them, 139 MB."""
+    request = {"ids": encode_call(Call("get_ids", 1, "deaf", 1_000)), "http": ONE}[protocol]
+    host, _, port = server.addresses[protocol].rpartition(":")
+    deaf = [deaf_connection(host, int(port)) for _ in range(4)]
+    idle = server.status("VmRSS")
+    try:
+        for connection in deaf:
+            with pytest.raises(TimeoutError):  # nobody takes more of them
+                while True:
+                    connection.sendall(request * 500)
+        with IdClient(server.ids, timeout_ms=10_000) as client:
+            assert len(client.get_ids(10_000)) == 10_000
+        assert server.status("VmRSS") - idle < 4 * 400  # KiB: what was read of requests, and a burst of answers
+    finally:
+        for connection in deaf:
+            connection.close()
