@@ -102,6 +102,7 @@ def test_a_clock_stepped_past_the_lead_stops_ids_for_a_second_at_most(house):
     c = claim("a")
     house.hold(c)
     house.wall_ahead_s = 3_600
+    house.reactor.advance(0.001)
     with pytest.raises(LeadExhausted):
         c.worker.next_id(house.clock.now_ms())
     house.advance(1.1)

@@ -46,7 +46,21 @@ def test_a_step_back_is_ridden_over_and_shown_as_skew():
     assert (clock.now_ms(), clock.skew_ms) == (1_001_015, 0)
 
 
-@given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(-(10**7), 10**7))))
+def test_the_wall_clock_is_looked_at_once_in_a_millisecond():
+    """It is on the path of each id: a step is met with the millisecond that follows."""
+    clocks = Clocks(1_000_000, 77)
+    looks = []
+    clock = IdClock(lambda: looks.append(1) or clocks.wall_ns, lambda: clocks.steady_ns)
+    looks.clear()
+    for _ in range(10):
+        assert clock.now_ms() == 1_000_000
+        clocks.steady_ns += MS // 10
+    assert len(looks) == 1
+    clocks.wall_ns += 3_600_000 * MS
+    assert clock.now_ms() == 4_600_000 and len(looks) == 2
+
+
+@given(st.lists(st.tuples(st.integers(1, 10_000), st.integers(-(10**7), 10**7))))
 def test_it_never_steps_back_and_never_stands_still(steps):
     clocks = Clocks(10**9, 0)
     clock = clocks.id_clock()
