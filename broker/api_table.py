@@ -101,6 +101,7 @@ _ROWS = (
     Api(24, "AddPartitionsToTxn", 0, 3, 3, "add_partitions_to_txn"),
     Api(25, "AddOffsetsToTxn", 0, 4, 3, "add_offsets_to_txn"),
     Api(26, "EndTxn", 0, 5, 3, "end_txn"),
+    Api(27, "WriteTxnMarkers", 1, 2, 1, "write_txn_markers"),
     Api(28, "TxnOffsetCommit", 0, 5, 3, "txn_offset_commit"),
     Api(29, "DescribeAcls", 1, 3, 2, "describe_acls"),
     Api(30, "CreateAcls", 1, 3, 2, "create_acls"),

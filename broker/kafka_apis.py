@@ -144,12 +144,6 @@ NOT_SERVED = {
     ),
     **dict.fromkeys(
         (
-            "WriteTxnMarkers",
-        ),
-        "the node that coordinates a transaction leads its partitions too, and writes their markers itself",
-    ),
-    **dict.fromkeys(
-        (
             "GetTelemetrySubscriptions",
             "PushTelemetry",
         ),

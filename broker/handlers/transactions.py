@@ -152,14 +152,18 @@ class TransactionCoordination:
 
     def _append_marker(self, log: PartitionLog, producer_id: int, epoch: int, commit: bool, now: Now) -> bool:
         try:
-            log.append_marker(producer_id, epoch, Marker(commit, COORDINATOR_EPOCH), self._services.stamp, now)
+            self.write_marker(log, producer_id, epoch, Marker(commit, COORDINATOR_EPOCH), now)
         except (ApiError, IdError) as error:
             return self._settled((log.topic, log.partition), error)
         self._failing.discard((log.topic, log.partition))
+        return True
+
+    def write_marker(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> None:
+        """End what a producer has open in a partition, and see to what follows; errors as of `append_marker`."""
+        log.append_marker(producer_id, epoch, marker, self._services.stamp, now)
         self._services.appended(log, now)
         if log.topic == GROUP_OFFSETS_TOPIC:
-            self._services.groups.transaction_ended(log.partition, producer_id, commit, now)
-        return True
+            self._services.groups.transaction_ended(log.partition, producer_id, marker.commit, now)
 
     def _settled(self, partition: Partition, error: ApiError | IdError) -> bool:
         """Whether a marker that was refused need not be tried again."""

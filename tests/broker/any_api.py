@@ -305,6 +305,12 @@ class World:
         fields = {"transactional_id": name, "producer_id": producer[0], "producer_epoch": producer[1]}
         return self.ask("EndTxn", fields | {"committed": commit}, version)
 
+    def mark(self, producer, topic=None, partition=0, commit=False, coordinator_epoch=0):
+        """WriteTxnMarkers."""
+        fields = {"producer_id": producer[0], "producer_epoch": producer[1], "coordinator_epoch": coordinator_epoch}
+        topics = [{"name": topic or self.topic, "partition_indexes": [partition]}]
+        return self.ask("WriteTxnMarkers", {"markers": [fields | {"transaction_result": commit, "topics": topics}]})
+
     def commit_in(self, producer, topic=None, partition=0, note="", transactional_id=None, **more):
         """TxnOffsetCommit."""
         place = {"partition_index": partition, "committed_offset": 3, "committed_metadata": note}

@@ -664,12 +664,34 @@ TRANSACTED = [
     # As with Produce v12.
     Case("TxnOffsetCommit", E.TRANSACTION_ABORTABLE, lambda w: w.coordinated() or w.commit_in(w.producer()), 5,
          kafka=E.NONE),
+    Case("WriteTxnMarkers", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.mark((1, 0), NOWHERE)),
+    Case("WriteTxnMarkers", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.mark((1, 0), partition=7)),
+    Case("WriteTxnMarkers", E.INVALID_PRODUCER_EPOCH, lambda w: mark_late(w)),
+    # Kafka takes any epoch, and then no earlier one: its coordinator could not end a transaction there any more.
+    Case("WriteTxnMarkers", E.TRANSACTION_COORDINATOR_FENCED, lambda w: w.mark(ongoing(w), coordinator_epoch=7),
+         kafka=E.NONE),
+    Case("WriteTxnMarkers", E.TRANSACTION_COORDINATOR_FENCED, lambda w: mark_earlier(w)),
+    Case("WriteTxnMarkers", E.KAFKA_STORAGE_ERROR, lambda w: w.mark((1, 0), offline(w)), inside=True),
     Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w: listed(w, "(a"), oldest=2),
     Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w: w.producer() and listed(w, "(a|pay.*)*x"), 2,
          inside=True, settings={"transactional_id_pattern_steps_max": 5}),
     Case("DescribeTransactions", E.TRANSACTIONAL_ID_NOT_FOUND, lambda w: w.producer() and transactions(w, "nobody")),
     Case("DescribeTransactions", E.INVALID_REQUEST, lambda w: w.producer() and transactions(w, "")),
 ]  # fmt: skip
+
+
+def mark_late(world):
+    """The marker of a producer's epoch that is over."""
+    topic = world.create(1)
+    world.produce(topic, of_producer(world, epoch=3), version=9)
+    return world.mark((1_000_000 + world.number, 1), topic)
+
+
+def mark_earlier(world):
+    """A marker of an earlier epoch of the coordinator than has been seen."""
+    topic, producer = world.create(1), (1_000_000 + world.number, 0)
+    world.mark(producer, topic, coordinator_epoch=0)
+    return world.mark(producer, topic, coordinator_epoch=-1)
 
 
 def twice_fenced(world):

@@ -357,6 +357,16 @@ def end_txn(world):
 
 
 @asks
+def write_txn_markers(world):
+    producer = world.producer()
+    world.add(producer)
+    world.write(producer)
+    assert codes_of(world.mark(producer)) == [0]
+    (topic,) = world.ask("DescribeProducers", {"topics": [{"name": world.topic, "partition_indexes": [0]}]}).topics
+    assert [each.current_txn_start_offset for each in topic.partitions[0].active_producers] == [-1]
+
+
+@asks
 def describe_producers(world):
     producer = world.producer()
     world.add(producer)

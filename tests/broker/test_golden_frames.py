@@ -26,7 +26,9 @@ WAIT_MS = 10_000
 STEP_MS = 50
 FILES = sorted(frames.HERE.glob(f"*{frames.SUFFIX}"))
 # What none of these clients does, or not in its session.
-NO_CLIENT_ASKS = {"CreateAcls", "DeleteAcls", "AlterClientQuotas", "UpdateFeatures", "OffsetForLeaderEpoch"}
+NO_CLIENT_ASKS = {
+    "CreateAcls", "DeleteAcls", "AlterClientQuotas", "UpdateFeatures", "OffsetForLeaderEpoch", "WriteTxnMarkers",
+}  # fmt: skip
 MADE_UP = ("topic_id", "member_id", "session_id", "leader", "group_instance_id")
 
 

@@ -303,6 +303,10 @@ def test_transactions_are_listed_and_described_and_a_hanging_one_looked_for(run,
     (producer,) = rows_of(run("TransactionsCommand", "describe-producers", "--topic", topic, "--partition", 0))
     assert producer["CurrentTransactionStartOffset"] == "0"
     assert rows_of(run("TransactionsCommand", "find-hanging", "--broker-id", 1)) == []
+    abort = ("abort", "--topic", topic, "--partition", 0, "--start-offset", 0)
+    run("TransactionsCommand", *abort)
+    (row,) = rows_of(run("TransactionsCommand", "describe-producers", "--topic", topic, "--partition", 0))
+    assert row["CurrentTransactionStartOffset"] == "None"
     run("TransactionsCommand", "forceTerminateTransaction", "--transactionalId", name)
     (row,) = rows_of(run("TransactionsCommand", "describe-producers", "--topic", topic, "--partition", 0))
     assert row["CurrentTransactionStartOffset"] == "None"
