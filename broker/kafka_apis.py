@@ -153,7 +153,11 @@ NOT_SERVED = {
 
 # What a user of Kafka would not expect: (what, how it is here).
 DIFFERENCES = (
-    ("Nodes", "One: a topic has one replica, and nothing is elected or moved."),
+    (
+        "Nodes",
+        "One: a topic has one replica, and nothing is elected or moved. Leader epochs stay 0, also over a restart, and "
+        "no answer hints at another leader (KIP-951).",
+    ),
     ("Listeners", "PLAINTEXT only, and on this machine only unless `listeners` says more: there is no TLS, no SASL."),
     (
         "Access rules and quotas",
@@ -202,11 +206,7 @@ DIFFERENCES = (
     ),
     ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
     ("Metrics", "Prometheus text over HTTP; no JMX."),
-    (
-        "Resources with settings",
-        "Topics and brokers. Log levels and client metrics are refused with INVALID_REQUEST, settings of groups, all "
-        "for the protocol of KIP-848, with INVALID_CONFIG.",
-    ),
+    ("Settings of groups", "All are for the protocol of KIP-848; they are refused with INVALID_CONFIG."),
     ("Topics of the broker's own", "They can be made and altered, as in Kafka; to delete them is refused."),
     (
         "Large batches",

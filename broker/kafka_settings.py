@@ -494,7 +494,8 @@ _BROKER_ROWS = [
         quota.window.size.seconds int 1
         """,
         IGNORED,
-        "clients have no quotas; each connection has a fair turn, and limits of its own",
+        "quotas of clients are kept and shown, and hold nobody back; each connection has a fair turn, and limits of "
+        "its own",
     ),
     *_rows(
         """
@@ -552,7 +553,7 @@ _BROKER_ROWS = [
         server.max.startup.time.ms long 9223372036854775807
         """,
         IGNORED,
-        "there is no quorum of controllers: metadata is one file of the data directory",
+        "this node is the quorum of controllers by itself: metadata is one file of the data directory",
     ),
     *_rows(
         """
