@@ -21,6 +21,7 @@ from broker.connection import Connection
 from broker.engine import Engine
 from broker.log.log_manager import Sync, SyncJournal
 from broker.log.os_storage import read_into_memory
+from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.transport import KafkaPort, KafkaTransport, NullProtocol
 from broker.wire.frame import FileRegion
@@ -239,12 +240,13 @@ class BrokerServer:
             sync.run()
             return time.perf_counter_ns() - began_ns
 
-        pool = self._journal_pool if isinstance(sync, SyncJournal) else self._pool
+        pool = self._pool_of(sync)
         done = deferToThreadPool(self._reactor, pool, run)
         self._syncs.add(done)
 
         def synced(duration_ns: int) -> None:
-            self._engine.metrics.flushes.observe(duration_ns)
+            if not isinstance(sync, LookUp):
+                self._engine.metrics.flushes.observe(duration_ns)
             self._engine.synced(sync, self.now())
 
         def failed(failure: Failure) -> None:
@@ -260,6 +262,11 @@ class BrokerServer:
         done.addCallbacks(synced, failed)
         done.addErrback(fault)
         done.addCallback(finished)
+
+    def _pool_of(self, sync: Sync) -> ThreadPool:
+        if isinstance(sync, LookUp):
+            return self._read_pool
+        return self._journal_pool if isinstance(sync, SyncJournal) else self._pool
 
     def _arm(self, now: Now) -> None:
         """One timer for everything that waits for time."""

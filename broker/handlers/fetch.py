@@ -2,7 +2,8 @@
 
 Behaviour: the answer is sent when `min_bytes` are there, when a partition has an error, or after `max_wait_ms`; a first
 batch larger than the limits is returned whole (KIP-74). Records leave as regions of the log's files. While a fetch
-waits, an append to one of its partitions has only that one looked at.
+waits, an append to one of its partitions has only that one looked at. Old records that are not in memory are looked up
+by a thread, so that nobody else waits for the disk.
 Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
 broker.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
@@ -13,8 +14,10 @@ from collections.abc import Hashable
 from broker.fetch_session import FetchSession, WantedPartition, wanted
 from broker.handlers.call import Call
 from broker.log import leader_epochs
+from broker.log.glance import NotInMemory
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
+from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.compression import Codec
@@ -37,6 +40,8 @@ def handle(call: Call, now: Now) -> FetchResponse | Delayed[FetchResponse]:
     partitions = session.partitions() if session else list(wanted(call.request.partitions).values())
     fetch = _Fetch(call, partitions, session)
     found, enough = fetch.collect()
+    if fetch.cold:
+        return fetch.look_up()
     if enough or call.request.max_wait_ms <= 0:
         return fetch.answer(found, now)
     return fetch.wait(now.ms + call.request.max_wait_ms)
@@ -59,6 +64,13 @@ class _Fetch:
         self._available: dict[PartitionLog, int] = {}
         self._bytes = 0  # their sum
         self._touched: PartitionLog | None = None
+        self.cold: list[LookUp] = []
+        """What has to be looked for on the disk first."""
+        self._left = 0
+        """How much of it is still being looked for."""
+        self._waits = False
+        """Whether the disk is waited for. Only once a thread has read what is there: memory may be too short to keep
+        it, and the answer must come all the same."""
 
     # --- now -----------------------------------------------------------------------------------------------------
 
@@ -109,10 +121,14 @@ class _Fetch:
                 result.diverging = _diverging(log, asked)
             if result.diverging is None:
                 limit = min(asked.max_bytes, left)
-                read = log.read(asked.fetch_offset, limit, first, self._request.wants_ids, self._committed)
+                wants_ids, committed = self._request.wants_ids, self._committed
+                read = log.read(asked.fetch_offset, limit, first, wants_ids, committed, self._waits)
                 result.records, result.ids, result.aborted = read
         except ApiError as error:
             result.error_code = self._told(error.code)
+            return result
+        except NotInMemory as cold:
+            self.cold.append(LookUp(cold.segment, asked.fetch_offset, self))
             return result
         result.high_watermark = log.high_watermark
         result.last_stable_offset = log.last_stable_offset
@@ -165,10 +181,27 @@ class _Fetch:
             elif each.log is not None and isinstance(result.records, FileRegion):
                 each.log.bytes_out += result.records.length
 
+    # --- from the disk -------------------------------------------------------------------------------------------
+
+    def look_up(self) -> Delayed[FetchResponse]:
+        """Have threads look for what is not in memory, of all partitions at once; then answer with what there is."""
+        self._waits = True
+        self._left = len(self.cold)
+        for each in self.cold:
+            self._call.services.logs.look_up(each)
+        return Delayed((self,), None, self._once_found, self._expire, self._found_one)
+
+    def _found_one(self, _: Hashable) -> None:
+        self._left -= 1
+
+    def _once_found(self, now: Now) -> FetchResponse | None:
+        return None if self._left else self._expire(now)
+
     # --- later ---------------------------------------------------------------------------------------------------
 
     def wait(self, deadline_ms: int) -> Delayed[FetchResponse]:
         """Wait for each partition's log."""
+        self._waits = True
         self._by_log = {each.log: each for each in self._partitions if each.log is not None}
         return Delayed(self._by_log, deadline_ms, self._try_complete, self._expire, self._touch)
 

@@ -57,8 +57,11 @@ class EntryFile:
 class OffsetIndex(EntryFile):
     """Where to start looking for an offset."""
 
+    ENTRY = struct.Struct(">II")
+    ENTRY_BYTES = ENTRY.size
+
     def __init__(self, file: File) -> None:
-        super().__init__(file, struct.Struct(">II"))
+        super().__init__(file, self.ENTRY)
 
     def position_before(self, relative_offset: int) -> int:
         """The position of a batch that does not begin after the offset; 0 below the first entry."""

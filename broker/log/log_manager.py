@@ -7,7 +7,7 @@ wants. The checkpoint is written after a round in which every log with something
 for the disk share a journal (broker.log.journal), whose rounds wait for nothing else.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import LogDamaged, RecoveryReport, open_log
 from broker.log.segment import DELETED, file_name
 from broker.log.storage import Storage, StorageError
-from broker.log.syncs import CutJournal, NotJournaled, RemoveFiles, Sync, SyncJournal, SyncLog, WriteCheckpoint
+from broker.log.syncs import CutJournal, LookUp, NotJournaled, RemoveFiles, Sync, SyncJournal, SyncLog, WriteCheckpoint
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -433,8 +433,14 @@ class LogManager:
 
     # --- outcomes ------------------------------------------------------------------------------------------------
 
-    def synced(self, sync: Sync) -> list[PartitionLog]:
-        """The logs of which more is on the disk now: answers may wait for that."""
+    def look_up(self, work: LookUp) -> None:
+        """Have a thread do it."""
+        self._asked.append(work)
+
+    def synced(self, sync: Sync) -> Sequence[Hashable]:
+        """What answers may wait for: the logs of which more is on the disk now, or who had something looked up."""
+        if isinstance(sync, LookUp):
+            return [sync.key]
         if isinstance(sync, SyncJournal):
             return self._journal.synced()
         if isinstance(sync, SyncLog):
@@ -469,8 +475,10 @@ class LogManager:
         self._known[log.name] = self._uncovered[log] = position
         self._changed = True
 
-    def sync_failed(self, sync: Sync, error: Exception) -> list[PartitionLog]:
+    def sync_failed(self, sync: Sync, error: Exception) -> Sequence[Hashable]:
         """The logs that went offline, for good: the kernel may have dropped what it could not write."""
+        if isinstance(sync, LookUp):
+            return [sync.key]
         if isinstance(sync, SyncJournal):
             return self._journal_failed(error)
         if isinstance(sync, CutJournal):

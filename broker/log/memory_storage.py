@@ -116,7 +116,11 @@ class MemoryFile:
     def read(self, position: int, length: int) -> bytes:
         data = bytes(self._content.data[position : position + length])
         self._storage.bytes_read[self.path] += len(data)
+        self._storage.not_in_memory.discard(self.path)
         return data
+
+    def read_now(self, position: int, length: int) -> bytes | None:
+        return None if self.path in self._storage.not_in_memory else self.read(position, length)
 
     def truncate(self, size: int) -> None:
         self._storage.fail_if_told(self.path, self._storage.failing_cuts)
@@ -152,6 +156,8 @@ class MemoryStorage:
         self.failing_syncs: set[str] = set()
         self.failing_cuts: set[str] = set()
         self.failing_opens: set[str] = set()
+        self.not_in_memory: set[str] = set()
+        """Files that are on the disk only, by path, until somebody has waited for them."""
         self.bytes_read: Counter[str] = Counter()
         """By path."""
         self.directory_syncs = 0

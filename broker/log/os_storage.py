@@ -62,6 +62,9 @@ class OsFile:
         except OSError as error:
             raise StorageError(self.path, error.strerror or str(error)) from error
 
+    def read_now(self, position: int, length: int) -> bytearray | None:
+        return read_now(self._fd, position, length)
+
     def truncate(self, size: int) -> None:
         with _named(self.path):
             os.ftruncate(self._fd, size)

@@ -19,6 +19,7 @@ from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs
 from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
+from broker.log.glance import find_now
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Placed, Segment, remove_files
 from broker.log.storage import Storage, StorageError
@@ -454,12 +455,19 @@ class PartitionLog:
     # --- read ----------------------------------------------------------------------------------------------------
 
     def read(
-        self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool = False, committed: bool = False
+        self,
+        offset: int,
+        max_bytes: int,
+        at_least_one: bool,
+        with_ids: bool = False,
+        committed: bool = False,
+        waits: bool = True,
     ) -> ReadResult:
         """Whole batches from the one that holds `offset` on, at most `max_bytes` of one segment; the last may be cut.
 
         `at_least_one`: a first batch larger than that is returned whole (KIP-74). `committed`: what lies below the
-        last stable offset, and which transactions in it were aborted. ApiError OFFSET_OUT_OF_RANGE.
+        last stable offset, and which transactions in it were aborted. ApiError OFFSET_OUT_OF_RANGE; NotInMemory where
+        the disk is not to be waited for (`waits`), and the place would have to be looked for there.
         """
         self._check_online()
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -471,16 +479,18 @@ class PartitionLog:
             return ReadResult(EMPTY, None, () if committed else None)
         try:  # the hot path: no context manager
             if committed:
-                return self._read_committed(offset, max_bytes, at_least_one, with_ids)
-            return self._read(offset, max_bytes, at_least_one, with_ids)
+                return self._read_committed(offset, max_bytes, at_least_one, with_ids, waits)
+            return self._read(offset, max_bytes, at_least_one, with_ids, waits)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
-    def _read_committed(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
+    def _read_committed(
+        self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool, waits: bool
+    ) -> ReadResult:
         stable = self.last_stable_offset
         if offset >= stable:
             return ReadResult(EMPTY, None, ())
-        found = self._locate(offset, stable)
+        found = self._locate(offset, stable, with_ids, waits)
         if found is None:
             return ReadResult(EMPTY, None, ())
         result = self._region(*found, max_bytes, at_least_one, with_ids)
@@ -525,19 +535,25 @@ class PartitionLog:
         if self._segments[-1].has_aborted:
             yield self._segments[-1]
 
-    def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool) -> ReadResult:
-        found = self._locate(offset, self.high_watermark)
+    def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool, waits: bool) -> ReadResult:
+        found = self._locate(offset, self.high_watermark, with_ids, waits)
         return ReadResult(EMPTY) if found is None else self._region(*found, max_bytes, at_least_one, with_ids)
 
-    def _locate(self, offset: int, end: int) -> tuple[Segment, int, BatchHeader] | None:
+    def _locate(
+        self, offset: int, end: int, with_ids: bool, waits: bool
+    ) -> tuple[Segment, int, BatchHeader] | None:
         """Where the first batch with a record is that ends at or after `offset`, of those below `end`: what lies past
         that is not for who reads."""
         index = bisect_right(self._bases, offset) - 1
         found = None
         while found is None and index < len(self._segments):  # compaction may leave a segment's end empty
             segment = self._segments[index]
-            found = segment.find(offset)
             index += 1
+            # What this process has written to the newest segment is in memory: most fetches ask for that.
+            if waits or (offset >= self.opened_at and index == len(self._segments)):
+                found = segment.find(offset)
+            else:
+                found = find_now(segment, offset, with_ids)
         if found is None:
             return None
         position, header = found

@@ -78,6 +78,16 @@ class Placed(NamedTuple):
         return self.base_offset + self.header.last_offset_delta
 
 
+def first_ending_from(
+    offset: int, relative_offset: int, offsets: OffsetIndex, log: File
+) -> tuple[int, BatchHeader] | None:
+    """(position, header) of the first batch in a .log file that ends at or after `offset`."""
+    for position, header in batches_of(log, offsets.position_before(relative_offset), log.size):
+        if header.last_offset >= offset:
+            return position, header
+    return None
+
+
 class Segment:
     """Offsets from `base_offset` to `next_offset`. Only the newest segment of a log is appended to."""
 
@@ -229,11 +239,7 @@ class Segment:
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that ends at or after `offset`."""
-        start = self.offsets.position_before(offset - self.base_offset)
-        for position, header in self.batches(start):
-            if header.last_offset >= offset:
-                return position, header
-        return None
+        return first_ending_from(offset, offset - self.base_offset, self.offsets, self.log)
 
     def apart(self) -> "Segment":
         """The same segment for a thread to read, whose files nobody else opens or closes."""

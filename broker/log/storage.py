@@ -37,6 +37,10 @@ class File(Protocol):
         """At most `length` bytes; fewer only at the end of the file."""
         ...
 
+    def read_now(self, position: int, length: int) -> bytes | bytearray | None:
+        """`length` bytes, or None where they are not in memory, or not there: then `read` waits, and tells."""
+        ...
+
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:

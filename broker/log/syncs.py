@@ -1,5 +1,6 @@
 """What a thread does for the log manager, as values: it calls `run` and reports the outcome. They touch files only."""
 
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -7,8 +8,9 @@ from typing import TypeAlias
 from broker.log import checkpoint, producer_state
 from broker.log.checkpoint import LogPosition
 from broker.log.cleaner import CleanLog
+from broker.log.glance import look_up
 from broker.log.partition_log import PartitionLog
-from broker.log.segment import file_name
+from broker.log.segment import Segment, file_name
 from broker.log.storage import Buffer, File, Storage, StorageError
 
 
@@ -109,4 +111,18 @@ class CutJournal:
             self.storage.remove(name)
 
 
-Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles | SyncJournal | CutJournal | CleanLog
+@dataclass(frozen=True, eq=False, slots=True)
+class LookUp:
+    """Have an offset of a segment that is not in memory looked up, so that whoever waits for it (`key`, in the
+    purgatory) need not wait for the disk."""
+
+    segment: Segment
+    offset: int
+    key: Hashable
+
+    def run(self) -> None:
+        with suppress(StorageError):  # who looks again then is told
+            look_up(self.segment, self.offset)
+
+
+Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles | SyncJournal | CutJournal | CleanLog | LookUp

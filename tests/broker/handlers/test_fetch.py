@@ -245,3 +245,83 @@ def test_a_fetch_learns_at_once_of_records_that_have_become_too_old():
     assert broker.services.log_of("flights", 0).log_start_offset == 1
     ((_, answer),) = client.replies()
     assert answer.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# --- what is not in memory -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old():
+    """Two partitions with three segments each; all is on the disk, and none of it in memory."""
+    broker = EngineBroker()
+    broker.create("flights", 2)
+    client = broker.connect()
+    for value in (b"a", b"b", b"c"):
+        for partition in range(2):
+            client.produce("flights", value, partition=partition)
+            broker.services.log_of("flights", partition).roll()
+    broker = broker.restarted()
+    broker.storage.not_in_memory.update(broker.storage.files)
+    return broker
+
+
+def kinds(syncs):
+    return [type(sync).__name__ for sync in syncs]
+
+
+def test_what_is_not_in_memory_is_looked_up_by_a_thread_and_nobody_else_waits(old):
+    held = old.hold_syncs()
+    reader, writer = old.connect(), old.connect()
+    sent = reader.send(FETCH, 12, fetch_request("flights", 1))
+    assert reader.replies() == [] and kinds(held) == ["LookUp"]
+    assert writer.produce("flights", b"d").base_offset == 3
+    assert writer.fetch("flights", 3) == [b"d"], "what was just written is in memory"
+    old.release()
+    ((answered, answer),) = reader.replies()
+    assert answered == sent and values_of(answer) == [b"b"]
+
+
+@pytest.mark.parametrize("wants_ids", [False, True])
+def test_memory_that_is_too_short_to_keep_it_does_not_keep_the_answer(old, wants_ids):
+    held = old.hold_syncs()
+    reader = old.connect()
+    reader.send(FETCH, 12, fetch_request("flights", wants_ids=wants_ids))
+    old.run(held.pop())
+    old.storage.not_in_memory.update(old.storage.files)
+    old.pump()
+    ((_, answer),) = reader.replies()
+    assert values_of(answer) == [b"a"] and bool(answer.partitions[0].ids) == wants_ids
+
+
+def test_all_partitions_of_a_fetch_are_looked_up_at_once(old):
+    held = old.hold_syncs()
+    reader = old.connect()
+    request = fetch_request("flights", max_wait_ms=10)
+    request.partitions.append(fetch_request("flights", partition=1).partitions[0])
+    reader.send(FETCH, 12, request)
+    assert kinds(held) == ["LookUp"] * 2
+    old.run(held.pop())
+    old.at(old.now_ms + 1_000)
+    assert reader.replies() == [], "an answer without records would say that there are none"
+    old.release()
+    ((_, answer),) = reader.replies()
+    assert all(each.records for each in answer.partitions)
+
+
+def test_a_topic_that_is_deleted_while_it_is_looked_up_is_answered(old):
+    old.hold_syncs()
+    reader = old.connect()
+    reader.send(FETCH, 12, fetch_request("flights"))
+    old.services.delete_topic(old.services.metadata.topic("flights"), old.now)
+    old.release()
+    ((_, answer),) = reader.replies()
+    assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_reader_that_leaves_while_its_records_are_looked_up_is_forgotten(old):
+    old.hold_syncs()
+    reader = old.connect()
+    reader.send(FETCH, 12, fetch_request("flights"))
+    old.engine.closed(reader.conn)
+    old.release()
+    assert len(old.services.purgatory) == 0
