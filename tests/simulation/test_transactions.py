@@ -4,6 +4,9 @@ Each seed is a life of several generations of one broker: three transactional pr
 commit offsets, commit, abort, take each other's place, time out and meet a full disk or a partition that is offline;
 then the process is killed, closed, or the power goes. An oracle knows what was asked for and what was answered.
 
+In durable lives (flakelog.durable.acks) the power also goes while a transaction is being ended, with some of the syncs
+it asked for done: what was answered is there all the same, and what was not is there in all partitions or in none.
+
     again:    FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/simulation/test_transactions.py -k one_seed
 """
 
@@ -12,7 +15,7 @@ from random import Random
 
 import pytest
 
-from tests.broker.engine_client import FETCH, FIND_COORDINATOR, OFFSET_FETCH, EngineBroker
+from tests.broker.engine_client import END_TXN, FETCH, FIND_COORDINATOR, OFFSET_FETCH, EngineBroker
 from tests.broker.transactional import TransactionalProducer, committed_in, committed_request
 
 PARTITIONS = [("flights", 0), ("flights", 1), ("storms", 0)]
@@ -23,7 +26,9 @@ SETTINGS = {
     "offsets_topic_num_partitions": 2,
     "log_flush_offset_checkpoint_interval_ms": 20_000,
 }
-AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_transactions.py -k one_seed"
+AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_transactions.py -k {}_seed"
+ENDED_HALF_WAY = []
+"""How many transactions were being ended when the power went, each time."""
 
 
 class Written:
@@ -38,9 +43,11 @@ class Written:
 
 
 class Life:
-    def __init__(self, seed):
+    def __init__(self, seed, durable=False):
         self.random = Random(seed)
-        self.broker = EngineBroker(**SETTINGS)
+        self.durable = durable
+        self.settings = SETTINGS | {"durable_acks": durable}
+        self.broker = EngineBroker(**self.settings)
         for topic, partitions in (("flights", 2), ("storms", 1)):
             self.broker.create(topic, partitions)
         self.broker.connect().ask(FIND_COORDINATOR, 0, {"key": "group"})
@@ -60,7 +67,7 @@ class Life:
             self.broker.storage.free_bytes = None
             for log in self.broker.services.logs.all():
                 log.offline = None if log.offline == "for a while" else log.offline
-        self.random.choice((self.kill, self.kill, self.close, self.power_cut))()
+        self.random.choice((self.kill, self.power_cut if self.durable else self.kill, self.close, self.power_cut))()
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -157,9 +164,37 @@ class Life:
             for _ in range(self.random.randrange(6)):
                 self.broker.now_ms += 1  # a transaction and the one before it are told apart by their milliseconds
                 self.random.choice((self.write, self.end, self.commit_offset))()
+        if self.durable:
+            self.broker.storage.free_bytes = None
+            for _ in range(self.random.randrange(8)):
+                self.broker.now_ms += 1
+                self.write()
+            self.end_half_way()
         storage = self.broker.storage.power_cut(self.random.randrange)
-        self.broker = EngineBroker(storage, self.broker.now_ms + 10_000, **SETTINGS)
+        self.broker = EngineBroker(storage, self.broker.now_ms + 10_000, **self.settings)
         self.check(lost_power=True)
+
+    def end_half_way(self):
+        """Transactions are being ended, and of the syncs that takes some are done."""
+        ends = []
+        for producer in self.producers:
+            written = self.open.get(producer.transactional_id)
+            if written is not None and not producer.client.closed:
+                written.asked = bool(self.random.randrange(4))
+                ends.append((producer, written))
+        held = self.broker.hold_syncs()
+        for producer, written in ends:
+            fields = {"transactional_id": producer.transactional_id, "producer_id": producer.id}
+            fields |= {"producer_epoch": producer.epoch, "committed": written.asked}
+            producer.client.send(END_TXN, 4, fields)
+        for _ in range(self.random.randrange(6)):
+            if held:
+                self.broker.run(held.pop(self.random.randrange(len(held))))
+                self.broker.pump()
+        for producer, written in ends:
+            written.answered = [answer.error_code for _, answer in producer.client.replies()] == [0]
+        if held:
+            ENDED_HALF_WAY.append(len(ends))
 
     # --- the oracle ----------------------------------------------------------------------------------------------
 
@@ -170,7 +205,7 @@ class Life:
             log = self.broker.services.log_of(*place)
             assert log.last_stable_offset == log.log_end_offset, f"{log.name} is held back"
             self.check_values(place, lost_power)
-        if not lost_power:
+        if self.durable or not lost_power:
             self.check_offset()
         self.settle(lost_power)
         self.begin()
@@ -189,7 +224,7 @@ class Life:
                 continue
             if each.asked is not True:
                 assert not values & seen, f"{place}: of a transaction nobody asked to commit, {values & seen} is seen"
-            elif each.synced or (each.answered and not lost_power):
+            elif each.synced or (each.answered and (self.durable or not lost_power)):
                 assert values <= seen, f"{place}: {values - seen} of a transaction that was committed is gone"
 
     def check_offset(self):
@@ -210,7 +245,7 @@ class Life:
         seen = {place: set(self.found(place)) for place in PARTITIONS}
         for each in self.history:
             shown = [set(values) & seen[place] == set(values) for place, values in each.values.items()]
-            if each.asked and not each.answered and shown and not lost_power:
+            if each.asked and not each.answered and shown and (self.durable or not lost_power):
                 none = not any(set(values) & seen[place] for place, values in each.values.items())
                 assert all(shown) or none, f"half of {each.values} is seen"
             if lost_power or (shown and not each.answered):
@@ -223,13 +258,13 @@ class Life:
             self.forgotten_offset = self.value
 
 
-def live(seed, generations):
+def live(seed, generations, durable=False):
     try:
-        life = Life(seed)
+        life = Life(seed, durable)
         for _ in range(generations):
             life.generation()
     except BaseException as error:
-        error.add_note("again: " + AGAIN.format(seed))
+        error.add_note("again: " + AGAIN.format(seed, "durable" if durable else "one"))
         raise
 
 
@@ -237,6 +272,20 @@ def live(seed, generations):
 def test_transactions_are_whole_or_not_at_all_after_crashes(start):
     for seed in range(start, start + 6):
         live(seed, generations=4)
+
+
+@pytest.mark.parametrize("start", range(0, 24, 6))
+def test_with_durable_acks_what_was_answered_survives_every_power_cut(start):
+    """A commit in all its partitions, an abort in none, and nothing is ever there in some of them only."""
+    ENDED_HALF_WAY.clear()
+    for seed in range(start, start + 6):
+        live(seed, generations=4, durable=True)
+    assert sum(ENDED_HALF_WAY) > 3
+
+
+def test_durable_seed():
+    """The seed of FLAKELOG_SEED, or 0."""
+    live(int(os.environ.get("FLAKELOG_SEED", "0")), generations=10, durable=True)
 
 
 def test_one_seed():
@@ -247,4 +296,4 @@ def test_one_seed():
 @pytest.mark.soak
 def test_transactions_are_whole_after_crashes_for_1000_seeds():
     for seed in range(1_000, 2_000):
-        live(seed, generations=6)
+        live(seed, generations=6, durable=bool(seed % 2))
