@@ -9,8 +9,11 @@ import re
 from itertools import count
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.server_process import ServerProcess
+from tests.compat.stock_clients import SECONDS, until
 from tests.compat.stock_java import StockJava, need_java
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
@@ -403,6 +406,56 @@ def test_markers_are_dumped_among_the_records(after_transactions, dump):
 def test_the_index_of_aborted_transactions_is_dumped(after_transactions, dump):
     printed = dump(sorted((after_transactions / "dumped-0").glob("*.txnindex")))
     assert re.findall(r"firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", printed) == [("3", "5", "6")]
+
+
+@pytest.fixture(scope="module")
+def compacted(java, tmp_path_factory):
+    """The directory of a stopped server: a compacted log, of which much is gone, an aborted transaction among it."""
+    often = {"log.cleaner.backoff.ms": 100, "log.flush.offset.checkpoint.interval.ms": 200, "log.segment.bytes": 20_000}
+    with ServerProcess(tmp_path_factory.mktemp("compacted") / "data", SETTINGS | often) as server:
+        admin = AdminClient({"bootstrap.servers": server.address})
+        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+        admin.create_topics([NewTopic("compacted", 1, config=config)])["compacted"].result(SECONDS)
+        producer = Producer({"bootstrap.servers": server.address, "transactional.id": "t", "batch.num.messages": 20})
+        producer.init_transactions(SECONDS)
+
+        def transaction(end, value, number):
+            producer.begin_transaction()
+            for n in range(number):
+                producer.produce("compacted", value * 100, f"{value} {n % 50}")
+            producer.flush()  # or an abort takes back what has not been sent
+            getattr(producer, f"{end}_transaction")(SECONDS)
+
+        for end, value in (("commit", "1"), ("abort", "2"), ("commit", "3")):
+            transaction(end, value, 500)
+        logs = server.data_dir / "compacted-0"
+        until(lambda: 0 < len(list(logs.glob("*.log"))) < 6, what="compaction")
+        transaction("abort", "4", 10)  # not cleaned yet: its entry in the index is there
+        del producer
+        assert server.stop() == 0
+        yield logs
+
+
+def test_a_compacted_log_is_dumped_with_what_is_left_in_it(compacted, dump):
+    """Offsets that are gone are gaps to the tool, in Kafka's own compacted logs too."""
+    gaps = r"(Non-consecutive offsets in .*/\d+\.log\n(  -?\d+ is followed by \d+\n)+)+"
+    printed = dump(sorted(compacted.glob("*.log")), "--deep-iteration", "--print-data-log", said=gaps)
+    assert "isvalid: false" not in printed
+    keys = re.findall(r"key: (\d) (\d+) payload", printed)
+    assert {("1", str(n)) for n in range(50)} <= set(keys) and not [key for key in keys if key[0] == "2"]
+    assert len(keys) < 600
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex"])
+def test_an_index_of_a_compacted_log_agrees_with_its_segment(compacted, dump, kind):
+    printed = dump(sorted(compacted.glob(f"*.{kind}")))
+    assert not re.search("mismatch|found|not indexed|out of order", printed, re.IGNORECASE), printed
+
+
+def test_a_compacted_log_keeps_its_aborted_transaction_and_its_producer(compacted, dump):
+    printed = dump(sorted(compacted.glob("*.txnindex")))
+    assert ("1503", "1513") in re.findall(r"firstOffset: (\d+) lastOffset: (\d+)", printed)
+    assert len(re.findall("producerId: ", dump([max(compacted.glob("*.snapshot"))]))) == 1
 
 
 def test_the_log_of_transactions_is_decoded(after_transactions, dump):

@@ -8,6 +8,7 @@ In durable lives (flakelog.durable.acks) the power also goes while a transaction
 it asked for done: what was answered is there all the same, and what was not is there in all partitions or in none.
 
     again:    FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/simulation/test_transactions.py -k one_seed
+              the same with -k durable_seed for a durable life
 """
 
 import os
