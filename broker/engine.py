@@ -20,6 +20,8 @@ from broker.connection import Connection, Slot
 from broker.connection_limits import ConnectionLimits
 from broker.handlers.call import Backpressure, Call, Services
 from broker.log.log_manager import Sync
+from broker.log.partition_log import PartitionLog
+from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.request_memory import RequestMemory
@@ -190,16 +192,18 @@ class Engine:
 
     def synced(self, sync: Sync, now: Now) -> None:
         """A sync is done; answers that waited for it leave."""
-        self._now = now
-        for log in self.services.logs.synced(sync):
-            self.services.touch(log, now)
-        self._resume()
+        self._came_back(sync, self.services.logs.synced(sync), now)
 
     def sync_failed(self, sync: Sync, error: Exception, now: Now) -> None:
         """A sync failed; who waited for it is told."""
+        self._came_back(sync, self.services.logs.sync_failed(sync, error), now)
+
+    def _came_back(self, sync: Sync, changed: list[PartitionLog], now: Now) -> None:
         self._now = now
-        for log in self.services.logs.sync_failed(sync, error):
+        for log in changed:
             self.services.touch(log, now)
+        if isinstance(sync, LookUp):
+            self.services.purgatory.touch(sync.key, now)
         self._resume()
 
     # --- requests ------------------------------------------------------------------------------------------------

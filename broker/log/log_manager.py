@@ -7,7 +7,7 @@ wants. The checkpoint is written after a round in which every log with something
 for the disk share a journal (broker.log.journal), whose rounds wait for nothing else.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from uuid import UUID
 
@@ -437,10 +437,8 @@ class LogManager:
         """Have a thread do it."""
         self._asked.append(work)
 
-    def synced(self, sync: Sync) -> Sequence[Hashable]:
-        """What answers may wait for: the logs of which more is on the disk now, or who had something looked up."""
-        if isinstance(sync, LookUp):
-            return [sync.key]
+    def synced(self, sync: Sync) -> list[PartitionLog]:
+        """The logs of which more is on the disk now: answers may wait for that."""
         if isinstance(sync, SyncJournal):
             return self._journal.synced()
         if isinstance(sync, SyncLog):
@@ -475,10 +473,10 @@ class LogManager:
         self._known[log.name] = self._uncovered[log] = position
         self._changed = True
 
-    def sync_failed(self, sync: Sync, error: Exception) -> Sequence[Hashable]:
+    def sync_failed(self, sync: Sync, error: Exception) -> list[PartitionLog]:
         """The logs that went offline, for good: the kernel may have dropped what it could not write."""
         if isinstance(sync, LookUp):
-            return [sync.key]
+            return []
         if isinstance(sync, SyncJournal):
             return self._journal_failed(error)
         if isinstance(sync, CutJournal):

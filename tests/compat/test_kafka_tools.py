@@ -431,7 +431,6 @@ def compacted(java, tmp_path_factory):
         logs = server.data_dir / "compacted-0"
         until(lambda: 0 < len(list(logs.glob("*.log"))) < 6, what="compaction")
         transaction("abort", "4", 10)  # not cleaned yet: its entry in the index is there
-        del producer
         assert server.stop() == 0
         yield logs
 

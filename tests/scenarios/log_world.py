@@ -1,7 +1,8 @@
 """The commands of log_*.txt: one partition of a LogManager on a disk in memory, and what a power cut does to its files.
 
 A record is shown as value@id, its id as millisecond.worker.sequence, milliseconds counted from the start. After a
-restart another worker number stamps, as the registry gives out. A file is named by its segment: 0.log, 3.idindex.
+restart another worker number stamps, as the registry gives out. A file is named by its segment: 0.log, 3.idindex; of
+the journal by its number: 1.journal. Producers write in transactions; a marker is shown as commit or abort.
 """
 
 import re
@@ -9,7 +10,9 @@ import re
 from broker.config import TopicConfig
 from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
+from broker.log.syncs import SyncJournal
 from broker.now import Now
+from broker.record.control import Marker, decode_marker
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError
 from idgen.layout import Layout
@@ -23,6 +26,7 @@ class LogWorld:
         self.storage = MemoryStorage()
         self.now_ms = 0
         self.process = 0
+        self.topic = TopicConfig()
         self.do_open()
 
     def do_open(self):
@@ -31,22 +35,53 @@ class LogWorld:
         self.worker = new_worker(START_MS + self.now_ms, self.process)
         self.manager = LogManager(self.storage, BROKER, self._report)
         self.manager.load_checkpoint()
-        self.manager.open("flights", 0, TopicConfig())
+        self.manager.open("flights", 0, self.topic)
+        self.manager.opened()
+        self.sequences = {}
 
     def _report(self, line):
-        self.said.append(re.sub(r"flights-0/0*(\d+)\.", r"\1.", line))
+        self.said.append(re.sub(r"(?:flights-0/)?\b0*(\d+)\.(?=[a-z])", r"\1.", line))
 
     def do_at(self, now_ms):
         self.now_ms = int(now_ms)
 
-    def do_append(self, *values):
+    def do_durable(self):
+        """Who produces is answered when the journal has it on the disk."""
+        self.topic = TopicConfig(durable_acks=True)
+        self.manager.configure("flights", self.topic)
+
+    def do_append(self, *values, **fields):
         """One batch."""
         now = Now(self.now_ms, START_MS + self.now_ms)
         try:
             log = self.manager.get("flights", 0)
-            append(log, *[value.encode() for value in values], worker=self.worker, now=now)
+            append(log, *[value.encode() for value in values], worker=self.worker, now=now, **fields)
         except ApiError as error:
             self.said.append(f"refused: {error.code.name}")
+
+    def do_send(self, producer, *values):
+        """One batch of a producer's transaction."""
+        sequence = self.sequences.get(producer, 0)
+        self.sequences[producer] = sequence + len(values)
+        fields = {"producer_id": int(producer), "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
+        self.do_append(*values, **fields)
+
+    def do_commit(self, producer):
+        self._end(producer, commit=True)
+
+    def do_abort(self, producer):
+        self._end(producer, commit=False)
+
+    def _end(self, producer, commit):
+        now = Now(self.now_ms, START_MS + self.now_ms)
+        self.manager.get("flights", 0).append_marker(int(producer), 0, Marker(commit, 0), self.worker, now)
+
+    def do_journal(self):
+        """What has gathered is on the disk, in the journal; the log's own files are not."""
+        for sync in self.manager.take_syncs():
+            if isinstance(sync, SyncJournal):
+                sync.run()
+                self.manager.synced(sync)
 
     def do_roll(self):
         self.manager.get("flights", 0).roll()
@@ -79,21 +114,46 @@ class LogWorld:
         return bytes(self.storage.files[path].data)
 
     def state(self):
-        files = [name for name in self.storage.list("flights-0") if name.endswith((".log", ".idindex"))]
-        sizes = ", ".join(f"{_short(name)} {len(self._bytes(f'flights-0/{name}'))} B" for name in files)
+        paths = sorted(self.storage.files, key=_short)
+        files = [path for path in paths if path.endswith((".log", ".idindex", ".txnindex"))]
+        shown = [f"{_short(path)} {len(self._bytes(path))} B" for path in files]
+        shown += [_short(path) for path in paths if path.endswith(".journal")]  # it is filled up with zeros
+        sizes = ", ".join(shown)
         if self.manager is None:
             return join_parts("no power", sizes)
         if self.manager.offline:
             return join_parts("offline", sizes)
         log = self.manager.get("flights", 0)
-        return join_parts(f"ends at {log.log_end_offset}", f"synced to {log.flushed.offset}", _records(log), sizes)
+        safe = f"answered to {log.durable_end_offset}" if log.journal is not None else ""
+        return join_parts(
+            f"ends at {log.log_end_offset}",
+            f"synced to {log.flushed.offset}",
+            safe,
+            _transactions(log),
+            _records(log),
+            sizes,
+        )
+
+
+def _transactions(log):
+    """Up to where consumers of what is committed see, where that is not the end, and what was aborted."""
+    stable = log.last_stable_offset
+    aborted = log.aborted_transactions(0, log.log_end_offset)
+    told = [f"stable to {stable}"] if stable < log.log_end_offset else []
+    return ", ".join(told + [f"{each.producer_id} aborted {each.first_offset}-{each.last_offset}" for each in aborted])
+
+
+def _values(data, header):
+    if header.is_control:
+        return ["commit" if decode_marker(data).commit else "abort"]
+    return [record.value.decode() for record in decode_records(data)]
 
 
 def _records(log):
     values = []
     for segment in log.segments:
         for position, header in segment.batches():
-            values += [record.value.decode() for record in decode_records(segment.log.read(position, header.size))]
+            values += _values(segment.log.read(position, header.size), header)
     ids = [first + n for first, count in log.ids_of(0, log.log_end_offset) for n in range(count)]
     return " ".join(f"{value}@{_id(id)}" for value, id in zip(values, ids, strict=True))
 
@@ -105,9 +165,10 @@ def _id(id):
 
 def _path(name):
     base, _, suffix = name.partition(".")
-    return f"flights-0/{int(base):020d}.{suffix}"
+    path = f"{int(base):020d}.{suffix}"
+    return path if suffix == "journal" else f"flights-0/{path}"
 
 
-def _short(name):
-    base, _, suffix = name.partition(".")
-    return f"{int(base)}.{suffix}"
+def _short(path):
+    base, _, suffix = path.rpartition("/")[2].partition(".")
+    return f"{int(base)}.{suffix}" if base.isdecimal() else path
