@@ -88,6 +88,7 @@ class Snowflake:
     def next_id(self) -> int:
         """One id, larger than any before it. Waits when ids run 500 ms ahead of the clock. IdError."""
         while True:
+            fork.check()
             try:
                 with self._lock:
                     return self._claim.usable_worker().next_id(self._clock.now_ms())
@@ -97,6 +98,7 @@ class Snowflake:
     def next_runs(self, count: int) -> list[Run]:
         """`count` rising ids as runs of consecutive ones; as `next_id`. ValueError past a whole run-ahead."""
         while True:
+            fork.check()
             try:
                 with self._lock:
                     return self._claim.usable_worker().next_ids(count, self._clock.now_ms())
@@ -124,6 +126,7 @@ class Snowflake:
         """In a forked child: no thread of the parent's is here, and its lock may be held for ever."""
         self._lock = threading.Lock()
         self._claim.abandon(reason)
+        self._coordinator.close()  # of a directory's session the child has a part, ZooKeeper's is the parent's alone
 
     def __enter__(self) -> Self:
         return self

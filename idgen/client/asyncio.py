@@ -153,6 +153,7 @@ class AsyncIdClient:
         raise TypeError("a client cannot be pickled or copied: it has connections; make another one")
 
     def _check(self) -> None:
+        fork.check()
         if self._abandoned is not None:
             raise Fenced("this process was forked from its client's; make a client of its own after the fork")
 

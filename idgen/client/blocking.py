@@ -61,12 +61,12 @@ class IdClient:
 
     def get_id(self) -> int:
         """One id."""
-        with self._lock:
+        with self._exclusive():
             return self._run(self._requests.get_id(self._clock.now_ms()))
 
     def get_ids(self, count: int) -> list[int]:
         """`count` rising ids; many are asked for by several calls under way at once."""
-        with self._lock:
+        with self._exclusive():
             return self._run(self._requests.get_ids(count, self._clock.now_ms()))
 
     def get_worker_id(self) -> int:
@@ -83,17 +83,17 @@ class IdClient:
 
     def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
         """(first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
-        with self._lock:
+        with self._exclusive():
             return self._run(self._requests.id_range(start_ms, end_ms, self._clock.now_ms()))
 
     def decode(self, id: int) -> IdParts:
         """Time, datacenter, worker and sequence of an id, by the service's layout."""
-        with self._lock:
+        with self._exclusive():
             return self._run(self._requests.decode(id, self._clock.now_ms()))
 
     def close(self) -> None:
         """Close the connection, and drop what was fetched in advance. The next call makes another."""
-        with self._lock:
+        with self._exclusive():
             self._disconnect()
             self._requests.buffer.clear()
 
@@ -112,8 +112,13 @@ class IdClient:
     def __reduce__(self) -> str:
         raise TypeError("an IdClient cannot be pickled or copied: it has a connection; make another one")
 
+    def _exclusive(self) -> threading.Lock:
+        """The lock to work under; in a forked child, its own."""
+        fork.check()
+        return self._lock
+
     def _number(self, method: str) -> int:
-        with self._lock:
+        with self._exclusive():
             return self._run(self._requests.number(method, self._clock.now_ms()))
 
     def _run(self, operation: Operation[T]) -> T:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 import flakelog as face
 from idgen.snowflake import Snowflake
@@ -109,6 +110,23 @@ def test_an_id_finds_its_message_in_any_topic_and_partition(flakelog):
         wanted["partition"],
         wanted["offset"],
     ]
+
+
+def test_ids_of_transactions_are_found_and_one_that_was_never_given_is_not(flakelog, broker):
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "cli-find"})
+    producer.init_transactions(20)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce("cli-in-transactions", end.__name__)
+        producer.flush(20)
+        end(20)
+    read = objects(flakelog("consume cli-in-transactions --json")[1])
+    assert [each["offset"] for each in read] == [0, 2], "and the markers between them are no messages"
+    for each in read:
+        (found,) = objects(flakelog(f"id find {each['id']} --json")[1])
+        assert (found["topic"], found["offset"]) == ("cli-in-transactions", each["offset"])
+        never_given = each["id"] | 0xFFF  # the last of its millisecond
+        assert flakelog(f"id find {never_given}")[0] == 1
 
 
 def test_an_id_no_message_has_is_not_found(flakelog):

@@ -69,6 +69,45 @@ with multiprocessing.get_context("fork").Pool(4) as pool:
 print(json.dumps(ids))
 """
 
+# A server that forks in C and runs none of Python's hooks, as uWSGI does unless it is told to.
+FORKS_IN_C = """
+import ctypes, json, os, sys
+from idgen.client.blocking import IdClient
+from idgen.errors import Fenced
+from idgen.snowflake import Snowflake
+
+inherited = Snowflake(directory=sys.argv[1])
+client = IdClient(sys.argv[2], prefetch=1_000)
+ids = [inherited.next_id(), client.get_id()]
+
+def serve():
+    for call in (inherited.next_id, lambda: inherited.next_ids(10)):
+        try:
+            call()
+            return []
+        except Fenced as error:
+            assert "make a Snowflake" in str(error)
+    own = Snowflake(directory=sys.argv[1])
+    return own.next_ids(1_000) + [client.get_id() for _ in range(1_500)]
+
+readers = []
+for _ in range(4):
+    reader, writer = os.pipe()
+    if ctypes.PyDLL(None).fork() == 0:
+        os.close(reader)
+        with open(writer, "w") as out:
+            json.dump(serve(), out)
+        os._exit(0)
+    os.close(writer)
+    readers.append(reader)
+for _ in range(1_000):
+    ids += [inherited.next_id(), client.get_id()]
+for reader in readers:
+    with open(reader) as given:
+        ids += json.load(given)
+print(json.dumps(ids))
+"""
+
 
 def ask(port, path):
     """(status, body); each connection is another worker's to take."""
@@ -129,3 +168,18 @@ def test_a_pre_fork_task_workers_children_share_no_id(tmp_path):
     assert done.returncode == 0, done.stderr
     ids = json.loads(done.stdout)
     assert len(ids) == len(set(ids)) == 41_001
+
+
+def test_children_of_a_server_that_forks_in_c_share_no_id(tmp_path):
+    """None of Python's hooks is run in them."""
+    with ServerProcess(tmp_path / "data", command="idgen") as server:
+        done = subprocess.run(
+            [sys.executable, "-c", FORKS_IN_C, str(tmp_path / "ids"), server.ids],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+    assert done.returncode == 0, done.stderr
+    ids = json.loads(done.stdout)
+    assert len(ids) == len(set(ids)) == 2 + 2_000 + 4 * 2_500

@@ -3,12 +3,14 @@
 import pytest
 
 from broker.config import TopicConfig
+from broker.log.judge import judge
+from broker.now import Now
 from broker.record.batch import read_header, walk
 from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.id_entries import read_entries
+from broker.wire.id_entries import ENTRY_BYTES, read_entries
 
-from .conftest import NOW, START_MS, append, batch_of, mend, new_worker, reopen
+from .conftest import BROKER, NOW, START_MS, append, batch_of, mend, new_worker, reopen
 
 
 def read(log, offset, max_bytes=1 << 20, **options):
@@ -69,6 +71,22 @@ def test_a_roll_keeps_reads_and_ids_together(storage, worker):
     assert log.offset_of_id(ids[-1] + 1) == 100
     result = log.read(30, 500, True, with_ids=True)
     assert result.ids.base_offset <= 30
+
+
+def test_an_id_is_found_in_a_million_by_a_few_entries_of_the_id_index(storage, worker):
+    """Two searches by halves, of the segments and of one's entries; no message is read."""
+    log, _ = reopen(storage, config=TopicConfig(segment_bytes=1 << 20))
+    batch, count = bytes(batch_of(*[b""] * 4_000)), 250
+    for number in range(count):
+        sent = memoryview(bytearray(batch))
+        log.append(sent, judge(sent, log.config, BROKER), worker, Now(ms=number, wall_ms=START_MS + number))
+    assert (log.high_watermark, len(log.segments) > 5) == (1_000_000, True)
+    for offset in (0, 3_999, 777_777, 999_999):
+        ((id, _),) = log.ids_of(offset, offset + 1)
+        storage.bytes_read.clear()
+        assert log.offset_of_id(id) == offset
+        assert all(path.endswith(".idindex") for path in storage.bytes_read)
+        assert sum(storage.bytes_read.values()) < 20 * ENTRY_BYTES
 
 
 def test_a_time_finds_the_first_record_not_older(log, worker):
