@@ -233,7 +233,7 @@ class Server:
         yield self._connect()
         assert self._coordinator is not None
         self._look_at_the_layout()
-        self._claims = ClaimDriver(self.reactor, self._coordinator, self.clock)
+        self._claims = ClaimDriver(self.reactor, self._coordinator, self.clock, self._report)
         if self.engine is not None:
             claim = yield self._hold(self.addresses["broker"], None, LOG)
             self.engine.services.stamp.worker = claim.usable_worker

@@ -6,6 +6,7 @@ never by blocking. Between two looks at a connection the others have theirs: wha
 of 64 KiB, or the answers to it up to 64 KiB and one more.
 """
 
+from collections.abc import Callable
 from typing import cast
 
 from twisted.internet.defer import Deferred
@@ -18,6 +19,7 @@ from coordination.port import CoordinationError, Coordinator, Result
 from coordination.reactor import DelayedCall, Reactor, Transport
 from idgen import fork
 from idgen.claim import WorkerClaim
+from idgen.claim_news import ClaimNews
 from idgen.claim_state import State
 from idgen.clock import IdClock
 from idgen.errors import NoWorkerNumber, SequenceExhausted
@@ -30,9 +32,18 @@ BURST_BYTES = 1 << 16  # answers are written when they are so many; it is also T
 
 
 class ClaimDriver:
-    """Keeps the claims of one session going: carries out their operations, one timer for all, in the reactor."""
+    """Keeps the claims of one session going: carries out their operations, one timer for all, in the reactor.
 
-    def __init__(self, reactor: Reactor, coordinator: Coordinator, clock: IdClock) -> None:
+    `report` gets a line when one of them is cut off, or has lost its number, and when it has one again.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        coordinator: Coordinator,
+        clock: IdClock,
+        report: Callable[[str], object] = lambda line: None,
+    ) -> None:
         self._reactor = reactor
         self._coordinator = coordinator
         self._clock = clock
@@ -41,6 +52,8 @@ class ClaimDriver:
         self._claims: list[WorkerClaim] = []
         self._busy: set[WorkerClaim] = set()  # whose operation is being carried out
         self._held: dict[WorkerClaim, Deferred[WorkerClaim]] = {}
+        self._report = report
+        self._news: dict[WorkerClaim, ClaimNews] = {}
         self._stopped: list[Deferred[None]] = []
 
     @property
@@ -52,6 +65,7 @@ class ClaimDriver:
         """Begin a claim; fires when it has a number. Fails with what ends it for good (LayoutMismatch...)."""
         fork.guard(claim)
         self._claims.append(claim)
+        self._news[claim] = ClaimNews()
         held = self._held[claim] = Deferred()
         self._turn()
         return held
@@ -81,6 +95,9 @@ class ClaimDriver:
                 self._go_on(claim)
             except Exception:  # a fault of ours in one claim must not stop the others from raising their marks
                 self._crash(claim, Failure())  # type: ignore[no-untyped-call]
+            line = self._news[claim].of(claim, now_ms)
+            if line is not None:
+                self._report(line)
         if self._stopped and all(claim.state is State.CLOSED for claim in self._claims):
             stopped, self._stopped = self._stopped, []
             for waiting in stopped:

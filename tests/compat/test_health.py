@@ -69,6 +69,7 @@ def test_a_registry_that_is_away_leaves_a_server_ready_as_long_as_its_ids_go_on(
             until(lambda: health(server, "/health")[0] == 503)
             status, body = health(server, "/health/ready")
             assert (status, body["ids_problem"]) == (200, None)
+            server.wait_for_log("goes on without it for")
             with IdClient(server.ids) as client:
                 client.get_id()
                 until(lambda: health(server, "/health/ready")[0] == 503)
@@ -76,4 +77,5 @@ def test_a_registry_that_is_away_leaves_a_server_ready_as_long_as_its_ids_go_on(
                     until(lambda: client.get_id() < 0)  # the log's mark may have passed before the service's
                 registry.start()
                 until(lambda: health(server, "/health/ready")[0] == 200)
+                server.wait_for_log("is held again")
                 client.get_id()

@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from coordination.memory import Ensemble, MemoryCoordinator
-from coordination.port import Children, CoordinationError
+from coordination.port import ANY_VERSION, Children, CoordinationError, Delete, Set
 from idgen.claim_state import State
 from idgen.clock import IdClock
 from idgen.errors import LayoutMismatch, LeadExhausted, NoWorkerNumber
@@ -39,7 +39,8 @@ class House:
         self.coordinator = ByCallback(self.ensemble)
         self.wall_ahead_s = 0
         self.clock = IdClock(self.wall_ns, self.steady_ns)
-        self.driver = ClaimDriver(self.reactor, self.coordinator, self.clock)
+        self.reported = []
+        self.driver = ClaimDriver(self.reactor, self.coordinator, self.clock, self.reported.append)
 
     def wall_ns(self):
         return NOW * 10**6 + self.steady_ns() + self.wall_ahead_s * 10**9
@@ -96,6 +97,47 @@ def test_all_claims_hear_of_a_lost_connection_and_of_its_return(house):
     house.coordinator.heal()
     house.advance(2)
     assert [c.state for c in claims] == [State.HELD] * 2
+
+
+def test_an_operator_is_told_once_that_the_registry_is_away_and_once_that_it_is_back(house):
+    house.hold(claim("a"))
+    assert house.reported == [], "the start is told by the ready: line"
+    house.coordinator.cut()
+    house.advance(20)
+    house.coordinator.heal()
+    house.advance(3)
+    away, back = house.reported
+    assert away.startswith("ids: the registry does not answer; worker number 0 goes on without it for ")
+    assert back == "worker number 0 is held again"
+
+
+def test_an_operator_is_told_who_has_taken_the_number_and_what_is_waited_for(house):
+    """In one line each, however often it is tried."""
+    registry = Registry(layout=Layout(time_bits=50, datacenter_bits=0, worker_bits=1, sequence_bits=12))
+    house.hold(claim("a", registry=registry, number=0))
+    other = MemoryCoordinator(house.ensemble)
+    other.execute(Delete("/snowflake-servers/0"))
+    rival = settle(claim("b", registry=registry, number=0), other, NOW + 30_000)
+    house.advance(30)
+    taken, waiting = house.reported
+    assert taken == "ids: worker number 0 was claimed by in-process; no ids until a worker number is held"
+    assert waiting == "ids: worker number 0 is held by in-process; no ids until a worker number is held"
+    rival.close(NOW + 30_000)
+    settle(rival, other, NOW + 30_000)
+    house.advance(30)
+    assert house.reported[2:] == ["worker number 0 is held now"]
+
+
+def test_an_operator_is_told_of_a_claim_that_ends_for_good(house):
+    """Its number is lost, and meanwhile the registry is used with another layout."""
+    house.hold(claim("a"))
+    other = MemoryCoordinator(house.ensemble)
+    other.execute(Delete("/snowflake-servers-marks/0"))
+    other.execute(Set("/snowflake-servers-marks", b'{"layout": {}}', ANY_VERSION))
+    house.advance(15)
+    lost, ended = house.reported
+    assert lost.startswith("ids: /snowflake-servers-marks/0 was deleted")
+    assert "holds no layout" in ended and ended.endswith("; no more ids until this process is started again")
 
 
 def test_a_clock_stepped_past_the_lead_stops_ids_for_a_second_at_most(house):

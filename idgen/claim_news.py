@@ -1,0 +1,36 @@
+"""What an operator should hear of a claim: it is cut off, has lost its number, has one again, or came to its end."""
+
+from idgen.claim import WorkerClaim
+from idgen.claim_state import State
+
+LINES_MAX = {State.SUSPENDED: 1, State.FENCED: 2}  # what is waited for is worded anew at each attempt; once is enough
+
+
+class ClaimNews:
+    """The news of one claim. Its begin is told by whoever waits for it."""
+
+    def __init__(self) -> None:
+        self._state = State.CLAIMING
+        self._told: list[str] = []
+
+    def of(self, claim: WorkerClaim, now_ms: int) -> str | None:
+        """The line to write now; None when there is nothing new."""
+        before, self._state = self._state, claim.state
+        if claim.state is not before:
+            self._told = []
+            if claim.state is State.HELD and before in LINES_MAX:
+                return f"worker number {claim.number} is held{' again' if before is State.SUSPENDED else ' now'}"
+            if claim.failure is not None and before is not State.CLAIMING:
+                return f"ids: {claim.failure}; no more ids until this process is started again"
+        problem = claim.problem
+        if problem is None or problem in self._told or len(self._told) >= LINES_MAX.get(claim.state, 0):
+            return None
+        self._told.append(problem)
+        return f"ids: {problem}{_meanwhile(claim, now_ms)}"
+
+
+def _meanwhile(claim: WorkerClaim, now_ms: int) -> str:
+    if claim.state is State.FENCED or claim.worker is None:
+        return "; no ids until a worker number is held"
+    left_ms = max(claim.worker.limit_ms - now_ms, 0)
+    return f"; worker number {claim.number} goes on without it for {left_ms} ms"
