@@ -235,7 +235,8 @@ class Server:
         self._look_at_the_layout()
         self._claims = ClaimDriver(self.reactor, self._coordinator, self.clock, self._report)
         if self.engine is not None:
-            claim = yield self._hold(self.addresses["broker"], None, LOG)
+            node = self.engine.services.metadata.node  # as clients are told of it
+            claim = yield self._hold(host_port(node.host, node.port), None, LOG)
             self.engine.services.stamp.worker = claim.usable_worker
         if self._ports:
             claim = yield self._hold(self._ids_address(), idgen.ids_worker, IDS)

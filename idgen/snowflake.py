@@ -55,6 +55,7 @@ class Snowflake:
         self._clock = IdClock()
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._abandoned = False
         address = f"{socket.gethostname()}:{os.getpid()}"
         token = uuid.uuid4().hex
         self._claim = worker_claim(
@@ -114,16 +115,18 @@ class Snowflake:
         return self.config.layout.unpack(id)
 
     def close(self) -> None:
-        """Give the worker number back. Harmless when repeated."""
+        """Give the worker number back. Harmless when repeated, and in a forked child, which has none."""
+        fork.check()
         with self._lock:
             self._claim.close(self._clock.now_ms())
-        if self._keeper.is_alive():
+        if self._keeper.is_alive() and not self._abandoned:  # a thread of the parent's may seem to live on here
             self._wake.set()
             self._keeper.join()
         self._coordinator.close()
 
     def abandon(self, reason: str) -> None:
         """In a forked child: no thread of the parent's is here, and its lock may be held for ever."""
+        self._abandoned = True
         self._lock = threading.Lock()
         self._claim.abandon(reason)
         self._coordinator.close()  # of a directory's session the child has a part, ZooKeeper's is the parent's alone

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from confluent_kafka import Producer
 
 import flakelog as face
 from idgen.snowflake import Snowflake
+from tests.compat.server_process import ServerProcess
 
 NOBODY = "127.0.0.1:1"  # a port nothing listens at
 
@@ -306,6 +308,20 @@ def test_worker_numbers_are_listed_with_who_holds_them_and_where_ids_are_unique(
     (told,) = objects(flakelog(f"id workers --directory {tmp_path} --json")[1])
     assert told["workers"][0]["state"] == "free"
     assert flakelog("id workers")[0] == 2
+
+
+def test_a_server_that_listens_everywhere_is_listed_with_where_it_is_reached(flakelog, tmp_path):
+    """0.0.0.0 says nothing about who holds a number."""
+    settings = {
+        "listeners": "PLAINTEXT://0.0.0.0:0",
+        "advertised.listeners": "PLAINTEXT://broker.example:9094",
+        "flakelog.ids.listener": "0.0.0.0:0",
+    }
+    with ServerProcess(tmp_path / "data", settings) as server:
+        (told,) = objects(flakelog(f"id workers --directory {tmp_path / 'data' / 'ids'} --json")[1])
+        holders = {each["role"]: each["holder"] for each in told["workers"]}
+        port = server.ids.rpartition(":")[2]
+    assert holders == {"log": "broker.example:9094", "ids": f"{socket.gethostname()}:{port}"}
 
 
 def test_a_directory_without_worker_numbers_is_said_to_be_one_and_left_as_it_is(flakelog, tmp_path):

@@ -87,6 +87,7 @@ def serve():
             return []
         except Fenced as error:
             assert "make a Snowflake" in str(error)
+    inherited.close()
     own = Snowflake(directory=sys.argv[1])
     return own.next_ids(1_000) + [client.get_id() for _ in range(1_500)]
 
@@ -171,10 +172,10 @@ def test_a_pre_fork_task_workers_children_share_no_id(tmp_path):
 
 
 def test_children_of_a_server_that_forks_in_c_share_no_id(tmp_path):
-    """None of Python's hooks is run in them."""
+    """None of Python's hooks is run in them. The service and the program share a registry, so all ids are compared."""
     with ServerProcess(tmp_path / "data", command="idgen") as server:
         done = subprocess.run(
-            [sys.executable, "-c", FORKS_IN_C, str(tmp_path / "ids"), server.ids],
+            [sys.executable, "-c", FORKS_IN_C, str(tmp_path / "data" / "ids"), server.ids],
             cwd=ROOT,
             capture_output=True,
             text=True,
