@@ -65,6 +65,7 @@ class WorkerClaim:
         self._chance = chance
         self._sequence_start = sequence_start
         self._claims = 0
+        self._rests: dict[int, int] = {}  # numbers that were found to rest, until when
         self._session_id: int | None = None
         self._lost_number: int | None = None
         self._held: Held | None = None
@@ -174,7 +175,8 @@ class WorkerClaim:
         if self._number is not None:
             held = yield from registry.claim_number(self._number, token, self._now_ms, self._session_id)
         else:
-            held = yield from registry.claim(self._candidates(), token, self._now_ms, self._chance)
+            held = yield from registry.claim(self._candidates(), token, self._now_ms, self._chance, self._rests)
+        self._rests.clear()
         self._claims += 1  # a token never makes two workers
         self._held = held
         self.worker = IdWorker(

@@ -12,7 +12,7 @@ A set whose answer got lost is recognised by its token: a mark with our token is
 """
 
 import json
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -165,22 +165,32 @@ class Registry:
         shown = living.data.decode(errors="replace") if living else mark.address if mark else ""
         return Worker(number, living is not None, shown, mark, problem)
 
-    def claim(self, numbers: Sequence[int], token: str, now_ms: int, chance: Chance = no_chance) -> Steps[Held]:
+    def claim(
+        self,
+        numbers: Sequence[int],
+        token: str,
+        now_ms: int,
+        chance: Chance = no_chance,
+        rests: MutableMapping[int, int] | None = None,
+    ) -> Steps[Held]:
         """The first of `numbers` that nobody holds and whose mark has passed. WorkerIdsExhausted.
 
+        `rests`, kept from attempt to attempt, remembers until when numbers rest: their marks are not read before that.
         Who is beaten to one takes any of the next two, then four, and so on: a thousand that start together would else
         meet again at each number.
         """
         live = set((yield from self._names(self.path)))
-        free = [number for number in numbers if str(number) not in live]
+        rests = {} if rests is None else rests
+        free = [number for number in numbers if str(number) not in live and rests.get(number, 0) <= now_ms]
         choice = 1
         while free:
             number = free.pop(int(chance() * min(choice, len(free))))
             try:
                 return (yield from self._take(number, token, now_ms))
-            except Beaten:
-                choice *= 2
-            except (NumberBusy, CorruptMark):
+            except NumberBusy as busy:
+                choice *= 1 + isinstance(busy, Beaten)
+                rests[number] = busy.retry_at_ms or 0
+            except CorruptMark:
                 continue
         raise WorkerIdsExhausted(f"all {len(numbers)} worker numbers of {self.path} are held or rest after a crash")
 

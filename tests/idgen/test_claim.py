@@ -478,6 +478,24 @@ def test_a_thousand_that_start_at_once_do_not_meet_at_each_number(ensemble):
     assert stampede(ensemble, [Random(n).random for n in range(1_024)]) < 1_024 * 40
 
 
+def test_marks_that_rest_are_read_once(ensemble):
+    """After a crash of all, a thousand that wait for a thousand marks would else read a million with each attempt."""
+    dead = MemoryCoordinator(ensemble)
+    for n in range(1_024):
+        held(dead, f"t{n}", NOW + n)
+    dead.expire()
+    session, waiting = MemoryCoordinator(ensemble), claim("late")
+    reads = 0
+    while step(waiting, session, NOW + 2_000):
+        reads += 1
+    assert waiting.state is State.CLAIMING and reads > 1_024
+    again = 0
+    while step(waiting, session, NOW + 12_000):
+        again += 1
+    assert again < 5
+    assert settle(waiting, session, NOW + 29_600).number == 0, "its mark has passed"
+
+
 def test_after_an_outage_a_thousand_come_back_over_the_time_of_a_retry(ensemble):
     """They were told so in one moment, and ids go on meanwhile."""
     c = held(MemoryCoordinator(ensemble), chance=Random(7).random)
