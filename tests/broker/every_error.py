@@ -118,6 +118,9 @@ PRODUCE = [
     Case("Produce", E.INVALID_TOPIC_EXCEPTION, lambda w: w.coordinated() or w.produce(OFFSETS)),
     Case("Produce", E.CORRUPT_MESSAGE, lambda w: w.produce(batch=corrupt())),
     Case("Produce", E.MESSAGE_TOO_LARGE, lambda w: to_topic(w, max_message_bytes=50)),
+    # It has a segment of its own.
+    Case("Produce", E.NONE, lambda w: to_topic(w, batch_of(value=bytes(1_200_000)), segment_bytes=1 << 20,
+         max_message_bytes=2_000_000), kafka=E.RECORD_LIST_TOO_LARGE),
     Case("Produce", E.INVALID_RECORD, lambda w: to_topic(w, batch_of(None), cleanup_policy="compact")),
     Case("Produce", E.INVALID_RECORD, lambda w: w.produce(batch=batch_of(control=True))),
     Case("Produce", E.INVALID_TIMESTAMP, lambda w: w.produce(batch=batch_of(time_ms=FAR_AHEAD_MS))),
@@ -272,7 +275,7 @@ def grow(world, name=None, count=5, assignments=None, twice=1, timeout=30_000):
     return world.ask("CreatePartitions", {"topics": topics, "timeout": timeout, "validate_only": False})
 
 
-TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 
 
 def configs_of(world, kind, name):
@@ -339,6 +342,15 @@ TOPICS = [
     Case("DescribeConfigs", E.INVALID_TOPIC_EXCEPTION, lambda w: configs_of(w, TOPIC, "a/b")),
     Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, BROKER, "7")),
     Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, 77, "x")),
+    # Log levels and client metrics are not kept; settings of groups are for a protocol that is not served.
+    Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, LOGGER, "1"), kafka=E.NONE),
+    Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, METRICS, "x"), kafka=E.NONE),
+    *(Case(api, E.INVALID_REQUEST, lambda w: alter(w, METRICS, "x", "interval.ms", "100"), kafka=E.NONE)
+      for api in ALTER),
+    *(Case(api, E.INVALID_CONFIG, lambda w: alter(w, GROUP, "g", "consumer.session.timeout.ms", "50000"), kafka=E.NONE)
+      for api in ALTER),
+    *(Case(api, E.INVALID_REQUEST, lambda w: alter(w, GROUP, "", "consumer.session.timeout.ms", "50000"))
+      for api in ALTER),
     *(Case(api, E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: retention(w, "1", NOWHERE)) for api in ALTER),
     *(Case(api, E.INVALID_CONFIG, lambda w: alter(w, TOPIC, w.topic, "no.such.setting", "1")) for api in ALTER),
     *(Case(api, E.INVALID_CONFIG, lambda w: retention(w, "soon")) for api in ALTER),
@@ -673,6 +685,8 @@ TRANSACTED = [
     Case("WriteTxnMarkers", E.TRANSACTION_COORDINATOR_FENCED, lambda w: mark_earlier(w)),
     Case("WriteTxnMarkers", E.KAFKA_STORAGE_ERROR, lambda w: w.mark((1, 0), offline(w)), inside=True),
     Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w: listed(w, "(a"), oldest=2),
+    *(Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w, pattern=pattern: listed(w, pattern), oldest=2,
+           kafka=E.NONE) for pattern in (r"\bpay.*", "(?m)^pay", r"\pL+")),
     Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w: w.producer() and listed(w, "(a|pay.*)*x"), 2,
          inside=True, settings={"transactional_id_pattern_steps_max": 5}),
     Case("DescribeTransactions", E.TRANSACTIONAL_ID_NOT_FOUND, lambda w: w.producer() and transactions(w, "nobody")),
