@@ -80,34 +80,48 @@ class ProduceAgain:
             by_log.setdefault(each.again.log, []).append(each)
         done = TakenDone([], [], [])
         for log, requests in by_log.items():
-            _append(log, requests, done, now)
+            if len(requests) == 1:
+                _append_one(log, requests[0], done, now)
+            else:
+                _append(log, requests, done, now)
         return done
+
+
+def _append_one(log: PartitionLog, request: Taken[ProduceAgain], done: TakenDone, now: Now) -> None:
+    again = request.again
+    services = again.services
+    try:
+        appended = log.append(again.records, again.header, services.stamp, now)
+    except (ApiError, IdError):
+        done.refused.append(request)
+        return
+    services.appended(log, now)
+    if again.acks in log.waiting_acks and log.durable_end_offset <= appended.last_offset:
+        deadline_ms = now.ms + again.timeout_ms
+        done.later.append(([request], _when_on_disk(log, [(request, appended.base_offset)], deadline_ms)))
+    else:
+        done.answers.append((request, again.answer(again.correlation_id, appended.base_offset)))
 
 
 def _append(log: PartitionLog, requests: Sequence[Taken[ProduceAgain]], done: TakenDone, now: Now) -> None:
     services = requests[0].again.services
     while requests:
-        first = requests[0].again
+        batches = [(each.again.records, each.again.header) for each in requests]
         try:
-            if len(requests) == 1:
-                offsets = [log.append(first.records, first.header, services.stamp, now).base_offset]
-            else:
-                batches = [(each.again.records, each.again.header) for each in requests]
-                offsets = [each.base_offset for each in log.append_together(batches, services.stamp, now)]
+            placed = log.append_together(batches, services.stamp, now)
         except (ApiError, IdError):
             done.refused.extend(requests)
             return
-        if not offsets:
-            done.refused.append(requests[0])
+        if not placed:  # the first one is a duplicate
+            _append_one(log, requests[0], done, now)
             requests = requests[1:]
             continue
         services.appended(log, now)
-        appended, requests = requests[: len(offsets)], requests[len(offsets) :]
+        appended, requests = requests[: len(placed)], requests[len(placed) :]
         waiting: dict[int, list[tuple[Taken[ProduceAgain], int]]] = {}
-        for each, base_offset in zip(appended, offsets, strict=True):
+        for each, (_, header, base_offset, _) in zip(appended, placed, strict=True):
             again = each.again
-            last_offset = base_offset + again.header.last_offset_delta
-            if again.acks in log.waiting_acks and log.durable_end_offset <= last_offset:
+            if again.acks in log.waiting_acks and log.durable_end_offset <= base_offset + header.last_offset_delta:
                 waiting.setdefault(again.timeout_ms, []).append((each, base_offset))
             else:
                 done.answers.append((each, again.answer(again.correlation_id, base_offset)))

@@ -5,8 +5,9 @@ Entries past the log's end (an append that failed, or a crash between the two wr
 before anything is written in their place: they must not come back beside a batch they were not made for.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
+from broker.log.placed import Placed
 from broker.log.storage import File, StorageError
 from broker.wire.frame import FileRegion
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry, pack_entry, read_entries, read_entry, seed_of
@@ -25,15 +26,15 @@ class IdIndex:
     def __len__(self) -> int:
         return self.file.size // ENTRY_BYTES
 
-    def append(self, batches: Iterable[tuple[int, Sequence[tuple[int, int]]]]) -> None:
-        """The ids of batches, with one write: of each its base offset, and runs of (first id, how many)."""
-        entries = []
-        for offset, runs in batches:
+    def append(self, placed: Iterable[Placed]) -> None:
+        """The ids of batches, with one write."""
+        entries = bytearray()
+        for _, _, offset, runs in placed:
             relative = offset - self.base_offset
             for first_id, length in runs:
-                entries.append(pack_entry(self._seed, relative, length, first_id))
+                entries += pack_entry(self._seed, relative, length, first_id)
                 relative += length
-        self.file.append(b"".join(entries))
+        self.file.append(entries)
 
     def entry(self, number: int) -> IdEntry | None:
         """The entry, or None where its check does not hold."""

@@ -20,8 +20,9 @@ from broker.log import leader_epochs
 from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.glance import find_now
+from broker.log.placed import Placed
 from broker.log.producer_state import ProducerState
-from broker.log.segment import Placed, Segment, remove_files
+from broker.log.segment import Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
 from broker.now import Now
@@ -206,9 +207,10 @@ class PartitionLog:
         runs = ids.next_ids(header.record_count, now.wall_ms, self.last_id)
         if rewrite is not None:
             batch, header = rewrite(batch, header, runs)
-        placed = Placed(batch, header, self.log_end_offset, runs)
-        self._write([placed], header.size, header.max_timestamp, now)
-        return Appended(placed.base_offset, placed.last_offset, runs)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        self._write([Placed(batch, header, base_offset, runs)], last_offset, header.size, header.max_timestamp, now)
+        return Appended(base_offset, last_offset, runs)
 
     def append_together(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], ids: IdSource, now: Now
@@ -245,7 +247,7 @@ class PartitionLog:
             if not placed:
                 raise
         if placed:
-            self._write(placed, size, newest, now)
+            self._write(placed, offset - 1, size, newest, now)
         return placed
 
     def _fits(self, size: int, last_offset: int) -> bool:
@@ -253,20 +255,19 @@ class PartitionLog:
         active, limit = self._segments[-1], self.config.segment_bytes
         return active.size + size <= limit and active.has_room(size, last_offset, limit)
 
-    def _write(self, placed: Sequence[Placed], size: int, newest_ms: int, now: Now) -> None:
+    def _write(self, placed: Sequence[Placed], last_offset: int, size: int, newest_ms: int, now: Now) -> None:
         """Batches with their ids, `size` bytes together, to the end of the log: all of them, or ApiError."""
         for batch, header, base_offset, _ in placed:
             PLACE.pack_into(batch, 0, base_offset, header.batch_length, self.leader_epoch)
-        last = placed[-1]
         try:
-            segment = self._segment_for(size, newest_ms, last.last_offset)
+            segment = self._segment_for(size, newest_ms, last_offset)
             segment.append(placed, self.config.index_interval_bytes)
         except StorageError as error:
             self._undone(error)
             for batch, header, _, _ in placed:  # as they came
                 PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        first_id, length = last.runs[-1]
+        first_id, length = placed[-1].runs[-1]
         self.last_id = first_id + length - 1
         self.log_end_offset = segment.next_offset
         self.bytes_in += size

@@ -10,10 +10,10 @@ A segment is read by whoever holds it: dropping it from the log's list does not 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from broker.log.id_index import IdIndex
 from broker.log.index import OffsetIndex, TimeIndex
+from broker.log.placed import Placed
 from broker.log.storage import File, Storage, StorageError
 from broker.log.txn_index import TXN_INDEX, TransactionIndex
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
@@ -63,19 +63,6 @@ def batches_of(file: File, position: int, end: int) -> Iterator[tuple[int, Batch
             return
         yield position, header
         position += header.size
-
-
-class Placed(NamedTuple):
-    """A batch and where it is to stand: its base offset, and its ids as runs (first id, how many)."""
-
-    batch: memoryview
-    header: BatchHeader
-    base_offset: int
-    runs: Sequence[tuple[int, int]]
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.header.last_offset_delta
 
 
 def first_ending_from(
@@ -136,16 +123,17 @@ class Segment:
         """
         position = self.log.size
         ids_size = self.ids.file.size
-        noted = self._noted
+        noted = self._noted if len(placed) > 1 else None  # one batch is passed as the last thing, or not at all
         try:
-            self.ids.append([(each.base_offset, each.runs) for each in placed])
+            self.ids.append(placed)
             self.log.append(placed[0].batch if len(placed) == 1 else b"".join([each.batch for each in placed]))
             at = position
             for _, header, base_offset, _ in placed:
                 self.passed(at, header, base_offset + header.last_offset_delta, interval_bytes)
                 at += header.batch_length + LENGTH_END
         except StorageError:
-            self._noted = noted
+            if noted is not None:
+                self._noted = noted
             self._undo(position, ids_size)
             raise
 

@@ -6,10 +6,16 @@ from hypothesis import strategies as st
 
 from broker.log.id_index import IdIndex
 from broker.log.memory_storage import MemoryStorage
+from broker.log.placed import Placed
 from broker.log.storage import StorageError
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry, read_entries
 
 BASE = 1_000
+
+
+def at(offset, *runs):
+    """A batch whose ids stand from `offset` on; an index looks at no more of it."""
+    return Placed(memoryview(b""), None, offset, runs)
 
 
 def index_of(runs):
@@ -18,7 +24,7 @@ def index_of(runs):
     ids, next_id = [], 10
     for gap, length in runs:
         first = next_id + gap
-        index.append([(BASE + len(ids), [(first, length)])])
+        index.append([at(BASE + len(ids), (first, length))])
         ids += range(first, first + length)
         next_id = first + length
     return index, ids
@@ -55,7 +61,7 @@ def test_a_region_holds_the_entries_of_a_range(runs, data):
 
 def test_a_batch_of_several_runs_takes_an_entry_each():
     index, _ = index_of([])
-    index.append([(BASE, [(100, 2), (4096, 3)])])
+    index.append([at(BASE, (100, 2), (4096, 3))])
     assert [index.entry(n) for n in range(len(index))] == [IdEntry(BASE, 2, 100), IdEntry(BASE + 2, 3, 4096)]
     assert index.last_id() == 4098
 
