@@ -177,7 +177,8 @@ class Engine:
         for log in self.services.logs.tick(now):
             self.services.touch(log, now)
         idle_ms = self.services.config.connections_max_idle_ms
-        for conn in list(self._connections):
+        while self._connections:  # no copy of them all: a tick comes with each fetch whose time is over
+            conn = next(iter(self._connections))
             if conn.active_ms + idle_ms > now.ms:
                 break
             half = " in the middle of a frame" if conn.decoder.in_frame else ""

@@ -2,7 +2,8 @@
 
 Behaviour: nodes, at the addresses advertised for the listener the request came in on, the controller, and the topics
 asked for, or all of them. A topic that is not there is made when both the client and `auto.create.topics.enable` allow
-it, with `num.partitions` partitions, and answered at once.
+it, with `num.partitions` partitions, and answered at once; of many the first, and the others are LEADER_NOT_AVAILABLE,
+at which clients ask again: each waits for the disk, and everybody with it.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
 auto-creation; from v8 on a client may ask what it is allowed to do (KIP-430), with the cluster to v10; v10 and v11 have
 a topic's id, from v12 on it can be asked for by it; v13 has a top-level error.
@@ -19,6 +20,7 @@ from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
 
 BY_ID_VERSION = 12
+MADE_AT_ONCE = 50  # topics; each takes some milliseconds
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
@@ -45,10 +47,11 @@ def _topics(call: Call) -> Iterable[dict[str, Any]]:
         yield from (_describe(topic) for topic in metadata.topics())
         return
     create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
+    last = metadata.generation + MADE_AT_ONCE
     # Each once, as Kafka does: a topic of many partitions named a thousand times would fill the memory.
     for name, topic_id in dict.fromkeys((each.name, each.topic_id) for each in asked):
         if name is not None:
-            yield _by_name(call, str(name), create)
+            yield _by_name(call, str(name), create, metadata.generation < last)
         elif call.version < BY_ID_VERSION:
             yield {"error_code": ErrorCode.INVALID_REQUEST, "name": "", "topic_id": topic_id}
         else:
@@ -57,10 +60,10 @@ def _topics(call: Call) -> Iterable[dict[str, Any]]:
             yield unknown if topic is None else _describe(topic)
 
 
-def _by_name(call: Call, name: str, create: bool) -> dict[str, Any]:
+def _by_name(call: Call, name: str, create: bool, now: bool) -> dict[str, Any]:
     topic = call.services.metadata.topic(name)
     try:
-        if topic is None and create:
+        if topic is None and create and now:
             topic = _make(call.services, name)
         if topic is None:
             check_name(name)
@@ -69,7 +72,8 @@ def _by_name(call: Call, name: str, create: bool) -> dict[str, Any]:
     except InvalidSetting:
         return {"error_code": ErrorCode.INVALID_CONFIG, "name": name}
     if topic is None:
-        return {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": name}
+        missing = ErrorCode.LEADER_NOT_AVAILABLE if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return {"error_code": missing, "name": name}
     return _describe(topic)
 
 

@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.handlers.metadata import MADE_AT_ONCE
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import FIND_COORDINATOR, METADATA, EngineBroker
 
@@ -109,3 +110,12 @@ def test_a_topic_of_the_brokers_own_is_made_as_it_is_for_its_coordinator(broker,
     """Kafka too makes it with settings of its own, whoever asks first."""
     assert topics(broker, 12, [name]) == [(name, 0, 50)]
     assert broker.services.config_of(broker.services.metadata.topic(name)).compacts
+
+
+def test_of_many_topics_that_are_made_by_asking_some_are_made_each_time():
+    broker = EngineBroker()
+    client = broker.connect()
+    fields = {"topics": [{"name": f"t{n}"} for n in range(2 * MADE_AT_ONCE + 1)], "allow_auto_topic_creation": True}
+    for made in (MADE_AT_ONCE, 2 * MADE_AT_ONCE, 2 * MADE_AT_ONCE + 1):
+        codes = [each.error_code for each in client.ask(METADATA, 9, fields).topics]
+        assert codes == [0] * made + [ErrorCode.LEADER_NOT_AVAILABLE] * (len(codes) - made)
