@@ -82,6 +82,17 @@ def test_the_offset_from_the_peers_clocks_is_shown(tmp_path, zookeeper):
             assert f'flakelog_ids_scope{{unique_in="zookeeper {hosts}"}} 1.0' in shown
 
 
+def test_a_service_on_every_interface_is_shown_by_the_machines_name_and_one_behind_another_address_by_that(
+    tmp_path, zookeeper
+):
+    hosts = f"{zookeeper.hosts}/peers-everywhere"
+    with idgen(tmp_path, "everywhere", hosts, **{"flakelog.ids.listener": "0.0.0.0:0"}) as one:
+        assert shown_at(hosts) == {f"{socket.gethostname()}:{one.ids.rpartition(':')[2]}"}
+        given = {"flakelog.ids.advertised.address": "ids.example:7609", "flakelog.ids.sanity.check": "false"}
+        with idgen(tmp_path, "behind", hosts, **given):
+            assert "ids.example:7609" in shown_at(hosts)
+
+
 def test_a_clock_far_from_the_peers_does_not_start_unless_the_check_is_off(tmp_path, zookeeper):
     hosts = f"{zookeeper.hosts}/peers-differ"
     with peer(hosts, 3, clock_ahead_ms=60_000):
