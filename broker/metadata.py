@@ -153,9 +153,10 @@ class Metadata:
         data = self._store.load()
         if data is None:
             self.cluster_id = _base64(self.new_uuid())
+            self.commits = 1
         else:
             self._read(data)
-        self.commit()
+        self._write(self.commits)
 
     def _read(self, data: bytes) -> None:
         try:
@@ -182,10 +183,14 @@ class Metadata:
 
     def commit(self) -> None:
         """Write the whole document; StorageError, and the one before it stays."""
+        self._write(self.commits + 1)
+        self.commits += 1
+
+    def _write(self, commits: int) -> None:
         document = {
             "version": _VERSION,
             "cluster_id": self.cluster_id,
-            "commits": self.commits + 1,
+            "commits": commits,
             "producer_ids_end": self._producer_ids_end,
             "brokers": {name: dict(each) for name, each in self.broker_properties.items()},
             "quotas": [{"entity": dict(entity), "values": dict(each)} for entity, each in self.quotas.items()],
@@ -198,7 +203,6 @@ class Metadata:
         # In one line, though people read it too: with `indent` Python's own encoder takes ten times as long, and with
         # thousands of topics each change would hold everybody up.
         self._store.save(json.dumps(document, sort_keys=True).encode())
-        self.commits += 1
 
     def _put(self, topic: Topic) -> None:
         self.generation += 1

@@ -186,8 +186,10 @@ class _Fetch:
     def look_up(self) -> Delayed[FetchResponse]:
         """Have threads look for what is not in memory, of all partitions at once; then answer with what there is."""
         self._waits = True
-        self._left = len(self.cold)
-        for each in self.cold:
+        # They point here: what would point back at them would keep the files open until the collector came by.
+        cold, self.cold = self.cold, []
+        self._left = len(cold)
+        for each in cold:
             self._call.services.logs.look_up(each)
         return Delayed((self,), None, self._once_found, self._expire, self._found_one)
 

@@ -114,6 +114,9 @@ class OsFileAhead(OsFile):
                     before, self.size = self.size, os.fstat(self._fd).st_size
                     self.truncate(before)
                 raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
+            with _named(self.path):
+                self.truncate(self.size + size)  # zeros must not take the last of a disk
+            return
         self.size += size
         self._zeros = max(self._zeros, written) - size
 

@@ -31,7 +31,7 @@ DEV = (
 # How long the cleaner's thread may keep the interpreter while a request has come; Python's own is ten times as much.
 SWITCH_SECONDS = 0.0005
 # Python's own is 700: a turn of small requests makes more that stays for the turn, and none of it is a cycle.
-GC_THRESHOLD = 20_000, 20, 20
+GC_THRESHOLD = 5_000, 10, 10
 NO_BROKER = (Given("listeners", "", "flakelog idgen"),)
 
 
