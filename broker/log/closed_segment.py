@@ -88,6 +88,13 @@ class OpenSegments:
         self._used.pop(segment, None)
 
 
+class _Apart(OpenSegments):
+    """Of a segment that its reader has for itself: its files close with the last reference to it, so none is kept."""
+
+    def used(self, segment: "ClosedSegment") -> None:
+        pass
+
+
 _FILES = {"log": LOG, "ids": ID_INDEX, "offsets": INDEX, "times": TIME_INDEX, "aborted": TXN_INDEX}
 
 
@@ -164,7 +171,7 @@ class ClosedSegment(Segment):
         return super().find(offset)
 
     def apart(self) -> "ClosedSegment":
-        return ClosedSegment(self._storage, self.directory, self.facts, OpenSegments(1))
+        return ClosedSegment(self._storage, self.directory, self.facts, _Apart(1))
 
 
 def closed(storage: Storage, segment: Segment, among: OpenSegments) -> ClosedSegment:

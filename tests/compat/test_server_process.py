@@ -214,7 +214,7 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
                     client.create_topic("another")
                 assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
                 assert values_in(client, TOPIC) == taken
-                # Where nothing is new the last checkpoint speaks of all there is; a journal that is cut makes room for one.
+                # Where nothing is new the last checkpoint speaks of all; a journal that is cut makes room for one.
                 if last and durable == "false":
                     server.wait_for_log("the checkpoint could not be written", since=mark)
                 disk.free()

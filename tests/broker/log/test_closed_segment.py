@@ -1,9 +1,12 @@
 """What is written no more is opened by who reads it, a few segments at a time; after a clean stop nothing is opened."""
 
+import gc
+
 import pytest
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import clean_stop
+from broker.log.glance import look_up
 from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
 from broker.log.os_storage import OsStorage
@@ -203,3 +206,18 @@ def test_a_rolled_segment_is_synced_soon_so_that_it_can_be_closed():
     assert manager.take_syncs() == []
     append(log, b"x" * 400, worker=worker)
     assert [sync.log for sync in manager.take_syncs()] == [log]
+
+
+def test_a_thread_that_looks_into_a_segment_leaves_none_of_its_files_open():
+    """The collector may come by late: descriptors are not to wait for it."""
+    storage = MemoryStorage()
+    _, log = filled(storage)
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(storage.open_files)
+        for segment in log.segments[:-1]:
+            look_up(segment, segment.base_offset + 1)
+        assert len(storage.open_files) == before
+    finally:
+        gc.enable()
