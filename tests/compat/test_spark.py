@@ -45,9 +45,10 @@ def spark():
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
     """A `flakelog server` of its own; its address."""
-    empty = ["flakelog.ids.listener=", "flakelog.http.listener=", "listeners=PLAINTEXT://127.0.0.1:0"]
+    settings = ["flakelog.ids.listener=", "flakelog.http.listener=", "listeners=PLAINTEXT://127.0.0.1:0"]
+    settings += ["log.retention.ms=-1"]  # the times of the records are long past
     command = [sys.executable, "-m", "flakelog", "server", "--data-dir", str(tmp_path_factory.mktemp("data"))]
-    command += [part for each in empty for part in ("--set", each)]
+    command += [part for each in settings for part in ("--set", each)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         readable, _, _ = select.select([process.stdout], [], [], READY_SECONDS_MAX)
