@@ -279,7 +279,8 @@ def test_a_consumer_goes_on_over_kill_and_restart(broker, kind):
     assert broker.address == address
     assert producer.flush(SECONDS) == 0
     until(lambda: read.extend(consumer.poll()) or b"after" in read)
-    assert list(dict.fromkeys(read)) == [b"before", b"after"]  # one that joins again reads again what it had not committed
+    # One that joins again reads again what it had not committed.
+    assert list(dict.fromkeys(read)) == [b"before", b"after"]
     consumer.close()
 
 
