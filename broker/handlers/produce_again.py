@@ -112,7 +112,7 @@ def _append(log: PartitionLog, requests: Sequence[Taken[ProduceAgain]], done: Ta
         except (ApiError, IdError):
             done.refused.extend(requests)
             return
-        if not placed:  # the first one is a duplicate
+        if not placed:  # the first one is a duplicate, or the log is being mended
             _append_one(log, requests[0], done, now)
             requests = requests[1:]
             continue

@@ -3,6 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.apache import await_answer, start_kafka
+from benchmarks.native import Unavailable
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.cli import main
 from tests.compat.server_process import ServerProcess
@@ -13,6 +15,23 @@ def zookeeper(tmp_path_factory):
     """A real ZooKeeper server; tests use a chroot of their own: f"{zookeeper.hosts}/name"."""
     with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory):
+    """The address of an Apache Kafka."""
+    directory = tmp_path_factory.mktemp("kafka")
+    try:
+        _, process = start_kafka(directory)
+    except Unavailable as why:
+        pytest.skip(str(why))
+    try:
+        address = (directory / "address").read_text()
+        await_answer(address, process)
+        yield address
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture(scope="session")

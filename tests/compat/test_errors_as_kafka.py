@@ -1,9 +1,5 @@
 """The errors of tests/broker/every_error.py are those of Apache Kafka: one node of it is asked the same."""
 
-import pytest
-
-from benchmarks.apache import await_answer, start_kafka
-from benchmarks.native import Unavailable
 from tests.broker.any_api import World, codes_of
 from tests.broker.every_error import CASES
 from tests.compat.raw_connection import RawConnection
@@ -28,23 +24,6 @@ class SocketLine:
 
     def rest(self):
         """Each question takes its time as it is."""
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory):
-    """Apache Kafka's address."""
-    directory = tmp_path_factory.mktemp("kafka")
-    try:
-        _, process = start_kafka(directory)
-    except Unavailable as why:
-        pytest.skip(str(why))
-    try:
-        address = (directory / "address").read_text()
-        await_answer(address, process)
-        yield address
-    finally:
-        process.kill()
-        process.wait()
 
 
 def told(address, case, version, topic):

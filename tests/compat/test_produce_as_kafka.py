@@ -9,11 +9,8 @@ import time
 from itertools import count
 from typing import NamedTuple
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.apache import await_answer, start_kafka
-from benchmarks.native import Unavailable
 from broker.record.batch import HEADER_BYTES, read_header, seal
 from broker.record.compression import Codec
 from broker.record.records import Record, build_batch, encode_batch
@@ -123,23 +120,6 @@ DIFFERENT = [  # what Kafka answers, and what is answered here
     # Kafka gives the records offsets of its own; no client sends such batches.
     (Case("gap in the offsets", COMPACT, [gap()]), ErrorCode.NONE, INVALID),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory):
-    """Apache Kafka's address."""
-    directory = tmp_path_factory.mktemp("kafka")
-    try:
-        _, process = start_kafka(directory)
-    except Unavailable as why:
-        pytest.skip(str(why))
-    try:
-        address = (directory / "address").read_text()
-        await_answer(address, process)
-        yield address
-    finally:
-        process.kill()
-        process.wait()
 
 
 def outcomes(address, cases):
