@@ -20,7 +20,8 @@ from coordination.java import find_java
 READY_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 10
 POLL_S = 0.02
-TICK_MS = 500  # sessions time out after 2 to 20 ticks; ZooKeeper's own 2 s would make tests of expiry slow
+TICK_MS = 500  # sessions time out after 2 ticks at least; ZooKeeper's own 2 s would make tests of expiry slow
+MAX_SESSION_TIMEOUT_MS = 40_000  # ZooKeeper's own with its own tick
 HEAP = "-Xmx64m"
 SERVER = "org.apache.zookeeper.server.ZooKeeperServerMain"
 # Without snappy it listens, answers `ruok`, and never serves; without metrics-core it exits at once.
@@ -60,7 +61,7 @@ class EmbeddedZooKeeper:
         config.write_text(
             f"tickTime={TICK_MS}\ndataDir={self.data_dir / 'data'}\nclientPort={self.port}\n"
             f"clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n"
-            f"maxClientCnxns=0\n{tls}"
+            f"maxClientCnxns=0\nmaxSessionTimeout={MAX_SESSION_TIMEOUT_MS}\n{tls}"
         )
         jars = classpath(JARS + TLS_JARS if self._tls else JARS)
         command = [str(find_java().launcher), HEAP, "-cp", jars, SERVER, str(config)]

@@ -85,7 +85,9 @@ def test_an_expired_session_is_told_and_replaced(world):
 def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
     """What was acknowledged stays; zookeeper.md: same session, reconnected in 0.77 s."""
     with EmbeddedZooKeeper(tmp_path) as server:
-        one = ZooKeeperCoordinator(server.hosts, request_timeout_ms=20_000)
+        # A connection made while it starts may never be answered; kazoo waits two thirds of the session for it.
+        access = Access(session_timeout_ms=30_000)
+        one = ZooKeeperCoordinator(server.hosts, access, request_timeout_ms=20_000)
         one.execute(Create("/a", b"x"))
         one.execute(Create("/e", ephemeral=True))
         session = one.session_id
@@ -93,7 +95,7 @@ def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
         server.kill()
         seen(one, SessionSuspended)
         server.start()
-        until(lambda: SessionEstablished(session) in one.take_events())
+        until(lambda: SessionEstablished(session) in one.take_events(), deadline_s=60)
         assert one.execute(Set("/a", b"y", 0)) == 1
         assert one.execute(Get("/e")).owner == session
         one.close()

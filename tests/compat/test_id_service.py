@@ -271,20 +271,22 @@ def test_forked_children_that_claim_for_themselves_share_no_id(tmp_path):
 
 
 def test_a_parent_killed_while_its_forked_child_lives_lets_go_of_its_number(tmp_path):
-    """flock is shared over fork: the child must close its copy, or the parent would seem to live."""
+    """flock is shared over fork: the child must close its copy, or the parent would seem to live.
+
+    The child prints: it has closed its copy by then.
+    """
     script = (
         "import os, sys\n"
         "from idgen.snowflake import Snowflake\n"
         f"s = Snowflake(directory={str(tmp_path)!r})\n"
         "if os.fork() == 0:\n"
-        "    sys.stdin.read(); os._exit(0)\n"
-        "print(s.worker_number, flush=True)\n"
+        "    print(s.worker_number, flush=True); sys.stdin.read(); os._exit(0)\n"
         "import signal; signal.pause()\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stdin=subprocess.PIPE, cwd=ROOT, text=True
     )
-    assert parent.stdout.readline() == "0\n"
+    assert parent.stdout.readline() == "None\n"
     parent.kill()
     parent.wait()
     coordinator = DirectoryCoordinator(tmp_path)

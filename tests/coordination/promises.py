@@ -28,12 +28,12 @@ from coordination.port import (
 DEADLINE_S = 20
 
 
-def until(condition):
+def until(condition, deadline_s=DEADLINE_S):
     """Wait until `condition()` is true; its value."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     pause = threading.Event()
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s"
+        assert time.monotonic() < deadline, f"not within {deadline_s} s"
         pause.wait(0.005)
     return value
 
