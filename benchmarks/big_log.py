@@ -19,7 +19,7 @@ from broker.config import BrokerConfig, TopicConfig
 from broker.log.judge import judge
 from broker.log.log_manager import LogManager
 from broker.log.os_storage import OsStorage
-from broker.metadata import FileMetadataStore, Metadata, Node
+from broker.metadata import FileMetadataStore, Metadata, NewTopic, Node, Topic
 from broker.now import Now
 from broker.record.records import Record, encode_batch
 from idgen.layout import Layout
@@ -41,7 +41,9 @@ def write_log(directory: Path, log_bytes: int, segment_bytes: int) -> None:
     storage, config = OsStorage(str(directory)), BrokerConfig()
     metadata = Metadata(FileMetadataStore(storage), Node(config.node_id, "127.0.0.1", 1, None), uuid.uuid4)
     metadata.load()
-    topic = metadata.create_topic(TOPIC, 1, {"segment.bytes": str(segment_bytes), "retention.ms": "-1"})
+    properties = {"segment.bytes": str(segment_bytes), "retention.ms": "-1"}
+    (topic,) = metadata.create_topics([NewTopic(TOPIC, 1, properties)])
+    assert isinstance(topic, Topic)
     manager = LogManager(storage, config, print)
     manager.load_checkpoint()
     topic_config = TopicConfig(segment_bytes=segment_bytes)

@@ -7,7 +7,7 @@ topic whose logs are made at the next start, never a log of no topic. Only this 
 import json
 import re
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
@@ -105,6 +105,14 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
+class NewTopic(NamedTuple):
+    """A topic that is to be made."""
+
+    name: str
+    partitions: int
+    properties: Mapping[str, str]
+
+
 class MetadataDamaged(ValueError):
     """The metadata file is there but cannot be read; it is never taken for an empty one."""
 
@@ -130,6 +138,8 @@ class Metadata:
         """By user and mechanism (1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512)."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._by_metric: dict[str, str] = {}
+        """Names by what Kafka's metrics call them: two topics must not be one there."""
         self._documents: dict[str, dict[str, Any]] = {}
         """Topics as the store keeps them, by name."""
         self._next_producer_id = 0
@@ -208,17 +218,24 @@ class Metadata:
         self.generation += 1
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
+        self._by_metric[_metric(topic.name)] = topic.name
         self._documents[topic.name] = {
             "id": str(topic.id),
             "partitions": [[p.leader, p.leader_epoch, list(p.replicas)] for p in topic.partitions],
             "properties": dict(topic.properties),
         }
 
-    def _drop(self, topic: Topic) -> None:
+    def _put_all(self, topics: Iterable[Topic]) -> None:
+        for topic in topics:
+            self._put(topic)
+
+    def _drop(self, topics: Iterable[Topic]) -> None:
         self.generation += 1
-        self._topics.pop(topic.name, None)
-        self._by_id.pop(topic.id, None)
-        self._documents.pop(topic.name, None)
+        for topic in topics:
+            self._topics.pop(topic.name, None)
+            self._by_id.pop(topic.id, None)
+            self._by_metric.pop(_metric(topic.name), None)
+            self._documents.pop(topic.name, None)
 
     # --- topics --------------------------------------------------------------------------------------------------
 
@@ -228,56 +245,67 @@ class Metadata:
     def topic(self, name: str | UUID) -> Topic | None:
         return self._topics.get(name) if isinstance(name, str) else self._by_id.get(name)
 
-    def create_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
-        """Make a topic led by this node; ApiError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION."""
-        self.check_new(name)
-        topic = Topic(name, self.new_uuid(), (self._new_partition(),) * partitions, dict(properties))
-        self._put(topic)
-        try:
-            self.commit()
-        except Exception:
-            self._drop(topic)
-            raise
-        return topic
+    def create_topics(self, new: Sequence[NewTopic]) -> list[Topic | ApiError]:
+        """Make topics led by this node, with one commit: for each the topic, or TOPIC_ALREADY_EXISTS or
+        INVALID_TOPIC_EXCEPTION. StorageError and none is made."""
+        answers: list[Topic | ApiError] = []
+        for each in new:
+            try:
+                self.check_new(each.name)
+            except ApiError as error:
+                answers.append(error)
+                continue
+            partitions = (self._new_partition(),) * each.partitions
+            topic = Topic(each.name, self.new_uuid(), partitions, dict(each.properties))
+            answers.append(topic)
+            self._put(topic)  # so that the next one is no twin of it
+        made = [each for each in answers if isinstance(each, Topic)]
+        self._commit_or(lambda: self._drop(made), made)
+        return answers
 
     def _new_partition(self) -> PartitionState:
         return PartitionState(self.node.id, 0, (self.node.id,))
 
-    def alter_topic(self, topic: Topic, properties: Mapping[str, str]) -> Topic:
-        """The topic with these settings in place of those it had."""
-        return self._replace_topic(topic, replace(topic, properties=dict(properties)))
+    def alter_topics(self, altered: Sequence[tuple[Topic, Mapping[str, str]]]) -> None:
+        """Topics have these settings in place of those they had."""
+        self._replace_topics([(topic, replace(topic, properties=dict(new))) for topic, new in altered])
 
-    def resize_topic(self, topic: Topic, partitions: int) -> Topic:
-        """The topic with so many partitions; the new ones are led by this node."""
-        kept = topic.partitions[:partitions]
-        added = (self._new_partition(),) * (partitions - len(kept))
-        return self._replace_topic(topic, replace(topic, partitions=kept + added))
+    def resize_topics(self, sizes: Sequence[tuple[Topic, int]]) -> list[Topic]:
+        """Topics with so many partitions each; new ones are led by this node."""
+        resized = []
+        for topic, partitions in sizes:
+            kept = topic.partitions[:partitions]
+            added = (self._new_partition(),) * (partitions - len(kept))
+            resized.append((topic, replace(topic, partitions=kept + added)))
+        self._replace_topics(resized)
+        return [new for _, new in resized]
 
-    def _replace_topic(self, old: Topic, new: Topic) -> Topic:
-        self._put(new)
+    def _replace_topics(self, changed: Sequence[tuple[Topic, Topic]]) -> None:
+        """(as it is, as it is to be)."""
+        self._put_all(new for _, new in changed)
+        self._commit_or(lambda: self._put_all(old for old, _ in changed), changed)
+
+    def _commit_or(self, undo: Callable[[], object], changed: Sequence[object]) -> None:
+        """Commit what is changed in memory already; where that fails it is as it was."""
+        if not changed:
+            return
         try:
             self.commit()
         except Exception:
-            self._put(old)
+            undo()
             raise
-        return new
 
     def check_new(self, name: str) -> None:
         check_name(name)
         if name in self._topics:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
-        # Kafka keeps metrics by name with "." as "_", so two topics that differ only there collide.
-        twin = next((t for t in self._topics if t.replace(".", "_") == name.replace(".", "_")), None)
+        twin = self._by_metric.get(_metric(name))
         if twin is not None:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} collides with {twin}: '.' and '_' are one")
 
-    def delete_topic(self, topic: Topic) -> None:
-        self._drop(topic)
-        try:
-            self.commit()
-        except Exception:
-            self._put(topic)
-            raise
+    def delete_topics(self, topics: Sequence[Topic]) -> None:
+        self._drop(topics)
+        self._commit_or(lambda: self._put_all(topics), topics)
 
     def is_leader(self, topic: Topic, partition: int) -> bool:
         return topic.partitions[partition].leader == self.node.id
@@ -330,6 +358,10 @@ def check_name(name: str) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{name!r} is no topic name: 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'",
         )
+
+
+def _metric(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _base64(value: UUID) -> str:

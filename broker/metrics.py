@@ -6,7 +6,7 @@ The figures follow early Kafka's MBeans (SocketServerStats, BrokerTopicStat, Log
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from broker.log.partition_log import PartitionLog
 
@@ -82,10 +82,12 @@ class Metrics:
     def _of_topic(self, topic: str | None) -> TopicFigures:
         return self._strangers if topic is None else self._failed.setdefault(topic, TopicFigures())
 
-    def deleted(self, topic: str, logs: Iterable[PartitionLog]) -> None:
-        """A topic is gone; its figures stay in the totals."""
-        self._gone.add(self.by_topic(logs).get(topic, TopicFigures()))
-        self._failed.pop(topic, None)
+    def deleted(self, topics: Collection[str], logs: Iterable[PartitionLog]) -> None:
+        """Topics are gone; their figures stay in the totals."""
+        figures = self.by_topic(logs)
+        for topic in topics:
+            self._gone.add(figures.get(topic, TopicFigures()))
+            self._failed.pop(topic, None)
 
     def by_topic(self, logs: Iterable[PartitionLog]) -> dict[str, TopicFigures]:
         """The figures of each topic that has a log or a failure."""

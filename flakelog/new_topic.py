@@ -7,6 +7,7 @@ from typing import NamedTuple
 from broker.config import TopicConfig
 from broker.handlers.call import Services
 from broker.handlers.lower_replication import lowered_properties
+from broker.handlers.topic_changes import create_topic
 
 
 class NewTopic(NamedTuple):
@@ -39,6 +40,6 @@ def make(services: Services, topic: NewTopic) -> None:
     partitions = topic.partitions or services.config.num_partitions
     if there is None:
         properties = lowered_properties(services, topic.name, topic.properties)
-        services.create_topic(topic.name, partitions, properties)
+        create_topic(services, topic.name, partitions, properties)
     elif topic.partitions not in (None, len(there.partitions)):
         services.report(f"topic {topic.name} is there, and keeps its {len(there.partitions)} partitions")

@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch, and the end of offsets nobody uses."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from broker.group.config import GroupConfig
 from broker.group.group import Group
@@ -140,12 +140,12 @@ class Commits:
                 self._remove(group, topic, partition)
         return errors
 
-    def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: its offsets mean nothing for another of the same name."""
-        for place in self._transactional.of_topic(topic):
+    def forget_topics(self, topics: Container[str]) -> None:
+        """The topics were deleted: their offsets mean nothing for others of the same names."""
+        for place in self._transactional.of_topics(topics):
             self._bury(place)  # or the end of the transaction, read again after a restart, would commit it
         for group in self._groups:
-            for partition in [p for t, p, _ in group.offsets if t == topic]:
+            for topic, partition in [(t, p) for t, p, _ in group.offsets if t in topics]:
                 self._remove(group, topic, partition)
 
     def remove_all(self, group: Group) -> None:

@@ -12,7 +12,7 @@ read; a fresh uuid for a new member comes with its request. At start every recor
 through `load`, in order, each end of a transaction through `transaction_ended`, and `loaded` ends it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
 
 from broker.group.alarms import AlarmClock
@@ -149,9 +149,9 @@ class GroupCoordinator:
         group is kept there. `wall_ms` is not known of one that is replayed."""
         self._commits.end(producer_id, commit, is_kept, wall_ms)
 
-    def forget_topic(self, topic: str) -> None:
-        """The topic was deleted; so are its offsets."""
-        self._commits.forget_topic(topic)
+    def forget_topics(self, topics: Container[str]) -> None:
+        """The topics were deleted; so are their offsets."""
+        self._commits.forget_topics(topics)
 
     # Administration
 

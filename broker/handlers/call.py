@@ -11,7 +11,6 @@ from broker.group.config import GroupConfig
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import SUFFIXES
-from broker.log.storage import StorageError
 from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Metadata, Topic
 from broker.metrics import Metrics
 from broker.now import Now
@@ -114,19 +113,12 @@ class Services:
         self.config = config
         self.logs.use(config)
 
-    def alter_topic(self, topic: Topic, properties: Mapping[str, str]) -> None:
-        """Settings of a topic in place of those it had; InvalidSetting, StorageError and nothing is changed."""
-        config = self.config.topic_defaults.with_properties(properties)
-        self.metadata.alter_topic(topic, properties)
-        self.logs.configure(topic.name, config)
-
     def alter_broker(self, name: str, properties: Mapping[str, str]) -> None:
         """Altered settings of a node, or with "" of all, in place of those it had; InvalidSetting, StorageError."""
         with_properties(self._started_with, properties)
         self.metadata.alter_broker(name, properties)
         self._configure()
-        for topic in self.metadata.topics():
-            self.logs.configure(topic.name, self.config_of(topic))
+        self.logs.configure({topic.name: self.config_of(topic) for topic in self.metadata.topics()})
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
@@ -160,84 +152,6 @@ class Services:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
         return log
 
-    def create_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
-        """Commit a topic, then make its logs; InvalidSetting, or ApiError with nothing left behind."""
-        self._check_files(name, partitions)
-        self.config.topic_defaults.with_properties(properties)
-        try:
-            topic = self.metadata.create_topic(name, partitions, properties)
-        except StorageError as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        try:
-            self._open_logs(topic, 0)
-        except ApiError:
-            self._take_back(topic, 0, lambda: self.metadata.delete_topic(topic))
-            raise
-        return topic
-
-    def _open_logs(self, topic: Topic, first: int) -> None:
-        """Make the logs of partitions from `first` on; ApiError where one could not be made."""
-        self.logs.make(topic.name, range(first, len(topic.partitions)), self.config_of(topic), topic.id)
-
-    def add_partitions(self, topic: Topic, partitions: int) -> None:
-        """Let a topic have so many partitions, more than it has; ApiError with nothing changed.
-
-        As with a new topic the metadata is first: a log of no topic would keep its records for a later partition.
-        """
-        self._check_files(topic.name, partitions - len(topic.partitions))
-        try:
-            grown = self.metadata.resize_topic(topic, partitions)
-        except StorageError as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        try:
-            self._open_logs(grown, len(topic.partitions))
-        except ApiError:
-            before = len(topic.partitions)
-            self._take_back(grown, before, lambda: self.metadata.resize_topic(grown, before))
-            raise
-
-    def _check_files(self, name: str, partitions: int) -> None:
-        """Refuse what would take the last descriptors: then nobody could connect, nor could the next start succeed.
-
-        A log has the segment open that is written to. Of the others only so many are open at once to be read, and as
-        many to be synced.
-        """
-        spare = max(self.max_open_files // 8, min(FILES_SPARE_MIN, self.max_open_files // 2))
-        segments = len(self.logs.all()) + self.logs.to_make + 2 * self.logs.open_segments.limit
-        left = (self.max_open_files - spare) // FILES_PER_SEGMENT - segments
-        if partitions > left:
-            raise ApiError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"topic {name} with {partitions} partitions needs {FILES_PER_SEGMENT} open files each; the system's "
-                f"limit of {self.max_open_files} (ulimit -n) leaves room for {max(left, 0)} partitions",
-            )
-
-    def _take_back(self, topic: Topic, first: int, commit: Callable[[], object]) -> None:
-        """Take back partitions whose logs could not all be made: the disk is full, so this may fail too, and is
-        said."""
-        try:
-            self.logs.delete(topic.name, range(first, len(topic.partitions)))
-            commit()
-        except StorageError as error:
-            self.report(f"topic {topic.name} is half made and could not be taken back: {error}; delete it")
-
-    def delete_topic(self, topic: Topic, now: Now) -> None:
-        """Take a topic away, with its logs and the offsets committed for it; StorageError, then ask again.
-
-        The logs go first: a crash in between leaves an empty topic that was to be deleted anyhow, where the other
-        order would leave records for the next topic of that name to begin with.
-        """
-        logs = [log for log in self.logs.all() if log.topic == topic.name]
-        self.logs.delete(topic.name, range(len(topic.partitions)))
-        self.metadata.delete_topic(topic)
-        self.metrics.deleted(topic.name, logs)
-        for log in logs:
-            self.touch(log, now)
-        self.groups.forget_topic(topic.name, now)
-        if topic.name == TRANSACTIONS_TOPIC:  # who had a transaction cannot end it any more
-            self._transactions = None
-            self.transactions.load(now)
-
     def new_uuid(self) -> UUID:
         return self.metadata.new_uuid()
 
@@ -261,6 +175,11 @@ class Services:
 
             self._transactions = TransactionCoordination(self, self.transaction_config, self._start_ms)
         return self._transactions
+
+    def forget_transactions(self, now: Now) -> None:
+        """Their topic was deleted: who had a transaction cannot end it any more."""
+        self._transactions = None
+        self.transactions.load(now)
 
     def coordinator_topic(self, name: str) -> "CoordinatorTopic | None":
         """The topic of this name, where a coordinator keeps its records in it; it may not be made yet."""

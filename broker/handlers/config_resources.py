@@ -13,6 +13,7 @@ from typing import Any
 from broker.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.config_entries import BrokerSources
 from broker.handlers.call import Call, Services
+from broker.handlers.topic_changes import alter_topics
 from broker.kafka_settings import HONOURED, broker_setting
 from broker.log.storage import StorageError
 from broker.metadata import Topic, check_name
@@ -62,12 +63,15 @@ def alter_each(call: Call, new_properties: NewProperties) -> dict[str, Any]:
     settings are to be, given those it has; it may raise ApiError."""
     named = Counter((each.resource_type, each.resource_name) for each in call.request.resources)
     answers: dict[tuple[int, str], tuple[ErrorCode, str | None]] = {}
+    topics: list[tuple[Topic, Properties]] = []
     for each in call.request.resources:
         key = each.resource_type, each.resource_name
         if named[key] > 1:
             answers[key] = ErrorCode.INVALID_REQUEST, "a resource stands in a request once; this one does not"
         else:
-            answers[key] = _alter(call, each, new_properties)
+            answers[key] = _answered(call, key[1], lambda: _alter(call, each, new_properties, topics))
+    altered = _answered(call, f"{len(topics)} topics", lambda: alter_topics(call.services, topics))
+    answers.update(((ResourceType.TOPIC, topic.name), altered) for topic, _ in topics)
     return {
         "throttle_time": 0,
         "responses": [
@@ -77,29 +81,39 @@ def alter_each(call: Call, new_properties: NewProperties) -> dict[str, Any]:
     }
 
 
-def _alter(call: Call, resource: Any, new_properties: NewProperties) -> tuple[ErrorCode, str | None]:
+def _answered(call: Call, name: str, alter: Callable[[], None]) -> tuple[ErrorCode, str | None]:
+    """What the client is told of altering something."""
     try:
-        _check_entries(resource.configs)
-        kind = resource.resource_type
-        if kind == ResourceType.TOPIC:
-            _alter_topic(call, resource, new_properties)
-        elif kind == ResourceType.BROKER:
-            _alter_broker(call, resource, new_properties)
-        elif kind == ResourceType.GROUP and resource.resource_name:
-            raise ApiError(ErrorCode.INVALID_CONFIG, "groups have settings for the protocol of KIP-848 only: none here")
-        elif kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{ResourceType(kind).name} is not kept; topics and brokers are")
-        else:
-            named = f"{resource.resource_name!r} of type {kind}"
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource {named}; 2 is a topic, 4 a broker")
+        alter()
     except ApiError as error:
         return error.code, error.message
     except InvalidSetting as error:
         return ErrorCode.INVALID_CONFIG, str(error)
     except StorageError as error:
-        call.services.report(f"settings of {resource.resource_name or 'all brokers'} could not be altered: {error}")
+        call.services.report(f"settings of {name or 'all brokers'} could not be altered: {error}")
         return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
     return ErrorCode.NONE, None
+
+
+def _alter(
+    call: Call, resource: Any, new_properties: NewProperties, topics: list[tuple[Topic, Properties]]
+) -> None:
+    """Alter a resource; a topic that can be altered is put to those that are altered together."""
+    _check_entries(resource.configs)
+    kind = resource.resource_type
+    if kind == ResourceType.TOPIC:
+        altered = _altered_topic(call, resource, new_properties)
+        if not call.request.validate_only:
+            topics.append(altered)
+    elif kind == ResourceType.BROKER:
+        _alter_broker(call, resource, new_properties)
+    elif kind == ResourceType.GROUP and resource.resource_name:
+        raise ApiError(ErrorCode.INVALID_CONFIG, "groups have settings for the protocol of KIP-848 only: none here")
+    elif kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{ResourceType(kind).name} is not kept; topics and brokers are")
+    else:
+        named = f"{resource.resource_name!r} of type {kind}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource {named}; 2 is a topic, 4 a broker")
 
 
 def _check_entries(configs: Iterable[Any]) -> None:
@@ -116,16 +130,15 @@ def refuse_null(name: str, value: str | None) -> str:
     return value
 
 
-def _alter_topic(call: Call, resource: Any, new_properties: NewProperties) -> None:
-    services = call.services
+def _altered_topic(call: Call, resource: Any, new_properties: NewProperties) -> tuple[Topic, Properties]:
+    """A topic and the settings it is to have; ApiError, InvalidSetting."""
     if not resource.resource_name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a topic needs a name; all topics' defaults are brokers' settings")
-    topic = find_topic(services, resource.resource_name)
+    topic = find_topic(call.services, resource.resource_name)
     properties = new_properties(resource, topic.properties)
     TopicConfig.check_names(properties)
-    services.config.topic_defaults.with_properties(properties)
-    if not call.request.validate_only:
-        services.alter_topic(topic, properties)
+    call.services.config.topic_defaults.with_properties(properties)
+    return topic, properties
 
 
 def _alter_broker(call: Call, resource: Any, new_properties: NewProperties) -> None:

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from broker.group.offset_records import partition_of
 from broker.handlers.call import Services
+from broker.handlers.topic_changes import create_topic
 from broker.log.keyed_records import KeyedRecord, append_records
 from broker.log.partition_log import PartitionLog
 from broker.metadata import Node, Topic
@@ -72,7 +73,7 @@ class CoordinatorTopic:
     def make(self) -> Topic:
         """Make it; ApiError COORDINATOR_NOT_AVAILABLE."""
         try:
-            return self._services.create_topic(self.name, self.partitions, self.properties)
+            return create_topic(self._services, self.name, self.partitions, self.properties)
         except (ApiError, InvalidSetting) as error:
             self._services.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error

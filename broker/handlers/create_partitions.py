@@ -11,6 +11,7 @@ from typing import Any
 from broker.handlers.call import Call
 from broker.handlers.create_topics import PARTITIONS_MAX, check_replicas
 from broker.handlers.time_limit import check_time
+from broker.handlers.topic_changes import grow_topics
 from broker.metadata import Topic
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
@@ -18,27 +19,33 @@ from broker.wire.errors import ApiError, ErrorCode
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
     named = Counter(topic.name for topic in call.request.topics)
-    results: dict[str, tuple[ErrorCode, str | None]] = {}
+    refused: dict[str, ApiError | None] = {}
+    grown: list[tuple[Topic, int]] = []
     left = PARTITIONS_MAX
-    for topic in call.request.topics:
+    for asked in call.request.topics:
+        refused[asked.name] = None
         try:
             check_time(call.request)
-            if named[topic.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands in the request more than once")
-            left -= _grow(call, topic, left)
-            results[topic.name] = ErrorCode.NONE, None
+            if named[asked.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {asked.name} stands in the request more than once")
+            topic = _find(call, asked, left)
+            left -= asked.count - len(topic.partitions)
+            grown.append((topic, asked.count))
         except ApiError as error:
-            results[topic.name] = error.code, error.message
-    return {
-        "throttle_time": 0,
-        "results": [
-            {"name": name, "error_code": code, "error_message": message} for name, (code, message) in results.items()
-        ],
-    }
+            refused[asked.name] = error
+    if not call.request.validate_only:
+        failures = grow_topics(call.services, grown)
+        refused.update((topic.name, failure) for (topic, _), failure in zip(grown, failures, strict=True))
+    return {"throttle_time": 0, "results": [_answer(name, error) for name, error in refused.items()]}
 
 
-def _grow(call: Call, asked: Any, most: int) -> int:
-    """How many partitions a topic got; ApiError."""
+def _answer(name: str, error: ApiError | None) -> dict[str, Any]:
+    code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+    return {"name": name, "error_code": code, "error_message": message}
+
+
+def _find(call: Call, asked: Any, most: int) -> Topic:
+    """The topic, which may have the partitions asked for; ApiError."""
     topic = call.services.metadata.topic(str(asked.name))
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name}")
@@ -52,9 +59,7 @@ def _grow(call: Call, asked: Any, most: int) -> int:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"one request makes {PARTITIONS_MAX} partitions at most")
     if asked.assignments is not None:
         _check_assignments(call, topic, added, asked.assignments)
-    if not call.request.validate_only:
-        call.services.add_partitions(topic, asked.count)
-    return added
+    return topic
 
 
 def _check_assignments(call: Call, topic: Topic, added: int, assignments: Any) -> None:

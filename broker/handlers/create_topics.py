@@ -1,15 +1,16 @@
 """CreateTopics, v2 to v7.
 
-Behaviour: each topic is made or refused by itself, with a message. -1 partitions mean `num.partitions`. A replication
-factor above the number of nodes is refused, as by Kafka; an unknown setting, or one without a value, by name. The
-topics the broker keeps its own records in can be made before it needs them, with settings over those it would give
-them. With `validate_only` nothing is made, and the answer is the same.
+Behaviour: each topic is made or refused by itself, with a message; where the disk fails all of them are. With -1
+partitions it has `num.partitions`. A replication factor above the number of nodes is refused, as by Kafka; an unknown
+setting, or one without a value, by name. The topics the broker keeps its own records in can be made before it needs
+them, with settings over those it would give them. With `validate_only` nothing is made, and the answer is the same.
 Version notes: v5 answers with partitions, replicas and settings (KIP-525); v7 with the topic id (KIP-516).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
 
 from broker.config import TopicConfig
 from broker.config_entries import topic_entries
@@ -17,7 +18,8 @@ from broker.handlers.call import Call
 from broker.handlers.config_resources import sources_of
 from broker.handlers.lower_replication import lowered_factor, lowered_properties
 from broker.handlers.time_limit import check_time
-from broker.metadata import CLUSTER_METADATA_TOPIC
+from broker.handlers.topic_changes import create_topics
+from broker.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
@@ -25,29 +27,37 @@ from idgen.config import InvalidSetting
 PARTITIONS_MAX = 10_000  # in one request; each takes four files
 
 
+class _Planned(NamedTuple):
+    """A topic that can be made, and the settings it would have."""
+
+    new: NewTopic
+    config: TopicConfig
+
+
 def handle(call: Call, now: Now) -> dict[str, Any]:
     named = Counter(topic.name for topic in call.request.topics)
-    results = []
+    plans: list[_Planned | dict[str, Any]] = []
     left = PARTITIONS_MAX
     for topic in call.request.topics:
         try:
             check_time(call.request)
             if named[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands in the request more than once")
-            results.append(_create(call, topic, left))
-            left -= results[-1]["num_partitions"]
+            planned = _plan(call, topic, left)
+            left -= planned.new.partitions
+            plans.append(planned)
         except InvalidSetting as error:
-            results.append(_refused(topic.name, ErrorCode.INVALID_CONFIG, str(error)))
+            plans.append(_refused(topic.name, ErrorCode.INVALID_CONFIG, str(error)))
         except ApiError as error:
-            results.append(_refused(topic.name, error.code, error.message))
-    return {"throttle_time": 0, "topics": results}
+            plans.append(_refused(topic.name, error.code, error.message))
+    return {"throttle_time": 0, "topics": _make(call, plans)}
 
 
 def _refused(name: str, code: ErrorCode, message: str | None) -> dict[str, Any]:
     return {"name": name, "error_code": code, "error_message": message, "configs": ()}
 
 
-def _create(call: Call, topic: Any, partitions_max: int) -> dict[str, Any]:
+def _plan(call: Call, topic: Any, partitions_max: int) -> _Planned:
     services = call.services
     _check_name(call, topic.name)
     partitions = _partitions(call, topic)
@@ -57,17 +67,29 @@ def _create(call: Call, topic: Any, partitions_max: int) -> dict[str, Any]:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request makes {PARTITIONS_MAX} partitions at most")
     properties = lowered_properties(services, topic.name, _properties(call, topic))
     config = services.config.topic_defaults.with_properties(properties)
-    made = None
+    return _Planned(NewTopic(topic.name, partitions, properties), config)
+
+
+def _make(call: Call, plans: Sequence[_Planned | dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answers: all that can be made is made together, unless it is only to be validated."""
+    made: Iterator[Topic | ApiError | None] = repeat(None)
     if not call.request.validate_only:
-        made = services.create_topic(topic.name, partitions, properties)
+        made = iter(create_topics(call.services, [each.new for each in plans if isinstance(each, _Planned)]))
+    return [_answer(call, each, next(made)) if isinstance(each, _Planned) else each for each in plans]
+
+
+def _answer(call: Call, planned: _Planned, made: Topic | ApiError | None) -> dict[str, Any]:
+    new = planned.new
+    if isinstance(made, ApiError):
+        return _refused(new.name, made.code, made.message)
     return {
-        "name": topic.name,
+        "name": new.name,
         "topic_id": None if made is None else made.id,
         "error_code": ErrorCode.NONE,
         "error_message": None,
-        "num_partitions": partitions,
+        "num_partitions": new.partitions,
         "replication_factor": 1,
-        "configs": _configs(call, config, properties),
+        "configs": _configs(call, planned.config, new.properties),
     }
 
 

@@ -8,11 +8,12 @@ names topics by name or by id (KIP-516).
 """
 
 from collections import Counter
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from broker.handlers.call import Call
 from broker.handlers.time_limit import check_time
+from broker.handlers.topic_changes import delete_topics
 from broker.log.storage import StorageError
 from broker.metadata import Topic
 from broker.now import Now
@@ -21,32 +22,39 @@ from broker.wire.errors import ApiError, ErrorCode
 TOPIC_IDS_VERSION = 6
 DISABLED_VERSION = 3
 
+Named: TypeAlias = tuple[str | None, UUID | None]
+
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
     if call.version >= TOPIC_IDS_VERSION:
         asked = [(topic.name, topic.topic_id) for topic in call.request.topics]
     else:
         asked = [(name, None) for name in call.original.topic_names]
-    times = Counter(asked)
-    twice = ErrorCode.INVALID_REQUEST, "it stands in the request more than once"
-    responses = [
-        _delete(call, *named, now) if count == 1 else _answer(*named, *twice) for named, count in times.items()
-    ]
-    return {"throttle_time": 0, "responses": responses}
+    found: dict[Named, Topic] = {}
+    going: set[UUID] = set()
+    answers: dict[Named, dict[str, Any]] = {}
+    for named, times in Counter(asked).items():
+        try:
+            if times > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "it stands in the request more than once")
+            topic = _find(call, *named)
+            if topic.id in going:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{topic.name} is named by its name and by its id")
+            found[named] = topic
+            going.add(topic.id)
+        except ApiError as refusal:
+            answers[named] = _answer(*named, refusal.code, refusal.message)
+    failures = delete_topics(call.services, list(found.values()), now)
+    for (named, topic), failure in zip(found.items(), failures, strict=True):
+        answers[named] = _deleted(call, topic, failure)
+    return {"throttle_time": 0, "responses": [answers[named] for named in dict.fromkeys(asked)]}
 
 
-def _delete(call: Call, name: str | None, topic_id: UUID | None, now: Now) -> dict[str, Any]:
-    try:
-        _check_enabled(call)
-        check_time(call.request)
-        topic = _find(call, name, topic_id)
-        call.services.delete_topic(topic, now)
-    except ApiError as refusal:
-        return _answer(name, topic_id, refusal.code, refusal.message)
-    except StorageError as failure:
-        call.services.report(f"topic {topic.name} could not be deleted: {failure}")
-        return _answer(name, topic_id, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-    return _answer(topic.name, topic.id, ErrorCode.NONE, None)
+def _deleted(call: Call, topic: Topic, failure: StorageError | None) -> dict[str, Any]:
+    if failure is None:
+        return _answer(topic.name, topic.id, ErrorCode.NONE, None)
+    call.services.report(f"topic {topic.name} could not be deleted: {failure}")
+    return _answer(topic.name, topic.id, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
 
 
 def _check_enabled(call: Call) -> None:
@@ -61,6 +69,9 @@ def _answer(name: str | None, topic_id: UUID | None, error: ErrorCode, message: 
 
 
 def _find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
+    """The topic that is to go; ApiError."""
+    _check_enabled(call)
+    check_time(call.request)
     if (name is None) == (topic_id is None):
         raise ApiError(ErrorCode.INVALID_REQUEST, "name a topic by its name or by its id, one of the two")
     key = topic_id if name is None else str(name)

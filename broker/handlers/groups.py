@@ -4,7 +4,7 @@ A handler asks `check` whether the group is coordinated here, does its verb on `
 answers; then whatever the answer says is in the log, and whoever waited for it has theirs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, TypeVar
 
 from broker.group.config import GroupConfig
@@ -95,8 +95,8 @@ class GroupCoordination:
         self.core.tick(now)
         self.settle(now)
 
-    def forget_topic(self, topic: str, now: Now) -> None:
-        self.core.forget_topic(topic)
+    def forget_topics(self, topics: Container[str], now: Now) -> None:
+        self.core.forget_topics(topics)
         self.settle(now)
 
     # --- start ---------------------------------------------------------------------------------------------------

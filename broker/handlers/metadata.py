@@ -3,24 +3,25 @@
 Behaviour: nodes, at the addresses advertised for the listener the request came in on, the controller, and the topics
 asked for, or all of them. A topic that is not there is made when both the client and `auto.create.topics.enable` allow
 it, with `num.partitions` partitions, and answered at once; of many the first, and the others are LEADER_NOT_AVAILABLE,
-at which clients ask again: each waits for the disk, and everybody with it.
+at which clients ask again.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
 auto-creation; from v8 on a client may ask what it is allowed to do (KIP-430), with the cluster to v10; v10 and v11 have
 a topic's id, from v12 on it can be asked for by it; v13 has a top-level error.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from broker.handlers.authorized_operations import CLUSTER, TOPIC, operations
 from broker.handlers.call import Call, Services
-from broker.metadata import Topic, check_name
+from broker.handlers.topic_changes import create_topics
+from broker.metadata import Metadata, NewTopic, Topic, check_name
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
 
 BY_ID_VERSION = 12
-MADE_AT_ONCE = 50  # topics; each takes some milliseconds
+MADE_AT_ONCE = 50  # topics
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
@@ -46,12 +47,14 @@ def _topics(call: Call) -> Iterable[dict[str, Any]]:
     if asked is None or (call.version == 0 and not asked):
         yield from (_describe(topic) for topic in metadata.topics())
         return
-    create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
-    last = metadata.generation + MADE_AT_ONCE
     # Each once, as Kafka does: a topic of many partitions named a thousand times would fill the memory.
-    for name, topic_id in dict.fromkeys((each.name, each.topic_id) for each in asked):
+    named = dict.fromkeys((each.name, each.topic_id) for each in asked)
+    create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
+    missing = [name for name, _ in named if name is not None and metadata.topic(name) is None]
+    refused = _make(call.services, missing) if create else {}
+    for name, topic_id in named:
         if name is not None:
-            yield _by_name(call, str(name), create, metadata.generation < last)
+            yield _by_name(metadata, str(name), refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         elif call.version < BY_ID_VERSION:
             yield {"error_code": ErrorCode.INVALID_REQUEST, "name": "", "topic_id": topic_id}
         else:
@@ -60,26 +63,44 @@ def _topics(call: Call) -> Iterable[dict[str, Any]]:
             yield unknown if topic is None else _describe(topic)
 
 
-def _by_name(call: Call, name: str, create: bool, now: bool) -> dict[str, Any]:
-    topic = call.services.metadata.topic(name)
+def _by_name(metadata: Metadata, name: str, missing: ErrorCode) -> dict[str, Any]:
+    """A topic; what is told of one that is `missing`, unless the name is none at all."""
+    topic = metadata.topic(name)
+    if topic is not None:
+        return _describe(topic)
     try:
-        if topic is None and create and now:
-            topic = _make(call.services, name)
-        if topic is None:
-            check_name(name)
+        check_name(name)
     except ApiError as error:
         return {"error_code": error.code, "name": name}
+    return {"error_code": missing, "name": name}
+
+
+def _make(services: Services, names: Sequence[str]) -> dict[str, ErrorCode]:
+    """Make the first of these topics; what is told of the others, by name."""
+    refused: dict[str, ErrorCode] = {}
+    new = []
+    for name in names:
+        try:
+            services.metadata.check_new(name)
+        except ApiError as error:
+            refused[name] = error.code
+        else:
+            new.append(_new(services, name))
+    refused.update((each.name, ErrorCode.LEADER_NOT_AVAILABLE) for each in new[MADE_AT_ONCE:])
+    try:
+        for each, made in zip(new, create_topics(services, new[:MADE_AT_ONCE])):
+            if isinstance(made, ApiError):
+                refused[each.name] = made.code
     except InvalidSetting:
-        return {"error_code": ErrorCode.INVALID_CONFIG, "name": name}
-    if topic is None:
-        missing = ErrorCode.LEADER_NOT_AVAILABLE if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return {"error_code": missing, "name": name}
-    return _describe(topic)
+        refused.update((each.name, ErrorCode.INVALID_CONFIG) for each in new[:MADE_AT_ONCE])
+    return refused
 
 
-def _make(services: Services, name: str) -> Topic:
+def _new(services: Services, name: str) -> NewTopic:
     internal = services.coordinator_topic(name)
-    return services.create_topic(name, services.config.num_partitions, {}) if internal is None else internal.make()
+    if internal is None:
+        return NewTopic(name, services.config.num_partitions, {})
+    return NewTopic(name, internal.partitions, internal.properties)
 
 
 def _describe(topic: Topic) -> dict[str, Any]:

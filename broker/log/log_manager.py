@@ -7,8 +7,9 @@ wants. The checkpoint is written after a round in which every log with something
 for the disk share a journal (broker.log.journal), whose rounds wait for nothing else.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from uuid import UUID
 
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
@@ -126,19 +127,18 @@ class LogManager:
         if report.cut or report.from_journal:
             self._report(self._recovered(log, report))
 
-    def make(self, topic: str, partitions: range, config: TopicConfig, topic_id: UUID) -> None:
+    def make(self, logs: Mapping[tuple[str, int], NewLog]) -> None:
         """Make the logs of partitions nobody had before: the first at once, the others soon (broker.log.new_logs).
 
         ApiError where one of the first could not be made.
         """
-        new = NewLog(config, topic_id)
-        for partition in partitions:
-            self._new.add((topic, partition), new)
-        first = partitions[: new_logs.AT_ONCE]
-        self._make_directories((topic, partition) for partition in first)
-        for partition in first:
-            self._make((topic, partition), new)
-            self.get(topic, partition)  # one that could not be opened is offline
+        for key, new in logs.items():
+            self._new.add(key, new)
+        first = list(islice(logs.items(), new_logs.AT_ONCE))
+        self._make_directories(key for key, _ in first)
+        for key, new in first:
+            self._make(key, new)
+            self.get(*key)  # one that could not be opened is offline
 
     def _make_directories(self, keys: Iterable[tuple[str, int]]) -> None:
         """All at once: the disk is waited for once."""
@@ -226,17 +226,18 @@ class LogManager:
         """Settings of the broker that hold from now on."""
         self.config = self._cleaning.config = config
 
-    def configure(self, topic: str, config: TopicConfig) -> None:
-        """Settings of a topic that hold from now on: its logs look them up at each use."""
-        self._new.configure(topic, config)
-        for log in self._logs.values():
-            if log.topic != topic or log.config == config:
-                continue
-            self._configure(log, config)
-            if log in self._flush_noted:  # for a time that may no longer be the one
-                self._flush_noted.discard(log)
-                self._flush_due = [each for each in self._flush_due if each[2] is not log]
-                heapify(self._flush_due)
+    def configure(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Settings of topics that hold from now on: their logs look them up at each use."""
+        self._new.configure(configs)
+        changed = [log for log in self._logs.values() if configs.get(log.topic, log.config) != log.config]
+        for log in changed:
+            self._configure(log, configs[log.topic])
+        noted = self._flush_noted.intersection(changed)
+        if noted:  # for a time that may no longer be the one
+            self._flush_noted -= noted
+            self._flush_due = [each for each in self._flush_due if each[2] not in noted]
+            heapify(self._flush_due)
+        for log in changed:
             self._look(log)
 
     @property
@@ -250,42 +251,54 @@ class LogManager:
         found = {f"{topic}-{partition}": reason for (topic, partition), reason in self._offline.items()}
         return found | {log.name: log.offline for log in self.all() if log.offline is not None}
 
-    def delete(self, topic: str, partitions: Iterable[int]) -> None:
-        """Take logs away: their directories are renamed, so half a deletion is never taken for a log, and a thread
-        removes them.
+    def delete(self, topics: Mapping[str, Iterable[int]]) -> dict[str, StorageError]:
+        """Take logs away, by topic and partition: their directories are renamed, so half a deletion is never taken for
+        a log, and a thread removes them. Why topics could not go, by their names: ask for them again.
 
         The checkpoint is written again: a log that gets the name anew must not be held to what this one had.
         """
-        gone = [path for partition in partitions if (path := self._delete(topic, partition)) is not None]
+        gone: list[str] = []
+        failed: dict[str, StorageError] = {}
+        for topic, partitions in topics.items():
+            try:
+                for partition in partitions:
+                    self._forget(topic, partition)
+                    gone += self._put_away(f"{topic}-{partition}")
+            except StorageError as error:
+                failed[topic] = error
+        self._write_checkpoint()
         if gone:
-            self.storage.sync_directory("")
+            try:
+                self.storage.sync_directory("")
+            except StorageError as error:
+                return dict.fromkeys(topics, error)
             self._remove(gone)
+        return failed
 
     def _remove(self, paths: list[str]) -> None:
         if paths:
             self._asked.append(RemoveFiles(self.storage, "", tuple(paths)))
 
-    def _delete(self, topic: str, partition: int) -> str | None:
-        """The name its directory has now, where there was one."""
+    def _forget(self, topic: str, partition: int) -> None:
         log = self._logs.pop((topic, partition), None)
         self._offline.pop((topic, partition), None)
         self._new.forget((topic, partition))
-        name = f"{topic}-{partition}"
         if log is not None:
             log.deleted()
             self._journal.forget(log)
             self._out_of_queues(log)
             self._deletions.forget(log)
-        if self._known.pop(name, None) is not None:
+        if self._known.pop(f"{topic}-{partition}", None) is not None:
             self._changed = True
-            self._write_checkpoint()
-        if not self.storage.exists(name):
-            return None
-        number = 1
-        while self.storage.exists(path := f"{name}.{number}{DELETED}"):
-            number += 1  # one that had the name before, and is still being removed
-        self.storage.rename(name, path)
-        return path
+
+    def _put_away(self, directory: str) -> Iterator[str]:
+        """The name it has now, where there is such a directory."""
+        if self.storage.exists(directory):
+            number = 1
+            while self.storage.exists(path := f"{directory}.{number}{DELETED}"):
+                number += 1  # one that had the name before, and is still being removed
+            self.storage.rename(directory, path)
+            yield path
 
     # --- what old records ask for --------------------------------------------------------------------------------
 

@@ -1,17 +1,18 @@
 """Logs of new topics that are still to be made.
 
-To make one waits for the disk several times, so of a topic with many partitions only the first are made at once. The
+To make one waits for the disk several times, so of those that one request asks for only the first are made at once. The
 others follow a few at a time, between the requests of everybody, or when somebody asks for one; who asks for too many
 at once is told to come again. A crash in between loses nothing: at the next start the metadata says which there are.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
 from broker.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
-AT_ONCE = 8  # of a new topic
+AT_ONCE = 8  # of one request
 SLICE = 8  # each time
 SLICE_EVERY_MS = 10  # so most of the time is left for requests
 ASKED_FOR = 64  # between two slices
@@ -68,8 +69,8 @@ class NewLogs:
     def next_deadline_ms(self) -> int | None:
         return self._due_ms if self._logs else None
 
-    def configure(self, topic: str, config: TopicConfig) -> None:
-        """Settings changed before the logs were made."""
+    def configure(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Settings of topics changed before their logs were made."""
         for key, log in self._logs.items():
-            if key[0] == topic:
-                self._logs[key] = log._replace(config=config)
+            if key[0] in configs:
+                self._logs[key] = log._replace(config=configs[key[0]])

@@ -18,6 +18,7 @@ from broker.config import BrokerConfig
 from broker.engine import Engine
 from broker.group.config import GroupConfig
 from broker.handlers.call import Services
+from broker.handlers.topic_changes import create_topic, delete_topics
 from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
 from broker.log.storage import StorageError
@@ -98,6 +99,10 @@ class EngineBroker:
     def now(self):
         return Now(self.now_ms, WALL_MS + self.now_ms)
 
+    def delete(self, topic):
+        """Delete a topic, as if a client had asked for it."""
+        delete_topics(self.services, [self.services.metadata.topic(topic)], self.now)
+
     def connect(self, client_id="test", drains=True, listener=""):
         """A client; one that does not drain is a reader that leaves its answers in the socket."""
         conn = self.engine.opened(f"10.0.0.7:{next(self._peers)}", self.now, listener)
@@ -170,7 +175,7 @@ class EngineBroker:
 
     def create(self, topic, partitions=1, **properties):
         named = {name.replace("_", "."): str(value) for name, value in properties.items()}
-        made = self.services.create_topic(topic, partitions, named)
+        made = create_topic(self.services, topic, partitions, named)
         while self.services.logs.to_make:
             self.at(self.engine.next_deadline(self.now))
         return made

@@ -76,7 +76,7 @@ def test_totals_never_fall_when_a_topic_is_deleted(broker):
     client.produce("flights", b"one")
     client.produce("flights", b"one", partition=7)
     before = total(broker)
-    broker.services.delete_topic(broker.services.metadata.topic("flights"), broker.now)
+    broker.delete("flights")
     after = total(broker)
     assert (after.messages_in, after.bytes_in, after.failed_produce) == (1, before.bytes_in, 1)
     assert broker.services.metrics.by_topic(broker.services.logs.all()) == {}

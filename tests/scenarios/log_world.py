@@ -48,7 +48,7 @@ class LogWorld:
     def do_durable(self):
         """Who produces is answered when the journal has it on the disk."""
         self.topic = TopicConfig(durable_acks=True)
-        self.manager.configure("flights", self.topic)
+        self.manager.configure({"flights": self.topic})
 
     def do_append(self, *values, **fields):
         """One batch."""

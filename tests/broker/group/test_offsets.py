@@ -143,6 +143,6 @@ def test_an_old_clients_own_retention_goes_before(house):
 
 def test_a_deleted_topics_offsets_go_with_it(house):
     house.commit(("t", 0, 5), ("t", 1, 5), ("u", 0, 5))
-    house.coordinator.forget_topic("t")
+    house.coordinator.forget_topics({"t"})
     house.settle()
     assert list(offsets(house)) == list(offsets(house.restarted())) == [("u", 0)]

@@ -312,7 +312,7 @@ def test_a_topic_that_is_deleted_while_it_is_looked_up_is_answered(old):
     old.hold_syncs()
     reader = old.connect()
     reader.send(FETCH, 12, fetch_request("flights"))
-    old.services.delete_topic(old.services.metadata.topic("flights"), old.now)
+    old.delete("flights")
     old.release()
     ((_, answer),) = reader.replies()
     assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -75,7 +75,7 @@ def test_a_topic_that_is_deleted_before_it_is_whole_leaves_nothing(broker, clien
 
 
 def test_settings_that_change_meanwhile_hold_for_all(broker, client):
-    broker.services.logs.configure("flights", TopicConfig(max_message_bytes=77))
+    broker.services.logs.configure({"flights": TopicConfig(max_message_bytes=77)})
     broker.at(broker.now_ms + PARTITIONS * SLICE_EVERY_MS)
     assert {log.config.max_message_bytes for log in broker.services.logs.all()} == {77}
 

@@ -98,7 +98,7 @@ def test_a_topic_deleted_and_made_again_is_another_log(broker):
     client = broker.connect()
     client.produce("flights", b"one")
     client.produce("flights", b"two")
-    broker.services.delete_topic(broker.services.metadata.topic("flights"), broker.now)
+    broker.delete("flights")
     assert client.produce("flights", b"three").error_code == 3
     broker.create("flights")
     assert client.produce("flights", b"four").base_offset == 0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.handlers.topic_changes import alter_topics, create_topic
 from broker.log.log_manager import SyncJournal, SyncLog
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED
@@ -27,7 +28,7 @@ def broker():
 
 
 def create(broker, properties, partitions=1, topic="flights"):
-    broker.services.create_topic(topic, partitions, properties)
+    create_topic(broker.services, topic, partitions, properties)
 
 
 def kinds(syncs):
@@ -213,7 +214,7 @@ def test_a_topic_deleted_meanwhile_answers_its_producers(broker):
     client = broker.connect()
     broker.hold_syncs()
     client.send(PRODUCE, 9, produce_request("flights", b"a"))
-    broker.services.delete_topic(broker.services.metadata.topic("flights"), broker.now)
+    broker.delete("flights")
     broker.pump()
     assert codes(client.replies()) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     broker.release()
@@ -344,7 +345,7 @@ def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
     broker.create("flights")
     client = broker.connect()
     client.produce("flights", b"a")
-    broker.services.alter_topic(broker.services.metadata.topic("flights"), DURABLE)
+    alter_topics(broker.services, [(broker.services.metadata.topic("flights"), DURABLE)])
     client.produce("flights", b"b")
     found = EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000)
     assert found.connect().fetch("flights") == [b"a", b"b"]

@@ -251,7 +251,7 @@ def test_without_its_topic_nothing_is_coordinated_here():
     broker = EngineBroker()
     broker.create("__transaction", 1)
     producer = TransactionalProducer(broker, versions=HIGHEST)
-    broker.services.delete_topic(broker.services.metadata.topic(STATE), broker.now)
+    broker.delete(STATE)
     assert producer.init() == producer.end(True) == ErrorCode.NOT_COORDINATOR
 
 
@@ -382,7 +382,7 @@ def test_a_topic_that_is_deleted_does_not_hold_an_end_up(broker):
     producer.init()
     broker.create("gone")
     producer.write("gone", b"a")
-    broker.services.delete_topic(broker.services.metadata.topic("gone"), broker.now)
+    broker.delete("gone")
     assert producer.end(True) == 0 and state_of(broker) == "CompleteCommit"
 
 
@@ -407,8 +407,8 @@ def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_s
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")
-    broker.services.logs.delete(STATE, [0, 1])
-    broker.services.metadata.delete_topic(broker.services.metadata.topic(STATE))
+    broker.services.logs.delete({STATE: [0, 1]})
+    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
     again = broker.restarted(clean=False)
     assert committed(again.connect(), "flights") == []
     assert broker.services.logs.get("flights", 0).last_stable_offset == 0
@@ -420,7 +420,7 @@ def test_deleting_the_coordinators_topic_ends_what_was_on(broker):
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")
-    broker.services.delete_topic(broker.services.metadata.topic(STATE), broker.now)
+    broker.delete(STATE)
     assert broker.services.logs.get("flights", 0).last_stable_offset == 2
     assert TransactionalProducer(broker).init() == 0, "made anew, it begins anew"
     assert producer.end(True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING

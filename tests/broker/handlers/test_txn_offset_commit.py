@@ -80,7 +80,7 @@ def test_offsets_of_an_open_transaction_do_not_outlive_their_topic(broker, resta
     producer = producing(broker)
     producer.add_offsets("g")
     producer.commit_offset("g", "flights", 10)
-    broker.services.delete_topic(broker.services.metadata.topic("flights"), broker.now)
+    broker.delete("flights")
     assert producer.end(True) == 0
     broker.create("flights", 2)
     broker = broker.restarted() if restarts else broker

@@ -114,7 +114,7 @@ def test_a_start_after_a_clean_stop_opens_no_closed_segment():
 def test_a_start_after_a_crash_reads_what_is_past_the_checkpoint_and_little_of_what_is_before_it():
     storage, worker, value = MemoryStorage(), new_worker(), b"x" * 100_000
     manager = opened(storage)
-    manager.configure("flights", TopicConfig(segment_bytes=1_000_000))
+    manager.configure({"flights": TopicConfig(segment_bytes=1_000_000)})
     log = manager.get("flights", 0)
     for _ in range(35):
         append(log, value, worker=worker)

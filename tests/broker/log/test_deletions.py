@@ -209,7 +209,7 @@ def test_a_topic_made_anew_keeps_its_files():
     broker, log = filled()
     delete(broker, log, 2)
     broker.manager.tick(LATER)
-    broker.manager.delete("flights", [0])
+    broker.manager.delete({"flights": [0]})
     log = broker.open()
     broker.append(log, b"new")
     broker.round()

@@ -446,7 +446,7 @@ def test_a_deleted_log_is_gone_and_its_name_is_free(broker):
     log = broker.open()
     broker.append(log, b"old")
     broker.round()
-    broker.manager.delete("flights", [0])
+    broker.manager.delete({"flights": [0]})
     assert not broker.storage.list("flights-0") and log.offline == "it was deleted"
     broker.round()
     assert broker.checkpoint() == {}
@@ -459,7 +459,7 @@ def test_a_reader_keeps_the_bytes_of_a_deleted_log(broker):
     log = broker.open()
     broker.append(log, b"a")
     region = log.read(0, 1 << 20, True).records
-    broker.manager.delete("flights", [0])
+    broker.manager.delete({"flights": [0]})
     assert len(region.file.read(region.position, region.length)) == region.length
 
 
@@ -468,7 +468,7 @@ def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
     broker.append(log)
     broker.manager.start_round()
     (sync,) = broker.manager.take_syncs()
-    broker.manager.delete("flights", [0])
+    broker.manager.delete({"flights": [0]})
     broker.manager.synced(sync)
     broker.manager.sync_failed(sync, StorageError("flights-0", "gone"))
     assert broker.manager._known == {} and broker.lines == [] and broker.manager.offline == {}
@@ -480,7 +480,7 @@ def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
 def test_a_deleted_log_does_not_come_back_with_the_power(broker):
     broker.append(broker.open(), b"old")
     broker.round()
-    broker.manager.delete("flights", [0])
+    broker.manager.delete({"flights": [0]})
     broker.run()
     for seed in range(50):
         after = broker.storage.power_cut(lambda n: seed % n)  # noqa: B023
@@ -495,7 +495,7 @@ def test_half_a_deletion_is_no_obstacle_to_the_next(broker):
     broker.storage.replace("flights-0.1.deleted/x", b"left by a crash")
     again = Broker(broker.storage)
     again.open()
-    again.manager.delete("flights", [0])
+    again.manager.delete({"flights": [0]})
     assert broker.storage.list("flights-0.1.deleted") and broker.storage.list("flights-0.2.deleted")
     again.run()
     assert broker.storage.list("") == []
@@ -504,7 +504,7 @@ def test_half_a_deletion_is_no_obstacle_to_the_next(broker):
 def test_a_deleted_log_is_removed_by_a_thread_which_waits_for_nobodys_files(broker):
     """To unlink a large file takes long; so does to close the last descriptor of one that is unlinked."""
     broker.append(broker.open(), b"x")
-    broker.manager.delete("flights", [0])
+    broker.manager.delete({"flights": [0]})
     (removal,) = [sync for sync in broker.manager.take_syncs() if isinstance(sync, RemoveFiles)]
     assert broker.storage.list("flights-0.1.deleted") and not broker.storage.open_files
     removal.run()
@@ -515,7 +515,7 @@ def test_the_logs_of_a_topic_are_deleted_with_one_wait_for_the_disk(broker):
     for partition in range(20):
         broker.open(partition)
     before = broker.storage.directory_syncs
-    broker.manager.delete("flights", range(20))
+    broker.manager.delete({"flights": range(20)})
     assert broker.storage.directory_syncs == before + 1
 
 
@@ -560,7 +560,7 @@ def test_a_data_directory_closes_opens_and_loses_a_log_as_memory_does(tmp_path):
         first.append(log, b"x" * 800)
     first.append(doomed, producer_id=7, producer_epoch=0, base_sequence=0)
     first.manager.close()
-    first.manager.delete("flights", [1])
+    first.manager.delete({"flights": [1]})
     names = [f"{base:020d}{suffix}" for base in range(3) for suffix in (".idindex", ".index", ".log", ".timeindex")]
     assert sorted(path.name for path in (tmp_path / "flights-0").iterdir()) == names
     first.manager.close()

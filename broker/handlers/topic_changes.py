@@ -1,0 +1,178 @@
+"""What requests change of topics: they are made, get more partitions or other settings, and are deleted.
+
+All that one request changes is one commit of the metadata, however many topics it names: each commit waits for the
+disk, and everybody with it. The commit is first, and logs follow; only a deletion takes the logs first. Where the disk
+fails nothing is changed of any of them, and each is answered so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from broker.handlers.call import FILES_PER_SEGMENT, FILES_SPARE_MIN, Services
+from broker.log.new_logs import NewLog
+from broker.log.storage import StorageError
+from broker.metadata import TRANSACTIONS_TOPIC, NewTopic, Topic
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+# --- making ----------------------------------------------------------------------------------------------------------
+
+
+def create_topic(services: Services, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
+    """Commit one topic and make its logs; InvalidSetting, or ApiError with nothing left behind."""
+    (made,) = create_topics(services, [NewTopic(name, partitions, properties)])
+    if isinstance(made, ApiError):
+        raise made
+    return made
+
+
+def create_topics(services: Services, new: Sequence[NewTopic]) -> list[Topic | ApiError]:
+    """For each, in their order, the topic, or why it was not made; InvalidSetting and none is."""
+    for each in new:
+        services.config.topic_defaults.with_properties(each.properties)
+    room = _Room(services)
+    refused = [room.refusal(each.name, each.partitions) for each in new]
+    fitting = [each for each, refusal in zip(new, refused, strict=True) if refusal is None]
+    made = iter(_create(services, fitting))
+    return [next(made) if refusal is None else refusal for refusal in refused]
+
+
+def _create(services: Services, new: Sequence[NewTopic]) -> Sequence[Topic | ApiError]:
+    try:
+        answers = services.metadata.create_topics(new)
+    except StorageError as error:
+        return [_failed(error)] * len(new)
+    topics = [each for each in answers if isinstance(each, Topic)]
+    try:
+        _make_logs(services, [(topic, 0) for topic in topics])
+    except ApiError as error:
+        _take_back(services, [(topic, 0) for topic in topics], services.metadata.delete_topics)
+        return [error if isinstance(each, Topic) else each for each in answers]
+    return answers
+
+
+def grow_topics(services: Services, asked: Sequence[tuple[Topic, int]]) -> list[ApiError | None]:
+    """Let topics have so many partitions, more than they have; for each, in their order, why it does not.
+
+    As with a new topic the metadata is first: a log of no topic would keep its records for a later partition.
+    """
+    room = _Room(services)
+    refused = [room.refusal(topic.name, partitions - len(topic.partitions)) for topic, partitions in asked]
+    fitting = [each for each, refusal in zip(asked, refused, strict=True) if refusal is None]
+    failure = _grow(services, fitting)
+    return [failure if refusal is None else refusal for refusal in refused]
+
+
+def _grow(services: Services, asked: Sequence[tuple[Topic, int]]) -> ApiError | None:
+    try:
+        grown = services.metadata.resize_topics(asked)
+    except StorageError as error:
+        return _failed(error)
+    added = [(new, len(old.partitions)) for (old, _), new in zip(asked, grown, strict=True)]
+    try:
+        _make_logs(services, added)
+    except ApiError as error:
+        before = {topic.name: first for topic, first in added}
+        _take_back(
+            services,
+            added,
+            lambda topics: services.metadata.resize_topics([(each, before[each.name]) for each in topics]),
+        )
+        return error
+    return None
+
+
+def _make_logs(services: Services, added: Sequence[tuple[Topic, int]]) -> None:
+    """The logs of topics' partitions from a number on; ApiError where one could not be made."""
+    services.logs.make(
+        {
+            (topic.name, partition): new
+            for topic, first in added
+            for new in [NewLog(services.config_of(topic), topic.id)]
+            for partition in range(first, len(topic.partitions))
+        }
+    )
+
+
+def _failed(error: StorageError) -> ApiError:
+    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+
+def _take_back(
+    services: Services, added: Sequence[tuple[Topic, int]], commit: Callable[[Sequence[Topic]], object]
+) -> None:
+    """Take back topics' partitions from a number on, as their logs could not all be made: the disk is full, so this may
+    fail too, and is said."""
+    failed = services.logs.delete({topic.name: range(first, len(topic.partitions)) for topic, first in added})
+    topics = [topic for topic, _ in added if topic.name not in failed]
+    try:
+        commit(topics)
+    except StorageError as error:
+        failed.update((topic.name, error) for topic in topics)
+    for name, reason in failed.items():
+        services.report(f"topic {name} is half made and could not be taken back: {reason}; delete it")
+
+
+class _Room:
+    """How many partitions the system's limit of open files leaves room for.
+
+    What would take the last descriptors is refused: then nobody could connect, nor could the next start succeed. A log
+    has the segment open that is written to. Of the others only so many are open at once to be read, and as many to be
+    synced.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._max_open_files = services.max_open_files
+        logs = services.logs
+        spare = max(self._max_open_files // 8, min(FILES_SPARE_MIN, self._max_open_files // 2))
+        segments = len(logs.all()) + logs.to_make + 2 * logs.open_segments.limit
+        self._left = (self._max_open_files - spare) // FILES_PER_SEGMENT - segments
+
+    def refusal(self, name: str, partitions: int) -> ApiError | None:
+        """Why there is no room for so many partitions more; where there is, it is taken."""
+        if partitions <= self._left:
+            self._left -= partitions
+            return None
+        return ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {name} with {partitions} partitions needs {FILES_PER_SEGMENT} open files each; the system's "
+            f"limit of {self._max_open_files} (ulimit -n) leaves room for {max(self._left, 0)} partitions",
+        )
+
+
+# --- altering --------------------------------------------------------------------------------------------------------
+
+
+def alter_topics(services: Services, altered: Sequence[tuple[Topic, Mapping[str, str]]]) -> None:
+    """Settings of topics in place of those they had; InvalidSetting, StorageError and nothing is changed."""
+    defaults = services.config.topic_defaults
+    configs = {topic.name: defaults.with_properties(properties) for topic, properties in altered}
+    services.metadata.alter_topics(altered)
+    services.logs.configure(configs)
+
+
+# --- deleting --------------------------------------------------------------------------------------------------------
+
+
+def delete_topics(services: Services, topics: Sequence[Topic], now: Now) -> list[StorageError | None]:
+    """Take topics away, with their logs and the offsets committed for them; for each why it stays, then ask again.
+
+    The logs go first: a crash in between leaves empty topics that were to be deleted anyhow, where the other order
+    would leave records for the next topic of such a name to begin with.
+    """
+    names = {topic.name for topic in topics}
+    logs = [log for log in services.logs.all() if log.topic in names]
+    failed = services.logs.delete({topic.name: range(len(topic.partitions)) for topic in topics})
+    gone = [topic for topic in topics if topic.name not in failed]
+    try:
+        services.metadata.delete_topics(gone)
+    except StorageError as error:
+        failed.update((topic.name, error) for topic in gone)
+        gone = []
+    services.metrics.deleted({topic.name for topic in gone}, logs)
+    for log in logs:
+        services.touch(log, now)
+    if gone:
+        services.groups.forget_topics({topic.name for topic in gone}, now)
+    if any(topic.name == TRANSACTIONS_TOPIC for topic in gone):
+        services.forget_transactions(now)
+    return [failed.get(topic.name) for topic in topics]
