@@ -41,7 +41,7 @@ C = TypeVar("C", bound="TopicConfig | BrokerConfig")
 def with_properties(config: C, properties: Mapping[str, str]) -> C:
     """A configuration with properties as text over it; those of others are left alone. InvalidSetting."""
     given = {s.field: parse_setting(s, properties[s.name]) for s in settings_of(type(config)) if s.name in properties}
-    return replace(config, **given)
+    return replace(config, **given) if given else config
 
 
 def near_name(name: str, known: Sequence[str]) -> str:
@@ -634,7 +634,7 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    @property
+    @cached_property
     def topic_defaults(self) -> TopicConfig:
         return TopicConfig(**{field: getattr(self, default) for field, default in TOPIC_DEFAULTS.items()})
 

@@ -5,7 +5,7 @@ of its property (`log.segment.bytes` is `log_segment_bytes`; a leading `flakelog
 are parsed by the field's type, and are checked once, when the object is made.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
@@ -71,10 +71,19 @@ def split_address(value: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-def settings_of(config: type) -> list[Setting]:
+_found: dict[type, tuple[Setting, ...]] = {}
+
+
+def settings_of(config: type) -> tuple[Setting, ...]:
     """All settings of a configuration class, in their order."""
+    if config not in _found:  # looked up for each topic of a request
+        _found[config] = tuple(_read_settings(config))
+    return _found[config]
+
+
+def _read_settings(config: type) -> Iterator[Setting]:
     types = get_type_hints(config)
-    return [
+    return (
         Setting(
             f.metadata["name"],
             f.name,
@@ -86,7 +95,7 @@ def settings_of(config: type) -> list[Setting]:
         )
         for f in fields(config)
         if "name" in f.metadata
-    ]
+    )
 
 
 def check_settings(config: object) -> None:
