@@ -12,12 +12,13 @@ from typing import Any
 
 from broker.handlers.call import Call, Tagged
 from broker.now import Now
-from broker.shortcut import Shortcut
-from broker.wire import fetch, produce
+from broker.shortcut import Known, Shortcut
+from broker.wire import fetch, list_offsets, produce
 from broker.wire.frame import Part
 
 Handler = Callable[[Call, Now], Any]
 Again = Callable[[Call, memoryview], Shortcut | None]
+KnownOf = Callable[[Call, memoryview], Known | None]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Api:
     advertise_from: int | None = None
     repeats: bool = False
     """Its requests repeat on a connection: the module's `again` makes a short way for more of them."""
+    asks: bool = False
+    """Its requests ask the same again and again: the module's `known` makes a short way to the answer."""
 
     @property
     def advertised_oldest(self) -> int:
@@ -51,12 +54,21 @@ class Api:
         found: Again = import_module(f"broker.handlers.{self.module}_again").again
         return found
 
+    @cached_property
+    def known(self) -> KnownOf | None:
+        if not self.asks:
+            return None
+        found: KnownOf = import_module(f"broker.handlers.{self.module}_known").known
+        return found
+
     def decode(self, version: int, data: memoryview, position: int) -> tuple[Any, Any, Any]:
         """(request, as it was sent, unknown tags); WireError."""
         if self.key == produce.API_KEY:
             return produce.decode_request(version, data, position), None, None
         if self.key == fetch.API_KEY:
             return fetch.decode_request(version, data, position), None, None
+        if self.key == list_offsets.API_KEY:
+            return list_offsets.decode_request(version, data, position), None, None
         from broker.wire import cold
 
         message = cold.decode(self.key, version, "request", data, position, self.newest)
@@ -68,6 +80,8 @@ class Api:
             return [produce.encode_response(version, response)]
         if self.key == fetch.API_KEY:
             return fetch.encode_response(version, response)
+        if self.key == list_offsets.API_KEY:
+            return [list_offsets.encode_response(version, response)]
         from broker.wire import cold
 
         fields, tags = response if isinstance(response, Tagged) else (response, None)
@@ -81,7 +95,7 @@ SASL_KEYS = (17, 36)
 _ROWS = (
     Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0, repeats=True),
     Api(1, "Fetch", 4, 18, 12, "fetch"),
-    Api(2, "ListOffsets", 1, 11, 6, "list_offsets"),
+    Api(2, "ListOffsets", 1, 11, 6, "list_offsets", asks=True),
     Api(3, "Metadata", 0, 13, 9, "metadata"),
     Api(8, "OffsetCommit", 2, 10, 8, "offset_commit"),
     Api(9, "OffsetFetch", 1, 10, 6, "offset_fetch"),

@@ -8,7 +8,7 @@ must be tried again later (`hold`).
 from collections import deque
 
 from broker.purgatory import AnyDelayed
-from broker.shortcut import Shortcut
+from broker.shortcut import Known, Shortcut
 from broker.wire.frame import Part
 from broker.wire.frame_decoder import FrameDecoder
 
@@ -40,6 +40,7 @@ class Connection:
         "close_reason",
         "active_ms",
         "again",
+        "known",
         "starved",
         "_max_inflight",
         "_max_queued_bytes",
@@ -58,6 +59,7 @@ class Connection:
         self.close_reason: str | None = None
         self.active_ms = 0
         self.again: Shortcut | None = None
+        self.known: Known | None = None
         self.starved = False
         """Its next request waits for memory (broker.request_memory)."""
         self._max_inflight = max_inflight

@@ -265,6 +265,12 @@ class Engine:
             conn.again = None
         if self._taken:
             self._do_taken()  # what came first is done first
+        known = conn.known
+        if known is not None and (reply := known.answer(frame, self._now)) is not None:
+            conn.put([reply], len(reply))
+            self._ready.append(conn)
+            self.metrics.of_api(known.api_key).observe(self._clock_ns() - self._began_ns)
+            return
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
         api = self._apis.get(key)
@@ -297,6 +303,8 @@ class Engine:
             self._reply(conn, api, version, correlation_id, response, None)
         if api.again is not None and response is not None:
             conn.again = api.again(call, frame)
+        if api.known is not None:
+            conn.known = api.known(call, frame)
 
     def _do_taken(self) -> None:
         """Do what went the short way since the last time, with one write for all that is alike."""

@@ -14,9 +14,10 @@ from broker.api_table import Api
 from broker.fetch_session import wanted
 from broker.handlers.call import Call
 from broker.now import Now
-from broker.wire import fetch, produce
+from broker.wire import fetch, list_offsets, produce
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchResponse
+from broker.wire.list_offsets import FoundOffset, ListOffsetsResponse
 from broker.wire.produce import PartitionResult
 from broker.wire.schema import FieldPlan, SchemaClass, plan_of, schema
 
@@ -38,6 +39,8 @@ def error_answer(api: Api, call: Call, code: ErrorCode, now: Now) -> Any:
         return _produce(call, code)
     if api.key == fetch.API_KEY:
         return _fetch(call, code, now)
+    if api.key == list_offsets.API_KEY:
+        return _list_offsets(call, code)
     cls = schema(api.key, call.version, "response")
     if api.name in WRITTEN_OVER:
         return _write_over(cls, api.handle(_making_nothing(call), now), code)
@@ -65,6 +68,11 @@ def _fetch(call: Call, code: ErrorCode, now: Now) -> FetchResponse | None:
     if session is not None:
         return session.answer(request.session_epoch, found)
     return FetchResponse([result for _, result in found]) if found else None
+
+
+def _list_offsets(call: Call, code: ErrorCode) -> ListOffsetsResponse | None:
+    found = [FoundOffset(each.topic, each.partition, code) for each in call.request.partitions]
+    return ListOffsetsResponse(found) if found else None
 
 
 # --- by the schema ---------------------------------------------------------------------------------------------------

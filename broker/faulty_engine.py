@@ -74,10 +74,10 @@ class FaultyEngine(Engine):
 
     def _arm(self, key: int) -> None:
         served = APIS[key]
-        row = {field.name: getattr(served, field.name) for field in fields(Api)} | {"repeats": False}
+        row = {field.name: getattr(served, field.name) for field in fields(Api)} | {"repeats": False, "asks": False}
         self._apis[key] = FaultyApi(**row, faulty=lambda call, now: self._handle(served, call, now))
         for conn in self._connections:
-            conn.again = None
+            conn.again = conn.known = None
 
     # --- as it happens -------------------------------------------------------------------------------------------
 

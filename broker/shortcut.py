@@ -41,6 +41,16 @@ class Taken(Generic[Way]):
         self.began_ns = began_ns
 
 
+class Known(Protocol):
+    """One connection's way for a question that it asks again and again: answered at once, nothing is put aside."""
+
+    api_key: int
+
+    def answer(self, frame: memoryview, now: Now) -> bytes | None:
+        """The whole answer, with its length; None for a frame that it is not for."""
+        ...
+
+
 class TakenDone(NamedTuple):
     """Whole answers, with their length; those that come later, some at a time; and what the long way is for."""
 

@@ -11,16 +11,15 @@ has the tag too, so that a broker which does not know it is not believed to have
 """
 
 from collections import Counter
-from typing import Any
 
-from broker.handlers.call import Call, Tagged
+from broker.handlers.call import Call
 from broker.log import leader_epochs
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import CorruptBatch
-from broker.wire import tags
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import CONSUMER, READ_COMMITTED
+from broker.wire.list_offsets import FoundOffset, ListOffsetsRequest, ListOffsetsResponse, WantedOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 NOT_FOUND = -1, -1  # offset, timestamp
@@ -28,56 +27,42 @@ _KNOWN_FROM = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATE
 _NEVER = 1 << 15
 
 
-def handle(call: Call, now: Now) -> dict[str, Any] | Tagged:
-    answer = _answer_all(call)
-    return Tagged(answer, {tags.IDS: tags.REQUEST}) if tags.IDS in call.tags else answer
+def handle(call: Call, now: Now) -> ListOffsetsResponse:
+    request: ListOffsetsRequest = call.request
+    asked = Counter((each.topic, each.partition) for each in request.partitions)
+    answers = [_answer(call, each, asked[each.topic, each.partition] > 1) for each in request.partitions]
+    return ListOffsetsResponse(answers, request.by_id)
 
 
-def _answer_all(call: Call) -> dict[str, Any]:
-    asked = Counter((topic.name, each.partition_index) for topic in call.request.topics for each in topic.partitions)
-    return {
-        "throttle_time": 0,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _answer(call, topic.name, each, asked[topic.name, each.partition_index] > 1)
-                    for each in topic.partitions
-                ],
-            }
-            for topic in call.request.topics
-        ],
-    }
-
-
-def _answer(call: Call, topic: str, each: Any, twice: bool) -> dict[str, Any]:
-    index = each.partition_index
+def _answer(call: Call, each: WantedOffset, twice: bool) -> FoundOffset:
     try:
         if twice:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{topic}-{index} stands in the request more than once")
-        log = call.services.log_of(topic, index)
+            said = f"{each.topic}-{each.partition} stands in the request more than once"
+            raise ApiError(ErrorCode.INVALID_REQUEST, said)
+        log = call.services.log_of(each.topic, each.partition)
         log.check_leader_epoch(each.current_leader_epoch)
-        offset, timestamp = _find(call, log, each.timestamp)
+        if call.request.by_id:
+            offset, timestamp = log.offset_of_id(each.timestamp), -1
+        else:
+            offset, timestamp = find(call.request, call.version, log, each.timestamp)
     except ApiError as error:
-        failed = {"partition_index": index, "error_code": error.code, "offset": -1, "timestamp": -1}
-        return failed | {"leader_epoch": -1}
-    epoch = leader_epochs.epoch_of(log.epochs, offset) if each.timestamp != LATEST else log.leader_epoch
-    return {
-        "partition_index": index,
-        "error_code": ErrorCode.NONE,
-        "offset": offset,
-        "timestamp": timestamp,
-        "leader_epoch": epoch if offset >= 0 else leader_epochs.NO_EPOCH,
-    }
+        return FoundOffset(each.topic, each.partition, error.code)
+    return FoundOffset(each.topic, each.partition, 0, timestamp, offset, epoch_of(log, each.timestamp, offset))
 
 
-def _find(call: Call, log: PartitionLog, timestamp: int) -> tuple[int, int]:
-    if tags.IDS in call.tags:
-        return log.offset_of_id(timestamp), -1
-    if timestamp < 0 and call.version < _KNOWN_FROM.get(timestamp, _NEVER):
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing in v{call.version}")
+def epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
+    """The leader epoch an answer names: in which what was found was written, of the log's end the one that is on."""
+    if offset < 0:
+        return leader_epochs.NO_EPOCH
+    return log.leader_epoch if timestamp == LATEST else leader_epochs.epoch_of(log.epochs, offset)
+
+
+def find(request: ListOffsetsRequest, version: int, log: PartitionLog, timestamp: int) -> tuple[int, int]:
+    """(offset, timestamp) of what is asked for; ApiError."""
+    if timestamp < 0 and version < _KNOWN_FROM.get(timestamp, _NEVER):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing in v{version}")
     if timestamp == LATEST:
-        return _end(call, log), -1
+        return _end(request, log), -1
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, -1
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
@@ -86,11 +71,11 @@ def _find(call: Call, log: PartitionLog, timestamp: int) -> tuple[int, int]:
         found = log.offset_of_newest() if timestamp == MAX_TIMESTAMP else log.offset_of_time(timestamp)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from None
-    return found if found is not None and found[0] < _end(call, log) else NOT_FOUND
+    return found if found is not None and found[0] < _end(request, log) else NOT_FOUND
 
 
-def _end(call: Call, log: PartitionLog) -> int:
+def _end(request: ListOffsetsRequest, log: PartitionLog) -> int:
     """The offset after the last that who asks may see."""
-    if call.request.replica_id != CONSUMER:
+    if request.replica_id != CONSUMER:
         return log.log_end_offset
-    return log.last_stable_offset if call.request.isolation_level == READ_COMMITTED else log.high_watermark
+    return log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark

@@ -1,4 +1,5 @@
-"""Every API but Produce and Fetch, by the schema that `kio` generates from Kafka's own definitions (`schema.py`).
+"""Every API but Produce, Fetch and the broker's side of ListOffsets, by the schema that `kio` generates from Kafka's
+own definitions (`schema.py`).
 
 A handler sees one shape of each message, its newest: `decode` lifts an older version's message to the newest class
 (what it lacks takes the schema's default), and `encode` takes plain fields by name and writes those that the version

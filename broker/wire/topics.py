@@ -1,4 +1,5 @@
-"""How Produce and Fetch name topics: by name, in their newest versions by id (KIP-516); grouped in arrays by topic."""
+"""How the codecs written by hand name topics: by name, Produce and Fetch in their newest versions by id (KIP-516);
+grouped in arrays by topic."""
 
 from typing import Protocol, TypeVar
 from uuid import UUID

@@ -449,7 +449,7 @@ def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported
     other = broker.connect()
     from broker.handlers import list_offsets
 
-    monkeypatch.delattr(list_offsets, "_find")
+    monkeypatch.delattr(list_offsets, "find")
     partition = {"partition_index": 0, "timestamp": -1}
     client.send(LIST_OFFSETS, 1, {"replica_id": -1, "topics": [{"name": "flights", "partitions": [partition]}]})
     assert client.closed == "a fault of the broker's own; see the log"
