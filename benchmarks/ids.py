@@ -154,18 +154,30 @@ def _http_row(connections: int, requests: int, scale: Scale) -> Iterator[Contend
 
 @contextmanager
 def _stamping_row(scale: Scale) -> Iterator[Contenders]:
-    """What a flood of ids costs who produces to the same process: it stamps with a worker number of its own."""
+    """What a flood of ids costs who produces to the same process: it stamps with a worker number of its own. The flood
+    takes processor time of the load's too, on a small machine most of what it costs; so it is also sent to another
+    process."""
     count = scale.of(100_000, CONNECTIONS)
-    with TemporaryDirectory() as name, flakelog() as server:
+    with TemporaryDirectory() as name, flakelog() as server, flakelog_ids() as other:
         ours = Peer(server.address, server.pid)
-        alone = partial(run_load, ours, Topics(ours.address), Path(name), Load(), count)
+        run = partial(run_load, ours, Topics(ours.address), Path(name), Load(), count)
         yield {
-            "flakelog": alone,
-            f"flakelog, beside get_ids({CHUNK}) at the cap": partial(_beside_a_flood, server, Path(name), alone),
+            "flakelog": run,
+            f"flakelog, get_ids({CHUNK}) at the cap from the same process": partial(_beside, server, Path(name), run),
+            f"flakelog, get_ids({CHUNK}) at the cap from another process": partial(_beside, other, Path(name), run),
         }
 
 
-def _beside_a_flood(server: ServerProcess, directory: Path, run: Callable[[], Figures]) -> Figures:
+@contextmanager
+def flakelog_ids() -> Iterator[ServerProcess]:
+    """The id service alone."""
+    with TemporaryDirectory() as directory:
+        with ServerProcess(Path(directory) / "data", command="idgen") as server:
+            yield server
+
+
+def _beside(server: ServerProcess, directory: Path, run: Callable[[], Figures]) -> Figures:
+    """One run while `server` gives all the ids there are, from when its run-ahead is spent."""
     frame, reply = directory / "flood", directory / "flooded"
     frame.write_bytes(encode_call(Call("get_ids", 1, "flood", CHUNK)))
     host, _, port = server.ids.rpartition(":")

@@ -340,6 +340,13 @@ class IdgenConfig(ZooKeeperConfig):
         check=at_least(64),
         unit="bytes",
     )
+    ids_look_calls: int = setting(
+        "flakelog.ids.look.calls",
+        256,
+        "calls answered, to all id connections together, before all other connections have been looked at: some 0.3 ms "
+        "that a log in the same process waits at most; 64 ids of a batch count as one call",
+        check=at_least(1),
+    )
     ids_max_user_agents: int = setting(
         "flakelog.ids.max.user.agents",
         1_000,

@@ -2,10 +2,9 @@
 
     POST /id, POST /ids?count=n, GET /ids/{id}, GET /id-range?from_ms=t&to_ms=t, GET /openapi.json
 
-Who has to wait for ids waits in the same line, with whoever asks by Thrift.
+Who has to wait for ids, or for the next look at everything else, waits in the same line as who asks by Thrift.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
 
@@ -15,11 +14,13 @@ from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from idgen.errors import IdError, SequenceExhausted
-from idgen.http_api import OPENAPI, ROUTES, USER_AGENT, Json, Route, arguments_of, describe, refusal
+from idgen.http_api import OPENAPI, ROUTES, USER_AGENT, Route, Texts, arguments_of, describe, refusal, text_of
 from idgen.server import IdLine
-from idgen.service import IdService, Order, flat
+from idgen.service import IdService, Order
+from idgen.turns import UNLIMITED
 
 VERSION = "0.1.0"
+REQUEST_CALLS = 128  # a request of the web site takes as long as so many calls by Thrift
 
 
 class Request(Protocol):
@@ -40,7 +41,7 @@ def add_id_routes(app: Klein, service: IdService, line: IdLine, others: Iterable
 
     @app.route(OPENAPI.path, methods=[OPENAPI.method])
     def openapi(request: Request) -> bytes:
-        return _json(request, describe(described, service, VERSION))
+        return _answer(request, text_of(describe(described, service, VERSION)))
 
     @app.handle_errors(HTTPException)
     def refused(request: Request, failure: Any) -> bytes:
@@ -49,7 +50,8 @@ def add_id_routes(app: Klein, service: IdService, line: IdLine, others: Iterable
             request.setHeader(b"allow", ", ".join(sorted(error.valid_methods or ())).encode())
         name = type(error).__name__
         there = "; ".join(f"{each.method} {each.path}" for each in described)
-        return _json(request, {"error": name, "message": f"{error.description} There are: {there}"}, error.code or 500)
+        body = {"error": name, "message": f"{error.description} There are: {there}"}
+        return _answer(request, text_of(body), error.code or 500)
 
     return app
 
@@ -70,18 +72,16 @@ class _Served:
         try:
             arguments = arguments_of(self._route, _given(request, path), self._service)
             count = self._route.takes(arguments)
-            if not count:
-                return self._answer(request, arguments, [])
-            order = self._service.order(USER_AGENT, count)
+            order = self._service.order(USER_AGENT, count) if count else None
         except IdError as error:
             return self._refused(request, error)
-        filled: Deferred[Any] = _Filling(self._service, order, self._line).filled
-        filled.addCallback(lambda ids: self._answer(request, arguments, ids))
-        return filled.addErrback(self._failed, request)
+        turns: Deferred[Any] = _Turns(self._service, order, self._line).ended
+        turns.addCallback(lambda ids: self._answered(request, arguments, ids))
+        return turns.addErrback(self._failed, request)
 
-    def _answer(self, request: Request, arguments: Mapping[str, int], ids: list[int]) -> bytes:
+    def _answered(self, request: Request, arguments: Mapping[str, int], ids: Texts) -> bytes:
         assert self._route.handle is not None
-        return _json(request, self._route.handle(self._service, arguments, ids))
+        return _answer(request, self._route.handle(self._service, arguments, ids))
 
     def _failed(self, failure: Failure, request: Request) -> bytes:
         failure.trap(IdError)  # type: ignore[no-untyped-call]
@@ -92,20 +92,24 @@ class _Served:
         status, body = refusal(error)
         if status == 503:
             request.setHeader(b"retry-after", b"1")
-        return _json(request, body, status)
+        return _answer(request, text_of(body), status)
 
 
-class _Filling:
-    """An order filled at once, or by turns in the line; `filled` fires with its ids, or fails with an IdError."""
+class _Turns:
+    """What one request takes of ids and of looks, at once or in the line; `ended` fires with the ids' texts, or fails
+    with an IdError."""
 
-    def __init__(self, service: IdService, order: Order, line: IdLine) -> None:
-        self.filled: Deferred[list[int]] = Deferred(lambda _: line.leave(self))
+    def __init__(self, service: IdService, order: Order | None, line: IdLine) -> None:
+        self.ended: Deferred[Texts] = Deferred(lambda _: line.leave(self))
         self._service = service
         self._order = order
-        most, now_ms = line.most_now, line.clock.now_ms()
-        at_ms = now_ms
+        self._look = line.look
+        self._texts = Texts()
+        now_ms = at_ms = line.clock.now_ms()
+        at_once = line.may_answer() and (order is None or line.most_now > 0)
+        line.look.left -= REQUEST_CALLS
         try:
-            if most and self.take_turn(most, now_ms, line.clock.skew_ms):
+            if at_once and self.take_turn(UNLIMITED, now_ms, line.clock.skew_ms):
                 return
         except SequenceExhausted as error:
             at_ms = error.retry_at_ms
@@ -114,16 +118,23 @@ class _Filling:
     def take_turn(self, most: int, now_ms: int, skew_ms: int) -> bool:
         """Its turn in the line (idgen.turns.Waiting)."""
         try:
-            self._service.fill(self._order, most, now_ms, skew_ms)
+            if self._order is not None and not self._fill(self._order, min(most, self._look.ids), now_ms, skew_ms):
+                return False
         except SequenceExhausted:
             raise
-        except IdError:
-            self.filled.errback()
+        except IdError as error:
+            self.ended.errback(error)
             return True
-        if self._order.due:
-            return False
-        self.filled.callback(flat(self._order.runs))
+        self.ended.callback(self._texts)
         return True
+
+    def _fill(self, order: Order, most: int, now_ms: int, skew_ms: int) -> bool:
+        """Take ids, and write them; whether it has all."""
+        taken = self._service.fill(order, most, now_ms, skew_ms)
+        self._look.pay(taken)
+        self._texts.add(order.runs)
+        order.runs.clear()
+        return not order.due
 
 
 def _given(request: Request, path: Mapping[str, str]) -> dict[str, list[str]]:
@@ -135,7 +146,8 @@ def _text(value: bytes) -> str:
     return value.decode(errors="replace")
 
 
-def _json(request: Request, answer: Json, status: int = 200) -> bytes:
+def _answer(request: Request, body: bytes, status: int = 200) -> bytes:
     request.setResponseCode(status)
     request.setHeader(b"content-type", b"application/json")
-    return json.dumps(answer).encode() + b"\n"
+    request.setHeader(b"content-length", b"%d" % len(body))  # else it would be sent in chunks
+    return body

@@ -1,10 +1,12 @@
 """The id service over HTTP, without HTTP: one table of what can be asked, how it is answered and how it is described.
 
-A row's `handle` gives the answer's JSON, from the arguments and as many new ids as it `takes`; an IdError is a refusal,
+A row's `handle` gives the answer's JSON, from the arguments and the texts of as many new ids as it `takes`; an IdError
+is a refusal,
 {"error": name, "message": text}: 400 for what the client can cure, 503 for what time does. `describe` makes the OpenAPI
 description of the rows, so that it is true. Ids come as strings too: JavaScript's numbers hold 53 bits.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -17,9 +19,50 @@ USER_AGENT = "http"  # counted together: browsers' user agents do not match Twit
 TIME_MS_MAX = (1 << 53) - 1  # JavaScript's largest whole number; a layout's times are far below it
 CALLERS_ERRORS = (InvalidCount, InvalidId, InvalidTimeRange, InvalidUserAgent)
 DIGITS_MAX = 19
+_LAST_DIGITS = [b"%03d" % number for number in range(1_000)]
 
 Json = Mapping[str, Any]
-Handle = Callable[[IdService, Mapping[str, int], list[int]], Json]  # service, arguments, ids made for it
+Handle = Callable[[IdService, Mapping[str, int], "Texts"], bytes]  # service, arguments, ids made for it
+
+
+class Texts:
+    """Ids as JSON has them, written run by run as they come: a hundred thousand at once would hold everything else up.
+
+    A thousand neighbours differ in their last three digits only, so the others are written at once.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[bytes] = []
+        self._strings: list[bytes] = []
+
+    def add(self, runs: Iterable[tuple[int, int]]) -> None:
+        """Write each id of the runs (first, count)."""
+        for first, count in runs:
+            end = first + count
+            while first < end:
+                thousand = first // 1_000
+                stop = min(end, (thousand + 1) * 1_000)
+                self._add(b"%d" % thousand if thousand else b"", first, stop)
+                first = stop
+
+    def _add(self, head: bytes, first: int, stop: int) -> None:
+        """The ids of first <= id < stop, which all begin with `head`."""
+        if head:
+            last = _LAST_DIGITS[first % 1_000 : (stop - 1) % 1_000 + 1]
+            self._numbers.append(head + (b", " + head).join(last))
+            self._strings.append(head + (b'", "' + head).join(last))
+        else:  # where no digit is to be seen in front of others, as in the first millisecond of a layout
+            texts = [b"%d" % id for id in range(first, stop)]
+            self._numbers += texts
+            self._strings += texts
+
+    @property
+    def numbers(self) -> bytes:
+        return b", ".join(self._numbers)
+
+    @property
+    def strings(self) -> bytes:
+        return b'", "'.join(self._strings)
 
 
 class Argument(NamedTuple):
@@ -61,24 +104,28 @@ class Route(NamedTuple):
     takes: Callable[[Mapping[str, int]], int] = lambda given: 0
 
 
-def _new_id(service: IdService, given: Mapping[str, int], ids: list[int]) -> Json:
-    [id] = ids
-    return {"id": id, "id_str": str(id)}
+def _new_id(service: IdService, given: Mapping[str, int], ids: Texts) -> bytes:
+    return b'{"id": %b, "id_str": "%b"}\n' % (ids.numbers, ids.strings)
 
 
-def _new_ids(service: IdService, given: Mapping[str, int], ids: list[int]) -> Json:
-    return {"ids": ids, "id_strs": list(map(str, ids))}
+def _new_ids(service: IdService, given: Mapping[str, int], ids: Texts) -> bytes:
+    return b'{"ids": [%b], "id_strs": ["%b"]}\n' % (ids.numbers, ids.strings)
 
 
-def _decoded(service: IdService, given: Mapping[str, int], ids: list[int]) -> Json:
+def _decoded(service: IdService, given: Mapping[str, int], ids: Texts) -> bytes:
     id = given["id"]
     parts = service.decode(id)
-    return {"id": id, "id_str": str(id), "time": iso_time(parts), **parts._asdict()}
+    return text_of({"id": id, "id_str": str(id), "time": iso_time(parts), **parts._asdict()})
 
 
-def _id_range(service: IdService, given: Mapping[str, int], ids: list[int]) -> Json:
+def _id_range(service: IdService, given: Mapping[str, int], ids: Texts) -> bytes:
     first, end = service.id_range(given["from_ms"], given["to_ms"])
-    return {"first": first, "first_str": str(first), "end": end, "end_str": str(end)}
+    return text_of({"first": first, "first_str": str(first), "end": end, "end_str": str(end)})
+
+
+def text_of(answer: Json) -> bytes:
+    """An answer as it is sent."""
+    return json.dumps(answer).encode() + b"\n"
 
 
 def iso_time(parts: IdParts) -> str | None:

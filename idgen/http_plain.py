@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from idgen.errors import IdError, SequenceExhausted
 from idgen.http_api import USER_AGENT, refusal
 from idgen.service import IdService
+from idgen.turns import Look
 
 HEAD_BYTES_MAX = 4_096  # of a request that is remembered; real ones have below 300
 START = b"POST /id HTTP/1.1\r\n"
@@ -58,9 +59,10 @@ def _head(status: bytes, length: int, now_ms: int, more: bytes = b"") -> bytes:
 class PlainCaller:
     """The plain requests of one connection (idgen.turns.Caller). NotPlain is what it cannot read."""
 
-    def __init__(self, service: IdService, heads: Heads) -> None:
+    def __init__(self, service: IdService, heads: Heads, look: Look) -> None:
         self._service = service
         self._heads = heads
+        self._look = look
         self._request = b""  # the last one, whole
         self._data = b""
         self._at = 0  # where it is not answered yet
@@ -80,10 +82,11 @@ class PlainCaller:
         left = most
         try:
             while size := self._request_bytes():
-                if not left:
+                if not left or self._look.left <= 0:
                     return
                 answer = self._answer(now_ms, skew_ms)
                 left -= 1
+                self._look.left -= 1
                 self._at += size
                 yield answer
         except SequenceExhausted:

@@ -107,6 +107,6 @@ class HttpFactory(IdFactory):
         return self._site
 
     def buildProtocol(self, addr: object) -> HttpProtocol:
-        connection = HttpProtocol(PlainCaller(self._service, self._heads), addr)
+        connection = HttpProtocol(PlainCaller(self._service, self._heads, self.line.look), addr)
         connection.owner = self
         return connection

@@ -2,8 +2,8 @@
 
 One write for each read, answers in the order of the calls. A peer that does not read its answers is not read from; nor
 is one whose next call has to wait for the clock, in the line of all that do (idgen/turns.py): back-pressure by timer,
-never by blocking. Between two looks at a connection the others have theirs: what it may take of the reactor is one read
-of 64 KiB, or the answers to it up to 64 KiB and one more.
+never by blocking. In one look at all connections no more is answered than flakelog.ids.look.calls, to all of them
+together: the log of the same process has its share of the reactor whatever floods here.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from idgen.claim_state import State
 from idgen.clock import IdClock
 from idgen.errors import NoWorkerNumber, SequenceExhausted
 from idgen.service import IdService
-from idgen.turns import UNLIMITED, Caller, Line, ThriftCaller, Waiting
+from idgen.turns import UNLIMITED, Caller, Line, Look, ThriftCaller, Waiting
 from idgen.wire import ThriftError
 
 WAKE_MS_MAX = 1_000  # a driver looks at the session's events, and at a clock that was stepped, this often
@@ -157,11 +157,19 @@ class ClaimDriver:
 
 
 class IdLine:
-    """The line of those that wait for ids, by whatever protocol: one timer for all of them."""
+    """The line of those that wait for ids, by whatever protocol: one timer for all of them.
+
+    A look ends when the reactor says that all events were seen to; with one that does not, each read is a look.
+    """
 
     def __init__(self, service: IdService, clock: IdClock, reactor: Reactor) -> None:
         self.clock = clock
-        self._line = Line(service.turn_ids, service.counters.waited)
+        self.look = Look(service.config.ids_look_calls)
+        self._line = Line(service.turn_ids, self.look, service.counters.waited)
+        after_events = getattr(reactor, "after_events", None)
+        self._tells_of_looks = after_events is not None
+        if after_events is not None:
+            after_events(self.look.renew)
         self._reactor = reactor
         self._timer: DelayedCall | None = None
 
@@ -169,6 +177,12 @@ class IdLine:
     def most_now(self) -> int:
         """How many ids may be taken without waiting for a turn: none while others wait for theirs."""
         return 0 if self._line else UNLIMITED
+
+    def may_answer(self) -> bool:
+        """Whether the look allows more; else one joins the line."""
+        if not self._tells_of_looks:
+            self.look.renew()
+        return self.look.left > 0
 
     def join(self, who: Waiting, at_ms: int) -> None:
         """Wait for a turn, behind all others; who is alone has it at `at_ms`, when there is all it wants."""
@@ -187,9 +201,11 @@ class IdLine:
     def _serve(self) -> None:
         self._timer = None
         now_ms = self.clock.now_ms()
+        if not self._tells_of_looks:
+            self.look.renew()
         at_ms = self._line.serve(now_ms, self.clock.skew_ms)
         if at_ms is not None:
-            self._arm(max(at_ms - now_ms, 1))
+            self._arm(max(at_ms - now_ms, 0))
 
     def _arm(self, wait_ms: int) -> None:
         self._disarm()
@@ -253,13 +269,14 @@ class IdConnection(Protocol):
         return not self._waiting
 
     def _go_on(self) -> None:
-        """Answer what can be answered now; for what needs ids that are not there, wait for a turn."""
+        """Answer what can be answered now; for what needs ids that are not there, or another look, wait for a turn."""
         if self._waiting or self._backlog:
             return
         line = self.owner.line
         now_ms = at_ms = line.clock.now_ms()
         try:
-            self.answer(line.most_now, now_ms, line.clock.skew_ms)
+            if line.may_answer():
+                self.answer(line.most_now, now_ms, line.clock.skew_ms)
         except SequenceExhausted as error:
             at_ms = error.retry_at_ms
         if not self.caller.idle and not self._backlog:
@@ -294,8 +311,8 @@ class IdConnection(Protocol):
 class ThriftProtocol(IdConnection):
     """One connection of the id service."""
 
-    def __init__(self, service: IdService) -> None:
-        self.caller = ThriftCaller(service)
+    def __init__(self, service: IdService, look: Look) -> None:
+        self.caller = ThriftCaller(service, look)
 
     def answer(self, most: int, now_ms: int, skew_ms: int) -> None:
         try:
@@ -340,6 +357,6 @@ class ThriftFactory(IdFactory):
         self._service = service
 
     def buildProtocol(self, addr: object) -> ThriftProtocol:
-        connection = ThriftProtocol(self._service)
+        connection = ThriftProtocol(self._service, self.line.look)
         connection.owner = self
         return connection

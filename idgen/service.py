@@ -21,7 +21,7 @@ from idgen.errors import (
 )
 from idgen.layout import ID_BITS, IdParts
 from idgen.sequence_start import ZERO
-from idgen.wire import Call, ExceptionType, encode_exception, encode_i64, encode_i64_list, encode_i64_struct, encode_id
+from idgen.wire import Call, ExceptionType, encode_exception, encode_i64, encode_i64_struct, encode_id, encode_runs
 from idgen.worker import IdWorker, Run
 
 USER_AGENT = re.compile(r"[a-zA-Z][a-zA-Z\-0-9]*")  # Twitter's rule
@@ -76,6 +76,11 @@ class IdService:
         self.config = config
         self.layout = config.layout
         self.counters = Counters(config.ids_max_user_agents)
+        skipped = config.ids_sequence_starts - 1 if config.ids_sequence_start != ZERO else 0
+        self.turn_ids = self.layout.max_sequence + 1 - skipped
+        """The ids that one millisecond has at least: some begin later, where they do not all begin with 0."""
+        self.max_batch = min(config.ids_max_batch, (config.ids_max_ahead_ms + 1) * self.turn_ids)
+        """The most ids one request can ask for."""
         self._good_user_agents: set[str] = set()
         self._methods: dict[str, Callable[[Call, int, int], bytes]] = {
             "get_id": self._get_id,
@@ -107,18 +112,6 @@ class IdService:
         self.counters.refused(error)
         text = f"{type(error).__name__}: {error}"
         return encode_exception(call.method, call.seqid, ExceptionType.INTERNAL_ERROR, text)
-
-    @property
-    def turn_ids(self) -> int:
-        """The ids that one millisecond has at least: some begin later, where they do not all begin with 0."""
-        config = self.config
-        skipped = config.ids_sequence_starts - 1 if config.ids_sequence_start != ZERO else 0
-        return self.layout.max_sequence + 1 - skipped
-
-    @property
-    def max_batch(self) -> int:
-        """The most ids one request can ask for."""
-        return min(self.config.ids_max_batch, (self.config.ids_max_ahead_ms + 1) * self.turn_ids)
 
     def next_id(self, user_agent: str | None, now_ms: int, skew_ms: int) -> int:
         """One id. Any IdError."""
@@ -190,7 +183,7 @@ class IdService:
 
     def _get_ids(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
         runs = self.next_ids(call.user_agent, call.count, now_ms, skew_ms)
-        return encode_i64_list(call.method, call.seqid, flat(runs))
+        return encode_runs(call.method, call.seqid, runs)
 
     def _get_worker_id(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
         number = self.claim.usable_worker().worker_number

@@ -10,7 +10,7 @@ TApplicationException: 1 message, 2 type. Source: Apache Thrift, doc/specs/thrif
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -21,9 +21,11 @@ STOP, BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 0, 2, 
 FIXED_BYTES = {BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}
 MAX_FRAME_BYTES = 4_096  # a request has below 200; answers of get_ids are longer and have their own bound
 MAX_NESTING = 8  # our structs nest nothing; unknown fields are skipped so deep
-KNOWN_TAILS_MAX = 256  # get_id calls whose arguments are remembered, so that they are parsed once
+KNOWN_TAILS_MAX = 256  # get_id and get_ids calls whose arguments are remembered, so that they are parsed once
 
 _GET_ID_HEAD = struct.pack(">Ii6s", VERSION_1 | CALL, 6, b"get_id")
+_GET_IDS_HEAD = struct.pack(">Ii7s", VERSION_1 | CALL, 7, b"get_ids")
+_LOW_BYTES = bytes(range(256))
 _I32 = struct.Struct(">i")
 _GET_ID_REPLY = struct.Struct(">iIi6sibhqb")
 _GET_ID_REPLY_BYTES = _GET_ID_REPLY.size - 4
@@ -50,6 +52,9 @@ class Call(NamedTuple):
     user_agent: str | None = None
     count: int | None = None  # type: ignore[assignment]  # hides tuple.count, as the argument's name does
     numbers: tuple[int, ...] = ()  # the i64 arguments, where all of them from field 1 on are there
+
+
+_call_of = tuple.__new__  # all fields given, without the function that gives those left out their defaults
 
 
 class Reply(NamedTuple):
@@ -100,7 +105,8 @@ class CallDecoder:
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._frames = FrameDecoder(max_frame_bytes)
-        self._known_tails: dict[bytes, str | None] = {}
+        self._known_tails: dict[bytes, str | None] = {}  # of get_id: its user agent
+        self._known_orders: dict[bytes, tuple[str | None, int | None]] = {}  # of get_ids: and the count
 
     def calls(self, data: bytes) -> Iterator[Call]:
         """The calls that `data` completes, in order. ThriftError, after those before the fault."""
@@ -109,13 +115,25 @@ class CallDecoder:
 
     def _call(self, frame: bytes) -> Call:
         if not frame.startswith(_GET_ID_HEAD) or len(frame) < 18:
-            return decode_call(frame)
+            return self._other_call(frame)
         tail = frame[18:]  # the arguments: the same bytes in each call of one client
         if tail in self._known_tails:
-            return Call("get_id", _I32.unpack_from(frame, 14)[0], self._known_tails[tail])
+            return _call_of(Call, ("get_id", _I32.unpack_from(frame, 14)[0], self._known_tails[tail], None, ()))
         call = decode_call(frame)
         if len(self._known_tails) < KNOWN_TAILS_MAX:
             self._known_tails[tail] = call.user_agent
+        return call
+
+    def _other_call(self, frame: bytes) -> Call:
+        if not frame.startswith(_GET_IDS_HEAD) or len(frame) < 19:
+            return decode_call(frame)
+        tail = frame[19:]
+        known = self._known_orders.get(tail)
+        if known is not None:
+            return _call_of(Call, ("get_ids", _I32.unpack_from(frame, 15)[0], *known, ()))
+        call = decode_call(frame)
+        if len(self._known_orders) < KNOWN_TAILS_MAX:
+            self._known_orders[tail] = call.user_agent, call.count
         return call
 
 
@@ -172,10 +190,25 @@ def encode_i64(method: str, seqid: int, value: int) -> bytes:
     return _I32.pack(len(body)) + body
 
 
-def encode_i64_list(method: str, seqid: int, values: list[int]) -> bytes:
-    """The answer to a method that returns a list<i64>."""
-    head = _message_head(REPLY, method, seqid) + struct.pack(">bhbi", LIST, 0, I64, len(values))
-    body = head + struct.pack(f">{len(values)}qb", *values, STOP)
+def encode_runs(method: str, seqid: int, runs: Iterable[tuple[int, int]]) -> bytes:
+    """The answer to a method that returns a list<i64>: each number of the runs (first, count), which are not negative.
+
+    256 neighbours differ in their last byte only: the others are repeated, the last ones put in at every eighth place.
+    """
+    parts: list[bytes | bytearray] = [b""]
+    length = 0
+    for first, count in runs:
+        length += count
+        end = first + count
+        while first < end:
+            stop = min(end, (first | 0xFF) + 1)
+            neighbours = bytearray(first.to_bytes(8, "big")) * (stop - first)
+            neighbours[7::8] = _LOW_BYTES[first & 0xFF : (stop - 1 & 0xFF) + 1]
+            parts.append(neighbours)
+            first = stop
+    parts[0] = _message_head(REPLY, method, seqid) + struct.pack(">bhbi", LIST, 0, I64, length)
+    parts.append(bytes((STOP,)))
+    body = b"".join(parts)
     return _I32.pack(len(body)) + body
 
 

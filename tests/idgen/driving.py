@@ -1,4 +1,6 @@
-"""A claim and its coordinator, driven step by step: what a shell does, with the time handed in."""
+"""A claim and its coordinator, driven step by step: what a shell does, with the time handed in; a reactor's turns."""
+
+from twisted.internet.task import Clock
 
 from coordination.port import CoordinationError
 from idgen.claim import WorkerClaim
@@ -34,3 +36,18 @@ def settle(claim, coordinator, now_ms):
         if not step(claim, coordinator, now_ms):
             return claim
     raise AssertionError("it asks for ever")
+
+
+class LookingClock(Clock):
+    """A reactor that says when it has seen to all events, as ours does."""
+
+    def after_events(self, call):
+        self.end_look = call
+
+    def look(self):
+        """One turn: all events were seen to, then the timers that are due; what they set is for the next turn."""
+        self.end_look()
+        for call in [each for each in self.getDelayedCalls() if each.getTime() <= self.seconds()]:
+            call.func(*call.args, **call.kw)
+            if call.active():
+                call.cancel()

@@ -1,12 +1,14 @@
 """idgen.http_api: what is asked over HTTP, what is answered, and that the description says so."""
 
+import json
+
 import pytest
 
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.config import IdgenConfig
 from idgen.errors import Fenced, IdError, InvalidCount, InvalidId, InvalidTimeRange
-from idgen.http_api import OPENAPI, ROUTES, USER_AGENT, arguments_of, describe, refusal
-from idgen.service import IdService, flat
+from idgen.http_api import OPENAPI, ROUTES, USER_AGENT, Texts, arguments_of, describe, refusal
+from idgen.service import IdService
 from tests.idgen.driving import NOW, claim, settle
 
 BY_NAME = {route.name: route for route in ROUTES}
@@ -21,8 +23,10 @@ def ask(service, name, **given):
     route = BY_NAME[name]
     arguments = arguments_of(route, {name: [str(value)] for name, value in given.items()}, service)
     count = route.takes(arguments)
-    ids = flat(service.next_ids(USER_AGENT, count, NOW, 0)) if count else []
-    return route.handle(service, arguments, ids)
+    ids = Texts()
+    if count:
+        ids.add(service.next_ids(USER_AGENT, count, NOW, 0))
+    return json.loads(route.handle(service, arguments, ids))
 
 
 def test_ids_come_as_numbers_and_as_strings(service):

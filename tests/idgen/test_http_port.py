@@ -129,6 +129,7 @@ def test_a_peer_that_does_not_read_is_not_answered_further_and_not_read_from(hou
     while answers := bodies(peer):
         got += len(answers)
         peer.resumeProducing()
+        house.reactor.advance(0)
     assert got == 2_000 and peer.transport.producerState == "producing"
 
 

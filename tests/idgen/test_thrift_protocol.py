@@ -10,7 +10,7 @@ from idgen.config import IdgenConfig
 from idgen.server import BURST_BYTES, IdLine, ThriftFactory
 from idgen.service import IdService
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
-from tests.idgen.driving import NOW, claim, settle
+from tests.idgen.driving import NOW, LookingClock, claim, settle
 
 
 class Transport(StringTransport):
@@ -35,8 +35,8 @@ class Transport(StringTransport):
 
 
 class House:
-    def __init__(self, **settings):
-        self.reactor = Clock()
+    def __init__(self, reactor=None, **settings):
+        self.reactor = reactor or Clock()
         self.clock = IdClock(self.wall_ns, self.wall_ns)
         held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
         self.service = IdService(held, IdgenConfig(**settings))
@@ -150,6 +150,34 @@ def test_who_asks_for_one_id_beside_a_flood_waits_one_turn_and_not_its_calls(hou
         house.reactor.advance(0.001)
     assert [reply.seqid for reply in flood.transport.read()] == [0]
     assert house.service.counters.waits == 2
+
+
+def test_between_two_looks_at_everything_else_all_connections_together_are_answered_so_much():
+    """What the same process does besides, a log, comes in between: at most 100 calls at a time keep it waiting."""
+    house = House(LookingClock(), ids_look_calls=100)
+    floods = [house.connect() for _ in range(10)]
+    for flood in floods:
+        flood.dataReceived(b"".join(get_id(n) for n in range(150)))
+    issued = [house.service.counters.ids]
+    while issued[-1] < 1_500:
+        house.reactor.look()
+        issued.append(house.service.counters.ids)
+    assert issued == [100 * looks for looks in range(1, 16)]
+    for flood in floods:
+        assert [reply.seqid for reply in flood.transport.read()] == list(range(150))
+        assert flood.transport.producerState == "producing"
+
+
+def test_who_comes_while_others_wait_for_the_next_look_is_answered_after_them():
+    house = House(LookingClock(), ids_look_calls=100)
+    flood, small = house.connect(), house.connect()
+    flood.dataReceived(b"".join(get_id(n) for n in range(250)))
+    small.dataReceived(get_id(7))
+    served = []
+    while not small.transport.value():
+        house.reactor.look()
+        served.append(len(flood.transport.read()))
+    assert served == [200, 50]
 
 
 def test_a_peer_that_does_not_read_gives_its_place_in_the_line_up(house):

@@ -8,7 +8,7 @@ from idgen.errors import SequenceExhausted
 from idgen.registry import Registry
 from idgen.sequence_start import sequence_start
 from idgen.service import IdService
-from idgen.turns import UNLIMITED, Line, ThriftCaller
+from idgen.turns import UNLIMITED, Line, Look, ThriftCaller
 from idgen.wire import Call, ThriftError, decode_reply, encode_call
 from tests.idgen.driving import NOW, claim, settle
 
@@ -18,8 +18,8 @@ TURN = 4_096
 class Peer:
     """One connection: its calls, and the answers it has, with the time of each."""
 
-    def __init__(self, service, *calls):
-        self.caller = ThriftCaller(service)
+    def __init__(self, service, look, *calls):
+        self.caller = ThriftCaller(service, look)
         self.caller.receive(b"".join(map(encode_call, calls)))
         self.answers = []
 
@@ -45,7 +45,8 @@ class House:
         claimed = claim(registry=Registry(max_ahead_ms=max_ahead_ms), sequence_start=start)
         held = settle(claimed, MemoryCoordinator(Ensemble()), NOW)
         self.service = IdService(held, config)
-        self.line = Line(self.service.turn_ids, self.waits.append)
+        self.look = Look(config.ids_look_calls)
+        self.line = Line(self.service.turn_ids, self.look, self.waits.append)
         self.spend(NOW)
 
     def spend(self, now_ms):
@@ -57,12 +58,17 @@ class House:
             pass
 
     def join(self, *calls, now_ms=NOW):
-        peer = Peer(self.service, *calls)
+        peer = Peer(self.service, self.look, *calls)
         self.line.join(peer, now_ms)
         return peer
 
     def serve(self, *times_ms):
-        return [self.line.serve(NOW + at_ms, 0) for at_ms in times_ms][-1]
+        """Serve at each of these times, in as many looks as that takes."""
+        for at_ms in times_ms:
+            self.look.renew()
+            while (told := self.line.serve(NOW + at_ms, 0)) == NOW + at_ms:
+                self.look.renew()
+        return told
 
 
 def many(count, seqid=1, times=1):
@@ -111,7 +117,8 @@ def test_a_flood_gets_its_ids_all_the_same_and_no_id_comes_twice(house):
     assert house.service.counters.by_user_agent["flood"] == 35_000
 
 
-def test_many_small_calls_of_one_connection_share_its_turn(house):
+def test_many_small_calls_of_one_connection_share_its_turn():
+    house = House(ids_look_calls=10_000)
     flood, small = house.join(*many(100_000)), house.join(*(one(n) for n in range(5_000)))
     house.serve(*range(1, 3))
     assert len(small.answers) == TURN
@@ -129,11 +136,12 @@ def test_a_large_call_is_not_passed_by_for_ever_by_small_ones(house):
     assert large.served_at and large.served_at[0] <= 11
 
 
-def test_who_is_alone_takes_all_it_wants_at_once():
-    house = House()
+def test_who_is_alone_takes_as_much_at_once_as_a_look_allows(house):
     alone = house.join(*many(100_000))
-    assert house.serve(1) == NOW + 25  # 24.4 milliseconds' ids
-    house.serve(25)
+    assert house.serve(1) == NOW + 4  # 16,384 ids: 256 times 64
+    house.serve(*range(4, 25, 4))
+    assert alone.served_at == []
+    assert house.serve(25) is None  # 24.4 milliseconds' ids
     assert alone.served_at == [25]
 
 
@@ -147,7 +155,7 @@ def test_who_is_not_alone_any_more_takes_what_is_there_and_lets_the_other_in():
 
 
 def test_calls_that_need_no_ids_are_answered_while_others_wait(house):
-    peer = Peer(house.service, Call("get_timestamp", 1), one(2), Call("get_timestamp", 3))
+    peer = Peer(house.service, house.look, Call("get_timestamp", 1), one(2), Call("get_timestamp", 3))
     peer.take_turn(0, NOW, 0)
     assert [reply.seqid for _, reply in peer.answers] == [1]
     peer.take_turn(UNLIMITED, NOW + 1, 0)
@@ -196,7 +204,7 @@ def test_a_call_that_is_wrong_is_refused_in_its_turn(house):
 
 
 def test_what_cannot_be_read_is_met_after_what_came_before_it(house):
-    peer = Peer(house.service)
+    peer = Peer(house.service, house.look)
     peer.caller.receive(encode_call(Call("get_timestamp", 1)) + b"GET / HTTP/1.0\r\n")
     with pytest.raises(ThriftError):
         peer.take_turn(TURN, NOW, 0)
@@ -215,6 +223,53 @@ def test_a_turn_is_what_a_millisecond_has_where_sequences_begin_later():
     house = House(ids_sequence_start="spread", ids_sequence_starts=256, ids_max_batch=1_000_000)
     assert house.service.turn_ids == TURN - 255
     assert house.service.max_batch == 31 * (TURN - 255) == house.service.claim.worker.max_batch
+
+
+def served(house, at_ms, *peers):
+    """One look: when it goes on, and how many calls of each are answered by now."""
+    house.look.renew()
+    told = house.line.serve(NOW + at_ms, 0)
+    return (told if told is None else told - NOW), [len(peer.answers) for peer in peers]
+
+
+def test_in_one_look_at_everything_no_more_is_answered_than_it_allows():
+    """However many ids there are: what else the process does comes in between."""
+    house = House(ids_look_calls=256)
+    peers = [house.join(*(one(n) for n in range(300))) for _ in range(3)]
+    assert served(house, 20, *peers) == (20, [256, 0, 0])
+    assert served(house, 20, *peers) == (20, [256, 256, 0])
+    assert served(house, 20, *peers) == (20, [256, 256, 256])
+    assert served(house, 20, *peers) == (None, [300, 300, 300])
+    assert house.waits == [20, 20, 20]
+
+
+def test_a_batch_counts_as_several_calls_and_a_large_one_takes_several_looks():
+    """1,000 ids are 1 + 15 calls, so 16 of them are a look; 20,000 are 312 calls, more than a look has."""
+    house = House(ids_look_calls=256)
+    small = house.join(*many(1_000, times=40))
+    assert served(house, 20, small) == (20, [16])
+    assert served(house, 20, small) == (20, [32])
+    assert served(house, 20, small) == (None, [40])
+    large = house.join(*many(20_000, times=2))
+    assert served(house, 30, large) == (30, [0])
+    assert served(house, 30, large) == (30, [1])
+    assert served(house, 30, large) == (None, [2])
+
+
+def test_calls_that_need_no_ids_wait_for_the_next_look_too():
+    house = House(ids_look_calls=10)
+    peer = house.join(*(Call("get_timestamp", n) for n in range(25)))
+    assert served(house, 0, peer) == (0, [10])
+    assert served(house, 0, peer) == (0, [20])
+    assert served(house, 0, peer) == (None, [25])
+    assert house.waits == []  # no ids were waited for, and no time
+
+
+def test_what_is_refused_is_paid_for_as_well():
+    house = House(ids_look_calls=10)
+    peer = house.join(*many(-1, times=15))
+    assert served(house, 0, peer) == (0, [10])
+    assert served(house, 0, peer) == (None, [15])
 
 
 def test_the_logs_stamps_wait_for_no_line_of_the_id_service(house):

@@ -23,9 +23,9 @@ from idgen.wire import (
     encode_call,
     encode_exception,
     encode_i64,
-    encode_i64_list,
     encode_i64_struct,
     encode_id,
+    encode_runs,
 )
 
 SEQIDS = st.integers(-(2**31), 2**31 - 1)
@@ -87,9 +87,13 @@ def test_a_stock_client_reads_an_i64_answer(seqid, value):
         assert decode_reply(frame[4:]) == Reply(seqid, value)
 
 
-@given(SEQIDS, st.lists(I64, max_size=20))
-def test_a_stock_client_reads_a_list(seqid, values):
-    frame = encode_i64_list("get_ids", seqid, values)
+RUNS = st.tuples(st.integers(0, 2**63 - 5_000), st.integers(1, 600))
+
+
+@given(SEQIDS, st.lists(RUNS, max_size=4))
+def test_a_stock_client_reads_the_ids_of_runs(seqid, runs):
+    frame = encode_runs("get_ids", seqid, runs)
+    values = [id for first, count in runs for id in range(first, first + count)]
     read = thrift_reader(frame)
     read.readMessageBegin()
     assert read.readFieldBegin()[1:] == (TType.LIST, 0)
@@ -202,7 +206,7 @@ def test_garbage_is_a_thrift_error_or_waits_for_more(data):
 
 
 def test_a_reply_decoder_takes_answers_of_any_allowed_size():
-    frame = encode_i64_list("get_ids", 1, list(range(100_000)))
+    frame = encode_runs("get_ids", 1, [(0, 100_000)])
     frames = FrameDecoder(1 << 20)
     got = [f for at in range(0, len(frame), 65_536) for f in frames.frames(frame[at : at + 65_536])]
     assert decode_reply(got[0]).value == list(range(100_000))

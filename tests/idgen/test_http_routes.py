@@ -1,0 +1,155 @@
+"""idgen.http: its routes under klein, on connections in memory; a look at everything is one step of the clock."""
+
+import json
+
+import pytest
+from klein import Klein
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
+from twisted.web.server import Site
+
+from coordination.memory import Ensemble, MemoryCoordinator
+from idgen.clock import IdClock
+from idgen.config import IdgenConfig
+from idgen.http import REQUEST_CALLS, add_id_routes
+from idgen.http_port import HttpFactory
+from idgen.server import IdLine, ThriftFactory
+from idgen.service import IdService
+from idgen.turns import IDS_OF_A_CALL
+from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
+from tests.idgen.driving import NOW, LookingClock, claim, settle
+from tests.idgen.test_thrift_protocol import Transport
+
+LOOK = 4 * REQUEST_CALLS
+LOOK_IDS = LOOK * IDS_OF_A_CALL
+
+
+class House:
+    def __init__(self, **settings):
+        self.reactor = LookingClock()
+        clock = IdClock(self.wall_ns, self.wall_ns)
+        held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
+        self.service = IdService(held, IdgenConfig(ids_look_calls=LOOK, **settings))
+        self.line = IdLine(self.service, clock, self.reactor)
+        app = add_id_routes(Klein(), self.service, self.line)
+        self.http = HttpFactory(
+            self.service,
+            self.line,
+            self.reactor,
+            lambda: Site(app.resource(), reactor=self.reactor),
+            connections_max=10,
+            idle_ms=60_000,
+        )
+        self.thrift = ThriftFactory(self.service, self.line)
+
+    def wall_ns(self):
+        return NOW * 10**6 + int(self.reactor.seconds() * 1e9)
+
+    def connect(self, factory=None):
+        protocol = (factory or self.http).buildProtocol(None)
+        protocol.makeConnection(Transport())
+        return protocol
+
+    def look(self):
+        """Let everything else be looked at, and go on; how many ids that took."""
+        before = self.service.counters.ids
+        self.reactor.look()
+        return self.service.counters.ids - before
+
+
+@pytest.fixture
+def house():
+    return House()
+
+
+def answers(peer):
+    """(status, body) of each answer so far, which all have a Content-Length."""
+    data, found = peer.transport.value(), []
+    while data:
+        head, _, data = data.partition(b"\r\n\r\n")
+        [length] = [int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length: ")]
+        found.append((int(head.split()[1]), json.loads(data[:length])))
+        data = data[length:]
+    peer.transport.clear()
+    return found
+
+
+def post_ids(count):
+    return b"POST /ids?count=%d HTTP/1.1\r\nHost: ids\r\n\r\n" % count
+
+
+def test_many_ids_are_written_in_as_many_looks_as_they_need_and_none_is_long(house):
+    """A hundred thousand at once held the reactor for 60 ms."""
+    peer = house.connect()
+    peer.dataReceived(post_ids(100_000))
+    taken = [house.service.counters.ids]
+    while house.service.counters.ids < 100_000:
+        assert answers(peer) == []
+        taken.append(house.look())
+    assert max(taken) <= LOOK_IDS and len(taken) == 4
+    [(status, body)] = answers(peer)
+    assert status == 200 and len(set(body["ids"])) == 100_000 and body["ids"] == sorted(body["ids"])
+    assert body["id_strs"] == [str(id) for id in body["ids"]]
+
+
+def test_others_have_their_ids_while_a_large_answer_is_written(house):
+    peer, other = house.connect(), house.connect(house.thrift)
+    peer.dataReceived(post_ids(100_000))
+    other.dataReceived(encode_call(Call("get_id", 7, "agent")))
+    house.look()
+    house.look()
+    [answer] = FrameDecoder().frames(other.transport.value())
+    assert decode_reply(answer).seqid == 7
+    assert answers(peer) == []
+
+
+def test_requests_sent_together_are_answered_in_their_order_some_in_each_look(house):
+    peer = house.connect()
+    asked = [b"GET /ids/%d HTTP/1.1\r\nHost: ids\r\n\r\n" % id for id in range(30)]
+    peer.dataReceived(b"".join(asked))
+    seen = answers(peer)
+    assert 0 < len(seen) <= 5
+    while len(seen) < 30:
+        house.look()
+        more = answers(peer)
+        assert 0 < len(more) <= 5
+        seen += more
+    assert [(status, body["id"]) for status, body in seen] == [(200, id) for id in range(30)]
+
+
+def test_what_is_wrong_is_refused_whatever_comes_first(house):
+    peer = house.connect()
+    peer.dataReceived(post_ids(0) + post_ids(10**18) + b"GET /ids/x HTTP/1.1\r\nHost: ids\r\n\r\n")
+    assert [(status, body["error"]) for status, body in answers(peer)] == [
+        (400, "InvalidCount"), (400, "InvalidCount"), (400, "InvalidId")
+    ]  # fmt: skip
+
+
+def test_a_request_that_had_some_of_its_ids_is_refused_when_there_are_no_more(house):
+    peer = house.connect()
+    peer.dataReceived(post_ids(100_000))
+    house.service.claim.close(NOW)
+    house.look()
+    [(status, body)] = answers(peer)
+    assert (status, body["error"]) == (503, "Fenced")
+
+
+def test_ids_of_the_first_millisecond_of_a_layout_are_written_without_zeros_in_front():
+    house = House()
+    house.service.claim.worker._next, house.service.claim.worker._end = 990, 4_096
+    house.service.claim.worker._ms = NOW
+    peer = house.connect()
+    peer.dataReceived(post_ids(3_000))
+    [(_, body)] = answers(peer)
+    assert body["ids"] == list(range(990, 3_990)) and body["id_strs"] == [str(id) for id in body["ids"]]
+
+
+def test_a_request_whose_connection_is_lost_holds_nobody_up(house):
+    peer, other = house.connect(), house.connect()
+    house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
+    peer.dataReceived(post_ids(100_000))
+    other.dataReceived(post_ids(1))
+    peer.connectionLost(Failure(ConnectionDone()))
+    house.reactor.rightNow += 0.001
+    house.look()
+    assert [status for status, _ in answers(other)] == [200]
