@@ -62,7 +62,7 @@ compat: venv stock
 	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $(JOBS) --dist loadfile
 
 soak: venv
-	$(BIN)/python -m pytest tests -m soak --timeout 7200
+	$(BIN)/python -m pytest tests -m soak
 
 bench: venv $(ID_PACKAGES)/.installed
 	$(BIN)/python -m benchmarks

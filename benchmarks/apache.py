@@ -7,7 +7,6 @@ benchmarks: a JVM is slow while it is young, and rows warm it up further.
 import atexit
 import functools
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from benchmarks.measure import Scale
 from benchmarks.native import Unavailable
+from coordination.free_port import FreePort
 from coordination.java import JavaNotFound, find_java
 from tests.compat.raw_connection import RawConnection, frame
 
@@ -33,7 +33,8 @@ JVM_OPTIONS = (
     "-Djava.awt.headless=true",
 )
 API_VERSIONS = 18
-START_SECONDS = 60
+_KEPT: list[FreePort] = []  # nobody else is given the ports of a broker that runs
+START_SECONDS = 120
 
 
 class Peer(NamedTuple):
@@ -52,10 +53,12 @@ def start_kafka(directory: Path) -> tuple[float, subprocess.Popen[str]]:
         java = find_java().launcher
     except JavaNotFound as error:
         raise Unavailable(str(error)) from None
-    broker, controller = _free_port(), _free_port()
-    (directory / "address").write_text(f"127.0.0.1:{broker}")
+    broker, controller = FreePort(), FreePort()
+    _KEPT.extend((broker, controller))
+    (directory / "address").write_text(broker.address)
     properties = directory / "server.properties"
-    properties.write_text(_PROPERTIES.format(broker=broker, controller=controller, data=directory / "data"))
+    ports = {"broker": broker.number, "controller": controller.number}
+    properties.write_text(_PROPERTIES.format(**ports, data=directory / "data"))
     logging = f"-Dlog4j2.configurationFile={JAVA_FILES / 'log4j2.xml'}"
     kafka = [java, logging, "-cp", CLASSPATH.read_text().strip()]
     storage = [*kafka, "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)]
@@ -110,13 +113,6 @@ def _running() -> Peer:
     address = (directory / "address").read_text()
     await_answer(address, process)
     return Peer(address, process.pid)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 _PROPERTIES = """\

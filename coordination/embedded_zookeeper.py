@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from coordination.free_port import FreePort
 from coordination.java import find_java
 
-READY_TIMEOUT_S = 30
+READY_TIMEOUT_S = 120  # a JVM on a busy machine; one that ends is noticed at once
 STOP_TIMEOUT_S = 10
 POLL_S = 0.02
 TICK_MS = 500  # sessions time out after 2 ticks at least; ZooKeeper's own 2 s would make tests of expiry slow
@@ -38,8 +39,9 @@ class EmbeddedZooKeeper:
 
     def __init__(self, data_dir: str | os.PathLike[str], port: int = 0, tls: Mapping[str, str] | None = None) -> None:
         self.data_dir = Path(data_dir)
-        self.port = port or _free_port()
-        self._tls_port = _free_port() if tls else 0
+        self._ports = FreePort(), FreePort()  # held as long as this is, so that it finds them again
+        self.port = port or self._ports[0].number
+        self._tls_port = self._ports[1].number if tls else 0
         self._tls = {**TLS, "secureClientPort": str(self._tls_port), **tls} if tls else {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -133,8 +135,3 @@ def _server_status(port: int) -> str:
             return connection.makefile("rb").read().decode(errors="replace")
     except OSError:
         return ""
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

@@ -307,6 +307,13 @@ class IdgenConfig(ZooKeeperConfig):
         "how many of the other id services are asked: enough for a mean, and a load for nobody",
         check=between(1, 1_024),
     )
+    ids_sanity_timeout_ms: int = setting(
+        "flakelog.ids.sanity.timeout.ms",
+        1_000,
+        "how long a peer may take for each step of an answer before it counts for nothing: a start waits for it",
+        check=between(10, 60_000),
+        unit="ms",
+    )
     ids_sanity_interval_ms: int = setting(
         "flakelog.ids.sanity.interval.ms",
         60_000,

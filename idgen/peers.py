@@ -18,7 +18,6 @@ from idgen.registry import Registry, Worker
 from idgen.sanity import Answer, Peer, check, mean_offset_ms, peers_of
 from idgen.wire import Call, FrameDecoder, ThriftError, decode_reply, encode_call
 
-ANSWER_TIMEOUT_S = 1.0
 QUESTIONS = ("get_datacenter_id", "get_worker_id", "get_timestamp")
 SPREAD = 0.2  # of the interval: processes that an outage has brought into step part again
 
@@ -69,29 +68,30 @@ class Peers:
     def _ask(self) -> Generator["Deferred[Any]", Any, list[Answer]]:
         neighbours = self._registry.neighbours(self._own(), self._config.ids_sanity_max_peers)
         workers: list[Worker] = yield carry_out(neighbours, self._execute)
-        asked = yield gatherResults([deferToThread(ask, each) for each in peers_of(workers)])
+        timeout_s = self._config.ids_sanity_timeout_ms / 1_000
+        asked = yield gatherResults([deferToThread(ask, each, timeout_s) for each in peers_of(workers)])
         answers = [each for each in asked if each is not None]
         self.offset_ms, self.answering = mean_offset_ms(answers), len(answers)
         return answers
 
 
-def ask(peer: Peer) -> Answer | None:
-    """Blocking, a few seconds at most: what a peer says of itself; None when it does not, or not in our words."""
+def ask(peer: Peer, timeout_s: float) -> Answer | None:
+    """What a peer says of itself; None when it does not, or not in our words. Blocking, a few `timeout_s` at most."""
     try:
-        with socket.create_connection((peer.host, peer.port), timeout=ANSWER_TIMEOUT_S) as connection:
+        with socket.create_connection((peer.host, peer.port), timeout=timeout_s) as connection:
             sent_ms = time.time_ns() // 1_000_000
             connection.sendall(b"".join(encode_call(Call(each, n)) for n, each in enumerate(QUESTIONS)))
-            datacenter, worker, timestamp_ms = _replies(connection)
+            datacenter, worker, timestamp_ms = _replies(connection, timeout_s)
             ours_ms = (sent_ms + time.time_ns() // 1_000_000) // 2
     except (OSError, ThriftError, ValueError):
         return None
     return Answer(peer, datacenter, worker, ours_ms - timestamp_ms)
 
 
-def _replies(connection: socket.socket) -> list[int]:
+def _replies(connection: socket.socket, timeout_s: float) -> list[int]:
     """The numbers answered; ValueError for anything else."""
     frames, values = FrameDecoder(), list[int]()
-    deadline = time.monotonic() + 2 * ANSWER_TIMEOUT_S
+    deadline = time.monotonic() + 2 * timeout_s
     while len(values) < len(QUESTIONS):
         data = connection.recv(4_096)
         if not data or time.monotonic() > deadline:

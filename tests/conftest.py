@@ -1,7 +1,17 @@
 """What holds for all tests."""
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
+
+SOAK_SECONDS = 7_200
 
 # No stopwatch: what is tried here is right or wrong, and a busy machine is slow at either.
-settings.register_profile("flakelog", deadline=None)
+settings.register_profile("flakelog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("flakelog")
+
+
+def pytest_collection_modifyitems(items):
+    """What is marked soak may take longer than other tests."""
+    for item in items:
+        if item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.timeout(SOAK_SECONDS))

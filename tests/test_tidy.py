@@ -25,6 +25,7 @@ SHELLS = {
     "coordination/deferred.py",
     "coordination/directory.py",
     "coordination/embedded_zookeeper.py",
+    "coordination/free_port.py",
     "coordination/java.py",
     "coordination/zookeeper.py",
     "idgen/clock.py",

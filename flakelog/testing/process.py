@@ -18,7 +18,7 @@ from typing import Any
 import flakelog
 
 STOP_SECONDS = 30.0
-ORDER_SECONDS = 10.0
+ORDER_SECONDS = 30.0
 _READ_BYTES = 1 << 16
 
 

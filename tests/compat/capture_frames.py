@@ -25,11 +25,10 @@ from confluent_kafka import admin as confluent_admin
 from tests.compat import stock_java, stock_node
 from tests.compat.frame_recorder import FrameRecorder
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_clients import until
 from tests.compat.stock_process import ClientError
 from tests.golden import frames
+from tests.patience import SECONDS, until
 
-SECONDS = 20
 TIME_MS = 1_700_000_000_000
 TOPIC = "flights"
 GROUP = "readers"

@@ -20,9 +20,9 @@ from threading import Timer
 from typing import NamedTuple
 
 from tests.compat.server_process import FREE_PORTS
+from tests.patience import SECONDS
 
 BIN = Path(sys.executable).parent
-SECONDS = 60
 ADDRESSES = {"broker": "127.0.0.1:9092", "ids": "127.0.0.1:7609", "http": "127.0.0.1:8609"}
 HOME = "/home/ada"
 ID = re.compile(r"\d{18,19}")

@@ -19,10 +19,12 @@ from idgen.server import ClaimDriver, IdLine, ThriftFactory
 from idgen.service import IdService
 from idgen.snowflake import connect
 
+LEAD_MS = 600_000  # the number of one that was killed rests for longer than any test takes
+
 
 def main(kind, where):
     coordinator = connect(**{"directory": None, "zookeeper": None, kind: where})
-    config, clock = IdgenConfig(), IdClock()
+    config, clock = IdgenConfig(ids_lead_ms=LEAD_MS), IdClock()
     driver = ClaimDriver(reactor, coordinator, clock)
     claim = worker_claim(config, address="127.0.0.1:0", token=uuid.uuid4().hex)
     service = IdService(claim, config)

@@ -2,7 +2,8 @@
 
     python id_writer_program.py '{"file": ..., "zookeeper": "a:1" or "directory": ..., "worker": null, "clock": []}'
 
-Ids are appended to `file`, 8 bytes each. `clock` steps its wall clock: [[after so many seconds, by so many ms], ...].
+Ids are appended to `file`, 8 bytes each; `lead_ms` is how long they go on without a coordinator. `clock` steps
+its wall clock: [[after so many seconds, by so many ms], ...].
 Prints "ready" when it has claimed a number. Times are short (a lead of 2 s), so that tests see marks pass.
 """
 
@@ -21,7 +22,8 @@ from idgen.clock import IdClock
 from idgen.config import IdgenConfig
 from idgen.errors import IdError
 
-CONFIG = {"ids_lead_ms": 2_000, "ids_raise_interval_ms": 500, "ids_retry_ms": 100}
+LEAD_MS = 2_000
+CONFIG = {"ids_raise_interval_ms": 500, "ids_retry_ms": 100}
 SESSION_MS, REQUEST_MS = 1_000, 1_000
 BATCH = 20
 PACE_S = 0.005
@@ -49,7 +51,7 @@ def stepped_wall_ns(steps):
 
 def made(task):
     """A Snowflake, however long its coordinator is away."""
-    config = IdgenConfig(ids_worker=task.get("worker"), **CONFIG)
+    config = IdgenConfig(ids_worker=task.get("worker"), ids_lead_ms=task.get("lead_ms", LEAD_MS), **CONFIG)
     while True:
         try:
             return idgen.snowflake.Snowflake(

@@ -6,8 +6,7 @@ import struct
 from broker.wire import fetch
 from broker.wire.fetch import FetchPartition, FetchRequest
 from broker.wire.frame import request_header
-
-SECONDS = 20
+from tests.patience import SECONDS
 
 
 class RawConnection:

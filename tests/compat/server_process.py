@@ -14,9 +14,10 @@ import threading
 import time
 from pathlib import Path
 
+from coordination.free_port import FreePort
+from tests.patience import SECONDS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-START_SECONDS = 30
-STOP_SECONDS = 30
 FREE_PORTS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "flakelog.ids.listener": "127.0.0.1:0",
@@ -54,12 +55,15 @@ class ServerProcess:
         self._log = []
         self._changed = threading.Condition()
         self._readers = []
+        self._ports = []
 
     def __enter__(self):
         return self if self.running else self.start()
 
     def __exit__(self, *_):
         self.kill()
+        for port in self._ports:
+            port.close()
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -70,11 +74,11 @@ class ServerProcess:
             argv += ["--set", f"{name}={value}"]
         return argv + (["--zookeeper", self._zookeeper] if self._zookeeper else [])
 
-    def start(self, seconds=START_SECONDS):
+    def start(self):
         """Start it, and wait for its `ready:` line; DidNotStart when it ends before that."""
         begin = self.mark()
         self.launch()
-        self._await(lambda: self._addresses or not any(r.is_alive() for r in self._readers), seconds, "no ready: line")
+        self._await(lambda: self._addresses or not any(r.is_alive() for r in self._readers), "no ready: line")
         if not self._addresses:
             raise DidNotStart(self._ended(), self.log_since(begin))
         return self
@@ -110,20 +114,20 @@ class ServerProcess:
         with self._changed:
             self._changed.notify_all()
 
-    def _await(self, there, seconds, what):
-        end = time.monotonic() + seconds
+    def _await(self, there, what):
+        end = time.monotonic() + SECONDS
         with self._changed:
             while not there():
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise TimeoutError(f"{what} within {seconds} s; the log:\n{''.join(self._log)}")
+                    raise TimeoutError(f"{what} within {SECONDS} s; the log:\n{''.join(self._log)}")
                 # A reader's very last notification can come just before its thread is seen to be dead.
                 self._changed.wait(min(left, 0.2))
 
-    def _ended(self, seconds=STOP_SECONDS):
-        code = self._process.wait(seconds)
+    def _ended(self):
+        code = self._process.wait(SECONDS)
         for reader in self._readers:
-            reader.join(seconds)
+            reader.join(SECONDS)
         return code
 
     def send_signal(self, number):
@@ -135,10 +139,10 @@ class ServerProcess:
             self._process.kill()
             self._ended()
 
-    def stop(self, number=signal.SIGTERM, seconds=STOP_SECONDS):
+    def stop(self, number=signal.SIGTERM):
         """Ask it to stop cleanly; its exit code."""
         self.send_signal(number)
-        return self._ended(seconds)
+        return self._ended()
 
     def restart(self):
         """kill -9, and start on the same directory. Free ports are others then, but see `keep_ports`."""
@@ -146,10 +150,12 @@ class ServerProcess:
         return self.start()
 
     def keep_ports(self):
-        """Later starts take the ports it has now, so that clients find it again."""
-        self.settings["listeners"] = f"PLAINTEXT://{self.address}"
-        for name in {"ids", "http"} & self._addresses.keys():
-            self.settings[f"flakelog.{name}.listener"] = self._addresses[name]
+        """Called before the first start: each start takes the same ports, so that clients find it again."""
+        assert self._process is None, "its ports are taken already, and would be free for others between two starts"
+        for name, address in self.settings.items():
+            if address == FREE_PORTS.get(name):
+                self._ports.append(FreePort())
+                self.settings[name] = address.replace(":0", f":{self._ports[-1].number}")
         return self
 
     # --- what is known of it -------------------------------------------------------------------------------------
@@ -196,7 +202,7 @@ class ServerProcess:
         with self._changed:
             return "".join(self._log[mark:])
 
-    def wait_for_log(self, text, seconds=10, since=0):
+    def wait_for_log(self, text, since=0):
         """The first line with `text` in it; TimeoutError with the whole log when none comes."""
         found = []
 
@@ -204,7 +210,7 @@ class ServerProcess:
             found[:] = [line for line in self._log[since:] if text in line]
             return found
 
-        self._await(there, seconds, f"no {text!r} in the log")
+        self._await(there, f"no {text!r} in the log")
         return found[0].rstrip("\n")
 
     def status(self, name):

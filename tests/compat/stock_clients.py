@@ -8,7 +8,6 @@ Nothing of ours is in here: what is imported are the clients as they come from P
 """
 
 import asyncio
-import time
 from typing import NamedTuple
 
 import aiokafka
@@ -16,8 +15,12 @@ import confluent_kafka
 import kafka
 import kafka.codec
 
-SECONDS = 30
+from tests.patience import SECONDS, until
+
 JOIN_SECONDS = 10
+LINGER_MS = 60_000  # what is sent together is one batch, however slowly: a flush ends the wait
+SESSION_MS = 60_000  # a pause of the machine takes nobody's place in a group
+HEARTBEAT_MS = 300
 POLL_SECONDS = 0.1
 
 
@@ -25,15 +28,6 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes
     headers: tuple = ()
-
-
-def until(there, seconds=SECONDS, what="it"):
-    """Call until the answer is true, and return it; TimeoutError. What is called waits by itself, for a message."""
-    end = time.monotonic() + seconds
-    while not (found := there()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what} has not come within {seconds} s")
-    return found
 
 
 def gather(poll, count):
@@ -53,7 +47,7 @@ class Confluent:
     def produce(address, topic, messages, codec="none", **config):
         failed = []
         producer = confluent_kafka.Producer(
-            {"bootstrap.servers": address, "compression.type": codec or "none", "linger.ms": 50} | config
+            {"bootstrap.servers": address, "compression.type": codec or "none", "linger.ms": LINGER_MS} | config
         )
         for each in messages:
             producer.produce(
@@ -73,7 +67,7 @@ class Confluent:
             consumer.close()
 
     class member:
-        def __init__(self, address, group, topic, session_ms=10_000):
+        def __init__(self, address, group, topic, session_ms=SESSION_MS):
             self._consumer = confluent_kafka.Consumer(
                 {
                     "bootstrap.servers": address,
@@ -81,7 +75,7 @@ class Confluent:
                     "auto.offset.reset": "earliest",
                     "enable.auto.commit": False,
                     "session.timeout.ms": session_ms,
-                    "heartbeat.interval.ms": session_ms // 5,
+                    "heartbeat.interval.ms": HEARTBEAT_MS,
                 }
             )
             self._consumer.subscribe([topic])
@@ -118,9 +112,10 @@ class KafkaPython:
 
     @staticmethod
     def produce(address, topic, messages, codec=None):
-        producer = kafka.KafkaProducer(bootstrap_servers=address, compression_type=codec, linger_ms=50)
+        producer = kafka.KafkaProducer(bootstrap_servers=address, compression_type=codec, linger_ms=LINGER_MS)
         try:
             sent = [producer.send(topic, m.value, m.key, list(m.headers), partition=0) for m in messages]
+            producer.flush(SECONDS)
             for future in sent:
                 future.get(SECONDS)
         finally:
@@ -136,7 +131,7 @@ class KafkaPython:
             consumer.close()
 
     class member:
-        def __init__(self, address, group, topic, session_ms=10_000):
+        def __init__(self, address, group, topic, session_ms=SESSION_MS):
             self._consumer = kafka.KafkaConsumer(
                 topic,
                 bootstrap_servers=address,
@@ -144,7 +139,7 @@ class KafkaPython:
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
                 session_timeout_ms=session_ms,
-                heartbeat_interval_ms=session_ms // 5,
+                heartbeat_interval_ms=HEARTBEAT_MS,
             )
 
         def __enter__(self):
@@ -193,7 +188,7 @@ class AioKafka:
     class member:
         """Its heartbeats are sent while it polls: the loop runs only then."""
 
-        def __init__(self, address, group, topic, session_ms=10_000):
+        def __init__(self, address, group, topic, session_ms=SESSION_MS):
             self._loop = _Loop().__enter__()
             self._consumer = self._loop.run(
                 _make(
@@ -203,7 +198,7 @@ class AioKafka:
                     auto_offset_reset="earliest",
                     enable_auto_commit=False,
                     session_timeout_ms=session_ms,
-                    heartbeat_interval_ms=session_ms // 5,
+                    heartbeat_interval_ms=HEARTBEAT_MS,
                 )
             )
 

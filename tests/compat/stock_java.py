@@ -15,7 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from coordination.java import JavaNotFound, find_java
-from tests.compat.stock_process import ANSWER_SECONDS, StockProcess
+from tests.compat.stock_process import StockProcess
+from tests.patience import SECONDS
 
 HERE = Path(__file__).parent / "java"
 CLASSPATH = HERE / "target" / "classpath"
@@ -65,5 +66,5 @@ class StockJava(StockProcess):
     def process(self, main, *arguments):
         """A command-line tool in a process of its own, for one that works in Java's own shutdown hooks."""
         argv = [*self._launch, main, *map(str, arguments)]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
         return Finished(done.returncode, done.stdout, done.stderr)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.stock_process import StockProcess
+from tests.patience import SECONDS
 
 HERE = Path(__file__).parent / "node"
 PACKAGES = HERE / "node_modules"
@@ -49,7 +50,7 @@ def find_node():
 def version_of(node):
     """(major, minor); (0, 0) when it does not run here."""
     try:
-        said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+        said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return 0, 0
     major, minor, *_ = said.strip().removeprefix("v").split(".")

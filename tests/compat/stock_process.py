@@ -8,7 +8,7 @@ import queue
 import subprocess
 import threading
 
-ANSWER_SECONDS = 90
+from tests.patience import SECONDS
 
 
 class ClientError(Exception):
@@ -45,7 +45,7 @@ class StockProcess:
         """What the client answered; ClientError."""
         self._process.stdin.write(json.dumps({"do": call} | arguments) + "\n")
         self._process.stdin.flush()
-        line = self._answers.get(timeout=ANSWER_SECONDS)
+        line = self._answers.get(timeout=SECONDS)
         assert line is not None, f"it ended, with exit code {self._process.wait()}"
         answer = json.loads(line)
         if "error" in answer:

@@ -31,8 +31,7 @@ from kafka.admin import ConfigResourceType
 from kafka.admin import NewTopic as PythonTopic
 
 from tests.compat.server_process import ServerProcess
-
-SECONDS = 20
+from tests.patience import SECONDS
 
 SETTINGS = {"log.retention.hours": 24, "num.io.threads": 16}
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from confluent_kafka import Consumer
 
-SECONDS = 20
+from tests.patience import SECONDS
 
 
 def objects(text):

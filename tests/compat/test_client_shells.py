@@ -15,10 +15,11 @@ import pytest
 from broker.client.blocking import BlockingClient
 from broker.client.errors import BadAnswer, Unreachable
 from broker.wire import cold
+from coordination.free_port import FreePort
 from tests.compat.server_process import ROOT, ServerProcess
+from tests.patience import SECONDS
 
 API_VERSIONS, METADATA = 18, 3
-SECONDS = 20
 
 
 class ScriptedBroker:
@@ -99,20 +100,20 @@ def test_on_a_reactor_it_is_the_same_error(kind):
 
 def test_a_broker_that_was_started_again_is_found_by_the_next_call(tmp_path):
     """Nothing was sent on the old connection, so nothing can happen twice."""
-    with ServerProcess(tmp_path / "data").start().keep_ports() as server, BlockingClient(server.address) as client:
+    with ServerProcess(tmp_path / "data").keep_ports() as server, BlockingClient(server.address) as client:
         client.create_topic("kept")
         server.restart()
         assert [topic.name for topic in client.topics()] == ["kept"]
 
 
 def test_a_broker_that_is_away_for_a_moment_is_waited_for_by_retry(tmp_path):
-    with ServerProcess(tmp_path / "data").start().keep_ports() as server, BlockingClient(server.address) as client:
+    with ServerProcess(tmp_path / "data").keep_ports() as server, BlockingClient(server.address) as client:
         client.create_topic("kept")
         server.kill()
         with pytest.raises(Unreachable):
             client.topics()
         server.launch()
-        assert client.retry(client.core.metadata)[0].name == "kept"
+        assert client.retry(client.core.metadata, SECONDS)[0].name == "kept"
 
 
 # --- Twisted's ---------------------------------------------------------------------------------------------------
@@ -151,9 +152,8 @@ def on_a_reactor(asked, address):
 @pytest.fixture
 def nobody():
     """An address where connections are refused."""
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = "{}:{}".format(*gone.getsockname())
-    return address
+    with FreePort() as port:
+        yield port.address
 
 
 def test_all_who_wait_for_a_connection_that_is_refused_are_told_so(nobody):

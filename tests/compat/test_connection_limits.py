@@ -12,6 +12,7 @@ from broker.config import BrokerConfig
 from broker.transport import KafkaPort, NullProtocol
 from tests.compat.raw_connection import RawConnection
 from tests.compat.server_process import ServerProcess
+from tests.patience import SECONDS
 
 SYSTEM_DOUBLES = 2  # Linux counts its own bookkeeping: socket(7), SO_SNDBUF
 
@@ -43,7 +44,7 @@ def test_a_connection_waits_for_the_memory_of_another_and_then_goes_on(tmp_path)
             with pytest.raises(TimeoutError):
                 other.socket.sendall(bytes(40_000_000))
             half.socket.close()
-            other.socket.settimeout(10)
+            other.socket.settimeout(SECONDS)
             with pytest.raises(ConnectionError):
                 other.socket.sendall(bytes(40_000_000))  # read now, and found to be no request
             other.socket.close()

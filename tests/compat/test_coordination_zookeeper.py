@@ -19,8 +19,9 @@ from coordination.port import (
 )
 from coordination.zookeeper import ZooKeeperCoordinator
 from idgen.claim_state import State
-from tests.coordination.promises import CoordinatorPromises, absent, until
+from tests.coordination.promises import CoordinatorPromises, absent
 from tests.idgen.driving import NOW, claim, settle, step
+from tests.patience import MS, until
 
 COUNTER = itertools.count()
 
@@ -31,8 +32,9 @@ class World:
         self.hosts = f"{server.hosts}/test{next(COUNTER)}"
         self.open = []
 
-    def connect(self, **settings):
-        self.open.append(ZooKeeperCoordinator(self.hosts, Access(session_timeout_ms=4_000), **settings))
+    def connect(self):
+        waits = {"connect_timeout_ms": MS, "request_timeout_ms": MS}
+        self.open.append(ZooKeeperCoordinator(self.hosts, Access(session_timeout_ms=30_000), **waits))
         return self.open[-1]
 
     def kill(self, coordinator):
@@ -87,7 +89,7 @@ def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
     with EmbeddedZooKeeper(tmp_path) as server:
         # A connection made while it starts may never be answered; kazoo waits two thirds of the session for it.
         access = Access(session_timeout_ms=30_000)
-        one = ZooKeeperCoordinator(server.hosts, access, request_timeout_ms=20_000)
+        one = ZooKeeperCoordinator(server.hosts, access, request_timeout_ms=MS)
         one.execute(Create("/a", b"x"))
         one.execute(Create("/e", ephemeral=True))
         session = one.session_id
@@ -95,7 +97,7 @@ def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
         server.kill()
         seen(one, SessionSuspended)
         server.start()
-        until(lambda: SessionEstablished(session) in one.take_events(), deadline_s=60)
+        until(lambda: SessionEstablished(session) in one.take_events())
         assert one.execute(Set("/a", b"y", 0)) == 1
         assert one.execute(Get("/e")).owner == session
         one.close()
@@ -103,13 +105,15 @@ def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
 
 def test_a_server_that_is_silent_leaves_the_outcome_unknown_within_the_deadline(tmp_path):
     with EmbeddedZooKeeper(tmp_path) as server:
-        one = ZooKeeperCoordinator(server.hosts, request_timeout_ms=300)
-        one.execute(Create("/a", b"x"))
+        patient = ZooKeeperCoordinator(server.hosts, connect_timeout_ms=MS, request_timeout_ms=MS)
+        hasty = ZooKeeperCoordinator(server.hosts, connect_timeout_ms=MS, request_timeout_ms=300)
+        patient.execute(Create("/a", b"x"))
         with server.paused():
             with pytest.raises(ConnectionLost):
-                one.execute(Set("/a", b"y", 0))
-        until(lambda: one.execute(Get("/a")) == (b"y", 1, 0))
-        one.close()
+                hasty.execute(Set("/a", b"y", 0))
+        until(lambda: patient.execute(Get("/a")) == (b"y", 1, 0))
+        for each in (hasty, patient):
+            each.close()
 
 
 def test_no_server_is_one_clear_error():

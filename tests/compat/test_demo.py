@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import SECONDS, until
+
 FLIGHTS = 12_000
 
 
@@ -34,13 +36,13 @@ def processes_naming(path):
 
 def test_the_demo_agrees_to_the_last_digit_and_writes_its_report(tmp_path):
     demo = start(tmp_path)
-    output, _ = demo.communicate(timeout=200)
+    output, _ = demo.communicate(timeout=3 * SECONDS)
     last = output.strip().splitlines()[-1]
     assert demo.returncode == 0 and last.startswith("replay agrees:"), output
     assert f"{FLIGHTS:,} flights" in last
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"manifest.json", "delays.parquet", "delays.png", "report.html"} <= written
-    assert not processes_naming(tmp_path)
+    until(lambda: not processes_naming(tmp_path), "the end of its processes")
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
@@ -50,6 +52,6 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
         if line.startswith("2."):  # the broker runs, the topology is about to
             break
     os.killpg(demo.pid, signal.SIGINT)
-    demo.communicate(timeout=60)
+    demo.communicate(timeout=SECONDS)
     assert demo.returncode != 0
-    assert not processes_naming(tmp_path)
+    until(lambda: not processes_naming(tmp_path), "the end of its processes")

@@ -12,13 +12,17 @@ from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from idgen.client.blocking import IdClient
 from idgen.client.core import IdServiceError
 from tests.compat.server_process import ServerProcess
-from tests.coordination.promises import until
+from tests.patience import MS, SECONDS, until
+
+
+def client_of(server):
+    return IdClient(server.ids, timeout_ms=MS)
 
 
 def health(server, path):
     """(status, body)"""
     try:
-        with urlopen(f"http://{server.http}{path}", timeout=10) as answer:
+        with urlopen(f"http://{server.http}{path}", timeout=SECONDS) as answer:
             return answer.status, json.load(answer)
     except HTTPError as error:
         return error.code, json.load(error)
@@ -31,8 +35,8 @@ def test_a_server_that_serves_is_live_and_ready(tmp_path):
         assert health(server, "/health/ready") == (200, ready)
 
 
-def test_once_told_to_stop_it_is_not_ready_but_serves_until_the_grace_is_over(tmp_path):
-    with ServerProcess(tmp_path / "data", {"flakelog.shutdown.grace.ms": 2_000}) as server:
+def test_once_told_to_stop_it_is_not_ready_but_serves_on(tmp_path):
+    with ServerProcess(tmp_path / "data", {"flakelog.shutdown.grace.ms": MS}) as server:
         assert health(server, "/health/ready")[0] == 200
         server.send_signal(signal.SIGTERM)
         server.wait_for_log("not ready any more")
@@ -41,7 +45,12 @@ def test_once_told_to_stop_it_is_not_ready_but_serves_until_the_grace_is_over(tm
         assert health(server, "/health/live")[0] == 200
         with BlockingClient(server.address) as client:
             client.create_topic("late")
+
+
+def test_once_the_grace_is_over_it_stops(tmp_path):
+    with ServerProcess(tmp_path / "data", {"flakelog.shutdown.grace.ms": 300}) as server:
         assert server.stop() == 0
+        assert "not ready any more, serving 300 ms on" in server.log
 
 
 def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path):
@@ -62,20 +71,22 @@ def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path
 
 def test_a_registry_that_is_away_leaves_a_server_ready_as_long_as_its_ids_go_on(tmp_path):
     """Else all servers of an ensemble would stop being ready in one moment, and for nothing."""
-    settings = {"flakelog.ids.lead.ms": 4_000, "flakelog.ids.raise.interval.ms": 500, "flakelog.ids.retry.ms": 100}
+    settings = {"flakelog.ids.raise.interval.ms": 500, "flakelog.ids.retry.ms": 100}
+    long, short = ({"flakelog.ids.lead.ms": ms} | settings for ms in (10 * MS, 2_000))
     with EmbeddedZooKeeper(tmp_path / "zookeeper") as registry:
-        with ServerProcess(tmp_path / "data", settings, zookeeper=registry.hosts) as server:
+        lasting = ServerProcess(tmp_path / "lasting", long, zookeeper=registry.hosts)
+        server = ServerProcess(tmp_path / "data", short, zookeeper=registry.hosts)
+        with lasting, server, client_of(lasting) as served, client_of(server) as client:
             registry.kill()
-            until(lambda: health(server, "/health")[0] == 503)
-            status, body = health(server, "/health/ready")
+            until(lambda: health(lasting, "/health")[0] == 503)
+            status, body = health(lasting, "/health/ready")
             assert (status, body["ids_problem"]) == (200, None)
-            server.wait_for_log("goes on without it for")
-            with IdClient(server.ids) as client:
-                client.get_id()
-                until(lambda: health(server, "/health/ready")[0] == 503)
-                with pytest.raises(IdServiceError, match="LeadExhausted"):
-                    until(lambda: client.get_id() < 0)  # the log's mark may have passed before the service's
-                registry.start()
-                until(lambda: health(server, "/health/ready")[0] == 200)
-                server.wait_for_log("is held again")
-                client.get_id()
+            lasting.wait_for_log("goes on without it for")
+            served.get_id()
+            until(lambda: health(server, "/health/ready")[0] == 503)
+            with pytest.raises(IdServiceError, match="LeadExhausted"):
+                until(lambda: client.get_id() < 0)  # the log's mark may have passed before the service's
+            registry.start()
+            until(lambda: health(server, "/health/ready")[0] == 200)
+            server.wait_for_log("is held again")
+            until(lambda: client.get_id() > 0)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from idgen.config import IdgenConfig
 from idgen.errors import Fenced, LayoutMismatch
 from idgen.layout import Layout
 from idgen.snowflake import Snowflake
+from tests.patience import MS, SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LAYOUT = Layout()
@@ -115,7 +117,8 @@ def test_a_stock_thrift_client_gets_what_twitters_service_gave(stock, running):
     assert stock.call("get_worker_id") == running["worker"] & 31
     assert stock.call("get_datacenter_id") == running["worker"] >> 5
     parts = LAYOUT.unpack(ids[-1])
-    assert (parts.worker_number, abs(stock.call("get_timestamp") - parts.time_ms) < 10_000) == (running["worker"], True)
+    assert parts.worker_number == running["worker"]
+    assert parts.time_ms <= stock.call("get_timestamp") <= time.time_ns() // 1_000_000
 
 
 def test_a_stock_client_may_pipeline_and_gets_its_answers_in_order(stock):
@@ -140,7 +143,7 @@ def test_errors_are_application_exceptions_and_the_connection_lives_on(stock):
 
 
 def test_an_unframed_client_is_closed_and_others_are_served_on(stock, running):
-    with socket.create_connection(("127.0.0.1", running["thrift"]), timeout=20) as unframed:
+    with socket.create_connection(("127.0.0.1", running["thrift"]), timeout=SECONDS) as unframed:
         unframed.sendall(b"\x80\x01\x00\x01\x00\x00\x00\x06get_id")
         assert unframed.recv(100) == b""
     assert stock.call("get_id", "agent") > 0
@@ -149,7 +152,7 @@ def test_an_unframed_client_is_closed_and_others_are_served_on(stock, running):
 def http(running, method, path):
     request = urllib.request.Request(f"http://127.0.0.1:{running['http']}{path}", method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -197,7 +200,7 @@ def test_what_is_wrong_with_a_request_is_said_in_the_answer(running, method, pat
 
 def test_our_client_reconnects_and_names_the_address_when_nobody_answers(tmp_path):
     with service("directory", tmp_path) as (process, at):
-        client = IdClient(f"127.0.0.1:{at['thrift']}")
+        client = IdClient(f"127.0.0.1:{at['thrift']}", timeout_ms=MS)
         ids = [*client.get_ids(3), client.get_id(), *client.get_ids(2)]
         assert len(ids) == 6 and ids == sorted(set(ids))
         many = client.get_ids(100_000) + client.get_ids(100_000)  # answers that come in many pieces
@@ -217,7 +220,7 @@ def test_no_id_is_repeated_over_kill_9_and_clean_restarts(kind, tmp_path, reques
     ids, workers = [], []
     for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
         with service(kind, where) as (process, at):
-            with IdClient(f"127.0.0.1:{at['thrift']}") as client:
+            with IdClient(f"127.0.0.1:{at['thrift']}", timeout_ms=MS) as client:
                 ids += client.get_ids(50_000)
             workers.append(at["worker"])
             process.send_signal(how)
@@ -243,7 +246,7 @@ def test_a_forked_child_issues_nothing_from_its_parents_claim(tmp_path):
         children = [fork.Process(target=in_child, args=(snowflake, answers)) for _ in range(4)]
         for child in children:
             child.start()
-        said = [answers.get(timeout=60) for _ in children]
+        said = [answers.get(timeout=SECONDS) for _ in children]
         for child in children:
             child.join()
         assert all(kind == "fenced" and "make a Snowflake" in text for kind, text in said), said
@@ -262,7 +265,7 @@ def test_forked_children_that_claim_for_themselves_share_no_id(tmp_path):
         children = [fork.Process(target=fresh_in_child, args=(tmp_path, answers)) for _ in range(4)]
         for child in children:
             child.start()
-        got = [answers.get(timeout=60) for _ in children]
+        got = [answers.get(timeout=SECONDS) for _ in children]
         for child in children:
             child.join()
         ids = snowflake.next_ids(10_000) + [id for _, some in got for id in some]

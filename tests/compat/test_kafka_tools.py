@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_clients import SECONDS, until
 from tests.compat.stock_java import StockJava, need_java
+from tests.patience import MS, SECONDS, until
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 TOOLS = "org.apache.kafka.tools"
@@ -103,7 +103,8 @@ def test_the_performance_tools_send_and_read_all(run, topic):
     load = ("--topic", topic, "--num-records", 20_000, "--record-size", 100, "--throughput", -1)
     sent = run("ProducerPerformance", *load)
     assert sent.splitlines()[-1].startswith("20000 records sent")
-    read = run("ConsumerPerformance", "--topic", topic, "--num-records", 20_000, "--hide-header")
+    asked = ("--num-records", 20_000, "--hide-header", "--timeout", MS)
+    read = run("ConsumerPerformance", "--topic", topic, *asked)
     assert read.split(", ")[4] == "20000"
 
 

@@ -8,8 +8,7 @@ from itertools import count
 import pytest
 
 from tests.compat.server_process import ServerProcess
-
-SECONDS = 30
+from tests.patience import SECONDS
 
 _numbers = count()
 

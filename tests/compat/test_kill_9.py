@@ -11,7 +11,6 @@ import threading
 import time
 from itertools import pairwise
 
-import pytest
 from confluent_kafka import KafkaException, Producer
 
 from broker.client.blocking import BlockingClient
@@ -22,6 +21,7 @@ from broker.record.records import Record, encode_batch
 from idgen.client.blocking import IdClient
 from idgen.errors import IdError
 from tests.compat.server_process import ServerProcess
+from tests.patience import MS, SECONDS, until
 
 KILLS = 20
 SEED = int(os.environ.get("FLAKELOG_KILL_SEED", "9"))
@@ -29,7 +29,6 @@ TOPICS = {"kill-a": 2, "kill-b": 3}
 PARTITIONS = [(topic, partition) for topic, partitions in TOPICS.items() for partition in range(partitions)]
 DURABLE = "kill-b"
 IDEMPOTENT = "kill-idempotent"
-WAIT_SECONDS = 30
 # Small, so that rolls, checkpoints and indexes are met in the middle by some of the kills.
 SETTINGS = {
     "log.segment.bytes": 400_000,
@@ -72,7 +71,7 @@ class Load:
         """Until so many more batches were acknowledged, or something went wrong; False after a deadline."""
         with self._counted:
             wanted = self._count + batches
-            return self._counted.wait_for(lambda: self._count >= wanted or self.faults, WAIT_SECONDS)
+            return self._counted.wait_for(lambda: self._count >= wanted or self.faults, SECONDS)
 
     def snapshot(self):
         with self._counted:
@@ -85,7 +84,7 @@ def produce(load, name, address, seed):
     number = 0
     with BlockingClient(address) as client:
         while not load.stopped.is_set():
-            load.up.wait(WAIT_SECONDS)
+            load.up.wait(SECONDS)
             number += 1
             size = chance.choice([1, 1, 1, 3, 20, 100, 400])
             padding = bytes(chance.randrange(0, 400))
@@ -102,9 +101,9 @@ def produce(load, name, address, seed):
 
 def ask_ids(load, address):
     """Ids by RPC all the while."""
-    with IdClient(address) as client:
+    with IdClient(address, timeout_ms=MS) as client:
         while not load.stopped.is_set():
-            load.up.wait(WAIT_SECONDS)
+            load.up.wait(SECONDS)
             try:
                 load.served_ids.extend(client.get_ids(50))
             except (ConnectionError, IdError):
@@ -121,7 +120,7 @@ def produce_idempotent(load, address, delivered):
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 100,
             "retry.backoff.ms": 10,
-            "message.timeout.ms": 120_000,
+            "message.timeout.ms": MS,
             "log_level": 0,
         }
     )
@@ -134,13 +133,13 @@ def produce_idempotent(load, address, delivered):
 
     number = 0
     while not load.stopped.is_set():
-        load.up.wait(WAIT_SECONDS)
+        load.up.wait(SECONDS)
         producer.poll(0.002)
         if len(producer) < 200:
             for _ in range(10):
                 number += 1
                 producer.produce(IDEMPOTENT, b"%d" % number, partition=0, on_delivery=on_delivery)
-    assert producer.flush(WAIT_SECONDS) == 0, "some messages were never delivered"
+    assert producer.flush(SECONDS) == 0, "some messages were never delivered"
     assert len(delivered) == number
 
 
@@ -183,12 +182,11 @@ def kill_somewhere(server, load, chance):
         server.kill()
 
 
-@pytest.mark.timeout(180)
 def test_what_was_acknowledged_outlives_twenty_kills_with_its_ids(tmp_path):
     print(f"replay: FLAKELOG_KILL_SEED={SEED} .venv/bin/python -m pytest tests/compat/test_kill_9.py")
     chance = random.Random(SEED)
     load, delivered = Load(), {}
-    with ServerProcess(tmp_path / "data", SETTINGS).start().keep_ports() as server:
+    with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
         address = server.address
         with BlockingClient(address) as client:
             for topic, partitions in (TOPICS | {IDEMPOTENT: 1}).items():
@@ -206,9 +204,10 @@ def test_what_was_acknowledged_outlives_twenty_kills_with_its_ids(tmp_path):
                     check(client, at, batches, checked[at])
                     checked[at] = max([0] + [batch[0] for batch in batches])
         load.up.set()
+        until(lambda: load.served_ids, "an id by RPC")
         load.stopped.set()
         for thread in threads:
-            thread.join(WAIT_SECONDS)
+            thread.join(SECONDS)
         assert not load.faults, load.faults
         with BlockingClient(address) as client:
             check_everything(client, load, delivered)
@@ -217,7 +216,7 @@ def test_what_was_acknowledged_outlives_twenty_kills_with_its_ids(tmp_path):
 def test_a_clean_stop_under_load_leaves_nothing_to_recover(tmp_path):
     """The counterpart: SIGTERM in the middle of the same load; at the next start there is nothing to say."""
     load = Load()
-    with ServerProcess(tmp_path / "data", SETTINGS).start().keep_ports() as server:
+    with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
         with BlockingClient(server.address) as client:
             for topic, partitions in TOPICS.items():
                 client.create_topic(topic, partitions, {"flakelog.durable.acks": str(topic == DURABLE).lower()})
@@ -232,7 +231,7 @@ def test_a_clean_stop_under_load_leaves_nothing_to_recover(tmp_path):
         assert [line for line in server.log_since(mark).splitlines() if not line.startswith("ready: ")] == []
         load.up.set()
         for thread in threads:
-            thread.join(WAIT_SECONDS)
+            thread.join(SECONDS)
         assert not load.faults, load.faults
         with BlockingClient(server.address) as client:
             for at, batches in load.acknowledged.items():
@@ -253,5 +252,4 @@ def check_everything(client, load, delivered):
     assert stored == [b"%d" % number for number in range(1, len(stored) + 1)], "an idempotent message twice, or lost"
     assert delivered == dict(enumerate(stored))
     ids = [record.id for records in logs.values() for record in records] + load.served_ids
-    assert load.served_ids
     assert len(set(ids)) == len(ids), "an id was given twice"

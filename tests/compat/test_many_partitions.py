@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_clients import CLIENTS, SECONDS, gather, until
+from tests.compat.stock_clients import CLIENTS, gather
+from tests.patience import SECONDS, until
 
 PARTITIONS = 200
 _numbers = count()
@@ -43,7 +44,7 @@ def produce(server, topic, label):
 
 
 def figure(server, name):
-    with urlopen(f"http://{server.http}/metrics") as answer:
+    with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     return {each.name: each.value for family in families for each in family.samples}[name]
 

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.client.blocking import BlockingClient
 from tests.broker.engine_client import batch_of
 from tests.compat.server_process import ServerProcess
+from tests.patience import SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def samples(tmp_path_factory):
             for value in (b"one", b"two", b"three"):
                 client.produce("flights", 0, batch_of(value))
             client.fetch("flights", 0, 0)
-        with urlopen(f"http://{server.http}/metrics") as answer:
+        with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
             text = answer.read().decode()
     families = text_string_to_metric_families(text)
     return {

@@ -15,7 +15,8 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonPartition
 
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_clients import CLIENTS, SECONDS, until
+from tests.compat.stock_clients import CLIENTS
+from tests.patience import SECONDS, until
 
 SETTINGS = {
     "log.retention.check.interval.ms": 200,
@@ -94,6 +95,11 @@ def latest(records):
     return {key: value for key, value in found.items() if value is not None}
 
 
+def compacted(server, topic, keys):
+    """What is left when nothing more can go: the last of each key, and what closed the segment before it."""
+    return until(lambda: len(left := read(server, topic)) <= keys + 1 and left, what="compaction")
+
+
 def updates(number, keys, say="value"):
     return [(b"key-%d" % (n % keys), f"{say} {n} ".encode() * 8) for n in range(number)]
 
@@ -103,8 +109,7 @@ def test_a_compacted_topic_is_read_back_with_the_last_of_each_key(server, codec)
     topic = make_topic(server, COMPACT)
     sent = produce(server, topic, updates(5000, 50), **{"compression.type": codec})
     sent |= close_segment(server, topic)
-    until(lambda: len(read(server, topic)) < 1000, what="compaction")
-    left = read(server, topic)
+    left = compacted(server, topic, 50)
     assert latest(left) == latest(sent) and left.items() <= sent.items()
     assert size_of(server, topic) < 30_000 + 60 * 1000
 
@@ -113,8 +118,7 @@ def test_every_client_reads_a_compacted_topic(server):
     topic = make_topic(server, COMPACT)
     sent = produce(server, topic, updates(3000, 30))
     close_segment(server, topic)
-    until(lambda: len(read(server, topic)) < 1000, what="compaction")
-    left = read(server, topic)
+    left = compacted(server, topic, 30)
     for client in CLIENTS.values():
         found = client.read(server.address, topic, len(left))
         assert [(message.key, message.value) for message in found] == list(left.values()), client.name
@@ -135,7 +139,7 @@ def test_a_tombstone_takes_its_key_away_and_goes_itself(server):
 
 def test_compaction_under_kill_9_loses_no_key(tmp_path):
     """Wherever in a cleaning it is killed: each acknowledged key is there, each record where it was."""
-    with ServerProcess(tmp_path / "data", SETTINGS).start().keep_ports() as server:
+    with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
         topic = make_topic(server, COMPACT)
         sent = {}
         for round in range(3):
@@ -156,6 +160,10 @@ def test_old_records_go_and_a_reader_of_them_goes_on_at_the_earliest_there_is(se
     produce(server, topic, updates(1000, 10))
     consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     until(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), SECONDS) == (1000, 1000), what="retention")
+    for_ever = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    kept = ConfigResource("topic", topic, incremental_configs=[for_ever])
+    admin = AdminClient({"bootstrap.servers": server.address})
+    admin.incremental_alter_configs([kept])[kept].result(SECONDS)
     (offset,) = produce(server, topic, [(b"new", b"new")])
     assert offset == 1000, "an emptied log goes on where it was"
     consumer.assign([TopicPartition(topic, 0, 1)])
@@ -198,7 +206,7 @@ def test_records_are_deleted_by_stock_admin_clients(server):
 
 
 def test_what_was_deleted_stays_so_after_kill_9(tmp_path):
-    with ServerProcess(tmp_path / "data").start().keep_ports() as server:
+    with ServerProcess(tmp_path / "data").keep_ports() as server:
         topic = make_topic(server, SEGMENT)
         produce(server, topic, updates(1000, 10))
         admin = AdminClient({"bootstrap.servers": server.address})
@@ -228,7 +236,7 @@ def committed(server, topic, group):
 def test_offsets_of_groups_survive_compaction_and_restarts(tmp_path):
     """`__consumer_offsets` is compacted too: what was committed last is what is found."""
     settings = SETTINGS | {"offsets.topic.num.partitions": 1, "log.cleaner.min.cleanable.ratio": 0.01}
-    with ServerProcess(tmp_path / "data", settings).start().keep_ports() as server:
+    with ServerProcess(tmp_path / "data", settings).keep_ports() as server:
         topic = make_topic(server, {})
         produce(server, topic, updates(10, 10))
         commit(server, topic, "old", 7)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.compat.server_process import ServerProcess
+from tests.patience import SECONDS
 
 schemathesis = pytest.importorskip("schemathesis", reason="no schemathesis: /openapi.json is not judged")
 
@@ -44,7 +45,7 @@ def test_what_is_served_is_what_is_described(server, mode):
         @given(case=operation.as_strategy(generation_mode=mode))
         def judge(case):
             judged.add(case.path)
-            case.call_and_validate(checks=checks)
+            case.call_and_validate(checks=checks, timeout=SECONDS)
 
         judge()
     assert {"/ids", "/ids/{id}", "/id-range"} <= judged
@@ -52,7 +53,7 @@ def test_what_is_served_is_what_is_described(server, mode):
 
 def ask(server, method, path):
     try:
-        with urlopen(Request(f"http://{server.http}{path}", method=method), timeout=20) as answer:
+        with urlopen(Request(f"http://{server.http}{path}", method=method), timeout=SECONDS) as answer:
             return answer.status, answer.headers, json.load(answer)
     except HTTPError as error:
         return error.code, error.headers, json.load(error)

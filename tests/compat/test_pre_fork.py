@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 from tests.compat.server_process import ROOT, ServerProcess
+from tests.patience import SECONDS, until
 
 # A web application as they are written: what it needs is made when the module is loaded. With --preload that is
 # before the fork; `ids` does it right, `inherited` uses the parent's, `client` asks a service.
@@ -20,7 +21,7 @@ from idgen.errors import Fenced
 
 inherited = Snowflake(directory=os.environ["IDS"])
 inherited.next_id()
-client = IdClient(os.environ["FLAKELOG_IDS"], prefetch=1_000)
+client = IdClient(os.environ["FLAKELOG_IDS"], prefetch=1_000, timeout_ms=60_000)
 client.get_id()
 own = None
 
@@ -77,7 +78,7 @@ from idgen.errors import Fenced
 from idgen.snowflake import Snowflake
 
 inherited = Snowflake(directory=sys.argv[1])
-client = IdClient(sys.argv[2], prefetch=1_000)
+client = IdClient(sys.argv[2], prefetch=1_000, timeout_ms=60_000)
 ids = [inherited.next_id(), client.get_id()]
 
 def serve():
@@ -113,7 +114,7 @@ print(json.dumps(ids))
 def ask(port, path):
     """(status, body); each connection is another worker's to take."""
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=SECONDS) as answer:
             return answer.status, json.load(answer)
     except HTTPError as error:
         return error.code, json.load(error)
@@ -121,12 +122,14 @@ def ask(port, path):
 
 def ask_every_worker(port, path, workers=4):
     """Answers until each of the workers has given one."""
-    seen, answers, end = set(), [], time.monotonic() + 60
-    while len(seen) < workers and time.monotonic() < end:
-        status, body = ask(port, path)
-        seen.add(body["pid"])
-        answers.append((status, body))
-    assert len(seen) == workers, f"only workers {seen} answered"
+    answers = []
+
+    def have_all_answered():
+        with ThreadPoolExecutor(2 * workers) as askers:  # at once, or the same worker could take each of them
+            answers.extend(askers.map(lambda _: ask(port, path), range(2 * workers)))
+        return len({body["pid"] for _, body in answers}) == workers
+
+    until(have_all_answered, "an answer of each worker")
     return answers
 
 
@@ -135,7 +138,7 @@ def gunicorn(tmp_path):
     """A preloading gunicorn with 4 workers, beside an id service; its port."""
     pytest.importorskip("gunicorn", reason="no gunicorn: a preloading web server is not tested")
     (tmp_path / "shop.py").write_text(APPLICATION)
-    options = ["--preload", "--workers", "4", "--bind", "127.0.0.1:0", "--pythonpath", str(tmp_path)]
+    options = ["--preload", "--workers", "4", "--timeout", "0", "--bind", "127.0.0.1:0", "--pythonpath", str(tmp_path)]
     with ServerProcess(tmp_path / "data", command="idgen") as ids:
         process = subprocess.Popen(
             [sys.executable, "-m", "gunicorn", *options, "shop:application"],
@@ -148,7 +151,7 @@ def gunicorn(tmp_path):
             yield int(line.split("Listening at: http://127.0.0.1:")[1].split()[0])
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=SECONDS)
 
 
 def test_a_preloading_web_servers_workers_share_no_id(gunicorn):
@@ -164,7 +167,7 @@ def test_a_preloading_web_servers_workers_share_no_id(gunicorn):
 
 def test_a_pre_fork_task_workers_children_share_no_id(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", POOL, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", POOL, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS
     )
     assert done.returncode == 0, done.stderr
     ids = json.loads(done.stdout)
@@ -179,7 +182,7 @@ def test_children_of_a_server_that_forks_in_c_share_no_id(tmp_path):
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=SECONDS,
         )
     assert done.returncode == 0, done.stderr
     ids = json.loads(done.stdout)

@@ -17,7 +17,7 @@ from broker.record.records import Record, build_batch, encode_batch
 from broker.wire import fetch, produce
 from broker.wire.errors import ErrorCode
 from tests.compat.raw_connection import RawConnection, frame
-from tests.compat.stock_clients import SECONDS, until
+from tests.patience import SECONDS, until
 
 PRODUCE, FETCH = 0, 1
 VERSION, FETCH_VERSION = 9, 12

@@ -9,8 +9,8 @@ import textwrap
 import pytest
 
 from tests.compat.server_process import ROOT
+from tests.patience import SECONDS
 
-SECONDS = 60
 HEAVY = ("twisted", "kio", "click", "confluent_kafka", "kazoo", "klein", "broker", "idgen", "flakelog.testing")
 
 
@@ -97,8 +97,8 @@ def test_settings_stand_in_the_ini_file_and_a_wrong_one_is_said(suite):
         def test_many(flakelog_broker):
             from confluent_kafka.admin import AdminClient, NewTopic
             admin = AdminClient({"bootstrap.servers": flakelog_broker.bootstrap_servers})
-            admin.create_topics([NewTopic("a", -1)])["a"].result(10)
-            assert len(admin.list_topics("a", timeout=10).topics["a"].partitions) == 4
+            admin.create_topics([NewTopic("a", -1)])["a"].result(60)
+            assert len(admin.list_topics("a", timeout=60).topics["a"].partitions) == 4
         """
     code, printed = suite(tests, ini="flakelog_settings =\n    num.partitions = 4\n")
     assert code == 0, printed

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from coordination.free_port import FreePort
 from spark_bridge import range_reader
 from spark_bridge.network import Address
 from spark_bridge.range_reader import FRAME_BYTES_MAX, SocketConnection, SocketNetwork
@@ -61,10 +62,10 @@ def test_a_length_that_is_no_frames_is_refused_before_memory_is_taken(pair, size
 
 
 def test_an_address_where_nobody_listens_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as once:
-        address = Address(*once.getsockname())
-    with pytest.raises(ConnectionError, match=f"{address} cannot be reached"):
-        SocketNetwork().connect(address)
+    with FreePort() as nobody:
+        address = Address("127.0.0.1", nobody.number)
+        with pytest.raises(ConnectionError, match=f"{address} cannot be reached"):
+            SocketNetwork().connect(address)
 
 
 def test_a_task_imports_nothing_of_the_servers_and_no_spark():

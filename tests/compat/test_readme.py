@@ -9,7 +9,8 @@ import pytest
 
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
-from tests.compat.documents import SECONDS, Tour, blocks_of
+from tests.compat.documents import Tour, blocks_of
+from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import signal
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from broker.client.errors import BrokerError
 from broker.record.batch import LENGTH_END, PLACE
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
+from coordination.free_port import FreePort
 from idgen.layout import Layout
 from tests.compat.raw_connection import RawConnection, fetch_frame, fetched, frame
 from tests.compat.server_process import DidNotStart, ServerProcess
 from tests.compat.small_disk import SmallDisk
+from tests.patience import SECONDS
 
 TOPIC = "kept"
 SEGMENT = "00000000000000000000.log"
@@ -312,17 +315,17 @@ def test_what_is_not_kafka_is_named_with_its_peer_and_the_others_are_served_on(b
         assert bystander.topics() is not None
 
 
-@pytest.mark.parametrize(
-    "begun", [b"", b"\x00", b"\x00\x00\x01\x00\x00\x01"], ids=["nothing", "one byte", "half a frame"]
-)
-def test_silence_is_closed_after_connections_max_idle_ms(tmp_path, begun):
-    with ServerProcess(tmp_path / "data", {"connections.max.idle.ms": 300}) as server:
-        with RawConnection(server.address) as silent:
-            silent.socket.sendall(begun)
-            assert silent.read_to_end() == b""
-            line = server.wait_for_log(f"connection of {silent.name} closed")
-        assert "connections.max.idle.ms" in line
-        assert ("in the middle of a frame" in line) == bool(begun)
+def test_silence_is_closed_after_connections_max_idle_ms(tmp_path):
+    begun = b"", b"\x00", b"\x00\x00\x01\x00\x00\x01"  # the last is half a frame
+    with ServerProcess(tmp_path / "data", {"connections.max.idle.ms": 4_000}) as server, ExitStack() as stack:
+        silent = [stack.enter_context(RawConnection(server.address)) for _ in begun]
+        for connection, data in zip(silent, begun):
+            connection.socket.sendall(data)
+        for connection, data in zip(silent, begun):
+            assert connection.read_to_end() == b""
+            line = server.wait_for_log(f"connection of {connection.name} closed")
+            assert "connections.max.idle.ms" in line
+            assert ("in the middle of a frame" in line) == bool(data)
         with BlockingClient(server.address) as client:
             client.topics()
 
@@ -393,7 +396,7 @@ def test_a_reader_who_does_not_read_is_not_read_from_and_costs_little_memory(tmp
             assert sent < 2_000, "it takes requests though no answer is read"
             assert server.status("VmRSS") - before_kib < 32 * 1024
             assert values_in(other, TOPIC)[:1] == [b"message 0"]
-            slow.socket.settimeout(20)
+            slow.socket.settimeout(SECONDS)
             for _ in range(sent):  # and goes on when it does read
                 assert slow.read_frame()[0] == 7
 
@@ -447,7 +450,6 @@ def test_over_zookeeper_two_servers_stamp_with_numbers_of_their_own(tmp_path, zo
 
 
 def test_without_its_zookeeper_it_says_so(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = "127.0.0.1:{}".format(taken.getsockname()[1])
-    line = refused(ServerProcess(tmp_path / "data", {"flakelog.start.timeout.ms": 1_000}, zookeeper=nobody))
-    assert f"no ZooKeeper answered at {nobody} in 1000 ms" in line
+    with FreePort() as nobody:
+        line = refused(ServerProcess(tmp_path / "data", {"flakelog.start.timeout.ms": 1_000}, zookeeper=nobody.address))
+    assert f"no ZooKeeper answered at {nobody.address} in 1000 ms" in line

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client.blocking import BlockingClient
 from tests.compat.server_process import FREE_PORTS, ROOT, DidNotStart, ServerProcess
+from tests.patience import SECONDS
 
 TWO_LISTENERS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0",
@@ -28,7 +29,7 @@ def flakelog(*arguments, env=None):
         env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
     )
 
 
@@ -47,7 +48,7 @@ class DevServer(ServerProcess):
 
 
 def brokers_of(address):
-    metadata = AdminClient({"bootstrap.servers": address}).list_topics(timeout=10)
+    metadata = AdminClient({"bootstrap.servers": address}).list_topics(timeout=SECONDS)
     return {f"{each.host}:{each.port}" for each in metadata.brokers.values()}
 
 
@@ -64,10 +65,10 @@ def test_each_listener_tells_its_own_address_and_serves(tmp_path):
         for address in (outside, inside):
             producer = Producer({"bootstrap.servers": address})
             producer.produce("both", address)
-            assert producer.flush(20) == 0
+            assert producer.flush(SECONDS) == 0
         consumer = Consumer({"bootstrap.servers": inside, "group.id": "g", "auto.offset.reset": "earliest"})
         consumer.subscribe(["both"])
-        values = [consumer.poll(20).value().decode() for _ in range(2)]
+        values = [consumer.poll(SECONDS).value().decode() for _ in range(2)]
         consumer.close()
         assert values == [outside, inside]
 
@@ -229,10 +230,10 @@ def test_replication_of_a_cluster_is_lowered_for_a_developer(tmp_path):
         server.wait_for_log("min.insync.replicas 3 lowered to 1")
         admin = AdminClient({"bootstrap.servers": server.address})
         topic = NewTopic("three", 1, replication_factor=3, config={"min.insync.replicas": "2"})
-        admin.create_topics([topic])["three"].result(20)
+        admin.create_topics([topic])["three"].result(SECONDS)
         producer = Producer({"bootstrap.servers": server.address, "acks": "all"})
         producer.produce("three", b"x")
-        assert producer.flush(20) == 0
+        assert producer.flush(SECONDS) == 0
         server.wait_for_log("topic three: replication factor 3 lowered to 1")
         server.wait_for_log("topic three: min.insync.replicas 2 lowered to 1")
 

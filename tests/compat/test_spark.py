@@ -29,9 +29,9 @@ from spark_bridge.offset_range import OffsetRange
 from spark_bridge.receipt import ReplayError
 from spark_bridge.replay import make_manifest, replay, save_manifest, verify
 from spark_bridge.session import java_home, spark_session
+from tests.patience import SECONDS
 
 T0 = 1_700_000_000_000
-READY_SECONDS_MAX = 30
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +51,13 @@ def servers(tmp_path_factory):
     command += [part for each in settings for part in ("--set", each)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        readable, _, _ = select.select([process.stdout], [], [], READY_SECONDS_MAX)
+        readable, _, _ = select.select([process.stdout], [], [], SECONDS)
         line = process.stdout.readline() if readable else ""
         assert line.startswith("ready:"), f"the server said {line!r}"
         yield next(part.removeprefix("broker=") for part in line.split() if part.startswith("broker="))
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=READY_SECONDS_MAX)
+        process.wait(timeout=SECONDS)
 
 
 @pytest.fixture
@@ -303,12 +303,12 @@ def test_a_manifest_is_never_overwritten_and_an_edited_one_never_read(spark, ser
 def stranger():
     """librdkafka's mock cluster of two brokers, and 5,000 records that librdkafka produced to it; its address."""
     producer = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "mock", "compression.type": "lz4"})
-    brokers = producer.list_topics(timeout=10).brokers.values()
-    producer.list_topics("flights", timeout=10)
+    brokers = producer.list_topics(timeout=SECONDS).brokers.values()
+    producer.list_topics("flights", timeout=SECONDS)
     for n in range(5000):
         producer.produce("flights", b"value %d" % n, b"key %d" % n)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(SECONDS) == 0
     yield ",".join(f"{each.host}:{each.port}" for each in brokers)
     producer.purge()
 

@@ -19,10 +19,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker.record.batch import walk
 from broker.record.compression import Codec
 from tests.compat.server_process import ROOT, ServerProcess
-from tests.compat.stock_clients import CLIENTS, SECONDS, Message, gather, until
+from tests.compat.stock_clients import CLIENTS, Message, gather
+from tests.patience import SECONDS, until
 
 PARTITIONS = 4
-SESSION_MS = 1_500
+VICTIMS_SESSION_MS = 1_500
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,  # the tests' groups need not wait for more members
     "group.min.session.timeout.ms": 500,
@@ -108,8 +109,9 @@ def test_a_group_goes_on_where_it_has_committed(server, client, topic):
 @contextmanager
 def member_process(client, server, group, topic):
     """A member in a process of its own; killed, not closed."""
+    arguments = client.name, server.address, group, topic, str(VICTIMS_SESSION_MS)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.compat.group_member", client.name, server.address, group, topic, str(SESSION_MS)],
+        [sys.executable, "-m", "tests.compat.group_member", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
     )
@@ -133,7 +135,7 @@ def test_a_killed_members_partitions_go_to_the_other(server, client):
 
         return polled
 
-    with client.member(server.address, group, topic, SESSION_MS) as member:
+    with client.member(server.address, group, topic) as member:
         until(has(member, PARTITIONS), what="the whole topic")
         with member_process(client, server, group, topic) as other:
             until(has(member, PARTITIONS // 2), what="the second member")
@@ -148,8 +150,7 @@ def test_a_killed_members_partitions_go_to_the_other(server, client):
 
 def test_a_group_survives_the_brokers_kill_9(tmp_path, client):
     """`__consumer_offsets` is read back at start: a member that lives on finds its group, and so does a new one."""
-    with ServerProcess(tmp_path / "data", SETTINGS) as server:
-        server.keep_ports()
+    with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
         topic, sent = make_topic(server), messages(60)
         client.produce(server.address, topic, sent[:20])
         with client.member(server.address, "survivors", topic) as member:

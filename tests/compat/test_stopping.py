@@ -3,12 +3,13 @@
 import pytest
 
 from tests.compat.server_process import ServerProcess
+from tests.patience import MS
 
 
 @pytest.mark.parametrize("signals", [1, 3])
 def test_told_to_stop_while_it_waits_for_a_worker_number_it_just_stops(tmp_path, signals):
     """A configured number rests after a crash; that it was not waited for to the end is no error."""
-    server = ServerProcess(tmp_path / "data", {"flakelog.ids.worker": "5"}).start()
+    server = ServerProcess(tmp_path / "data", {"flakelog.ids.worker": "5", "flakelog.ids.lead.ms": 10 * MS}).start()
     server.kill()
     begin = server.mark()
     server.launch()

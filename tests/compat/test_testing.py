@@ -15,8 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from broker.client.blocking import BlockingClient
 from broker.client.errors import Unreachable
 from flakelog.testing import Broker, BrokerError, DidNotStart
-
-SECONDS = 30
+from tests.patience import SECONDS, until
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +40,6 @@ def topics_of(broker):
 
 def values(broker, topic):
     return [record.value for record in broker.records(topic)]
-
-
-def until(there):
-    """Poll for what another process does; the condition itself waits a little where it can."""
-    end = time.monotonic() + SECONDS
-    while not there():
-        assert time.monotonic() < end, "it never came to that"
 
 
 def idempotent(broker):

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.record.batch import walk
-from tests.compat.stock_clients import CLIENTS, SECONDS, Message
+from tests.compat.stock_clients import CLIENTS, LINGER_MS, Message
+from tests.patience import SECONDS
 
 HOUR_MS = 3_600_000
 _numbers = count()
@@ -32,7 +33,7 @@ def make_topic(broker, **config):
 
 def send(broker, topic, *messages, **config):
     """Each as confluent-kafka sends it, all in one batch; what it reports of each: (error, message)."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "linger.ms": 100} | config)
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "linger.ms": LINGER_MS} | config)
     reported = []
     for message in messages:
         producer.produce(topic, partition=0, on_delivery=lambda *report: reported.append(report), **message)

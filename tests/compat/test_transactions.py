@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from tests.compat.server_process import ServerProcess
+from tests.patience import SECONDS, until
 
-SECONDS = 20
 KILLS = 4
 SEED = int(os.environ.get("FLAKELOG_KILL_SEED", "9"))
 SETTINGS = {
@@ -188,9 +188,11 @@ def test_kill_9_in_the_middle_of_transactions_leaves_each_whole_or_not_at_all(tm
         acknowledged, number = [], 0
         for _ in range(KILLS):
             producer = producing(server, transactional_id)
-            killer = threading.Timer(chance.uniform(0.3, 0.8), server.kill)
+            killed, wanted = threading.Event(), len(acknowledged) + chance.randrange(1, 40)
+            when = server, acknowledged, wanted, chance.uniform(0, 0.1), killed
+            killer = threading.Thread(target=kill_later, args=when)
             killer.start()
-            number = write_until_killed(producer, left, right, number, acknowledged)
+            number = write_until_killed(producer, left, right, number, acknowledged, killed)
             killer.join()
             server.start()
             found = read_all(server, left)
@@ -198,25 +200,42 @@ def test_kill_9_in_the_middle_of_transactions_leaves_each_whole_or_not_at_all(tm
             assert len(found) == len(set(found))
             missing = [each for each in acknowledged if each not in found]
             assert not missing, f"FLAKELOG_KILL_SEED={SEED}: committed, and gone: {missing}"
-        assert acknowledged, "no transaction was committed between the kills"
 
 
-def write_until_killed(producer, left, right, number, acknowledged):
+def kill_later(server, acknowledged, wanted, seconds, killed):
+    """When so many are acknowledged, and a moment later, which is in the middle of another one."""
+    try:
+        until(lambda: len(acknowledged) >= wanted, "a commit")
+        killed.wait(seconds)
+    finally:
+        server.kill()
+        killed.set()
+
+
+def write_until_killed(producer, left, right, number, acknowledged, killed):
     """Transactions, one after the other; `acknowledged` are those whose commit was answered."""
-    failed = False
-    while not failed:
+    while not killed.is_set():
         number += 1
         value = b"%d" % number
-        try:
-            producer.begin_transaction()
-            producer.produce(left, value)
-            producer.produce(right, value)
-            producer.commit_transaction(2)
+        producer.begin_transaction()
+        producer.produce(left, value)
+        producer.produce(right, value)
+        if committed(producer, killed):
             acknowledged.append(value)
-        except KafkaException:
-            failed = True
     producer.purge()
     return number
+
+
+def committed(producer, killed):
+    """Whether a commit was answered, however long that takes; False once nobody is there to answer."""
+    while True:
+        try:
+            producer.commit_transaction(0.5)
+            return True
+        except KafkaException as error:
+            if killed.is_set():
+                return False
+            assert error.args[0].retriable(), error
 
 
 def test_the_command_line_shows_what_is_committed_where_that_is_wanted(broker, flakelog):

@@ -12,9 +12,10 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.patience import SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("broker", "coordination", "flakelog", "idgen", "partition_manager", "spark_bridge", "spout")
-SECONDS = 120
 
 ROUND_TRIP = """
 import sys

@@ -4,9 +4,6 @@ A subclass has a fixture `world` with `connect()` -> Coordinator and `kill(coord
 a crash would: nobody closes anything.
 """
 
-import threading
-import time
-
 import pytest
 
 from coordination.port import (
@@ -24,18 +21,7 @@ from coordination.port import (
     Set,
     run,
 )
-
-DEADLINE_S = 20
-
-
-def until(condition, deadline_s=DEADLINE_S):
-    """Wait until `condition()` is true; its value."""
-    deadline = time.monotonic() + deadline_s
-    pause = threading.Event()
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {deadline_s} s"
-        pause.wait(0.005)
-    return value
+from tests.patience import until
 
 
 def absent(coordinator, path):

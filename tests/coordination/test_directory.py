@@ -25,6 +25,7 @@ from coordination.port import (
 )
 from tests.coordination.promises import CoordinatorPromises
 from tests.idgen.driving import NOW, claim, settle
+from tests.patience import MS
 
 
 class World:
@@ -184,7 +185,7 @@ def test_no_descriptor_is_left_open(world):
 
 def test_a_child_forked_inside_an_operation_does_not_hold_the_lock_on(world):
     """It has the lock's file too, and lives as long as a web server's worker does; all others would wait for it."""
-    one, other = world.connect(), DirectoryCoordinator(world.directory, lock_timeout_ms=200)
+    one, other = world.connect(), DirectoryCoordinator(world.directory, lock_timeout_ms=MS)
     reader, writer = os.pipe()
     with one._exclusive():
         child = os.fork()

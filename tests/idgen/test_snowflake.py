@@ -11,6 +11,7 @@ from coordination.port import Children
 from idgen.config import IdgenConfig
 from idgen.errors import Fenced, NoWorkerNumber
 from idgen.snowflake import Snowflake
+from tests.patience import until
 
 
 def test_ids_rise_and_decode_to_the_workers_number(tmp_path):
@@ -78,14 +79,7 @@ def test_a_number_that_is_held_is_waited_for_and_then_named(tmp_path):
 
 
 def test_its_mark_is_raised_while_it_lives(tmp_path):
-    config = IdgenConfig(ids_lead_ms=200, ids_raise_interval_ms=20)
-    with Snowflake(directory=tmp_path, config=config) as snowflake:
+    with Snowflake(directory=tmp_path, config=IdgenConfig(ids_raise_interval_ms=20)) as snowflake:
         first = snowflake._claim.worker.limit_ms
-        raised = threading.Event()
-        for _ in range(1_000):
-            if snowflake._claim.worker.limit_ms >= first + 200:
-                raised.set()
-                break
-            raised.wait(0.01)
-        assert raised.is_set()
+        until(lambda: snowflake._claim.worker.limit_ms >= first + 200, "a higher mark")
         snowflake.next_id()

@@ -47,7 +47,7 @@ import org.apache.kafka.common.utils.Exit;
 public class Stock {
     static final ObjectMapper JSON = new ObjectMapper();
     static final Duration POLL = Duration.ofMillis(100);
-    static final int SECONDS = 30;
+    static final int SECONDS = 100;
 
     public static void main(String[] unused) throws Exception {
         PrintStream answers = System.out;

@@ -1,0 +1,35 @@
+"""SHELL (sockets): a free port of 127.0.0.1 for a server that cannot choose one itself, or comes back to it."""
+
+import socket
+import sys
+from types import TracebackType
+
+
+class FreePort:
+    """The port `number`, which no one else is given until `close`; a context manager.
+
+    It is bound and not listened at, so that whoever connects is refused. On Linux a server that sets SO_REUSEADDR, as
+    servers do, listens at it all the same, and again after a crash. Elsewhere it is only known to have been free.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", 0))
+        self.number = int(self._socket.getsockname()[1])
+        if sys.platform != "linux":
+            self.close()
+
+    @property
+    def address(self) -> str:
+        """As "host:port"."""
+        return f"127.0.0.1:{self.number}"
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> "FreePort":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
