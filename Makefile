@@ -59,7 +59,7 @@ unit: venv
 
 # Stock clients, real ZooKeeper, real Spark, the real server in a process of its own; a file stays in one process.
 compat: venv stock
-	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 soak: venv
 	$(BIN)/python -m pytest tests -m soak

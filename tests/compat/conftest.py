@@ -9,6 +9,18 @@ from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.cli import main
 from tests.compat.server_process import ServerProcess
 
+# A file stays in one process: where several share the work, these begin first, or one of them would run on alone.
+LONGEST = (
+    "test_readme", "test_spark", "test_kill_9", "test_benchmarks", "test_stock_clients", "test_server_process",
+    "test_kafka_tools", "test_demo", "test_old_records", "test_java_clients", "test_golden_frames", "test_transactions",
+    "test_wheel", "test_ids_under_faults", "test_big_logs", "test_spout_runner", "test_errors_as_kafka",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    order = {name: at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory):

@@ -158,7 +158,7 @@ def test_one_id_at_a_time_beside_a_flood_waits_a_turn_of_each_that_floods(server
 
 
 def test_a_large_request_beside_a_flood_of_small_ones_has_its_share(server):
-    """Each millisecond has ids for a small request, and none for 100,000 at once: it gets them by turns, 391 of them."""
+    """Each millisecond has ids for a small request, and none for 100,000 at once: it gets them by 391 turns."""
     with flooded(server, 1_000), IdClient(server.ids, timeout_ms=MS) as client:
         for _ in range(3):
             ids = client.get_ids(10_000)
