@@ -8,7 +8,7 @@ answers CONCURRENT_TRANSACTIONS, and no other is kept waiting.
 On one node markers are written directly: the coordinator's epoch is always 0, as nobody else could coordinate.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from broker.handlers.call import Services
@@ -27,6 +27,8 @@ from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError
 
 COORDINATOR_EPOCH = 0
+MARKERS_AT_ONCE = 32  # records too; thousands of transactions may time out together
+SLICE_EVERY_MS = 10  # so most of the time is left for requests
 ABORTABLE_VERSION = 11  # of Produce, from which clients know TRANSACTION_ABORTABLE (KIP-890)
 
 # What clients are told when a record could not be appended (TransactionStateManager of Kafka).
@@ -77,6 +79,9 @@ class TransactionCoordination:
         """Transactional ids among them whose decision is not on the disk yet."""
         self._stranded: list[Stranded] = []
         self._retry_ms: int | None = None
+        self._due: dict[tuple[Callable[[str, Now], None], str], None] = {}
+        """What time has made due, and for which transactional id; in this order, some at a time."""
+        self._due_ms = 0
         self._failing: set[Partition] = set()
         """Partitions that did not take a marker: the operator is told once."""
 
@@ -215,7 +220,7 @@ class TransactionCoordination:
     # --- time ----------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = [self._retry_ms, self.core.next_deadline_ms()]
+        deadlines = [self._retry_ms, self.core.next_deadline_ms(), self._due_ms if self._due else None]
         return min((each for each in deadlines if each is not None), default=None)
 
     def tick(self, now: Now) -> None:
@@ -223,15 +228,37 @@ class TransactionCoordination:
         if self._retry_ms is not None and self._retry_ms <= now.ms:
             self._retry_ms = None
             self._end_stranded(now)
-            for transactional_id in [each for each in self._unmarked if each not in self._deciding]:
-                transaction = self.core.get(transactional_id)
-                assert transaction is not None
-                self._end(transaction, now)
-        for change in self.core.timed_out(now):
-            self.run(Decision(ErrorCode.NONE, change), now)
-        for gone in self.core.expired(now):
-            if not self._append(gone.transactional_id, Keyed(transaction_key(gone.transactional_id), None), now):
-                self.core.forget(gone.transactional_id)
+            self._due.update(((self._go_on, each), None) for each in self._unmarked)
+        self._due.update(((self._time_out, each), None) for each in self.core.timed_out(now))
+        self._due.update(((self._expire, each), None) for each in self.core.expired(now))
+        if self._due and self._due_ms <= now.ms:
+            self._due_ms = now.ms + SLICE_EVERY_MS
+            self._do_some(now)
+
+    def _do_some(self, now: Now) -> None:
+        """Of what is due, as much as nobody else has to wait for."""
+        left = MARKERS_AT_ONCE
+        while self._due and left > 0:
+            verb, transactional_id = next(iter(self._due))
+            del self._due[verb, transactional_id]
+            known = self.core.get(transactional_id)
+            if known is not None:
+                left -= 1 + len(known.partitions)
+                verb(transactional_id, now)
+
+    def _go_on(self, transactional_id: str, now: Now) -> None:
+        if transactional_id in self._unmarked and transactional_id not in self._deciding:
+            transaction = self.core.get(transactional_id)
+            assert transaction is not None
+            self._end(transaction, now)
+
+    def _time_out(self, transactional_id: str, now: Now) -> None:
+        self.run(self.core.time_out(transactional_id, now), now)
+
+    def _expire(self, transactional_id: str, now: Now) -> None:
+        gone = Keyed(transaction_key(transactional_id), None)
+        if self.core.is_expired(transactional_id, now) and not self._append(transactional_id, gone, now):
+            self.core.forget(transactional_id)
 
     # --- start ---------------------------------------------------------------------------------------------------
 
@@ -294,6 +321,8 @@ class TransactionCoordination:
     def _end_stranded(self, now: Now) -> None:
         left = []
         for each in self._stranded:
+            if not self._services.logs.has(each.log):
+                continue  # deleted, and nobody reads it any more
             epoch = each.log.producers.epoch_of(each.producer_id)
             if epoch is not None and not self._append_marker(each.log, each.producer_id, epoch, each.commit, now):
                 left.append(each)

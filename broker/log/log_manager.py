@@ -219,6 +219,10 @@ class LogManager:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {reason}")
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition} here")
 
+    def has(self, log: PartitionLog) -> bool:
+        """Whether it is here still, and was not deleted."""
+        return self._logs.get((log.topic, log.partition)) is log
+
     def all(self) -> list[PartitionLog]:
         return list(self._logs.values())
 
@@ -465,7 +469,7 @@ class LogManager:
     def _log_synced(self, sync: SyncLog) -> list[PartitionLog]:
         log = sync.log
         self._syncing.discard(log)
-        if self._logs.get((log.topic, log.partition)) is not log:
+        if not self.has(log):
             return []  # deleted meanwhile; the checkpoint must not speak of it
         log.synced(sync.position)
         if sync.mends:
@@ -509,7 +513,7 @@ class LogManager:
             return []
         log = sync.log
         self._syncing.discard(log)
-        if self._logs.get((log.topic, log.partition)) is not log:
+        if not self.has(log):
             return []
         log.take_offline(f"a sync failed: {error}")
         return self._take_lost()

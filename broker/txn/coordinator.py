@@ -203,21 +203,31 @@ class TransactionCoordinator:
 
     # --- time ----------------------------------------------------------------------------------------------------
 
-    def timed_out(self, now: Now) -> list[Transaction]:
-        """Aborts of transactions that are on for too long, where it is time to look for them."""
+    def timed_out(self, now: Now) -> list[str]:
+        """The ids of transactions that are on for too long, where it is time to look for them."""
         if now.ms < self._abort_ms:
             return []
         self._abort_ms = now.ms + self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         ongoing = (self._transactions[each] for each in self._ongoing)
-        return [each.fenced(now.wall_ms) for each in ongoing if each.started_ms + each.timeout_ms < now.wall_ms]
+        return [each.transactional_id for each in ongoing if each.is_late(now.wall_ms)]
 
-    def expired(self, now: Now) -> list[Transaction]:
+    def time_out(self, transactional_id: str, now: Now) -> Decision:
+        """Abort its transaction, if that is on for too long still."""
+        known = self._transactions.get(transactional_id)
+        late = known is not None and known.state is TransactionState.ONGOING and known.is_late(now.wall_ms)
+        return Decision(ErrorCode.NONE, known.fenced(now.wall_ms) if known is not None and late else None)
+
+    def expired(self, now: Now) -> list[str]:
         """Transactional ids nobody has used for long, where it is time to look for them."""
         if now.ms < self._expire_ms:
             return []
         self._expire_ms = now.ms + self._config.transaction_remove_expired_transaction_cleanup_interval_ms
+        return [each for each in self._transactions if self.is_expired(each, now)]
+
+    def is_expired(self, transactional_id: str, now: Now) -> bool:
+        known = self._transactions.get(transactional_id)
         unused_since_ms = now.wall_ms - self._config.transactional_id_expiration_ms
-        return [each for each in self if each.state.may_expire and each.updated_ms <= unused_since_ms]
+        return known is not None and known.state.may_expire and known.updated_ms <= unused_since_ms
 
     def next_deadline_ms(self) -> int | None:
         """When one of the two is wanted, on the monotonic clock."""

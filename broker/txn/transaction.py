@@ -46,6 +46,10 @@ class Transaction:
     def commits(self) -> bool:
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
+    def is_late(self, now_ms: int) -> bool:
+        """Whether it has been on for longer than its producer wanted."""
+        return self.started_ms + self.timeout_ms < now_ms
+
     @property
     def goes_on_as(self) -> tuple[int, int]:
         """The producer id and epoch of its next transaction."""

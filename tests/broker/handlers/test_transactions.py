@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker.client.records import read_records
-from broker.handlers.transactions import Keyed
+from broker.handlers.transactions import MARKERS_AT_ONCE, Keyed
 from broker.log.keyed_records import append_records
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import FETCH, LIST_OFFSETS, EngineBroker
@@ -271,6 +271,38 @@ def test_a_transaction_that_is_on_for_too_long_is_aborted_and_its_producer_fence
     assert producer.init() == 0 and producer.epoch == 2
 
 
+def test_many_transactions_that_time_out_together_are_aborted_some_at_a_time(broker):
+    """Each waits for nobody, but all of them at once would hold everybody up."""
+    producers = [TransactionalProducer(broker, f"payments-{n}", timeout_ms=1_000) for n in range(100)]
+    for each in producers:
+        each.init()
+        each.write("flights", b"a")
+    core = broker.services.transactions.core
+    at_once, before = [], 100
+    while before:
+        broker.at(broker.engine.next_deadline(broker.now))
+        left = sum(each.state.title == "Ongoing" for each in core)
+        at_once.append(before - left)
+        before = left
+    assert max(at_once) == MARKERS_AT_ONCE // 2, "each has a marker and a record"
+    assert {each.state.title for each in core} == {"CompleteAbort"}
+    assert broker.now_ms < 20_000
+
+
+def test_one_that_is_ended_before_its_turn_is_not_aborted(broker):
+    producers = [TransactionalProducer(broker, f"payments-{n}", timeout_ms=1_000) for n in range(50)]
+    for each in producers:
+        each.init()
+        each.write("flights", b"a")
+    last = producers[-1]
+    while state_of(broker, "payments-0") == "Ongoing":
+        broker.at(broker.engine.next_deadline(broker.now))
+    last.client = broker.connect()
+    assert last.end(True) == 0
+    broker.at(broker.now_ms + 1_000)
+    assert state_of(broker, "payments-48") == "CompleteAbort" and state_of(broker, "payments-49") == "CompleteCommit"
+
+
 def test_a_producer_whose_transaction_took_too_long_goes_on_unless_another_took_over(broker):
     """KIP-588: it asks with the epoch it had, and gets the one its transaction was aborted in, once or twice."""
     producer, other = TransactionalProducer(broker, timeout_ms=1_000), TransactionalProducer(broker, timeout_ms=1_000)
@@ -414,6 +446,22 @@ def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_s
     assert broker.services.logs.get("flights", 0).last_stable_offset == 0
     assert again.services.logs.get("flights", 0).last_stable_offset == 2
     assert any("aborts" in line for line in again.reported)
+
+
+def test_what_is_stranded_in_a_topic_that_is_deleted_is_tried_no_more(broker):
+    """A transaction that nobody knows of, in a partition that cannot take its marker."""
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a")
+    broker.services.logs.delete({STATE: [0, 1]})
+    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
+    broker.storage.free_bytes = broker.storage.open("metadata.json").size + 20
+    again = broker.restarted(clean=False)
+    assert again.services.transactions.next_deadline_ms() is not None, "it is tried again"
+    broker.storage.free_bytes = None
+    again.delete("flights")
+    again.at(again.now_ms + 10_000)
+    assert again.services.transactions.next_deadline_ms() is None
 
 
 def test_deleting_the_coordinators_topic_ends_what_was_on(broker):
