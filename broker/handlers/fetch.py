@@ -10,11 +10,12 @@ With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
 
 from collections.abc import Hashable
+from functools import partial
 
 from broker.fetch_session import FetchSession, WantedPartition, wanted
 from broker.handlers.call import Call
 from broker.log import leader_epochs
-from broker.log.glance import NotInMemory
+from broker.log.glance import NotInMemory, look_up
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.log.syncs import LookUp
@@ -128,7 +129,7 @@ class _Fetch:
             result.error_code = self._told(error.code)
             return result
         except NotInMemory as cold:
-            self.cold.append(LookUp(cold.segment, asked.fetch_offset, self))
+            self.cold.append(LookUp(partial(look_up, cold.segment, asked.fetch_offset), self))
             return result
         result.high_watermark = log.high_watermark
         result.last_stable_offset = log.last_stable_offset

@@ -1,11 +1,12 @@
 """The short way of ListOffsets that ask of the same partition as one before them on their connection, for the same
 place or another (broker.wire.question): Spark's connector asks where a partition begins and ends with each poll.
 
-What is not plain, an error first of all, is left to the long way.
+What is not plain, an error or a place on a disk first of all, is left to the long way.
 """
 
 from broker.handlers.call import Call
 from broker.handlers.list_offsets import epoch_of, find
+from broker.log.glance import NotNow
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.wire import list_offsets
@@ -39,7 +40,7 @@ class KnownListOffsets:
         try:
             log.check_leader_epoch(self._leader_epoch)
             offset, timestamp = find(self._request, self._version, log, asked)
-        except ApiError:
+        except (ApiError, NotNow):
             return None
         return self._question.reply(correlation_id, timestamp, offset, epoch_of(log, asked, offset))
 

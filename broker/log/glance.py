@@ -4,11 +4,12 @@ What is looked for is found by a few small reads in files that were written long
 `find_now` raises NotInMemory, and a thread looks for the same first (`look_up`): what it has read is in memory then.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from broker.log.id_index import IdIndex
-from broker.log.index import OffsetIndex
-from broker.log.segment import Segment, first_ending_from
+from broker.log.index import OffsetIndex, TimeIndex
+from broker.log.segment import Segment, batches_of, first_ending_from
 from broker.log.storage import File
 from broker.record.batch import BatchHeader
 
@@ -16,7 +17,11 @@ AHEAD_BYTES = 64 * 1024
 """Of each index a thread reads so much more: who reads old data goes on."""
 
 
-class NotInMemory(Exception):
+class NotNow(Exception):
+    """It would take so long that a thread must do it."""
+
+
+class NotInMemory(NotNow):
     """The disk would have to be waited for."""
 
     def __init__(self, segment: Segment) -> None:
@@ -43,14 +48,43 @@ class _Glance:
         return getattr(self._file, name)
 
 
+class Glanced:
+    """A segment as it is looked into without waiting: NotInMemory, by whatever reads."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+
+    def _glance(self, file: File) -> Any:
+        return _Glance(file, self._segment)
+
+    @property
+    def log(self) -> Any:
+        return self._glance(self._segment.log)
+
+    @property
+    def offsets(self) -> OffsetIndex:
+        return OffsetIndex(self._glance(self._segment.offsets.file))
+
+    @property
+    def times(self) -> TimeIndex:
+        return TimeIndex(self._glance(self._segment.times.file))
+
+    @property
+    def ids(self) -> IdIndex:
+        return IdIndex(self._glance(self._segment.ids.file), self._segment.base_offset)
+
+    def batches(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """As of the segment."""
+        log = self.log
+        return batches_of(log, position, log.size if end is None else end)
+
+
 def find_now(segment: Segment, offset: int, with_ids: bool) -> tuple[int, BatchHeader] | None:
     """As `Segment.find`; NotInMemory where that, or finding the batch's ids, has to wait for the disk."""
-    offsets = OffsetIndex(_Glance(segment.offsets.file, segment))
-    log = _Glance(segment.log, segment)
-    found = first_ending_from(offset, offset - segment.base_offset, offsets, log)
+    glanced = Glanced(segment)
+    found = first_ending_from(offset, offset - segment.base_offset, glanced.offsets, glanced.log)
     if found is not None and with_ids:
-        ids = IdIndex(_Glance(segment.ids.file, segment), segment.base_offset)
-        ids.region(found[1].base_offset, found[1].last_offset + 1)
+        glanced.ids.region(found[1].base_offset, found[1].last_offset + 1)
     return found
 
 

@@ -22,13 +22,13 @@ from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.glance import find_now
 from broker.log.placed import Placed
 from broker.log.producer_state import ProducerState
+from broker.log.search import NOT_COUNTED, WAITING, Search, Way
 from broker.log.segment import Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
 from broker.now import Now
 from broker.record.batch import LENGTH_END, NO_TIMESTAMP, PLACE, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
-from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
 from broker.wire.frame import FileRegion
@@ -375,7 +375,7 @@ class PartitionLog:
         self._bases = [each.base_offset for each in segments]
         self._newest = list(accumulate((each.max_timestamp_ms for each in before), max))
         self._bytes_before = sum(each.size for each in before)
-        self._left = NO_OFFSET, 0, NO_TIMESTAMP
+        self._counted = NOT_COUNTED
         self._aborting = [each.base_offset for each in before if each.has_aborted]
 
     def _follow(self, segment: Segment) -> None:
@@ -620,76 +620,32 @@ class PartitionLog:
                 found += segment.ids.runs(first_offset, end_offset)
         return found
 
-    def offset_of_id(self, id: int) -> int:
-        """The first offset whose id is not below `id`; the high watermark where consumers see none."""
-        with _answered():
-            return self._offset_of_id(id)
+    def search(self) -> Search:
+        """The log as it is now, to be searched in this thread or in another."""
+        end_position = self._segments[-1].log.size
+        return Search(self._segments, self._newest, self.log_start_offset, end_position, self._counted)
 
-    def _offset_of_id(self, id: int) -> int:
-        is_empty = self._bases[-1] == self.log_end_offset
-        segments = self._segments[:-1] if is_empty else self._segments
-        low, high = 0, len(segments)
-        while low < high:
-            middle = (low + high) // 2
-            if (segments[middle].ids.last_id() or 0) < id:
-                low = middle + 1
-            else:
-                high = middle
-        found = segments[low].ids.offset_of_id(id) if low < len(segments) else None
+    def offset_of_id(self, id: int, way: Way = WAITING) -> int:
+        """The first offset whose id is not below `id`; the high watermark where consumers see none. NotNow."""
+        with _answered():
+            return self.bounded(self.search().of_id(id, way))
+
+    def bounded(self, found: int | None) -> int:
+        """What was found by its id, as far as consumers see the log."""
         return self.high_watermark if found is None else max(min(found, self.high_watermark), self.log_start_offset)
 
-    def offset_of_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are (KIP-33).
-
-        The batch that holds it is opened: CorruptBatch where a producer filled it with what are no records.
-        """
+    def offset_of_time(self, timestamp_ms: int, way: Way = WAITING) -> tuple[int, int] | None:
+        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are. NotNow,
+        CorruptBatch."""
         with _answered():
-            return self._offset_of_time(timestamp_ms)
+            return self.search().of_time(timestamp_ms, way)
 
-    def _offset_of_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        for segment in self._segments[bisect_left(self._newest, timestamp_ms) :]:
-            if segment.max_timestamp_ms < timestamp_ms:
-                continue
-            start = segment.times.offset_before(timestamp_ms)
-            start = max(start, self.log_start_offset - segment.base_offset)
-            position = segment.offsets.position_before(start)
-            for at, header in segment.batches(position):
-                if header.max_timestamp < timestamp_ms or header.last_offset < self.log_start_offset:
-                    continue
-                for record in decode_records(segment.log.read(at, header.size)):
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start_offset:
-                        return record.offset, record.timestamp_ms
-        return None
-
-    def offset_of_newest(self) -> tuple[int, int] | None:
-        """(offset, its timestamp) of the first record with the largest timestamp of those that are left (KIP-734); None
-        where none has a time. Errors as of `offset_of_time`."""
+    def offset_of_newest(self, way: Way = WAITING) -> tuple[int, int] | None:
+        """(offset, its timestamp) of the first record with the largest timestamp of those that are left; None where
+        none has a time. Errors as of `offset_of_time`."""
         with _answered():
-            newest = self._newest_ms()
-            return None if newest < 0 else self._offset_of_time(newest)
-
-    def _newest_ms(self) -> int:
-        first = self._segments[0]
-        newest = max((self._segments[-1].max_timestamp_ms, *self._newest[-1:]))
-        if first.max_timestamp_ms < newest or self.log_start_offset <= first.base_offset:
-            return newest
-        later = max((each.max_timestamp_ms for each in self._segments[1:]), default=NO_TIMESTAMP)
-        return max(later, self._newest_left(first))
-
-    def _newest_left(self, first: Segment) -> int:
-        """The largest timestamp of the first segment from the log's start on: of what is below it nothing is told."""
-        start = self.log_start_offset
-        known, position, newest = self._left
-        if known != start:
-            position, newest = first.offsets.position_before(start - first.base_offset), NO_TIMESTAMP
-        for position, header in first.batches(position):
-            if header.base_offset < start <= header.last_offset:
-                records = decode_records(first.log.read(position, header.size))
-                newest = max((newest, *(each.timestamp_ms for each in records if each.offset >= start)))
-            elif header.base_offset >= start and header.record_count:
-                newest = max(newest, header.max_timestamp)
-        self._left = start, position, newest  # where it goes on when more has been appended
-        return newest
+            found, self._counted = self.search().of_newest(way)
+        return found
 
     # --- the disk ------------------------------------------------------------------------------------------------
 

@@ -1,17 +1,17 @@
 """What a thread does for the log manager, as values: it calls `run` and reports the outcome. They touch files only."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from broker.log import checkpoint, producer_state
 from broker.log.checkpoint import LogPosition
 from broker.log.cleaner import CleanLog
-from broker.log.glance import look_up
 from broker.log.partition_log import PartitionLog
-from broker.log.segment import Segment, file_name
+from broker.log.segment import file_name
 from broker.log.storage import Buffer, File, Storage, StorageError
+from broker.record.batch import CorruptBatch
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -111,18 +111,21 @@ class CutJournal:
             self.storage.remove(name)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class LookUp:
-    """Have an offset of a segment that is not in memory looked up, so that whoever waits for it (`key`, in the
-    purgatory) need not wait for the disk."""
+    """Have something looked for in segments that are not in memory, or that takes its time, so that whoever waits for
+    it (`key`, in the purgatory) need not hold everybody up."""
 
-    segment: Segment
-    offset: int
+    look: Callable[[], Any]
     key: Hashable
+    is_done: bool = False
+    """False also where it failed: who looks again then is told."""
+    found: Any = None
 
     def run(self) -> None:
-        with suppress(StorageError):  # who looks again then is told
-            look_up(self.segment, self.offset)
+        with suppress(StorageError, CorruptBatch):
+            self.found = self.look()
+            self.is_done = True
 
 
 Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles | SyncJournal | CutJournal | CleanLog | LookUp

@@ -8,7 +8,7 @@ A length of -1 is null; a header's name is never null. The broker itself opens b
 (DESIGN section 5); consumers of our own, group offsets and dead letters go through here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -76,6 +76,27 @@ def decode_records(
         StoredRecord(header.base_offset + r.offset_delta, header.base_timestamp + r.timestamp_delta, *r[2:])
         for r in records
     ]
+
+
+def times_of(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[tuple[int, int]]:
+    """(offset, time in ms) of a batch's records, which are not opened further than that. Errors as of
+    `decode_records`, at the record they are found at."""
+    header = read_header(batch)
+    verify(batch, header)
+    data = bytes(records_data(batch, header, 0, max_bytes))
+    position = 0
+    for number in range(header.record_count):
+        try:
+            size, begin = read_varint(data, position)
+            timestamp_delta, at = read_varint(data, begin + 1)  # after its attributes
+            offset_delta, _ = read_varint(data, at)
+        except IndexError:
+            raise CorruptBatch(f"record {number} of {header.record_count} at byte {position} is cut off") from None
+        position = begin + size
+        if size < 0 or position > len(data) or not 0 <= offset_delta <= header.last_offset_delta:
+            raise CorruptBatch(f"record {number} of {header.record_count} ends at byte {position} of {len(data)}")
+        time_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+        yield header.base_offset + offset_delta, time_ms
 
 
 def check_deltas(deltas: list[int], last: int) -> None:

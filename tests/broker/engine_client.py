@@ -214,20 +214,20 @@ class EngineClient:
         self.broker.engine.drained(self.conn, sent_bytes, self.broker.now)
         self.broker.pump()
 
-    def frame(self, api_key, version, fields):
-        """A whole request: (correlation id, its bytes with their length)."""
+    def frame(self, api_key, version, fields, tags=None):
+        """A whole request, of a cold API maybe with private tags: (correlation id, its bytes with their length)."""
         api = APIS[api_key]
         correlation_id = next(self._ids)
         self._asked[correlation_id] = api_key, version
         header = request_header(api_key, version, correlation_id, self._client_id, version >= api.flexible)
-        data = header + _body(api_key, version, fields)
+        data = header + _body(api_key, version, fields, tags)
         return correlation_id, len(data).to_bytes(4, "big") + data
 
     # Requests
 
-    def send(self, api_key, version, fields):
+    def send(self, api_key, version, fields, tags=None):
         """Send a request; its correlation id."""
-        correlation_id, data = self.frame(api_key, version, fields)
+        correlation_id, data = self.frame(api_key, version, fields, tags)
         self.feed(data)
         return correlation_id
 
@@ -277,12 +277,12 @@ class EngineClient:
         return values_of(answer)
 
 
-def _body(api_key, version, fields):
+def _body(api_key, version, fields, tags):
     if api_key == PRODUCE:
         return produce.encode_request(version, fields)
     if api_key == FETCH:
         return fetch.encode_request(version, fields)
-    return cold.encode(api_key, version, "request", fields)
+    return cold.encode(api_key, version, "request", fields, tags)
 
 
 def batch_of(*values, timestamp_ms=WALL_MS, **fields):

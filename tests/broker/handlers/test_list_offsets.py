@@ -3,6 +3,8 @@
 import pytest
 from crc32c import crc32c
 
+from broker.log.search import OPENED_AT_ONCE
+from broker.wire import tags
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import LIST_OFFSETS, PRODUCE, WALL_MS, EngineBroker, batch_of, produce_request
 
@@ -108,3 +110,125 @@ def test_a_batch_of_what_are_no_records_is_corrupt(client, version):
     assert client.ask(PRODUCE, 9, produce_request("flights", batch=batch))[0].error_code == 0
     assert answered(client, version, WALL_MS + 5)[0].error_code == ErrorCode.CORRUPT_MESSAGE
     assert answered(client, version, WALL_MS)[0].offset == 0
+
+
+# --- what takes its time ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old():
+    """A partition with four segments, of which all is on the disk and nothing in memory."""
+    broker = EngineBroker()
+    broker.create("flights")
+    client = broker.connect()
+    for number in range(4):
+        batch = batch_of(b"a", b"b", timestamp_ms=WALL_MS + number)
+        client.ask(PRODUCE, 9, produce_request("flights", batch=batch))
+        broker.services.log_of("flights", 0).roll()
+    broker = broker.restarted()
+    broker.storage.not_in_memory.update(broker.storage.files)
+    return broker
+
+
+def send(client, timestamp, by_id=False):
+    fields = {"replica_id": -1, "topics": [{"name": "flights", "partitions": [{"partition_index": 0}]}]}
+    fields["topics"][0]["partitions"][0]["timestamp"] = timestamp
+    return client.send(LIST_OFFSETS, 8, fields, {tags.IDS: tags.REQUEST} if by_id else None)
+
+
+def offset_of(replies):
+    ((_, answer),) = replies
+    (each,) = answer.topics[0].partitions
+    return each.error_code, each.offset
+
+
+def id_of(broker, offset):
+    return broker.services.log_of("flights", 0).ids_of(offset, offset + 1)[0][0]
+
+
+@pytest.mark.parametrize(
+    "place, offset", [(WALL_MS, 0), (WALL_MS + 2, 4), (WALL_MS + 9, -1), (MAX_TIMESTAMP, 6), ("id", 5)]
+)
+def test_what_is_not_in_memory_is_looked_for_by_a_thread_and_nobody_else_waits(old, place, offset):
+    by_id = place == "id"
+    wanted = id_of(old, 5) if by_id else place
+    old.storage.not_in_memory.update(old.storage.files)
+    if place == MAX_TIMESTAMP:
+        old.services.log_of("flights", 0).advance_start(1)
+    held = old.hold_syncs()
+    reader, other = old.connect(), old.connect()
+    send(reader, wanted, by_id)
+    assert ask(other, 8, LATEST) == (0, 8)
+    if place != WALL_MS + 9:  # that it is later than all that there is needs no look at the disk
+        assert reader.replies() == [] and [type(each).__name__ for each in held] == ["LookUp"]
+        old.run(held.pop())
+        old.storage.not_in_memory.update(old.storage.files)  # a memory that is too short does not keep the answer
+    old.pump()
+    assert offset_of(reader.replies()) == (0, offset)
+
+
+def test_a_question_asked_again_goes_to_a_thread_as_well(old):
+    reader = old.connect()
+    assert ask(reader, 8, LATEST) == (0, 8)
+    held = old.hold_syncs()
+    send(reader, WALL_MS)
+    assert reader.replies() == [] and len(held) == 1
+    old.release()
+    assert offset_of(reader.replies()) == (0, 0)
+
+
+def test_all_partitions_of_a_request_are_looked_for_at_once():
+    broker = EngineBroker()
+    broker.create("flights", 3)
+    for partition in range(3):
+        broker.connect().produce("flights", b"a", partition=partition)
+    broker = broker.restarted()
+    broker.storage.not_in_memory.update(broker.storage.files)
+    held = broker.hold_syncs()
+    client = broker.connect()
+    partitions = [{"partition_index": index, "timestamp": 0} for index in range(3)]
+    client.send(LIST_OFFSETS, 8, {"replica_id": -1, "topics": [{"name": "flights", "partitions": partitions}]})
+    assert len(held) == 3
+    broker.run(held.pop())
+    assert client.replies() == [], "an answer now would say that there is nothing"
+    broker.release()
+    ((_, answer),) = client.replies()
+    assert [each.offset for each in answer.topics[0].partitions] == [0, 0, 0]
+
+
+def test_what_is_deleted_meanwhile_is_not_told(old):
+    old.hold_syncs()
+    client = old.connect()
+    send(client, WALL_MS)
+    old.services.log_of("flights", 0).advance_start(3)
+    old.release()
+    assert offset_of(client.replies()) == (0, 3)
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_unknown(old):
+    old.hold_syncs()
+    client = old.connect()
+    send(client, WALL_MS)
+    old.delete("flights")
+    old.release()
+    assert offset_of(client.replies()) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+def test_a_time_within_a_batch_of_very_many_records_is_looked_for_by_a_thread(client):
+    """To open it takes as long as hundreds of requests."""
+    batch = batch_of(*[b""] * (OPENED_AT_ONCE + 1), timestamp_ms=WALL_MS + 5)
+    client.ask(PRODUCE, 9, produce_request("flights", batch=batch))
+    held = client.broker.hold_syncs()
+    send(client, WALL_MS + 5)
+    assert client.replies() == [] and len(held) == 1
+    client.broker.release()
+    assert offset_of(client.replies()) == (0, 2)
+
+
+def test_what_is_looked_for_by_a_thread_may_be_damaged(client):
+    batch = bytearray(batch_of(*[b""] * (OPENED_AT_ONCE + 1), timestamp_ms=WALL_MS + 5))
+    batch[61:] = b"\xff" * (len(batch) - 61)
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    client.ask(PRODUCE, 9, produce_request("flights", batch=batch))
+    send(client, WALL_MS + 5)
+    assert offset_of(client.replies()) == (ErrorCode.CORRUPT_MESSAGE, -1)
