@@ -27,7 +27,7 @@ class Slot:
 class Connection:
     """`peer` is "host:port", `listener` the name of where it connected to. `out` is what `Engine.take_replies` hands
     to the shell. `queued_bytes` are those of all answers that have not been sent, whether in `out`, behind a slot that
-    waits, or with the shell."""
+    waits, or with the shell. `readable`: another request may be taken from this peer now."""
 
     __slots__ = (
         "peer",
@@ -41,7 +41,9 @@ class Connection:
         "active_ms",
         "again",
         "known",
-        "starved",
+        "taken",
+        "readable",
+        "_starved",
         "_max_inflight",
         "_max_queued_bytes",
     )
@@ -60,44 +62,73 @@ class Connection:
         self.active_ms = 0
         self.again: Shortcut | None = None
         self.known: Known | None = None
-        self.starved = False
-        """Its next request waits for memory (broker.request_memory)."""
+        self.taken = False
+        """A request of this turn is on the short way."""
+        self.readable = True
+        self._starved = False
         self._max_inflight = max_inflight
         self._max_queued_bytes = max_queued_bytes
 
-    @property
-    def readable(self) -> bool:
-        """Whether another request may be taken from this peer now."""
-        again = self.again
-        return (
+    def _look(self) -> None:
+        """`readable` anew. A request asks for it several times, so what may change it says so instead."""
+        self.readable = (
             self.held is None
-            and len(self.slots) + (again is not None and again.taken) < self._max_inflight
+            and len(self.slots) + self.taken < self._max_inflight
             and self.queued_bytes < self._max_queued_bytes
             and self.close_reason is None
-            and not self.starved
+            and not self._starved
         )
+
+    def close(self, reason: str) -> bool:
+        """Read nothing more, for this reason; False where there is one already."""
+        if self.close_reason is not None:
+            return False
+        self.close_reason = reason
+        self.readable = False
+        return True
+
+    def starve(self, starved: bool) -> None:
+        """Whether its next request waits for memory (broker.request_memory)."""
+        self._starved = starved
+        self._look()
 
     def hold(self, frame: memoryview) -> None:
         """Keep a request that is to be tried again, before any that follow it."""
         self.held = memoryview(bytearray(frame))
+        self.readable = False
 
     def release(self) -> memoryview | None:
         frame, self.held = self.held, None
+        self._look()
         return frame
+
+    def take(self) -> None:
+        """A request goes the short way; `taken` until it is answered, or has to wait, or goes the long way."""
+        self.taken = True
+        if len(self.slots) + 1 >= self._max_inflight:
+            self.readable = False
+
+    def let_go(self) -> None:
+        """The request on the short way is there no more."""
+        self.taken = False
+        if not self.readable:
+            self._look()
 
     def put(self, parts: list[Part], size: int) -> None:
         """A reply of so many bytes, for now or behind the slots that wait."""
         self.queued_bytes += size
+        if self.queued_bytes >= self._max_queued_bytes:
+            self.readable = False
         if self.slots:
-            slot = Slot()
-            slot.parts = parts
-            self.slots.append(slot)
+            self.wait().parts = parts
             return
         self.out += parts
 
     def wait(self) -> Slot:
         slot = Slot()
         self.slots.append(slot)
+        if len(self.slots) + self.taken >= self._max_inflight:
+            self.readable = False
         return slot
 
     def fill(self, slot: Slot, parts: list[Part], size: int) -> None:
@@ -108,3 +139,11 @@ class Connection:
         slots = self.slots
         while slots and slots[0].parts is not None:
             self.out += slots.popleft().parts or []
+        if not self.readable or self.queued_bytes >= self._max_queued_bytes:
+            self._look()
+
+    def sent(self, size: int) -> None:
+        """So many bytes of its replies went out."""
+        self.queued_bytes -= size
+        if not self.readable:
+            self._look()

@@ -56,7 +56,7 @@ class Engine:
         self._memory = RequestMemory(memory) if memory > 0 else None
         self._resumable: deque[Connection] = deque()
         """Where an answer has made room for the next request; at most one entry for each answer of this call."""
-        self._taken: list[Taken[Any]] = []
+        self._taken: list[Taken] = []
         """Of this turn, on the short way."""
         self._now = Now(0, 0)
 
@@ -106,7 +106,7 @@ class Engine:
     def drained(self, conn: Connection, sent_bytes: int, now: Now) -> None:
         """So many bytes of the replies went out; requests that waited for room are read."""
         self._now = now
-        conn.queued_bytes -= sent_bytes
+        conn.sent(sent_bytes)
         self.metrics.bytes_sent += sent_bytes
         if conn.active_ms != now.ms:
             conn.active_ms = now.ms
@@ -121,7 +121,7 @@ class Engine:
             self._limits.closed(_address_of(conn))
         if self._memory is not None:
             self._memory.leave(conn)
-        conn.close_reason = conn.close_reason or "the peer closed it"
+        conn.close("the peer closed it")
         for slot in conn.slots:
             if slot.delayed is not None:
                 self.services.purgatory.cancel(slot.delayed)
@@ -149,8 +149,7 @@ class Engine:
         return closes
 
     def _close(self, conn: Connection, reason: str) -> None:
-        if conn.close_reason is None:
-            conn.close_reason = reason
+        if conn.close(reason):
             self._closes.append(conn)
 
     # --- time and disk -------------------------------------------------------------------------------------------
@@ -227,7 +226,26 @@ class Engine:
 
     def _take(self, conn: Connection, frame: memoryview) -> None:
         """One request, whatever comes of it."""
-        self._began_ns = self._clock_ns()
+        self._began_ns = began_ns = self._clock_ns()
+        if conn.taken:
+            self._do_taken()
+            if conn.close_reason is not None:
+                return
+            if conn.held is not None:  # what came before is to be tried again, so this one after it
+                conn.decoder.put_back(frame)
+                return
+        again = conn.again
+        if again is not None:
+            if small := len(frame) <= COPIED_BYTES_MAX:
+                frame = memoryview(bytearray(frame))
+            conn.take()
+            self._taken.append((conn, again, frame, began_ns))
+            if not small or len(self._taken) >= TAKEN_MAX:
+                self._do_taken()
+            return
+        if self._taken:
+            self._do_taken()  # what came first is done first
+            self._began_ns = began_ns
         try:
             self._request(conn, frame)
         except (WireError, ApiError) as error:
@@ -251,20 +269,6 @@ class Engine:
                 self._read(conn)
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
-        again = conn.again
-        if again is not None:
-            if again.taken:
-                self._do_taken()
-            if small := len(frame) <= COPIED_BYTES_MAX:
-                frame = memoryview(bytearray(frame))
-            if again.take(frame, self._now):
-                self._taken.append(Taken(conn, again, frame, self._began_ns))
-                if not small or len(self._taken) == TAKEN_MAX:
-                    self._do_taken()
-                return
-            conn.again = None
-        if self._taken:
-            self._do_taken()  # what came first is done first
         known = conn.known
         if known is not None and (reply := known.answer(frame, self._now)) is not None:
             conn.put([reply], len(reply))
@@ -310,34 +314,46 @@ class Engine:
         """Do what went the short way since the last time, with one write for all that is alike."""
         taken, self._taken = self._taken, []
         try:
-            done = taken[0].again.together(taken, self._now)
+            answers, later, refused = taken[0][1].together(taken, self._now)
         except Exception:
-            self._failed([each.conn for each in taken])
+            conns = [conn for conn, *_ in taken]
+            for conn in conns:
+                conn.let_go()
+            self._failed(conns)
             return
         now_ns = self._clock_ns()
-        for each, reply in done.answers:
-            each.conn.put([reply], len(reply))
-            self._ready.append(each.conn)
-            self._produced.observe(now_ns - each.began_ns)
-        for some, delayed in done.later:
+        ready, observe = self._ready.append, self._produced.observe
+        for (conn, _, _, began_ns), reply in answers:
+            conn.let_go()
+            conn.put([reply], len(reply))
+            ready(conn)
+            observe(now_ns - began_ns)
+        for some, delayed in later:
             self._wait_together(some, delayed)
-        for each in done.refused:
-            each.conn.again = None
-            if each.conn.close_reason is None:
-                self._take(each.conn, each.frame)
+        for conn, _, frame, _ in refused:
+            conn.let_go()
+            conn.again = None
+            if conn.close_reason is None:
+                self._take(conn, frame)
 
-    def _wait_together(self, taken: list[Taken[Any]], delayed: Delayed[list[bytes]]) -> None:
+    def _wait_together(self, taken: list[Taken], delayed: Delayed[list[bytes]]) -> None:
         """Requests that are answered by one thing that happens; one whose connection goes keeps the others waiting."""
-        slots = [each.conn.wait() for each in taken]
-        conns = [each.conn for each in taken]
+        slots = []
+        conns = []
+        for conn, *_ in taken:
+            conn.let_go()
+            slots.append(conn.wait())
+            conns.append(conn)
 
         def done(replies: list[bytes] | None) -> None:
+            if replies is None:
+                return  # a fault; their connections are being closed
             now_ns = self._clock_ns()
-            for conn, slot, each, reply in zip(conns, slots, taken, replies or (), strict=replies is not None):
+            for (conn, _, _, began_ns), slot, reply in zip(taken, slots, replies, strict=True):
                 if conn.close_reason is None:
                     conn.fill(slot, [reply], len(reply))
                     self._ready.append(conn)
-                    self._produced.observe(now_ns - each.began_ns)
+                    self._produced.observe(now_ns - began_ns)
                     if conn.decoder.has_more:
                         self._resumable.append(conn)
 

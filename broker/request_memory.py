@@ -25,7 +25,7 @@ class RequestMemory:
         self._release(conn)
         if claim is not None:
             self._waiting[conn] = claim
-            conn.starved = True
+            conn.starve(True)
         self._let_in()
 
     def leave(self, conn: Connection) -> None:
@@ -41,4 +41,4 @@ class RequestMemory:
             conn = next(iter(self._waiting))
             claim = self._claims[conn] = self._waiting.pop(conn)
             self.claimed_bytes += claim[1]
-            conn.starved = False
+            conn.starve(False)

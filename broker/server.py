@@ -169,7 +169,7 @@ class BrokerServer:
 
     def broken(self, conn: Connection, reason: str) -> None:
         """What was promised to a peer cannot be sent: its transport ends the connection."""
-        conn.close_reason = reason
+        conn.close(reason)
         self._log(f"connection of {conn.peer} closed: {reason}")
 
     def read_ahead(self, region: FileRegion, done: Callable[[], None]) -> None:
@@ -220,7 +220,8 @@ class BrokerServer:
                 for conn, parts in replies:
                     transport = transports.get(conn)
                     if transport is not None:
-                        transport.send(parts)
+                        if sent := transport.send(parts):
+                            engine.drained(conn, sent, now)
                         if not conn.readable:
                             self._paused.add(transport)
         finally:

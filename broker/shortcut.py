@@ -1,11 +1,12 @@
 """The short way of requests that repeat: what a connection, the engine and a handler agree on.
 
-A connection has a `Shortcut` for requests that are like its last one. What goes that way in one turn is done together
-at the end of the turn, from all connections, so that one write is enough for it.
+A connection has a `Shortcut` for requests that are like its last one. What came on such connections in one turn is
+looked at together at the end of the turn, so that one write is enough for it; what is not like the last one after all
+goes the long way then.
 """
 
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from broker.now import Now
 from broker.purgatory import Delayed
@@ -14,31 +15,14 @@ from broker.purgatory import Delayed
 class Shortcut(Protocol):
     """One connection's way."""
 
-    taken: bool
-    """It has a request of this turn."""
-
-    def take(self, frame: memoryview, now: Now) -> bool:
-        """Take a frame, which stays as it is until it is done; False for one that it is not for."""
-        ...
-
-    def together(self, taken: "Sequence[Taken[Any]]", now: Now) -> "TakenDone":
+    def together(self, taken: "Sequence[Taken]", now: Now) -> "TakenDone":
         """Do what was taken, by whichever connection's way of this kind; in order."""
         ...
 
 
-Way = TypeVar("Way", bound=Shortcut)
-
-
-class Taken(Generic[Way]):
-    """A request on the short way: a frame of `conn` (broker.connection), looked at since `began_ns`."""
-
-    __slots__ = ("conn", "again", "frame", "began_ns")
-
-    def __init__(self, conn: Any, again: Way, frame: memoryview, began_ns: int) -> None:
-        self.conn = conn
-        self.again = again
-        self.frame = frame
-        self.began_ns = began_ns
+Taken: TypeAlias = tuple[Any, Any, memoryview, int]
+"""A request on the short way: its connection (broker.connection), the connection's way, the frame, which is the way's
+to change, and when it was taken (ns). A plain tuple, as there is one for each small request."""
 
 
 class Known(Protocol):
@@ -54,6 +38,6 @@ class Known(Protocol):
 class TakenDone(NamedTuple):
     """Whole answers, with their length; those that come later, some at a time; and what the long way is for."""
 
-    answers: list[tuple[Taken[Any], bytes]]
-    later: list[tuple[list[Taken[Any]], Delayed[list[bytes]]]]
-    refused: list[Taken[Any]]
+    answers: list[tuple[Taken, bytes]]
+    later: list[tuple[list[Taken], Delayed[list[bytes]]]]
+    refused: list[Taken]

@@ -99,32 +99,37 @@ class KafkaTransport(tcp.Server):
 
     # --- writing -------------------------------------------------------------------------------------------------
 
-    def send(self, parts: list[Part]) -> None:
-        """Send in order; what the socket does not take now follows by itself."""
+    def send(self, parts: list[Part]) -> int:
+        """Send in order. How many bytes went, where all did at once; else 0, and `drained` tells, as what the socket
+        does not take now follows by itself."""
         if self._queue:
             self._queue.extend(parts)
-            return
-        if len(parts) == 1 and not isinstance(parts[0], FileRegion):
+            return 0
+        if len(parts) == 1:
             data = parts[0]
-            try:
-                sent = self.socket.send(data)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                self.abortConnection()
-                return
-            if sent == len(data):
-                self._broker.drained(self.conn, sent)
-                return
-            self._queue.append(memoryview(data)[sent:])
-            if sent:
-                self._broker.drained(self.conn, sent)
-            self.startWriting()
-            return
+            if not isinstance(data, FileRegion):
+                return self._send_one(data)
         self._queue.extend(parts)
         if self._write() is not None:
             # Nobody else would find it gone: where reading is paused, no descriptor is watched any more.
             self.abortConnection()
+        return 0
+
+    def _send_one(self, data: bytes | bytearray) -> int:
+        try:
+            sent = self.socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.abortConnection()
+            return 0
+        if sent == len(data):
+            return sent
+        self._queue.append(memoryview(data)[sent:])
+        if sent:
+            self._broker.drained(self.conn, sent)
+        self.startWriting()
+        return 0
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
         error = self._write()

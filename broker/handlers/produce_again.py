@@ -6,6 +6,8 @@ refusal, a log that went away, a setting that changed) is left to the long way, 
 """
 
 from collections.abc import Sequence
+from itertools import islice
+from typing import TypeAlias
 
 from broker.config import ANSWERED_ACKS
 from broker.handlers import produce
@@ -24,45 +26,38 @@ from idgen.errors import IdError
 
 
 class ProduceAgain:
-    """Takes the frames of a connection that repeat the envelope, one a turn."""
+    """Reads the frames of one connection that repeat its envelope."""
 
-    __slots__ = ("taken", "log", "services", "correlation_id", "records", "header", "acks", "timeout_ms",
-                 "_envelope", "_config", "_zstd")  # fmt: skip
-
-    records: memoryview
-    header: BatchHeader
+    __slots__ = ("log", "services", "acks", "timeout_ms", "_envelope", "_config", "_zstd")
 
     def __init__(
         self, envelope: Envelope, services: Services, log: PartitionLog, version: int, request: ProduceRequest
     ) -> None:
-        self.taken = False
         self.log = log
         self.services = services
-        self.correlation_id = 0
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
         self._envelope = envelope
         self._config = log.config
         self._zstd = version >= produce.ZSTD_VERSION
 
-    def take(self, frame: memoryview, now: Now) -> bool:
-        """Take a frame that stays as it is until `together`; False where the long way is to be gone."""
+    def read(self, frame: memoryview, now: Now) -> tuple[int, memoryview, BatchHeader] | None:
+        """Correlation id, batch and its header; None where the long way is to be gone."""
         opened = self._envelope.open(frame)
         config = self._config
         if opened is None or self.log.config is not config:
-            return False
-        self.correlation_id, records = opened
+            return None
+        correlation_id, batch = opened
         try:
-            header = judge(records, config, self.services.config, self._zstd)
+            header = judge(batch, config, self.services.config, self._zstd)
         except ApiError:
-            return False
+            return None
         if (
             header.attributes & TRANSACTIONAL_BIT
             or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms
         ):
-            return False
-        self.records, self.header, self.taken = records, header, True
-        return True
+            return None
+        return correlation_id, batch, header
 
     def answer(self, correlation_id: int, base_offset: int) -> bytes:
         return self._envelope.reply(correlation_id, base_offset, NO_TIMESTAMP, self.log.log_start_offset)
@@ -72,83 +67,88 @@ class ProduceAgain:
         self.services.metrics.failed_produce(self.log.topic)
         return self._envelope.refusal(correlation_id, why_late(self.services, self.log, self._envelope.topic))
 
-    def together(self, taken: Sequence[Taken["ProduceAgain"]], now: Now) -> TakenDone:
+    def together(self, taken: Sequence[Taken], now: Now) -> TakenDone:
         """Append what was taken in this turn, and answer it."""
-        by_log: dict[PartitionLog, list[Taken[ProduceAgain]]] = {}
-        for each in taken:
-            each.again.taken = False
-            by_log.setdefault(each.again.log, []).append(each)
         done = TakenDone([], [], [])
-        for log, requests in by_log.items():
-            if len(requests) == 1:
-                _append_one(log, requests[0], done, now)
+        by_log: dict[PartitionLog, list[_Asked]] = {}
+        for each in taken:
+            again: ProduceAgain = each[1]
+            read = again.read(each[2], now)
+            if read is None:
+                done.refused.append(each)
+            elif (asked := by_log.get(again.log)) is None:
+                by_log[again.log] = [(each, *read)]
             else:
-                _append(log, requests, done, now)
+                asked.append((each, *read))
+        waiting: dict[tuple[PartitionLog | None, int], list[_Late]] = {}
+        for log, asked in by_log.items():
+            _append(log, asked, done, waiting, self.services, now)
+        for (_, timeout_ms), late in waiting.items():
+            done.later.append(([each for each, *_ in late], _when_on_disk(late, now.ms + timeout_ms)))
         return done
 
 
-def _append_one(log: PartitionLog, request: Taken[ProduceAgain], done: TakenDone, now: Now) -> None:
-    again = request.again
-    services = again.services
-    try:
-        appended = log.append(again.records, again.header, services.stamp, now)
-    except (ApiError, IdError):
-        done.refused.append(request)
-        return
-    services.appended(log, now)
-    if again.acks in log.waiting_acks and log.durable_end_offset <= appended.last_offset:
-        deadline_ms = now.ms + again.timeout_ms
-        done.later.append(([request], _when_on_disk(log, [(request, appended.base_offset)], deadline_ms)))
-    else:
-        done.answers.append((request, again.answer(again.correlation_id, appended.base_offset)))
+_Asked: TypeAlias = tuple[Taken, int, memoryview, BatchHeader]
+"""A request that was read: its correlation id, batch and header."""
+_Late: TypeAlias = tuple[Taken, int, int, int]
+"""A request whose answer waits for the disk: its correlation id, base offset and last offset."""
 
 
-def _append(log: PartitionLog, requests: Sequence[Taken[ProduceAgain]], done: TakenDone, now: Now) -> None:
-    services = requests[0].again.services
-    while requests:
-        batches = [(each.again.records, each.again.header) for each in requests]
+def _append(
+    log: PartitionLog,
+    asked: list[_Asked],
+    done: TakenDone,
+    waiting: dict[tuple[PartitionLog | None, int], list[_Late]],
+    services: Services,
+    now: Now,
+) -> None:
+    """Append to one log, with as few writes as can be."""
+    while asked:
+        placed: list[tuple[int, int]]
         try:
-            placed = log.append_together(batches, services.stamp, now)
+            placed = log.append_together([each[2:] for each in asked], services.stamp, now) if len(asked) > 1 else []
+            if not placed:  # it is alone, or a duplicate, or the log is being mended
+                _, _, batch, header = asked[0]
+                alone = log.append(batch, header, services.stamp, now)
+                placed = [(alone.base_offset, alone.last_offset)]
         except (ApiError, IdError):
-            done.refused.extend(requests)
+            done.refused.extend([each[0] for each in asked])
             return
-        if not placed:  # the first one is a duplicate, or the log is being mended
-            _append_one(log, requests[0], done, now)
-            requests = requests[1:]
-            continue
         services.appended(log, now)
-        appended, requests = requests[: len(placed)], requests[len(placed) :]
-        waiting: dict[int, list[tuple[Taken[ProduceAgain], int]]] = {}
-        for each, (_, header, base_offset, _) in zip(appended, placed, strict=True):
-            again = each.again
-            if again.acks in log.waiting_acks and log.durable_end_offset <= base_offset + header.last_offset_delta:
-                waiting.setdefault(again.timeout_ms, []).append((each, base_offset))
+        durable_end, waiting_acks = log.durable_end_offset, log.waiting_acks
+        for (taken, correlation_id, _, _), (base_offset, last_offset) in zip(asked, placed, strict=False):
+            again: ProduceAgain = taken[1]
+            if again.acks in waiting_acks and durable_end <= last_offset:
+                # One round of the journal is for all its logs; else each log has a sync of its own.
+                key = (None if log.journal is not None else log, again.timeout_ms)
+                waiting.setdefault(key, []).append((taken, correlation_id, base_offset, last_offset))
             else:
-                done.answers.append((each, again.answer(again.correlation_id, base_offset)))
-        for timeout_ms, late in waiting.items():
-            done.later.append(([each for each, _ in late], _when_on_disk(log, late, now.ms + timeout_ms)))
+                done.answers.append((taken, again.answer(correlation_id, base_offset)))
+        asked = asked[len(placed) :]
 
 
-def _when_on_disk(
-    log: PartitionLog, waiting: Sequence[tuple[Taken[ProduceAgain], int]], deadline_ms: int
-) -> Delayed[list[bytes]]:
-    """The answers when the log is synced past the last of them, or cannot be any more, or at the deadline."""
-    # By then their connections may have sent more.
-    asked = [(each.again, each.again.correlation_id, base, each.again.header) for each, base in waiting]
-    last_offset = asked[-1][2] + asked[-1][3].last_offset_delta
+def _when_on_disk(late: Sequence[_Late], deadline_ms: int) -> Delayed[list[bytes]]:
+    """The answers when the last of them is on the disk, or cannot be any more."""
+    synced = 0
 
     def try_complete(now: Now) -> list[bytes] | None:
-        return None if log.durable_end_offset <= last_offset and log.offline is None else answers(now)
+        nonlocal synced
+        for (_, again, _, _), _, _, last_offset in islice(late, synced, None):
+            log = again.log
+            if log.durable_end_offset <= last_offset and log.offline is None:
+                return None
+            synced += 1
+        return answers(now)
 
     def answers(now: Now) -> list[bytes]:
         return [
             again.answer(correlation_id, base_offset)
-            if base_offset + header.last_offset_delta < log.durable_end_offset
+            if last_offset < again.log.durable_end_offset
             else again.too_late(correlation_id)
-            for again, correlation_id, base_offset, header in asked
+            for (_, again, _, _), correlation_id, base_offset, last_offset in late
         ]
 
-    return Delayed([log.on_disk], deadline_ms, try_complete, answers)
+    return Delayed({again.log.on_disk for (_, again, _, _), *_ in late}, deadline_ms, try_complete, answers)
 
 
 def again(call: Call, frame: memoryview) -> ProduceAgain | None:

@@ -28,13 +28,14 @@ class IdIndex:
 
     def append(self, placed: Iterable[Placed]) -> None:
         """The ids of batches, with one write."""
-        entries = bytearray()
+        entries = []
+        base_offset, seed = self.base_offset, self._seed
         for _, _, offset, runs in placed:
-            relative = offset - self.base_offset
+            relative = offset - base_offset
             for first_id, length in runs:
-                entries += pack_entry(self._seed, relative, length, first_id)
+                entries.append(pack_entry(seed, relative, length, first_id))
                 relative += length
-        self.file.append(entries)
+        self.file.append(entries[0] if len(entries) == 1 else b"".join(entries))
 
     def entry(self, number: int) -> IdEntry | None:
         """The entry, or None where its check does not hold."""

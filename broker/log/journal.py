@@ -31,6 +31,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from broker.log.partition_log import PartitionLog
+from broker.log.placed import Placed
 from broker.log.storage import Buffer, File, Storage, StorageError
 from broker.log.syncs import CutJournal, SyncJournal
 from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify
@@ -42,6 +43,8 @@ AHEAD_BYTES = 1 << 20
 _LENGTHS = struct.Struct(">II")
 _PLACE = struct.Struct(">16siI")
 _RUN = struct.Struct(">qI")
+_HEAD = struct.Struct(">I16siI")  # of what is checked: the length, and the place
+_HEAD_OF_ONE = struct.Struct(">I16siIqI")  # and the only run
 _CHECK_BYTES = 4
 
 Key = tuple[UUID, int]
@@ -89,17 +92,23 @@ class Journal:
         self._gathered: dict[PartitionLog, tuple[int, int]] = {}
         self._out: dict[PartitionLog, tuple[int, int]] | None = None
 
-    def add(self, log: PartitionLog, batch: Buffer, base: int, runs: Sequence[tuple[int, int]]) -> None:
-        """Take a batch that was just appended at `base` into the next round; its bytes are copied."""
-        head = _head(log, batch, runs)
-        size = len(head) + len(batch)
+    def add(self, log: PartitionLog, placed: Sequence[Placed]) -> None:
+        """Take batches that were just appended, one after the other, into the next round; their bytes are copied."""
+        topic_id, partition = log.topic_id.bytes, log.partition
+        parts: list[Buffer] = []
+        size = 0
+        for batch, _, _, runs in placed:
+            head = _head(topic_id, partition, batch, runs)
+            parts += (head, bytes(batch))
+            size += len(head) + len(batch)
         if self.failed is not None or self._bytes + size > self._max_bytes:
             log.ask_sync(log, True)
             return
-        end = base + sum([length for _, length in runs])
+        _, header, last_base, _ = placed[-1]
+        base, end = placed[0].base_offset, last_base + header.last_offset_delta + 1
         first, before = self._gathered.get(log, (base, base))
         self._gathered[log] = (first if before == base else base, end)
-        self._parts += (head, bytes(batch))
+        self._parts += parts
         self._bytes += size
 
     def take_round(self) -> SyncJournal | None:
@@ -207,11 +216,13 @@ def _is_synced(written: _Written, log: PartitionLog) -> bool:
     return log not in written.ends
 
 
-def _head(log: PartitionLog, batch: Buffer, runs: Sequence[tuple[int, int]]) -> bytes:
-    body = _PLACE.pack(log.topic_id.bytes, log.partition, len(runs)) + b"".join(_RUN.pack(*run) for run in runs)
-    size = len(body) + len(batch)
-    check = crc32c(bytes(batch[:HEADER_BYTES]), crc32c(_LENGTHS.pack(0, size)[_CHECK_BYTES:] + body))
-    return _LENGTHS.pack(check, size) + body
+def _head(topic_id: bytes, partition: int, batch: memoryview, runs: Sequence[tuple[int, int]]) -> bytes:
+    size = _PLACE.size + len(runs) * _RUN.size + len(batch)
+    if len(runs) == 1:  # nearly always
+        checked = _HEAD_OF_ONE.pack(size, topic_id, partition, 1, *runs[0])
+    else:
+        checked = b"".join((_HEAD.pack(size, topic_id, partition, len(runs)), *[_RUN.pack(*run) for run in runs]))
+    return crc32c(batch[:HEADER_BYTES], crc32c(checked)).to_bytes(_CHECK_BYTES, "big") + checked
 
 
 class FoundJournal:

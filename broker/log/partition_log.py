@@ -9,6 +9,7 @@ offline for good (`offline` says why): what the disk then holds nobody knows.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -23,7 +24,7 @@ from broker.log.glance import find_now
 from broker.log.placed import Placed
 from broker.log.producer_state import ProducerState
 from broker.log.search import NOT_COUNTED, WAITING, Search, Way
-from broker.log.segment import Segment, remove_files
+from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
 from broker.now import Now
@@ -32,13 +33,13 @@ from broker.record.control import Marker, encode_marker
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
 from broker.wire.frame import FileRegion
-from idgen.errors import IdError
 from idgen.worker import Run
 
 if TYPE_CHECKING:
     from broker.log.journal import Journal
 
 NO_TOPIC_ID = UUID(int=0)
+TOGETHER_RECORDS_MAX = 4096  # in one write: so many ids are to be had at once nearly always
 NO_OFFSET = -1
 EMPTY: FileRegion | bytes = b""
 
@@ -214,51 +215,84 @@ class PartitionLog:
 
     def append_together(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], ids: IdSource, now: Now
-    ) -> list[Placed]:
+    ) -> list[tuple[int, int]]:
         """Append as many of these batches, from the first on, as can be with one write. All are as `append` takes them.
 
-        None where the first is a duplicate, or must be appended by itself for another reason. Errors as of `append`,
-        and the log is as it was.
+        Base and last offset of each that was; none where the first is a duplicate, or must be appended by itself for
+        another reason. Errors as of `append`, and the log is as it was.
         """
         self._check_online()
         if self.mending:
             return []
-        placed: list[Placed] = []
-        producers = set()
-        offset, last_id, size, newest = self.log_end_offset, self.last_id, 0, -1
-        try:
-            for batch, header in batches:
-                if header.producer_id >= 0:
-                    # What is known of a producer says nothing of its second batch before the first is in the log.
-                    if header.producer_id in producers or self.producers.check(header) is not None:
-                        break
-                    producers.add(header.producer_id)
-                after = offset + header.last_offset_delta
-                if placed and not self._fits(size + header.size, after):
-                    break
-                runs = ids.next_ids(header.record_count, now.wall_ms, last_id)
-                placed.append(Placed(batch, header, offset, runs))
-                first_id, length = runs[-1]
-                last_id = first_id + length - 1
-                offset = after + 1
-                size += header.batch_length + LENGTH_END
-                newest = max(newest, header.max_timestamp)
-        except (ApiError, IdError):
-            if not placed:
-                raise
-        if placed:
-            self._write(placed, offset - 1, size, newest, now)
-        return placed
+        number, size, newest = self._fitting(batches)
+        if not number:
+            return []
+        batches = batches[:number]
+        last_offset = self.log_end_offset - 1 + sum([header.record_count for _, header in batches])
+        runs = ids.next_ids(last_offset + 1 - self.log_end_offset, now.wall_ms, self.last_id)
+        placed = self._placed(batches, runs)
+        self._write(placed, last_offset, size, newest, now)
+        return [(base, base + header.last_offset_delta) for _, header, base, _ in placed]
 
-    def _fits(self, size: int, last_offset: int) -> bool:
-        """Whether so many bytes more keep the newest segment within what it may have."""
-        active, limit = self._segments[-1], self.config.segment_bytes
-        return active.size + size <= limit and active.has_room(size, last_offset, limit)
+    def _fitting(self, batches: Sequence[tuple[memoryview, BatchHeader]]) -> tuple[int, int, int]:
+        """How many batches, from the first on, may be one write; their bytes and their newest time."""
+        segment = self._segments[-1]
+        room = self.config.segment_bytes - segment.size
+        offset = self.log_end_offset
+        offset_max = min(segment.base_offset + RELATIVE_OFFSET_MAX, offset + TOGETHER_RECORDS_MAX)
+        number, size, newest = 0, 0, NO_TIMESTAMP
+        producers = set()
+        for _, header in batches:
+            _, length, _, _, _, _, delta, _, max_timestamp, producer_id, *_ = header
+            offset += delta + 1
+            after = size + length + LENGTH_END
+            if number and (after > room or offset > offset_max):
+                break  # the first may begin a new segment
+            if producer_id >= 0:
+                # What is known of a producer says nothing of its second batch before the first is in the log.
+                try:
+                    if producer_id in producers or self.producers.check(header) is not None:
+                        break
+                except ApiError:
+                    if not number:
+                        raise
+                    break
+                producers.add(producer_id)
+            number, size = number + 1, after
+            if max_timestamp > newest:
+                newest = max_timestamp
+        return number, size, newest
+
+    def _placed(self, batches: Sequence[tuple[memoryview, BatchHeader]], runs: Sequence[Run]) -> list[Placed]:
+        """Batches with their places at the log's end and their ids, which are those of `runs`."""
+        placed = []
+        offset = self.log_end_offset
+        left = deque(runs)
+        first_id, length = left.popleft()
+        for batch, header in batches:
+            count = header.record_count
+            own: Sequence[tuple[int, int]]
+            if count <= length:
+                own = ((first_id, count),)
+                first_id, length = first_id + count, length - count
+            else:
+                own = []
+                wanted = count
+                while wanted:
+                    if not length:
+                        first_id, length = left.popleft()
+                    some = min(wanted, length)
+                    own.append((first_id, some))
+                    first_id, length, wanted = first_id + some, length - some, wanted - some
+            placed.append(Placed(batch, header, offset, own))
+            offset += count
+        return placed
 
     def _write(self, placed: Sequence[Placed], last_offset: int, size: int, newest_ms: int, now: Now) -> None:
         """Batches with their ids, `size` bytes together, to the end of the log: all of them, or ApiError."""
+        epoch, place = self.leader_epoch, PLACE.pack_into
         for batch, header, base_offset, _ in placed:
-            PLACE.pack_into(batch, 0, base_offset, header.batch_length, self.leader_epoch)
+            place(batch, 0, base_offset, header.batch_length, epoch)
         try:
             segment = self._segment_for(size, newest_ms, last_offset)
             segment.append(placed, self.config.index_interval_bytes)
@@ -274,11 +308,11 @@ class PartitionLog:
         self.unsynced_bytes += size
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now.ms
-        for batch, header, base_offset, runs in placed:
+        for _, header, base_offset, _ in placed:
             if header.producer_id >= 0:
                 self.producers.appended(header, base_offset, now.wall_ms)
-            if self.journal is not None:
-                self.journal.add(self, batch, base_offset, runs)
+        if self.journal is not None:
+            self.journal.add(self, placed)
 
     def _undone(self, error: StorageError) -> None:
         """After a failed write: wait for a sync before the next one, or stop where the log is not as it was."""

@@ -287,7 +287,7 @@ class _Recovery:
                 break
             number += entries
             self.report.batches_read += 1
-            segment.passed(at, header, header.last_offset, self.config.index_interval_bytes)
+            segment.passed(((at, header, header.last_offset),), self.config.index_interval_bytes)
             self._note(segment, at, header)
             position = at + header.size
             reason = "it ends in the middle of a batch"

@@ -9,7 +9,7 @@
 A segment is read by whoever holds it: dropping it from the log's list does not take it from a reader.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from broker.log.id_index import IdIndex
 from broker.log.index import OffsetIndex, TimeIndex
@@ -75,6 +75,13 @@ def first_ending_from(
     return None
 
 
+def _headers(placed: Sequence[Placed], position: int) -> Iterator[tuple[int, BatchHeader, int]]:
+    """(position, header, last offset) of batches written one after the other from `position` on."""
+    for _, header, base_offset, _ in placed:
+        yield position, header, base_offset + header.last_offset_delta
+        position += header.batch_length + LENGTH_END
+
+
 class Segment:
     """Offsets from `base_offset` to `next_offset`. Only the newest segment of a log is appended to."""
 
@@ -123,17 +130,11 @@ class Segment:
         """
         position = self.log.size
         ids_size = self.ids.file.size
-        noted = self._noted if len(placed) > 1 else None  # one batch is passed as the last thing, or not at all
         try:
             self.ids.append(placed)
-            self.log.append(placed[0].batch if len(placed) == 1 else b"".join([each.batch for each in placed]))
-            at = position
-            for _, header, base_offset, _ in placed:
-                self.passed(at, header, base_offset + header.last_offset_delta, interval_bytes)
-                at += header.batch_length + LENGTH_END
+            self.log.append(placed[0].batch if len(placed) == 1 else b"".join([batch for batch, *_ in placed]))
+            self.passed(_headers(placed, position), interval_bytes)
         except StorageError:
-            if noted is not None:
-                self._noted = noted
             self._undo(position, ids_size)
             raise
 
@@ -142,17 +143,6 @@ class Segment:
         self.offsets.drop_from(position)
         self.cut(position, ids_size)
         self.broken = False
-
-    @property
-    def _noted(self) -> tuple[int, int, int, int, int]:
-        """What `passed` changes, but for the indexes."""
-        times = self.first_timestamp_ms, self.max_timestamp_ms, self.max_timestamp_offset
-        return self.next_offset, self._since_index, *times
-
-    @_noted.setter
-    def _noted(self, noted: tuple[int, int, int, int, int]) -> None:
-        self.next_offset, self._since_index, *times = noted
-        self.first_timestamp_ms, self.max_timestamp_ms, self.max_timestamp_offset = times
 
     def cut(self, log_size: int, ids_size: int) -> tuple[File, ...]:
         """Cut log and ids; the files that were cut must be synced before anything is appended again.
@@ -165,20 +155,25 @@ class Segment:
             file.truncate(size)
         return tuple(file for file, _ in cut)
 
-    def passed(self, position: int, header: BatchHeader, last_offset: int, interval_bytes: int) -> None:
-        """Note a batch that stands at `position`: at an append, and again when recovery walks over it."""
-        newest, newest_offset = self.max_timestamp_ms, self.max_timestamp_offset
-        if header.max_timestamp > newest and header.record_count:
-            newest, newest_offset = header.max_timestamp, last_offset
-        if self._since_index > interval_bytes:
-            self.offsets.append(last_offset - self.base_offset, position)
-            self.times.maybe_append(newest, newest_offset - self.base_offset)
-            self._since_index = 0
-        self._since_index += header.batch_length + LENGTH_END
-        self.max_timestamp_ms, self.max_timestamp_offset = newest, newest_offset
-        if self.first_timestamp_ms < 0 and header.record_count:
-            self.first_timestamp_ms = header.max_timestamp
-        self.next_offset = last_offset + 1
+    def passed(self, batches: Iterable[tuple[int, BatchHeader, int]], interval_bytes: int) -> None:
+        """Note batches (position, header, last offset): at an append, and again when recovery walks over them. On
+        StorageError none is noted, but the indexes may have entries of some."""
+        newest, newest_offset, first = self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms
+        since_index, last_offset = self._since_index, self.next_offset - 1
+        for position, header, last_offset in batches:
+            _, length, _, _, _, _, _, _, max_timestamp, _, _, _, record_count = header
+            if record_count:
+                if max_timestamp > newest:
+                    newest, newest_offset = max_timestamp, last_offset
+                if first < 0:
+                    first = max_timestamp
+            if since_index > interval_bytes:
+                self.offsets.append(last_offset - self.base_offset, position)
+                self.times.maybe_append(newest, newest_offset - self.base_offset)
+                since_index = 0
+            since_index += length + LENGTH_END
+        self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms = newest, newest_offset, first
+        self._since_index, self.next_offset = since_index, last_offset + 1
 
     def index_anew(self, interval_bytes: int, end: int, sealed: bool = False) -> None:
         """Write both indexes again from the headers of the batches before `end`, and sync them: they are trusted."""
@@ -186,8 +181,7 @@ class Segment:
         self.times.keep(0)
         self._since_index = 0
         self.first_timestamp_ms = self.max_timestamp_ms = -1
-        for position, header in self.batches(end=end):
-            self.passed(position, header, header.last_offset, interval_bytes)
+        self.passed(((at, header, header.last_offset) for at, header in self.batches(end=end)), interval_bytes)
         if sealed:
             self.seal()
         self.offsets.file.sync()

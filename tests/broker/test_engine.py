@@ -400,6 +400,24 @@ def test_without_ids_a_produce_is_held_and_comes_back_with_nothing_lost_or_twice
     assert client.fetch("flights") == [value for value in values for _ in range(100)]
 
 
+def test_what_comes_after_a_held_request_waits_also_where_requests_repeat():
+    """The short way of a request that is like the one before it: there would be ids for the second one."""
+    broker = EngineBroker(max_ahead_ms=0)
+    broker.create("flights")
+    client = broker.connect()
+    client.produce("flights", b"first")
+    assert client.conn.again is not None
+    broker.worker.next_ids(4_000, broker.now.wall_ms)
+    sent = [client.frame(PRODUCE, 9, produce_request("flights", *[b"v"] * records)) for records in (100, 50)]
+    client.feed(b"".join(data for _, data in sent))
+    assert not client.replies() and not client.conn.readable
+    broker.at(broker.now_ms + 2)
+    assert [(answered, results[0].base_offset) for answered, results in client.replies()] == [
+        (sent[0][0], 1),
+        (sent[1][0], 101),
+    ]
+
+
 def test_a_request_of_two_partitions_is_held_whole():
     """A request that is tried again must not have left half of itself in the log."""
     broker = EngineBroker(max_ahead_ms=0)

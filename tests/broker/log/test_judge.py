@@ -5,9 +5,11 @@ https://kafka.apache.org/documentation/#recordbatch
 
 import pytest
 from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.config import BrokerConfig, TopicConfig
-from broker.log.judge import judge
+from broker.log.judge import _look_closer, _plain, judge
 from broker.record.batch import CRC_START, HEADER, read_header, verify
 from broker.record.compression import Codec
 from broker.record.records import decode_records
@@ -31,6 +33,35 @@ def refused(batch, code, why=None, topic=TOPIC, broker=BROKER, **options):
     with pytest.raises(ApiError, match=why) as caught:
         judge(None if batch is None else memoryview(batch), topic, broker, **options)
     assert caught.value.code is code
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "base_offset": st.sampled_from([0, 1, -1]),
+            "magic": st.sampled_from([0, 1, 2, 3]),
+            "attributes": st.integers(0, 127),
+            "last_offset_delta": st.integers(-2, 12),
+            "record_count": st.integers(-2, 12),
+            "max_timestamp": st.sampled_from([-1, 0, 2**62]),
+            "producer_id": st.sampled_from([-2, -1, 0, 7]),
+            "base_sequence": st.sampled_from([-2, -1, 0, 7]),
+            "batch_length": st.integers(40, 90),
+        },
+    ),
+    st.booleans(),
+    st.integers(0, 10),
+)
+def test_all_rules_at_once_pass_what_each_by_itself_passes(fields, zstd, flipped):
+    """`_plain` is there for speed alone: it may leave a batch to the rules one by one, never differ from them."""
+    batch = changed(batch_of(b"a", b"b"), **fields)
+    if flipped < len(batch) // 10:
+        batch[-1 - flipped] ^= flipped  # not for 0
+    topic, broker = TopicConfig(max_message_bytes=90), BrokerConfig(max_batch_records=10)
+    plain = _plain(memoryview(batch), topic, broker, zstd)
+    if plain is not None:
+        assert plain == _look_closer(memoryview(batch), topic, broker, zstd)
 
 
 def test_a_good_batch_gives_its_header():
