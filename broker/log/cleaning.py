@@ -18,7 +18,7 @@ from broker.log.deletions import Deletions
 from broker.log.log_walk import LogWalk
 from broker.log.partition_log import PartitionLog
 from broker.log.storage import Storage, StorageError
-from broker.log.swap import swap_in
+from broker.log.swap import Swap
 from broker.now import Now
 from broker.wire.errors import ApiError
 
@@ -65,6 +65,9 @@ class Cleaning:
         """When the pass was begun, and its last slice; what it had moved then."""
         self._failed: dict[PartitionLog, str] = {}
         """Logs whose last pass failed for a reason that may go, and were told of."""
+        self._halfway: dict[PartitionLog, Swap] = {}
+        """Logs of which a cleaned segment has a part of its names."""
+        self._swap_ms = 0
         self._resting: set[PartitionLog] = set()
         """Those of them that wait until every other log has had its turn."""
 
@@ -85,6 +88,7 @@ class Cleaning:
         deadline_ms = self.next_deadline_ms(now.ms)
         if deadline_ms is None or deadline_ms > now.ms:
             return []
+        self._go_on_with_swaps(now)
         if self._is_back and self._pass is not None:
             self._is_back = False
             if not self._goes_on(self._pass, now):
@@ -168,7 +172,8 @@ class Cleaning:
             return False
         cleaned = work.cleaned
         if cleaned is not None and not self._swap(cleaned, log, now):
-            work.discard()
+            if not self.is_halfway(log):
+                work.discard()
             return False
         if work.finished:
             log.cleaned_offset = work.end_offset
@@ -179,14 +184,39 @@ class Cleaning:
         """False where the log has gone on without what was cleaned: it was deleted, or retention took a segment."""
         if log.offline is not None or not set(cleaned.old) <= set(log.segments):
             return False
+        swap = Swap(self._storage, cleaned.segment, cleaned.old)
+        if self._swapped(swap, log, now):
+            return True
+        self._halfway[log] = swap
+        self._swap_ms = now.ms + self.config.log_cleaner_backoff_ms
+        return False
+
+    def _swapped(self, swap: Swap, log: PartitionLog, now: Now) -> bool:
         try:
-            retired = swap_in(self._storage, cleaned.segment, cleaned.old)
+            swap.go_on()
         except StorageError as error:
-            self._uncleanable(log, f"{error}; the next start finishes it")
+            if log.uncleanable is None:
+                self._uncleanable(log, f"{error}; what takes a segment's place is half there, and is gone on with")
             return False
-        self._deletions.retired(log, retired, now.ms)
-        log.replace_segments(cleaned.old, cleaned.segment)
+        self._deletions.retired(log, tuple(swap.retired), now.ms)
+        log.replace_segments(swap.old, swap.cleaned)
         return True
+
+    def is_halfway(self, log: PartitionLog) -> bool:
+        """Whether names of its segments' files are being changed: until that is done none may go."""
+        return log in self._halfway
+
+    def _go_on_with_swaps(self, now: Now) -> None:
+        if not self._halfway or now.ms < self._swap_ms:
+            return
+        self._swap_ms = now.ms + self.config.log_cleaner_backoff_ms
+        for log, swap in list(self._halfway.items()):
+            if log.offline is not None:  # deleted, or for the next start
+                del self._halfway[log]
+            elif self._swapped(swap, log, now):
+                del self._halfway[log]
+                log.uncleanable = None
+                self._report(f"partition {log.name} is cleaned again")
 
     def _failed_with(self, work: CleanLog, error: Exception) -> None:
         log = work.log

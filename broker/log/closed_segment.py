@@ -4,7 +4,6 @@ Of all logs together only so many have files open, those that were read last (`f
 opened closes when nothing refers to it: a region that is being sent keeps its file, whatever is closed meanwhile.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from broker.log.id_index import IdIndex
@@ -120,10 +119,8 @@ class ClosedSegment(Segment):
         path = f"{self.directory}/{file_name(self.base_offset, suffix)}"
         return path + DELETED if path + DELETED in self._retired else path
 
-    def retire(self, storage: Storage) -> Iterator[str]:
-        for path in super().retire(storage):
-            self._retired.add(path)
-            yield path
+    def renamed(self, before: str, after: str) -> None:
+        self._retired.add(after)
 
     def __getattr__(self, name: str) -> Any:
         """A file that is not open is asked for; StorageError."""

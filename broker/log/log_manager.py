@@ -317,7 +317,7 @@ class LogManager:
         number = retention.expired(
             log.segments, log.size, log.config, log.log_start_offset, log.high_watermark, now.wall_ms
         )
-        if not number or log.offline is not None:
+        if not number or log.offline is not None or self._cleaning.is_halfway(log):
             return False
         try:
             self._deletions.dropped(log, log.drop_segments(number), now.ms)

@@ -192,18 +192,11 @@ class Segment:
         if self.max_timestamp_ms >= 0:
             self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
 
-    def rename(self, storage: Storage, before: str, after: str) -> None:
-        """Its files get another ending, the .log file last: where that has it, all have."""
-        path = f"{self.directory}/{file_name(self.base_offset, '')}"
-        for suffix in reversed(SUFFIXES):
-            if storage.exists(path + suffix + before):
-                storage.rename(path + suffix + before, path + suffix + after)
+    def renamed(self, before: str, after: str) -> None:
+        """A file of it has another path now; it can be read all the same."""
         for file in self.files:
-            file.path = file.path.removesuffix(before) + after
-
-    def retire(self, storage: Storage) -> Iterator[str]:
-        """Take its files out of the log by name; it can be read all the same."""
-        return retire_files(storage, self.directory, self.base_offset)
+            if file.path == before:
+                file.path = after
 
     @property
     def newest_ms(self) -> int:

@@ -9,10 +9,12 @@ that order: a crash leaves a beginning of it. So a start finds a .log.swap and g
 old segments are removed only when the directory with the new names is on the disk.
 """
 
+from collections import deque
 from collections.abc import Sequence
 
 from broker.log.segment import (
     CLEANED,
+    DELETED,
     ID_INDEX,
     LOG,
     SUFFIXES,
@@ -25,15 +27,34 @@ from broker.log.segment import (
 from broker.log.storage import Storage
 
 
-def swap_in(storage: Storage, cleaned: Segment, old: Sequence[Segment]) -> tuple[str, ...]:
-    """Give the cleaned segment its name, which the first of the old ones has; the names of what may be removed.
+class Swap:
+    """A cleaned segment's way to its name, which the first of the old ones has. Where a name cannot be changed the log
+    goes on with what it has open, and whoever has the swap goes on with it later; so does the next start."""
 
-    StorageError: the log goes on with what it has open, and the next start goes on with the names.
-    """
-    cleaned.rename(storage, CLEANED, SWAP)
-    retired = tuple(path for segment in old for path in segment.retire(storage))
-    cleaned.rename(storage, SWAP, "")
-    return retired
+    def __init__(self, storage: Storage, cleaned: Segment, old: Sequence[Segment]) -> None:
+        self.cleaned = cleaned
+        self.old = tuple(old)
+        self.retired: list[str] = []
+        """The names of what may be removed when it is done."""
+        self._storage = storage
+        last_first = tuple(reversed(SUFFIXES))
+        self._left = deque(
+            [(cleaned, suffix + CLEANED, suffix + SWAP) for suffix in last_first]
+            + [(segment, suffix, suffix + DELETED) for segment in old for suffix in SUFFIXES]
+            + [(cleaned, suffix + SWAP, suffix) for suffix in last_first]
+        )
+
+    def go_on(self) -> None:
+        """Change the names that are left; StorageError at the first that cannot be changed."""
+        while self._left:
+            segment, before, after = self._left[0]
+            path = f"{segment.directory}/{file_name(segment.base_offset, '')}"
+            if self._storage.exists(path + before):
+                self._storage.rename(path + before, path + after)
+                segment.renamed(path + before, path + after)
+                if after.endswith(DELETED):
+                    self.retired.append(path + after)
+            self._left.popleft()
 
 
 def finish_swaps(storage: Storage, directory: str) -> None:

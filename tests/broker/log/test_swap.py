@@ -127,20 +127,71 @@ def test_a_power_cut_after_a_kill_while_it_is_finished_leaves_a_whole_log(seed):
         check(world, world.storage.power_cut(random.randrange))
 
 
-def test_a_disk_that_does_not_rename_is_said_and_the_next_start_goes_on():
-    world = filled()
-    world.ids_before = world.ids()
+class _FailsAt(MemoryStorage):
+    """A disk that does not change one name, the one after so many others, until it is well again."""
 
-    def rename(source, target, real=world.storage.rename):
-        if source.endswith("2.log"):
+    left = -1
+
+    def rename(self, source, target):
+        if self.left == 0:
             raise StorageError(source, "Input/output error")
-        real(source, target)
+        if any(part in source + target for part in (".cleaned", ".swap", ".deleted")):
+            self.left -= 1
+        super().rename(source, target)
 
-    world.storage.rename = rename
+
+def half_swapped(step):
+    """A cleaning in which a name cannot be changed; None where there are not so many."""
+    world = filled(_FailsAt())
+    world.ids_before = world.ids()
+    world.storage.left = step
     world.clean()
-    assert "is not cleaned any more" in world.lines[-1] and len(world.records()) == 6
-    del world.storage.rename
-    assert check(world, world.storage)
+    return world if world.log.uncleanable else None
+
+
+def test_a_disk_that_does_not_rename_for_a_while_is_said_and_the_log_is_cleaned_in_the_end():
+    """At whichever of the names it is: meanwhile everything is read as it was."""
+    step = 0
+    while (world := half_swapped(step)) is not None:
+        assert world.log.uncleanable and "is not cleaned any more" in world.lines[-1]
+        assert len(world.records()) == 6 and world.ids() == world.ids_before
+        world.clean()
+        assert len(world.lines) == 1, "it is said once"
+        world.storage.left = -1
+        world.clean()
+        assert world.lines[1:] == ["partition flights-0 is cleaned again"] and world.log.uncleanable is None
+        world.clean()
+        world.clean()
+        assert {offset: value[:1] for offset, (_, value) in world.records().items()} == AFTER
+        world.lines.clear()
+        assert check(world, world.storage)
+        step += 1
+    assert step > 15
+
+
+def test_a_start_goes_on_with_a_swap_that_is_half_way():
+    step = 0
+    while (world := half_swapped(step)) is not None:
+        world.storage.left = -1
+        check(world, world.storage)
+        step += 1
+
+
+def test_no_segment_goes_while_names_are_being_changed():
+    """What is dropped by its name could be what takes its place."""
+    world = half_swapped(12)
+    world.manager.delete_records(world.log, 4, world.now)
+    assert world.log.log_start_offset == 4 and world.bases()[0] == 0
+    world.storage.left = -1
+    world.clean()
+    world.manager.delete_records(world.log, 5, world.now)
+    world.clean()
+    assert world.records().keys() == {5} and check_bases(world)
+
+
+def check_bases(world):
+    again = world.reopened()
+    return again.records().keys() == {5} and not again.lines
 
 
 def test_a_log_on_a_real_disk_is_cleaned_and_opened_again(tmp_path):
