@@ -129,16 +129,35 @@ class Commits:
             if self.is_abandoned(group):
                 self._groups.remove(group, now)
 
-    def delete(self, group: Group, partitions: Iterable[tuple[str, int]]) -> list[ErrorCode]:
-        """Take offsets away; one error code for each partition. A topic that members still read keeps its own."""
+    def bury(self, group: Group, partitions: Iterable[tuple[str, int]]) -> list[ErrorCode]:
+        """Have tombstones written for offsets; one error code for each partition. A topic that members still read keeps
+        its own. When they are written, `remove` follows."""
         errors = []
         for topic, partition in partitions:
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(group, topic) else ErrorCode.NONE)
             place = Place(group.group_id, topic, partition)
             there = group.offsets.get(topic, partition) is not None or self._transactional.is_open(place)
             if there and not errors[-1]:
-                self._remove(group, topic, partition)
+                self._write_tombstone(place)
         return errors
+
+    def bury_all(self, group: Group) -> None:
+        """Have tombstones written for all it has committed, in a transaction or not."""
+        places = {Place(group.group_id, topic, partition) for topic, partition, _ in group.offsets}
+        for place in sorted(places.union(self._transactional.of_group(group.group_id))):
+            self._write_tombstone(place)
+
+    def remove(self, group: Group, partitions: Iterable[tuple[str, int]]) -> None:
+        """Their tombstones stand in the log."""
+        for topic, partition in partitions:
+            group.offsets.remove(topic, partition)
+            self.overtake(Place(group.group_id, topic, partition))
+
+    def remove_all(self, group: Group) -> None:
+        """The tombstones of all it has committed stand in the log."""
+        self.remove(group, [(topic, partition) for topic, partition, _ in group.offsets])
+        for place in self._transactional.of_group(group.group_id):
+            self.overtake(place)
 
     def forget_topics(self, topics: Container[str]) -> None:
         """The topics were deleted: their offsets mean nothing for others of the same names."""
@@ -148,12 +167,6 @@ class Commits:
             for topic, partition in [(t, p) for t, p, _ in group.offsets if t in topics]:
                 self._remove(group, topic, partition)
 
-    def remove_all(self, group: Group) -> None:
-        for topic, partition, _ in list(group.offsets):
-            self._remove(group, topic, partition)
-        for place in self._transactional.of_group(group.group_id):
-            self._bury(place)
-
     def _remove(self, group: Group, topic: str, partition: int) -> None:
         group.offsets.remove(topic, partition)
         self._bury(Place(group.group_id, topic, partition))
@@ -161,6 +174,9 @@ class Commits:
     def _bury(self, place: Place) -> None:
         """Write a tombstone: nothing committed there before it counts, in a transaction or not."""
         self.overtake(place)
+        self._write_tombstone(place)
+
+    def _write_tombstone(self, place: Place) -> None:
         self._outbox.append(place.group_id, offset_key(*place), None)
 
     def overtake(self, place: Place) -> None:

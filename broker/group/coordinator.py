@@ -177,19 +177,27 @@ class GroupCoordinator:
             ErrorCode.NONE, group_id, group.state.value, protocol_type, protocol_name or "", members
         )
 
-    def delete(self, group_id: str, now: Now) -> ErrorCode:
-        """DeleteGroups, of one: with its offsets, if it has no members."""
+    def delete(self, group_id: str) -> ErrorCode:
+        """DeleteGroups, of one: with its offsets, if it has no members. `deleted` follows, when that is in the log."""
         group = self._groups.find(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        self._commits.remove_all(group)
-        self._groups.remove(group, now)
+        self._commits.bury_all(group)
+        self._groups.bury(group)
         return ErrorCode.NONE
 
+    def deleted(self, group_id: str, now: Now) -> None:
+        """Its tombstones stand in the log: it is gone."""
+        group = self._groups.find(group_id)
+        if group is not None:
+            self._commits.remove_all(group)
+            self._groups.removed(group, now)
+
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode] | ErrorCode:
-        """OffsetDelete (KIP-496): one error code for each partition, or why nothing was done."""
+        """OffsetDelete (KIP-496): one error code for each partition, or why nothing is done. `offsets_deleted` follows
+        when that is in the log."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self._groups.find(group_id)
@@ -197,7 +205,13 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return ErrorCode.NON_EMPTY_GROUP  # what its members use is not for us to know
-        return self._commits.delete(group, partitions)
+        return self._commits.bury(group, partitions)
+
+    def offsets_deleted(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
+        """The tombstones of these stand in the log: they are gone."""
+        group = self._groups.find(group_id)
+        if group is not None:
+            self._commits.remove(group, partitions)
 
     # Time and storage
 

@@ -42,11 +42,19 @@ class Groups:
         self._groups.pop(group_id, None)
 
     def remove(self, group: Group, now: Now) -> None:
-        """A group without members is deleted or has expired: it is Dead, and a tombstone says so."""
+        """A group without members has expired: it is Dead, and a tombstone says so."""
+        self.bury(group)
+        self.removed(group, now)
+
+    def bury(self, group: Group) -> None:
+        """Have its tombstone written, where it has a record; `removed` follows."""
+        if group.is_stored:
+            self._outbox.append(group.group_id, group_key(group.group_id), None)
+
+    def removed(self, group: Group, now: Now) -> None:
+        """A group without members is Dead, and its tombstone in the log."""
         for alarm in group.pending.values():
             alarm.clear()
         group.pending.clear()
         group.happened(Event.REMOVED, now.wall_ms)
-        if group.is_stored:
-            self._outbox.append(group.group_id, group_key(group.group_id), None)
         self.drop(group.group_id)

@@ -1,6 +1,7 @@
 """DeleteGroups, v0 to v2.
 
-Behaviour: a group without members goes, with its offsets (KIP-229). The answer is sent when that is in the log.
+Behaviour: a group without members goes, with its offsets (KIP-229). The answer is sent when that is in the log; where
+it cannot be written the group stays.
 """
 
 from broker.handlers.call import Call
@@ -26,5 +27,8 @@ def _handle(call: Call, now: Now) -> Answer:
 
 def _delete(call: Call, group_id: str, now: Now) -> ErrorCode:
     groups = call.services.groups
-    error = groups.check(group_id) or groups.core.delete(group_id, now)
-    return error or groups.settle(now).get(group_id, ErrorCode.NONE)
+    error = groups.check(group_id) or groups.core.delete(group_id)
+    error = error or groups.settle(now).get(group_id, ErrorCode.NONE)
+    if not error:
+        groups.core.deleted(group_id, now)
+    return error

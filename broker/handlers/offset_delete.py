@@ -2,7 +2,7 @@
 
 Behaviour: committed offsets of single partitions are taken away (KIP-496); not those of a topic that members of the
 group still subscribe to, and none of a group with members that are no consumers. The answer is sent when it is in the
-log.
+log; where it cannot be written they stay.
 """
 
 from broker.handlers.call import Call
@@ -59,4 +59,8 @@ def _delete(call: Call, partitions: list[tuple[str, int]], now: Now) -> list[Err
         call.services.stamp.ensure(len(partitions), now)
     found = groups.core.delete_offsets(group_id, partitions)
     refused = groups.settle(now).get(group_id)
-    return found if refused is None else refused
+    if refused is not None:
+        return refused
+    if not isinstance(found, ErrorCode):
+        groups.core.offsets_deleted(group_id, [each for each, error in zip(partitions, found) if not error])
+    return found

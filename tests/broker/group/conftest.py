@@ -41,6 +41,14 @@ class House:
         self.log += [(append.key, append.value) for append in self.coordinator.take_appends()]
         self.answered += [pending.key for pending in self.coordinator.take_answered()]
 
+    def delete(self, group="g"):
+        """DeleteGroups: what is written counts."""
+        error = self.coordinator.delete(group)
+        self.settle()
+        if not error:
+            self.coordinator.deleted(group, self.now)
+        return error
+
     def at(self, now_ms):
         """Move on to a moment as the engine does: from deadline to deadline."""
         while (due_ms := self.coordinator.next_deadline_ms()) is not None and due_ms <= now_ms:

@@ -46,8 +46,8 @@ def test_a_group_nobody_knows_is_dead(house):
 
 def test_a_group_with_members_is_not_deleted(house):
     house.stable("a")
-    assert house.coordinator.delete("g", house.now) is ErrorCode.NON_EMPTY_GROUP
-    assert house.coordinator.delete("none", house.now) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert house.delete("g") is ErrorCode.NON_EMPTY_GROUP
+    assert house.delete("none") is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_deleted_group_is_gone_with_its_offsets_also_after_a_restart(house):
@@ -55,7 +55,7 @@ def test_a_deleted_group_is_gone_with_its_offsets_also_after_a_restart(house):
     house.commit(("t", 0, 5), member_id=member.member_id, generation=1)
     house.leave(member.member_id)
     given = house.join(id_required=True).result
-    assert house.coordinator.delete("g", house.now) is ErrorCode.NONE
+    assert house.delete("g") is ErrorCode.NONE
     house.settle()
     assert house.state() == "Dead" and house.coordinator.fetch("g", None) == []
     assert len(house.restarted().coordinator) == 0

@@ -116,7 +116,7 @@ def test_whatever_members_did_the_group_becomes_stable_once_they_behave(make_hou
         if name == "time":
             house.at(house.now_ms + ms)
         elif name == "delete":
-            house.coordinator.delete("g", house.now)
+            house.delete("g")
             house.settle()
         elif name == "restart":
             again = house.restarted()

@@ -79,7 +79,7 @@ def test_records_only_a_newer_kafka_writes_are_passed_over(house):
 
 def test_a_tombstone_for_what_is_not_there_is_nothing(house):
     house.commit(("t", 0, 1))
-    house.coordinator.delete("g", house.now)
+    house.delete("g")
     house.settle()
     tombstones = [(key, value) for key, value in house.log if value is None]
     assert tombstones

@@ -3,8 +3,9 @@
 import pytest
 
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import OFFSET_DELETE, EngineBroker
+from tests.broker.engine_client import DELETE_GROUPS, OFFSET_DELETE, EngineBroker
 from tests.broker.handlers.test_groups import Member, commit, committed, make, stable
+from tests.broker.transactional import TransactionalProducer
 
 SUBSCRIPTION = [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\7flights\0\0\0\0"}]
 
@@ -79,3 +80,41 @@ def test_before_anyone_looked_for_the_coordinator_the_client_is_sent_to_look():
 def test_a_deletion_that_the_disk_refuses_is_refused(broker, client):
     broker.storage.free_bytes = 0
     assert delete(client, ("flights", 0)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def delete_group(client):
+    return client.ask(DELETE_GROUPS, 2, {"groups_names": ["g"]}).results[0].error_code
+
+
+def test_on_a_full_disk_offsets_stay_and_can_be_taken_away_later(broker, client):
+    """What is forgotten and not written down would come back with the next start."""
+    broker.storage.free_bytes = 0
+    assert delete(client, ("flights", 0), ("trains", 0)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (committed(client), committed(client, topic="trains")) == (5, 5)
+    broker.storage.free_bytes = None
+    assert delete(client, ("flights", 0)) == [0]
+    for each in (client, broker.restarted().connect()):
+        assert (committed(each), committed(each, topic="trains")) == (-1, 5)
+
+
+def test_on_a_full_disk_a_group_stays_and_can_be_deleted_later(broker, client):
+    broker.storage.free_bytes = 0
+    assert delete_group(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (committed(client), len(broker.services.groups.core)) == (5, 1)
+    broker.storage.free_bytes = None
+    assert delete_group(client) == 0
+    for each in (client, broker.restarted().connect()):
+        assert committed(each) == committed(each, topic="trains") == -1
+        assert delete_group(each) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("deletes", [delete_group, lambda client: delete(client, ("flights", 0))])
+def test_what_is_committed_in_a_transaction_and_deleted_before_its_end_does_not_come_back(broker, client, deletes):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.add_offsets("g")
+    producer.commit_offset("g", "flights", 9)
+    assert deletes(client) in (0, [0])
+    assert producer.end(True) == 0
+    for each in (client, broker.restarted().connect()):
+        assert committed(each) == -1
