@@ -180,6 +180,18 @@ def test_who_comes_while_others_wait_for_the_next_look_is_answered_after_them():
     assert served == [200, 50]
 
 
+def test_who_comes_while_others_wait_for_ids_does_not_pass_them_even_where_there_are_some_by_then(house):
+    house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
+    first, late = house.connect(), house.connect()
+    first.dataReceived(get_ids(4_096))
+    house.reactor.rightNow += 0.003  # the timer is late
+    late.dataReceived(get_id(7))
+    assert late.transport.read() == []
+    house.reactor.advance(0)
+    [before], [after] = first.transport.read(), late.transport.read()
+    assert before.value[-1] < after.value
+
+
 def test_a_peer_that_does_not_read_gives_its_place_in_the_line_up(house):
     house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
     deaf, other = house.connect(), house.connect()
