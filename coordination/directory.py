@@ -91,6 +91,9 @@ class DirectoryCoordinator:
     def scope(self) -> str:
         return f"directory {self._root}"
 
+    def wait_until_connected(self, timeout_ms: int) -> None:
+        """It is, from the beginning."""
+
     def execute(self, operation: Operation) -> Result:
         check_path(operation.path)
         if self._session_fd < 0:

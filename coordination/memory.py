@@ -151,6 +151,9 @@ class MemoryCoordinator:
     def scope(self) -> str:
         return "memory"
 
+    def wait_until_connected(self, timeout_ms: int) -> None:
+        """It is, from the beginning."""
+
     def execute(self, operation: Operation) -> Result:
         if self._closed:
             raise SessionLost("this coordinator is closed")

@@ -152,6 +152,9 @@ class Coordinator(Protocol):
     def scope(self) -> str:
         """Where its nodes are the same for everyone, for people: 'directory /var/lib/x', 'zookeeper a:2181/x'."""
 
+    def wait_until_connected(self, timeout_ms: int) -> None:
+        """Block until it can be asked; CoordinatorUnavailable, and all is closed, if that takes longer."""
+
     def execute(self, operation: Operation) -> Result:
         """Carry out one operation; raises the CoordinationErrors it names, SessionLost or ConnectionLost."""
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks, maybeDeferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
@@ -35,16 +35,17 @@ from broker.server import BrokerServer
 from broker.wire.errors import ApiError
 from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator
+from coordination.sessions import open_session
 from flakelog.listeners import EVERYWHERE, Listener
 from flakelog.settings import Settings
-from idgen.claim import WorkerClaim, registry_of, worker_claim
+from idgen.claim import EXHAUSTED_RETRY_MS, WorkerClaim, registry_of, worker_claim
 from idgen.clock import IdClock
 from idgen.config import InvalidSetting
 from idgen.errors import IdError
 from idgen.http_port import HttpFactory
 from idgen.peers import Peers
 from idgen.registry import IDS, LOG
-from idgen.server import ClaimDriver, IdLine, ThriftFactory
+from idgen.server import ClaimDriver, IdFactory, IdLine, ThriftFactory
 from idgen.service import IdService
 from idgen.snowflake import IDS_DIRECTORY
 
@@ -91,7 +92,7 @@ class Server:
         self.fails_on_demand = False
         """Its broker is one for tests of clients."""
         self.faulty_engine: "FaultyEngine | None" = None
-        self._thrift: ThriftFactory | None = None
+        self._id_factories: list[IdFactory] = []
         self._daily: Any = None
         self.peers: Peers | None = None
         """The other id services, unless flakelog.ids.sanity.check is off."""
@@ -214,17 +215,16 @@ class Server:
         to close the coordinator ends that."""
         idgen = self.settings.idgen
         where = self._zookeeper or idgen.ids_zookeeper_connect
+        session = self._coordinator = open_session(
+            directory=self.data_dir / IDS_DIRECTORY if where is None else None,
+            zookeeper=where,
+            access=idgen.ids_zookeeper_access,
+            allow_network=idgen.ids_directory_network_allow,
+            wait=False,
+        )
         if where is None:
-            from coordination.directory import DirectoryCoordinator
-
-            self._coordinator = DirectoryCoordinator(
-                self.data_dir / IDS_DIRECTORY, allow_network=idgen.ids_directory_network_allow
-            )
-            return succeed(None)
-        from coordination.zookeeper import ZooKeeperCoordinator
-
-        coordinator = self._coordinator = ZooKeeperCoordinator(where, idgen.ids_zookeeper_access, wait=False)
-        return deferToThread(coordinator.wait_until_connected, self.settings.server.start_timeout_ms)
+            return succeed(None)  # files wait for nobody
+        return deferToThread(session.wait_until_connected, self.settings.server.start_timeout_ms)
 
     @inlineCallbacks
     def _claim_numbers(self) -> Any:
@@ -273,20 +273,36 @@ class Server:
             role=role,
             chance=random.random,
         )
-        timeout_ms = self.settings.server.start_timeout_ms
-        held = self._claims.hold(claim).addTimeout(timeout_ms / 1000, self.reactor)
-        slow = self.reactor.callLater(1.0, lambda: self._report(f"waiting for a worker number: {claim.problem}"))
+        return self._wait_for(claim, self._claims.hold(claim))
 
-        def late(failure: Failure) -> None:
-            failure.trap(TimeoutError)  # type: ignore[no-untyped-call]
+    def _wait_for(self, claim: WorkerClaim, held: "Deferred[WorkerClaim]") -> "Deferred[WorkerClaim]":
+        """Say what is waited for. Who may have any number, and finds them all taken, waits on: nothing is wrong with
+        it, and a process that ends and is started again would only ask more often."""
+        timeout_ms = self.settings.server.start_timeout_ms
+
+        def say() -> None:
+            pace = f"; asked for again every {EXHAUSTED_RETRY_MS // 1_000} s or less often" if claim.crowded_out else ""
+            self._report(f"waiting for a worker number: {claim.problem}{pace}")
+
+        def late() -> None:
+            if not claim.crowded_out:
+                held.cancel()
+                return
+            say()
+            timers.append(self.reactor.callLater(timeout_ms / 1000, late))
+
+        def given_up(failure: Failure) -> None:
+            failure.trap(CancelledError)  # type: ignore[no-untyped-call]
             raise StartError(f"no worker number within {timeout_ms} ms: {claim.problem}")
 
         def done(result: Any) -> Any:
-            if slow.active():
-                slow.cancel()
+            for timer in timers:
+                if timer.active():
+                    timer.cancel()
             return result
 
-        return held.addErrback(late).addBoth(done)
+        timers = [self.reactor.callLater(1.0, say), self.reactor.callLater(timeout_ms / 1000, late)]
+        return held.addErrback(given_up).addBoth(done)
 
     def _bind_ids(self) -> None:
         """Listen for ids and HTTP, so that the address others are shown is one to connect to; who does is answered when
@@ -315,8 +331,7 @@ class Server:
             return
         line = IdLine(self.service, self.clock, self.reactor)
         if "ids" in self._ports:
-            self._thrift = ThriftFactory(self.service, line)
-            self._serve(self._ports["ids"], self._thrift)
+            self._serve(self._ports["ids"], ThriftFactory(self.service, line))
         if "http" in self._ports:
             self._serve(self._ports["http"], self._http_factory(self.service, line))
 
@@ -330,8 +345,9 @@ class Server:
         limits = {"connections_max": server.http_max_connections, "idle_ms": server.http_idle_ms}
         return HttpFactory(service, line, self.reactor, site, **limits)
 
-    def _serve(self, port: Any, factory: Factory) -> None:
+    def _serve(self, port: Any, factory: IdFactory) -> None:
         """Take the connections of a port that is bound."""
+        self._id_factories.append(factory)
         port.factory = factory
         port.startReading()
 
@@ -354,8 +370,8 @@ class Server:
             self.peers.stop()
         for port in self._ports.values():
             yield maybeDeferred(port.stopListening)
-        if self._thrift is not None:
-            self._thrift.close_connections()
+        for factory in self._id_factories:
+            factory.close_connections()
         if self._broker is not None:
             yield self._broker.stop()
         if self._claims is not None:

@@ -101,7 +101,8 @@ class ServerConfig:
     start_timeout_ms: int = setting(
         "flakelog.start.timeout.ms",
         60_000,
-        "How long a start waits for a worker number: a configured one rests up to flakelog.ids.lead.ms after a crash.",
+        "How long a start waits for the registry of worker numbers, and for a configured number, which rests up to "
+        "flakelog.ids.lead.ms after a crash. Where all numbers are taken it waits on, until there is one.",
         check=at_least(100),
         unit="ms",
     )

@@ -37,7 +37,8 @@ class WorkerClaim:
     at once, so each pause is one's own.
 
     `worker` issues the ids; it is another object after each claim, so it is asked for each time. `problem` says, for
-    people, what is waited for. `failure` is the error that ended the claim for good, in state CLOSED.
+    people, what is waited for; `crowded_out` that it may have any number, and all are taken. `failure` is the error
+    that ended the claim for good, in state CLOSED.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class WorkerClaim:
         self.worker: IdWorker | None = None
         self.problem: str | None = "it is still being claimed"
         self.failure: Exception | None = None
+        self.crowded_out = False
         self._token = token
         self._number = number
         self._numbers = registry.layout.numbers_of(datacenter)
@@ -226,8 +228,8 @@ class WorkerClaim:
     def _stopped(self, error: IdError | CoordinationError) -> None:
         """What an error in a procedure means."""
         self.problem = str(error)
-        waits_for_any = isinstance(error, NoWorkerNumber) and self._number is None
-        self._due_ms = self._now_ms + self._paced_ms(EXHAUSTED_RETRY_MS if waits_for_any else self._retry_ms)
+        self.crowded_out = isinstance(error, NoWorkerNumber) and self._number is None
+        self._due_ms = self._now_ms + self._paced_ms(EXHAUSTED_RETRY_MS if self.crowded_out else self._retry_ms)
         if self._closing and self._held is not None:
             self._turn(Turn.CLOSED)  # not given back: the number rests until its mark has passed
         elif isinstance(error, TakenOver):
@@ -253,7 +255,7 @@ class WorkerClaim:
         self._turn(Turn.TAKEN)
 
     def _settled(self, turn: Turn) -> None:
-        self.problem = None
+        self.problem, self.crowded_out = None, False
         sooner = RAISE_SPREAD * self._chance()
         self._due_ms = self._now_ms + int(self._raise_interval_ms * (1 - sooner))
         self._turn(turn)

@@ -291,8 +291,8 @@ class IdgenConfig(ZooKeeperConfig):
         "flakelog.ids.sanity.check",
         True,
         "before it serves, a process asks the other id services of its registry whether they have the numbers they are "
-        "shown with, and whether its clock agrees with theirs; it does not start when not. Who does not answer counts "
-        "for nothing",
+        "shown with, and whether its clock agrees with theirs; it does not start when not. Who does not answer in a "
+        "second counts for nothing: so do those that start at the same moment, which ask each other in vain",
     )
     ids_sanity_max_offset_ms: int = setting(
         "flakelog.ids.sanity.max.offset.ms",

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from coordination.port import CoordinationError, Coordinator, CoordinatorUnavailable
+from coordination.sessions import open_session
 from idgen import fork
 from idgen.claim import worker_claim
 from idgen.claim_state import State
@@ -204,17 +205,18 @@ def connect(
     """A session in a directory or with ZooKeeper, whichever is named. ValueError, CoordinatorUnavailable."""
     if (directory is None) == (zookeeper is None):
         raise ValueError('name where worker numbers are kept: directory="..." or zookeeper="host:port", one of both')
-    if zookeeper is not None:
-        from coordination.zookeeper import ZooKeeperCoordinator
+    if directory is not None:
+        from coordination.directory import has_nodes
 
-        return ZooKeeperCoordinator(zookeeper, config.ids_zookeeper_access)
-    from coordination.directory import DirectoryCoordinator, has_nodes
-
-    assert directory is not None
-    inside = Path(directory) / IDS_DIRECTORY
-    if has_nodes(inside) and not has_nodes(directory):
-        raise CoordinatorUnavailable(
-            f"{directory} is a server's data directory; its worker numbers are in {inside}, and ids made with any "
-            f"others could be the same as its own"
-        )
-    return DirectoryCoordinator(directory, allow_network=config.ids_directory_network_allow)
+        inside = Path(directory) / IDS_DIRECTORY
+        if has_nodes(inside) and not has_nodes(directory):
+            raise CoordinatorUnavailable(
+                f"{directory} is a server's data directory; its worker numbers are in {inside}, and ids made with any "
+                f"others could be the same as its own"
+            )
+    return open_session(
+        directory=directory,
+        zookeeper=zookeeper,
+        access=config.ids_zookeeper_access,
+        allow_network=config.ids_directory_network_allow,
+    )

@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from coordination.access import Access
 from coordination.deferred import carry_out, executor
 from coordination.port import Coordinator
+from coordination.sessions import open_session
 from partition_manager.config import SpoutConfig
 from partition_manager.fetcher import TwistedDeadLetters, TwistedFetcher
 from partition_manager.offset_store import CoordinatedOffsetStore, Procedure
@@ -96,9 +97,5 @@ class _Session:
 
 def _open_coordinator(store: str, access: Access) -> Coordinator:
     if store.startswith(ZOOKEEPER):
-        from coordination.zookeeper import ZooKeeperCoordinator
-
-        return ZooKeeperCoordinator(store.removeprefix(ZOOKEEPER), access)
-    from coordination.directory import DirectoryCoordinator
-
-    return DirectoryCoordinator(store)
+        return open_session(zookeeper=store.removeprefix(ZOOKEEPER), access=access)
+    return open_session(directory=store)

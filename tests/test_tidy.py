@@ -27,6 +27,7 @@ SHELLS = {
     "coordination/embedded_zookeeper.py",
     "coordination/free_port.py",
     "coordination/java.py",
+    "coordination/sessions.py",
     "coordination/zookeeper.py",
     "idgen/clock.py",
     "idgen/fork.py",

@@ -2,6 +2,8 @@
 
 import pytest
 
+from idgen.config import IdgenConfig
+from idgen.snowflake import Snowflake
 from tests.compat.server_process import ServerProcess
 from tests.patience import MS
 
@@ -18,6 +20,23 @@ def test_told_to_stop_while_it_waits_for_a_worker_number_it_just_stops(tmp_path,
         server.send_signal(15)
     assert server.stop() == 0
     assert "Traceback" not in server.log_since(begin) and "Error" not in server.log_since(begin)
+
+
+def test_where_all_worker_numbers_are_taken_it_says_so_and_waits_on(tmp_path):
+    """Nothing is wrong with it that an operator, or a restart, would cure."""
+    layout = {"flakelog.ids.worker.bits": "0", "flakelog.ids.datacenter.bits": "0", "flakelog.ids.sequence.bits": "22"}
+    config = IdgenConfig(ids_worker_bits=0, ids_datacenter_bits=0, ids_sequence_bits=22)
+    with Snowflake(directory=tmp_path / "data" / "ids", config=config):
+        server = ServerProcess(tmp_path / "data", layout | {"flakelog.start.timeout.ms": "300"}, command="idgen")
+        server.launch()
+        try:
+            for _ in range(2):
+                server.wait_for_log("all 1 worker numbers", since=server.mark())
+            assert server.running
+            assert server.stop() == 0
+        finally:
+            server.kill()
+    assert "asked for again every 10 s or less often" in server.log and "Traceback" not in server.log
 
 
 def test_an_impatient_operator_sees_no_traceback(tmp_path):

@@ -159,6 +159,15 @@ def test_a_connection_too_many_is_closed_and_those_on_which_nothing_comes_are_in
     assert not house.reactor.getDelayedCalls()
 
 
+def test_all_connections_are_closed_when_a_server_stops_and_what_was_answered_is_sent(house):
+    plain, sites = house.connect(), house.connect()
+    plain.dataReceived(ONE)
+    sites.dataReceived(OTHER)
+    house.factory.close_connections()
+    assert plain.transport.disconnecting and sites.transport.disconnecting
+    assert len(bodies(plain)) == len(bodies(sites)) == 1
+
+
 def test_a_connection_of_the_sites_is_closed_by_the_sites_own_time(house):
     peer = house.connect()
     peer.dataReceived(OTHER)
