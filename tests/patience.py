@@ -9,6 +9,7 @@ import time
 
 SECONDS = 120
 MS = SECONDS * 1000
+PROGRAM_SECONDS = 4 * SECONDS  # for a whole program, with Java and Spark in it
 _PAUSE_SECONDS = 0.005
 
 

@@ -20,7 +20,7 @@ from threading import Timer
 from typing import NamedTuple
 
 from tests.compat.server_process import FREE_PORTS
-from tests.patience import SECONDS
+from tests.patience import PROGRAM_SECONDS, SECONDS
 
 BIN = Path(sys.executable).parent
 ADDRESSES = {"broker": "127.0.0.1:9092", "ids": "127.0.0.1:7609", "http": "127.0.0.1:8609"}
@@ -124,7 +124,7 @@ class Tour:
     def shell(self, command):
         done = subprocess.run(
             self._here(command), shell=True, cwd=self.directory, env=self.env, capture_output=True, text=True,
-            timeout=SECONDS,
+            timeout=PROGRAM_SECONDS,
         )  # fmt: skip
         assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
         return done.stdout
@@ -139,7 +139,7 @@ class Tour:
             stdout=subprocess.PIPE,
             text=True,
         )
-        printed = _interrupted(process, block.prints) if forever else process.communicate(timeout=SECONDS)[0]
+        printed = _interrupted(process, block.prints) if forever else process.communicate(timeout=PROGRAM_SECONDS)[0]
         assert process.returncode == 0, f"the program at line {block.line} ended with {process.returncode}: {printed}"
         return printed
 
@@ -151,7 +151,7 @@ class Tour:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "flakelog.pytest_plugin", str(file)]
         env = self.env | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         done = subprocess.run(
-            command, cwd=self.directory, env=env, capture_output=True, text=True, timeout=SECONDS
+            command, cwd=self.directory, env=env, capture_output=True, text=True, timeout=PROGRAM_SECONDS
         )
         assert done.returncode == 0, f"the tests at line {block.line}: {done.stdout}{done.stderr}"
 
@@ -170,12 +170,12 @@ class Tour:
 def _interrupted(process, shown):
     """Ctrl-C when as many lines have come as are shown. Those of several partitions come in any order, so the answer is
     in the order shown, if they are the same lines."""
-    late = Timer(SECONDS, process.kill)
+    late = Timer(PROGRAM_SECONDS, process.kill)
     late.start()
     lines = [process.stdout.readline() for _ in shown.splitlines()]
     late.cancel()
     process.send_signal(signal.SIGINT)
-    lines += process.communicate(timeout=SECONDS)[0].splitlines(keepends=True)
+    lines += process.communicate(timeout=PROGRAM_SECONDS)[0].splitlines(keepends=True)
     return shown if sorted(lines) == sorted(shown.splitlines(keepends=True)) else "".join(lines)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.__main__ import ROWS
 from tests.compat.server_process import ROOT
-from tests.patience import SECONDS
+from tests.patience import PROGRAM_SECONDS
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the benchmarks read /proc")
 
@@ -19,7 +19,7 @@ ALONE = {"fetch-1k", "single-100-50p", "list-offsets", "fetch-small"}
 
 def bench(*arguments):
     argv = [sys.executable, "-m", "benchmarks", *arguments]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=4 * SECONDS)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

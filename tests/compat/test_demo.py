@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import SECONDS, until
+from tests.patience import PROGRAM_SECONDS, SECONDS, until
 
 FLIGHTS = 12_000
 
@@ -36,7 +36,7 @@ def processes_naming(path):
 
 def test_the_demo_agrees_to_the_last_digit_and_writes_its_report(tmp_path):
     demo = start(tmp_path)
-    output, _ = demo.communicate(timeout=3 * SECONDS)
+    output, _ = demo.communicate(timeout=PROGRAM_SECONDS)
     last = output.strip().splitlines()[-1]
     assert demo.returncode == 0 and last.startswith("replay agrees:"), output
     assert f"{FLIGHTS:,} flights" in last

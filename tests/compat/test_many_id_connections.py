@@ -100,9 +100,9 @@ def flooded(server, count):
             connection.sendall(frame * at_once)
             frames = FrameDecoder(1 << 24)
             open_ones.append(connection)
-            while not over.is_set():
-                answers = sum(1 for _ in frames.frames(connection.recv(1 << 20)))
-                with suppress(BrokenPipeError):  # it is over
+            with suppress(OSError):  # it is over
+                while not over.is_set():
+                    answers = sum(1 for _ in frames.frames(connection.recv(1 << 20)))
                     connection.sendall(frame * answers)
 
     threads = [threading.Thread(target=flood) for _ in range(FLOODS)]
@@ -113,7 +113,8 @@ def flooded(server, count):
     finally:
         over.set()
         for each in open_ones:
-            each.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
         for thread in threads:
             thread.join()
 

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from tests.compat.server_process import ROOT
-from tests.patience import SECONDS
+from tests.patience import PROGRAM_SECONDS
 
 HEAVY = ("twisted", "kio", "click", "confluent_kafka", "kazoo", "klein", "broker", "idgen", "flakelog.testing")
 
@@ -24,7 +24,7 @@ def suite(tmp_path):
         # By name and not by entry point: which plugins are installed is another matter (test_wheel.py).
         command = [sys.executable, "-m", "pytest", "-p", "flakelog.pytest_plugin", "-p", "no:cacheprovider", *arguments]
         env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
         return done.returncode, done.stdout + done.stderr
 
     return run

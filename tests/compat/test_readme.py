@@ -10,7 +10,7 @@ import pytest
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
 from tests.compat.documents import Tour, blocks_of
-from tests.patience import SECONDS
+from tests.patience import PROGRAM_SECONDS, SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -34,7 +34,7 @@ def example(name, *arguments):
 
 
 def printed_by(command, cwd):
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
