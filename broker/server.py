@@ -25,6 +25,7 @@ from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.transport import KafkaPort, KafkaTransport, NullProtocol
 from broker.wire.frame import FileRegion
+from broker.work_thread import WorkThread
 from idgen.clock import IdClock
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
@@ -58,7 +59,7 @@ class BrokerServer:
         self._pool = ThreadPool(0, 1, "sync")
         self._read_pool = ThreadPool(0, config.read_threads, "read")
         self._reads: set[Deferred[Any]] = set()
-        self._journal_pool = ThreadPool(0, 1, "journal")  # its rounds must not wait behind other syncs
+        self._journal_thread = WorkThread(reactor, "journal")  # its rounds must not wait behind other syncs
 
     def now(self) -> Now:
         return Now(time.monotonic_ns() // 1_000_000, self._clock.now_ms())
@@ -86,7 +87,7 @@ class BrokerServer:
         self._pool.start()
         if self._turns:
             self._reactor.after_events(self._end_turn)
-        self._journal_pool.start()
+        self._journal_thread.start()
         self._read_pool.start()
         self._accept(True)
         self._flush(self.now())
@@ -105,7 +106,7 @@ class BrokerServer:
 
         def end(_: Any) -> None:
             self._pool.stop()
-            self._journal_pool.stop()
+            self._journal_thread.stop()
             self._read_pool.stop()
 
         stopped = DeferredList([maybeDeferred(each.stopListening) for each in self._ports], consumeErrors=True)
@@ -241,8 +242,11 @@ class BrokerServer:
             sync.run()
             return time.perf_counter_ns() - began_ns
 
-        pool = self._pool_of(sync)
-        done = deferToThreadPool(self._reactor, pool, run)
+        if isinstance(sync, SyncJournal):
+            done = self._journal_thread.defer(run)
+        else:
+            pool = self._read_pool if isinstance(sync, LookUp) else self._pool
+            done = deferToThreadPool(self._reactor, pool, run)
         self._syncs.add(done)
 
         def synced(duration_ns: int) -> None:
@@ -263,11 +267,6 @@ class BrokerServer:
         done.addCallbacks(synced, failed)
         done.addErrback(fault)
         done.addCallback(finished)
-
-    def _pool_of(self, sync: Sync) -> ThreadPool:
-        if isinstance(sync, LookUp):
-            return self._read_pool
-        return self._journal_pool if isinstance(sync, SyncJournal) else self._pool
 
     def _arm(self, now: Now) -> None:
         """One timer for everything that waits for time."""

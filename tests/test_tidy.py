@@ -42,6 +42,7 @@ SHELLS = {
     "broker/server.py",
     "broker/transport.py",
     "broker/reactor.py",
+    "broker/work_thread.py",
     "broker/log/os_storage.py",
     "broker/client/blocking.py",
     "broker/client/twisted.py",
@@ -56,7 +57,7 @@ SHELLS = {
     "spark_bridge/session.py",
 }
 WORLD = {
-    "twisted", "kazoo", "pyspark", "klein", "confluent_kafka", "os", "socket", "select", "time", "threading",
+    "twisted", "kazoo", "pyspark", "klein", "confluent_kafka", "os", "socket", "select", "time", "threading", "queue",
     "random", "secrets", "subprocess", "asyncio", "signal", "tempfile", "shutil", "pathlib", "fcntl", "logging",
 }  # fmt: skip
 # Every file of flakelog/ composes, so it may touch the world; its one rule is to be lazy (tests/flakelog).
