@@ -4,21 +4,53 @@ The stock `doPoll` wraps every event in a logging context and reads flags that a
 of small requests that is a third of its time. This one calls `doRead` for the plain readable event and leaves all else
 to the stock path. Only the command line installs it; everything works on the stock reactor.
 
+Once something came it looks again for a while before it sleeps: to be woken costs more than that, and whoever asks one
+thing after another has each answer the sooner.
+
 Private names of Twisted relied on: `_poller`, `_selectables`, `_doReadOrWrite`, `_disconnectSelectable`
 (tests/broker/test_transport.py holds them to be there).
 """
 
 import errno
+import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.main import installReactor
 from twisted.logger import Logger
 
+EVENTS_MAX = 1024
 
-def install() -> None:
-    """Install the fast reactor where there is epoll, the default one elsewhere. Call before anything imports one."""
+
+class Looks:
+    """What is ready, by epoll."""
+
+    def __init__(self, busy_poll_us: int) -> None:
+        self._busy_poll_ns = busy_poll_us * 1_000
+        self._awake = False  # the last look found something
+
+    def look(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
+        """(descriptor, events) of what is ready within `timeout` seconds, for as long as it takes where that is None.
+        Errors as of `epoll.poll`."""
+        events: list[tuple[int, int]] = []
+        if self._awake and timeout != 0:
+            until_ns = time.monotonic_ns() + self._busy_poll_ns
+            while not events and time.monotonic_ns() < until_ns:
+                events = poller.poll(0, EVENTS_MAX)
+        if not events:
+            events = poller.poll(-1 if timeout is None else timeout, EVENTS_MAX)
+        self._awake = bool(events)
+        return events
+
+
+def install(busy_poll_us: int = 0) -> None:
+    """Install the fast reactor where there is epoll, the default one elsewhere. Call before anything imports one.
+
+    `busy_poll_us`: how long it looks again before it sleeps. Not at all where there is one processor only, which who
+    is to send something may be waiting for.
+    """
     try:
         from select import EPOLLIN
 
@@ -34,6 +66,7 @@ def install() -> None:
 
         def __init__(self) -> None:
             self._after_events: list[Callable[[], None]] = []
+            self._looks = Looks(busy_poll_us if len(os.sched_getaffinity(0)) > 1 else 0)
             super().__init__()
 
         def after_events(self, call: Callable[[], None]) -> None:
@@ -48,7 +81,7 @@ def install() -> None:
 
         def doPoll(self, timeout: float | None) -> None:
             try:
-                events = self._poller.poll(-1 if timeout is None else timeout, 1024)
+                events = self._looks.look(self._poller, timeout)
             except OSError as error:
                 if error.errno == errno.EINTR:
                     return

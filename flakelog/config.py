@@ -13,7 +13,7 @@ from flakelog.listeners import (
     parse_protocols,
     refusal,
 )
-from idgen.config import Check, InvalidSetting, an_address, at_least, check_settings, setting, split_address
+from idgen.config import Check, InvalidSetting, an_address, at_least, between, check_settings, setting, split_address
 
 
 def _parsed_by(parse: Callable[[str], object]) -> Check:
@@ -97,6 +97,14 @@ class ServerConfig:
         "A connection of the HTTP port on which nothing comes is closed after this time, or up to twice of it.",
         check=at_least(100),
         unit="ms",
+    )
+    busy_poll_us: int = setting(
+        "flakelog.busy.poll.us",
+        30,
+        "How long the process looks for more before it sleeps, once something came: who asks one thing after another "
+        "is answered a quarter sooner for it. 0 turns it off; with one processor it is off.",
+        check=between(0, 1_000),
+        unit="us",
     )
     start_timeout_ms: int = setting(
         "flakelog.start.timeout.ms",

@@ -211,7 +211,7 @@ def _directory(run: Run, settings: Settings) -> Iterator[Path]:
 def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -> None:
     from broker import reactor as fast
 
-    fast.install()
+    fast.install(settings.server.busy_poll_us)
     _leave_test_tools_out()
     from twisted.internet import reactor as installed
     from twisted.logger import Logger

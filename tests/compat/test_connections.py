@@ -122,6 +122,44 @@ reactor.run()
 """
 
 
+LOOKS = """
+import os, sys
+processors, busy_poll_us = map(int, sys.argv[1:])
+os.sched_getaffinity = lambda _: range(processors)
+from broker import reactor as fast
+fast.install(busy_poll_us)
+from twisted.internet import reactor
+class Poller:
+    timeouts = []
+    def __init__(self, poller):
+        self.poller = poller
+    def __getattr__(self, name):
+        return getattr(self.poller, name)
+    def poll(self, timeout, most):
+        self.timeouts.append(timeout)
+        return self.poller.poll(timeout, most)
+reactor._poller = Poller(reactor._poller)
+reactor.callWhenRunning(reactor.wakeUp)
+reactor.callLater(0.1, reactor.stop)
+reactor.run()
+looks = sum(timeout == 0 for timeout in Poller.timeouts)  # a timer that is due has it look too, at most twice here
+print("looks again" if looks > 2 else "sleeps at once", "and sleeps" if max(Poller.timeouts) > 0 else "")
+"""
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="the fast reactor is epoll's")
+@pytest.mark.parametrize(
+    "processors, busy_poll_us, said",
+    [(2, 9_000, "looks again and sleeps"), (2, 0, "sleeps at once and sleeps"), (1, 99, "sleeps at once and sleeps")],
+)
+def test_the_reactor_looks_again_before_it_sleeps_once_something_came(processors, busy_poll_us, said):
+    """flakelog.busy.poll.us; not with one processor, which who is to send something may be waiting for."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", LOOKS, str(processors), str(busy_poll_us)]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    assert done.stdout.strip() == said, done.stderr
+
+
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="the fast reactor is epoll's")
 @pytest.mark.parametrize("program, said", [(TIMER, "next turn"), (FAULT, "ZeroDivisionError")], ids=["clock", "fault"])
 def test_the_reactors_timers_do_not_follow_the_wall_clock_and_its_faults_are_logged(program, said):
