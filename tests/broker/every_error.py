@@ -7,10 +7,18 @@ bring it about, so that Kafka is not asked (a disk that fails, a limit that is s
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from broker.api_table import APIS
+from broker.config import LONG_MAX
+from broker.handlers.metadata import MADE_AT_ONCE
+from broker.log.storage import StorageError
+from broker.metadata import PRODUCER_ID_BLOCK
 from broker.record.compression import Codec
+from broker.txn.transaction import EPOCH_LAST
 from broker.wire.errors import ErrorCode as E
 from tests.broker.any_api import KEYS, World, batch_of, create_topic, offsets_of
 
@@ -75,6 +83,16 @@ def in_transaction(world, batch=None, producer=None, name=None, partition=0):
     )
 
 
+def while_it_ends(world):
+    """A batch of the next transaction, while the one before waits for a partition to take its marker."""
+    producer = world.producer()
+    world.add(producer, (world.topic, 0), (world.topic, 1))
+    world.broker.services.logs.get(world.topic, 1).offline = "a sync failed"
+    world.end(producer, version=3)
+    batch = batch_of(producer_id=producer[0], producer_epoch=producer[1], base_sequence=0, transactional=True)
+    return world.produce(batch=batch, transactional_id=world.transactional_id)
+
+
 def plain_in_transaction(world):
     producer = world.producer()
     world.add(producer)
@@ -89,6 +107,29 @@ def offline(world, topic=None):
         if log.topic == topic:
             log.offline = "a sync failed"
     return topic
+
+
+def full(world):
+    """Its disk takes nothing more."""
+    world.broker.storage.free_bytes = 0
+    return world
+
+
+def garbage(world):
+    """A topic with a batch that holds no records, as only who opens it finds out; its time is later than others'."""
+    batch = bytearray(batch_of(time_ms=FAR_AHEAD_MS))
+    batch[61:] = b"\xff" * (len(batch) - 61)
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    topic = world.create(1, message_timestamp_after_max_ms=LONG_MAX)
+    world.produce(topic, batch, version=9)
+    return topic
+
+
+def never_synced(world):
+    """The answer to a batch that waits for a disk which takes its time."""
+    topic = world.create(1, flakelog_durable_acks="true")
+    world.broker.hold_syncs()
+    return world.produce(topic)
 
 
 def corrupt():
@@ -140,6 +181,8 @@ PRODUCE = [
     Case("Produce", E.TRANSACTION_ABORTABLE, lambda w: in_transaction(w, partition=1), oldest=12, kafka=E.NONE),
     Case("Produce", E.INVALID_TXN_STATE, plain_in_transaction),
     Case("Produce", E.KAFKA_STORAGE_ERROR, lambda w: w.produce(offline(w)), inside=True),
+    Case("Produce", E.REQUEST_TIMED_OUT, never_synced, inside=True),
+    Case("Produce", E.NOT_ENOUGH_REPLICAS, while_it_ends, inside=True),
 ]  # fmt: skip
 
 
@@ -222,6 +265,7 @@ READS = [
     Case("ListOffsets", E.UNSUPPORTED_VERSION, lambda w: offsets(w, timestamp=-9)),
     Case("ListOffsets", E.FENCED_LEADER_EPOCH, lambda w: offsets(w, later(w), current_leader_epoch=0), 4, inside=True),
     Case("ListOffsets", E.KAFKA_STORAGE_ERROR, lambda w: offsets(w, offline(w)), inside=True),
+    Case("ListOffsets", E.CORRUPT_MESSAGE, lambda w: offsets(w, garbage(w), timestamp=FAR_AHEAD_MS), inside=True),
     Case("OffsetForLeaderEpoch", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: epoch_end(w, NOWHERE)),
     Case("OffsetForLeaderEpoch", E.UNKNOWN_LEADER_EPOCH, lambda w: epoch_end(w, current=7)),
     Case("OffsetForLeaderEpoch", E.FENCED_LEADER_EPOCH, lambda w: epoch_end(w, later(w), current=0), inside=True),
@@ -242,9 +286,13 @@ READS = [
 # --- topics and their settings ---------------------------------------------------------------------------------------
 
 
-def metadata(world, name, create=False):
-    asked = {"topics": [{"name": name, "topic_id": None}], "allow_auto_topic_creation": create}
-    return world.ask("Metadata", asked)
+def metadata(world, *names, create=False):
+    topics = [{"name": name, "topic_id": None} for name in names]
+    return world.ask("Metadata", {"topics": topics, "allow_auto_topic_creation": create})
+
+
+def many_at_once(world):
+    return metadata(world, *(f"new-{world.number}-{n}" for n in range(MADE_AT_ONCE + 1)), create=True)
 
 
 def metadata_by_id(world, topic_id):
@@ -301,6 +349,10 @@ TOPICS = [
     Case("Metadata", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: metadata(w, NOWHERE), oldest=4),
     Case("Metadata", E.INVALID_TOPIC_EXCEPTION, lambda w: metadata(w, "a/b")),
     Case("Metadata", E.UNKNOWN_TOPIC_ID, lambda w: metadata_by_id(w, w.id_of(NOWHERE)), oldest=12),
+    Case("Metadata", E.INVALID_REQUEST, lambda w: metadata_by_id(w, w.id_of(NOWHERE)), oldest=10, newest=11),
+    Case("Metadata", E.LEADER_NOT_AVAILABLE, many_at_once, inside=True),
+    Case("Metadata", E.INVALID_CONFIG, lambda w: metadata(w, OFFSETS, create=True), inside=True,
+         settings={"offsets_topic_segment_bytes": 1 << 31}),
     Case("CreateTopics", E.TOPIC_ALREADY_EXISTS, lambda w: make(w, w.topic)),
     Case("CreateTopics", E.INVALID_TOPIC_EXCEPTION, lambda w: make(w, "a/b")),
     Case("CreateTopics", E.INVALID_TOPIC_EXCEPTION, lambda w: make(w, w.create(1, f"a.{w.number}").replace(".", "_"))),
@@ -327,6 +379,7 @@ TOPICS = [
     Case("DeleteTopics", E.UNKNOWN_TOPIC_ID, lambda w: remove(w, ids=[w.id_of(NOWHERE)]), oldest=6),
     Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, w.topic, w.topic)),
     Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, ids=[None]), oldest=6),
+    Case("DeleteTopics", E.KAFKA_STORAGE_ERROR, lambda w: w.topic and remove(full(w), w.topic), inside=True),
     Case("DeleteTopics", E.TOPIC_DELETION_DISABLED, lambda w: remove(w, w.topic), 3, inside=True,
          settings={"delete_topic_enable": False}),
     Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, w.topic), newest=2, inside=True,
@@ -463,6 +516,13 @@ def of_other_kind(world):
     world.join(protocol_type="connect", instance="seat", version=9)
 
 
+def commit_too_large(world):
+    """What the broker would write down is larger than its topic takes."""
+    world.coordinated()
+    alter(World(world.line, "IncrementalAlterConfigs", 1), 2, OFFSETS, "max.message.bytes", "20")
+    return world.commit()
+
+
 def looked_for_in_vain(world):
     """What is asked of a coordinator before anyone looked for one: the topic is not there."""
     return of_coordinator(world)
@@ -514,6 +574,7 @@ GROUPS = [
       for api in ("SyncGroup", "Heartbeat")),
     *(Case(api, E.INVALID_GROUP_ID, without_group) for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")),
     *(Case(api, E.NOT_COORDINATOR, looked_for_in_vain, inside=True) for api in COORDINATED),
+    Case("OffsetCommit", E.UNKNOWN_SERVER_ERROR, commit_too_large, inside=True),
     *(Case(api, E.COORDINATOR_NOT_AVAILABLE, of_offline_coordinator, inside=True) for api in COORDINATED),
     Case("FindCoordinator", E.INVALID_REQUEST, lambda w: find(w, 7), oldest=1),
     Case("FindCoordinator", E.COORDINATOR_NOT_AVAILABLE,
@@ -604,6 +665,23 @@ def stuck(world):
     return producer
 
 
+def without_ids(world):
+    """All producer ids are given away that may be without another commit."""
+    metadata = world.broker.services.metadata
+    while metadata.next_producer_id() % PRODUCER_ID_BLOCK < PRODUCER_ID_BLOCK - 1:
+        pass
+    return world
+
+
+def end_in_last_epoch(world):
+    """The next transaction needs another producer id."""
+    producer = ongoing(world)
+    core = world.broker.services.transactions.core
+    core.apply(replace(core.get(world.transactional_id), producer_epoch=EPOCH_LAST))
+    full(without_ids(world))
+    return world.end((producer[0], EPOCH_LAST))
+
+
 def with_offsets(world):
     """A producer in whose transaction the group is."""
     producer = world.producer()
@@ -648,6 +726,10 @@ TRANSACTED = [
       for api in BY_PRODUCER),
     *(Case(api, E.CONCURRENT_TRANSACTIONS, lambda w: BY_PRODUCER[w.name](w, stuck(w)), newest=4, inside=True)
       for api in BY_PRODUCER),
+    Case("AddPartitionsToTxn", E.TOPIC_AUTHORIZATION_FAILED,
+         lambda w: w.coordinated() or w.add(w.producer(), (OFFSETS, 0))),
+    Case("InitProducerId", E.KAFKA_STORAGE_ERROR, lambda w: full(without_ids(w)).init(), inside=True),
+    Case("EndTxn", E.KAFKA_STORAGE_ERROR, end_in_last_epoch, oldest=5, inside=True),
     Case("InitProducerId", E.INVALID_REQUEST, lambda w: w.producer() and w.init("")),
     Case("InitProducerId", E.INVALID_TRANSACTION_TIMEOUT, lambda w: w.producer() and w.init("x", 0)),
     Case("InitProducerId", E.INVALID_TRANSACTION_TIMEOUT, lambda w: w.producer() and w.init("x", 1 << 30)),
@@ -721,8 +803,22 @@ def twice_fenced(world):
 
 def directory(world):
     """Where the broker keeps its logs."""
-    (found,) = world.ask("DescribeLogDirs", {"topics": []}).results
+    (found,) = directory_of(world).results
     return found.log_dir
+
+
+def directory_of(world):
+    return world.ask("DescribeLogDirs", {"topics": []})
+
+
+def lost(world):
+    """Its data directory cannot be asked for anything."""
+
+    def space():
+        raise StorageError("", "Input/output error")
+
+    world.broker.storage.space = space
+    return world
 
 
 def move(world, path=None, topic=None, partition=0):
@@ -745,10 +841,16 @@ def reassign(world, replicas, topic=None, partition=0, **more):
     return world.ask("AlterPartitionReassignments", {"timeout": 10_000, "topics": [asked]} | more)
 
 
-def quota(world, entity, *ops, twice=1):
+def quota(world, entity, *ops, twice=1, validate_only=True):
     parts = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
     asked = [{"key": key, "value": value, "remove": False} for key, value in ops or (("producer_byte_rate", 1000.0),)]
-    return world.ask("AlterClientQuotas", {"entries": [{"entity": parts, "ops": asked}] * twice, "validate_only": True})
+    entries = {"entries": [{"entity": parts, "ops": asked}] * twice, "validate_only": validate_only}
+    return world.ask("AlterClientQuotas", entries)
+
+
+def another_quota(world):
+    quota(world, [("user", "a")], validate_only=False)
+    return quota(world, [("user", "b")], validate_only=False)
 
 
 def quotas(world, *components):
@@ -817,6 +919,9 @@ NODE = [
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("user", "a")], ("no_such_quota", 1.0))),
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("user", "a")], ("producer_byte_rate", 0.5))),
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("user", "a")], ("producer_byte_rate", -1.0))),
+    Case("AlterClientQuotas", E.KAFKA_STORAGE_ERROR,
+         lambda w: quota(full(w), [("user", "a")], validate_only=False), inside=True),
+    Case("AlterClientQuotas", E.POLICY_VIOLATION, another_quota, inside=True, settings={"max_client_quotas": 1}),
     Case("DescribeClientQuotas", E.INVALID_REQUEST, lambda w: quotas(w, ("user", 0, "a"), ("user", 0, "b"))),
     Case("DescribeClientQuotas", E.INVALID_REQUEST, lambda w: quotas(w, ("user", 7, "a"))),
     Case("DescribeClientQuotas", E.INVALID_REQUEST, lambda w: quotas(w, ("user", 0, None))),
@@ -827,6 +932,10 @@ NODE = [
     Case("AlterUserScramCredentials", E.UNSUPPORTED_SASL_MECHANISM, lambda w: credential(w, mechanism=7)),
     Case("AlterUserScramCredentials", E.DUPLICATE_RESOURCE, lambda w: credential(w, twice=2)),
     Case("AlterUserScramCredentials", E.RESOURCE_NOT_FOUND, no_credential),
+    Case("AlterUserScramCredentials", E.KAFKA_STORAGE_ERROR, lambda w: credential(full(w)), inside=True),
+    Case("AlterUserScramCredentials", E.POLICY_VIOLATION, lambda w: credential(w) and credential(w, "bob"), inside=True,
+         settings={"max_scram_credentials": 1}),
+    Case("DescribeLogDirs", E.KAFKA_STORAGE_ERROR, lambda w: directory_of(lost(w)), inside=True),
     Case("DescribeUserScramCredentials", E.RESOURCE_NOT_FOUND, lambda w: credentials(w, "nobody")),
     Case("DescribeUserScramCredentials", E.DUPLICATE_RESOURCE, lambda w: credentials(w, "nobody", "nobody")),
     Case("UpdateFeatures", E.INVALID_UPDATE_VERSION, lambda w: feature(w, "metadata.version", 99)),

@@ -1,12 +1,17 @@
 """Every error of every API, in the lowest and in the highest version that knows it (tests/broker/every_error.py)."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import broker
 from broker.api_table import APIS
 from tests.broker.any_api import EngineLine, World, codes_of
 from tests.broker.engine_client import EngineBroker
 from tests.broker.every_error import CASES
 
+BROKER = Path(broker.__file__).parent
 ROWS = [(case, version) for case in CASES for version in case.versions]
 SETTINGS = {
     "group_initial_rebalance_delay_ms": 0,
@@ -14,7 +19,12 @@ SETTINGS = {
     "transaction_state_log_num_partitions": 1,
 }
 # What these are asked for is there, or there is none of it.
-NEVER_REFUSE = {"ListGroups", "ListPartitionReassignments", "DescribeLogDirs"}
+NEVER_REFUSE = {"ListGroups", "ListPartitionReassignments"}
+# Named in the broker's package, and no answer of its APIs.
+NOT_ANSWERED = {
+    "NETWORK_EXCEPTION": "flakelog.testing closes connections with it",
+    "COORDINATOR_LOAD_IN_PROGRESS": "our own client understands it",
+}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +33,23 @@ NEVER_REFUSE = {"ListGroups", "ListPartitionReassignments", "DescribeLogDirs"}
 def test_an_error_is_answered_in_every_version_that_knows_it(case, version):
     broker = EngineBroker(**SETTINGS | case.settings)
     assert case.code in codes_of(case.ask(World(EngineLine(broker), case.api, version)))
+
+
+def named_in(path):
+    """The error codes that a module names."""
+    found = ast.walk(ast.parse(path.read_text()))
+    attributes = [each for each in found if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)]
+    return {each.attr for each in attributes if each.value.id == "ErrorCode" and each.attr.isupper()} - {"NONE"}
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=[api.name for api in APIS.values()])
+def test_every_error_that_a_handler_names_is_in_the_table(api):
+    assert named_in(BROKER / "handlers" / f"{api.module}.py") <= {c.code.name for c in CASES if c.api == api.name}
+
+
+def test_every_error_that_the_broker_names_is_in_the_table():
+    named = set().union(*(named_in(path) for path in BROKER.rglob("*.py")))
+    assert named - {case.code.name for case in CASES} == NOT_ANSWERED.keys()
 
 
 def test_every_api_that_can_refuse_is_in_the_table():
