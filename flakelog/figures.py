@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from broker.api_table import APIS
 from broker.engine import Engine
+from broker.handlers.call import Services
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
@@ -60,6 +61,7 @@ def _broker(engine: Engine) -> Iterator[Metric]:
     yield _gauge("flakelog_fetch_sessions", "Fetch sessions that are kept", len(sessions))
     yield _gauge("flakelog_fetch_session_partitions", "Partitions they remember", sessions.partitions)
     yield _counter("flakelog_fetch_sessions_evicted", "Fetch sessions that made room for others", sessions.evicted)
+    yield from _coordinators(services)
     yield from _topics(metrics, services.logs.all())
     yield from _logs(services.logs.all())
     yield _gauge("flakelog_partitions_offline", "Partitions that are offline", len(services.logs.offline))
@@ -89,6 +91,20 @@ def _add(family: HistogramMetricFamily, labels: list[str], latency: Latency) -> 
         buckets.append((repr(bound_ns / NS_PER_SECOND), float(below)))
     buckets.append(("+Inf", float(latency.number)))
     family.add_metric(labels, buckets, latency.sum_ns / NS_PER_SECOND)
+
+
+def _coordinators(services: Services) -> Iterator[Metric]:
+    groups = GaugeMetricFamily("flakelog_groups", "Consumer groups, by state", labels=["state"])
+    for state, number in sorted(services.group_states().items()):
+        groups.add_metric([state], number)
+    yield groups
+    ids = GaugeMetricFamily("flakelog_transactional_ids", "Transactional ids, by state", labels=["state"])
+    for state, number in sorted(services.transaction_states().items()):
+        ids.add_metric([state], number)
+    yield ids
+    text = "Transactions that are open in partitions: read_committed consumers wait for each"
+    is_open = sum(len(log.producers.open_transactions()) for log in services.logs.all())
+    yield _gauge("flakelog_open_transactions", text, is_open)
 
 
 _TOPIC_COUNTERS = {

@@ -1,5 +1,6 @@
 """What a handler is given: the request, who sent it, and the services it works on."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -175,6 +176,16 @@ class Services:
 
             self._transactions = TransactionCoordination(self, self.transaction_config, self._start_ms)
         return self._transactions
+
+    def group_states(self) -> Counter[str]:
+        """How many groups are in each state."""
+        groups = () if self._groups is None else self._groups.core.list_groups()
+        return Counter(group.state for group in groups)
+
+    def transaction_states(self) -> Counter[str]:
+        """How many transactional ids are in each state."""
+        known = () if self._transactions is None else self._transactions.core
+        return Counter(transaction.state.title for transaction in known)
 
     def forget_transactions(self, now: Now) -> None:
         """Their topic was deleted: who had a transaction cannot end it any more."""

@@ -3,7 +3,9 @@
 import pytest
 
 from broker.metrics import BOUNDS_NS, Latency
+from tests.broker.any_api import EngineLine, World
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, EngineBroker, fetch_request, produce_request
+from tests.broker.transactional import TransactionalProducer
 
 MS = 1_000_000
 
@@ -88,3 +90,19 @@ def test_bytes_and_connections_of_the_network_are_counted(broker):
     metrics = broker.services.metrics
     assert metrics.connections_opened == 1 and broker.engine.connections == 1
     assert metrics.bytes_received > 0 and metrics.bytes_sent > metrics.bytes_received
+
+
+def test_groups_and_transactional_ids_are_counted_by_their_state(broker):
+    assert (broker.services.group_states(), broker.services.transaction_states()) == ({}, {})
+    producers = [TransactionalProducer(broker, name) for name in ("a", "b", "c")]
+    for each in producers:
+        each.init()
+    producers[0].write("flights", b"a")
+    producers[1].write("flights", b"b")
+    assert producers[1].end(True) == 0
+    assert broker.services.transaction_states() == {"Ongoing": 1, "CompleteCommit": 1, "Empty": 1}
+    world = World(EngineLine(broker))
+    world.member()
+    world.group = "readers"
+    world.commit()
+    assert broker.services.group_states() == {"Stable": 1, "Empty": 1}

@@ -3,6 +3,7 @@
 from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.client.blocking import BlockingClient
@@ -11,21 +12,43 @@ from tests.compat.server_process import ServerProcess
 from tests.patience import SECONDS
 
 
+def transact(address):
+    """A transaction that is left open, and a group that has committed."""
+    producer = Producer({"bootstrap.servers": address, "transactional.id": "payments"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce("orders", b"1")
+    producer.flush(SECONDS)
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+    consumer.close()
+
+
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory):
-    """{(name, labels): value} after three messages were produced and read."""
+def server(tmp_path_factory):
     with ServerProcess(tmp_path_factory.mktemp("metrics") / "data") as server:
-        with BlockingClient(server.address) as client:
-            client.create_topic("flights")
-            for value in (b"one", b"two", b"three"):
-                client.produce("flights", 0, batch_of(value))
-            client.fetch("flights", 0, 0)
-        with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
-            text = answer.read().decode()
+        yield server
+
+
+def read(server):
+    """{(name, labels): value}."""
+    with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
+        text = answer.read().decode()
     families = text_string_to_metric_families(text)
     return {
         (each.name, tuple(sorted(each.labels.items()))): each.value for family in families for each in family.samples
     }
+
+
+@pytest.fixture(scope="module")
+def samples(server):
+    """After three messages were produced and read."""
+    with BlockingClient(server.address) as client:
+        client.create_topic("flights")
+        for value in (b"one", b"two", b"three"):
+            client.produce("flights", 0, batch_of(value))
+        client.fetch("flights", 0, 0)
+    return read(server)
 
 
 FLIGHTS = (("topic", "flights"),)
@@ -45,6 +68,7 @@ FLIGHTS_0 = (("partition", "0"), ("topic", "flights"))
         ("flakelog_log_appended_total", FLIGHTS_0, 3),
         ("flakelog_partitions_offline", (), 0),
         ("flakelog_partitions_uncleanable", (), 0),
+        ("flakelog_open_transactions", (), 0),
         ("flakelog_cleaner_passes_total", (), 0),
         ("flakelog_cleaner_max_dirty_ratio", (), 0),
         ("flakelog_connections_opened_total", (), 1),
@@ -60,6 +84,13 @@ def test_the_figure_is_there_and_right(samples, name, labels, value):
 def test_every_byte_that_came_in_can_go_out(samples):
     assert samples["flakelog_topic_in_bytes_total", FLIGHTS] == samples["flakelog_topic_out_bytes_total", FLIGHTS] > 0
     assert samples["flakelog_network_received_bytes_total", ()] > samples["flakelog_in_bytes_total", ()]
+
+
+def test_groups_and_transactions_are_counted(server, samples):
+    transact(server.address)
+    found = read(server)
+    assert found["flakelog_groups", (("state", "Empty"),)] == 1
+    assert found["flakelog_transactional_ids", (("state", "Ongoing"),)] == found["flakelog_open_transactions", ()] == 1
 
 
 def test_the_process_is_measured_too(samples):
