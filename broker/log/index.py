@@ -14,14 +14,20 @@ from typing import Any
 from broker.log.storage import File
 from broker.record.batch import NO_TIMESTAMP
 
+BLOCK_BYTES = 2048  # what one look into a file reads; a page has two, so that it is there whole or not at all
+
 
 class EntryFile:
-    """A file of entries of one size, ordered by their keys. Found by binary search over the file, O(log n) reads."""
+    """A file of entries of one size, ordered by their keys. Found by binary search over the file, O(log n) reads; the
+    block that was read last is kept, as who reads a log goes on from there."""
 
     def __init__(self, file: File, entry: struct.Struct) -> None:
         self.file = file
         self._entry = entry
         self._bytes = entry.size
+        self._in_block = BLOCK_BYTES // entry.size
+        self._cuts = 0
+        self._block = 0, 0, b""  # as of which cut, the first entry, entries as they lie in the file
 
     def __len__(self) -> int:
         return self.file.size // self._bytes
@@ -37,13 +43,44 @@ class EntryFile:
     def rank(self, key: int, field: int = 0) -> int:
         """How many entries have a key <= `key`."""
         low, high = 0, len(self)
+        unpack, size = self._entry.unpack_from, self._bytes
+        first, block = self._kept()
+        end = first + len(block) // size
+        if first < end <= high:  # nearly always it is in there, or behind the end of all there are
+            if unpack(block, len(block) - size)[field] <= key:
+                low = end
+            elif unpack(block)[field] <= key:
+                low, high = first + 1, end - 1
+            else:
+                high = first
         while low < high:
             middle = (low + high) // 2
-            if self[middle][field] <= key:
+            if not first <= middle < end:
+                first, block = self._read(middle)
+                end = first + len(block) // size
+            if unpack(block, (middle - first) * size)[field] <= key:
                 low = middle + 1
             else:
                 high = middle
         return low
+
+    def near(self, number: int) -> tuple[Any, ...]:
+        """An entry that was just looked for."""
+        first, block = self._kept()
+        if not first <= number < first + len(block) // self._bytes:
+            first, block = self._read(number)
+        return self._entry.unpack_from(block, (number - first) * self._bytes)
+
+    def _kept(self) -> tuple[int, bytes]:
+        cut, first, block = self._block
+        return (first, block) if cut == self._cuts else (0, b"")
+
+    def _read(self, number: int) -> tuple[int, bytes]:
+        """The block that has an entry. A thread may read it while the file is cut: then nobody looks at it again."""
+        cut, first = self._cuts, number - number % self._in_block
+        block = self.file.read(first * self._bytes, self._in_block * self._bytes)
+        self._block = cut, first, block
+        return first, block
 
     def keep(self, number: int) -> None:
         """Cut the file after its first `number` entries, half entries included."""
@@ -51,6 +88,7 @@ class EntryFile:
 
     def keep_bytes(self, size: int) -> None:
         if self.file.size != size:
+            self._cuts += 1
             self.file.truncate(size)
 
 
@@ -66,7 +104,13 @@ class OffsetIndex(EntryFile):
     def position_before(self, relative_offset: int) -> int:
         """The position of a batch that does not begin after the offset; 0 below the first entry."""
         number = self.rank(relative_offset)
-        return int(self[number - 1][1]) if number else 0
+        return int(self.near(number - 1)[1]) if number else 0
+
+    def span_of(self, relative_offset: int, end: int) -> tuple[int, int]:
+        """`position_before`, and past which position the batch with the offset cannot begin: `end` if no entry says."""
+        number = self.rank(relative_offset)
+        start = int(self.near(number - 1)[1]) if number else 0
+        return start, int(self.near(number)[1]) if number < len(self) else end
 
     def drop_from(self, position: int) -> None:
         """Drop entries of batches at or past `position`; the file must be in order (not after a power cut)."""
@@ -87,4 +131,4 @@ class TimeIndex(EntryFile):
     def offset_before(self, timestamp_ms: int) -> int:
         """A relative offset up to which every timestamp is below `timestamp_ms`; 0 where none is known."""
         number = self.rank(timestamp_ms - 1)
-        return int(self[number - 1][1]) if number else 0
+        return int(self.near(number - 1)[1]) if number else 0

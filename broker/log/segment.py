@@ -9,6 +9,7 @@
 A segment is read by whoever holds it: dropping it from the log's list does not take it from a reader.
 """
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 
 from broker.log.id_index import IdIndex
@@ -27,6 +28,7 @@ CLEANED, SWAP = ".cleaned", ".swap"
 """Follow the names of a segment that the cleaner writes, and of one that is to take others' place (see swap.py)."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
+_EXTENT = struct.Struct(">qi11xi")  # of a batch's header: base offset, batch length, last offset delta
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
 
 
@@ -69,9 +71,24 @@ def first_ending_from(
     offset: int, relative_offset: int, offsets: OffsetIndex, log: File
 ) -> tuple[int, BatchHeader] | None:
     """(position, header) of the first batch in a .log file that ends at or after `offset`."""
-    for position, header in batches_of(log, offsets.position_before(relative_offset), log.size):
-        if header.last_offset >= offset:
-            return position, header
+    end = log.size
+    position, last = offsets.span_of(relative_offset, end)
+    chunk, start, step = b"", position, last - position
+    wanted = step + HEADER_BYTES
+    while end - position >= HEADER_BYTES:
+        if position + HEADER_BYTES > start + len(chunk):
+            # Of large batches only the headers are read.
+            chunk, start = log.read(position, HEADER_BYTES if step > _SCAN_BYTES else wanted), position
+            if len(chunk) < HEADER_BYTES:
+                return None
+            wanted = _SCAN_BYTES
+        base_offset, batch_length, last_offset_delta = _EXTENT.unpack_from(chunk, position - start)
+        step = batch_length + LENGTH_END
+        if step < HEADER_BYTES or position + step > end:
+            return None
+        if base_offset + last_offset_delta >= offset:
+            return position, BatchHeader._make(HEADER.unpack_from(chunk, position - start))
+        position += step
     return None
 
 

@@ -87,3 +87,24 @@ def test_a_time_entry_is_the_largest_time_up_to_its_offset():
     for wanted in range(START_MS, START_MS + 32):
         expected = next(((n, t) for n, t in enumerate(times) if t >= wanted), None)
         assert log.offset_of_time(wanted) == expected
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "cut", "find"]), st.integers(0, 1_500)), max_size=60))
+def test_what_was_appended_or_cut_between_lookups_is_seen(steps):
+    """A lookup keeps the block it read last; a block has 256 entries."""
+    index, known = new(OffsetIndex), []
+    for step, number in [*steps, *(("find", each) for each in range(0, 3_000, 250))]:
+        if step == "add":
+            for _ in range(number % 400):
+                known.append((known[-1] if known else 0) + number + 1)
+                index.append(known[-1], 4_000 + len(known))
+        elif step == "cut":
+            del known[number:]
+            index.keep(len(known))
+        else:
+            wanted = number * 100
+            rank = sum(each <= wanted for each in known)
+            assert index.rank(wanted) == rank
+            assert index.position_before(wanted) == (4_000 + rank if rank else 0)
+            last = 4_001 + rank if rank < len(known) else 77
+            assert index.span_of(wanted, 77) == (index.position_before(wanted), last)
