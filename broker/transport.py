@@ -21,9 +21,9 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 from broker.address import host_port
 from broker.config import BrokerConfig
 from broker.connection import Connection
-from broker.log.os_storage import is_in_memory, read_now
+from broker.log.os_storage import is_in_memory, read_now, read_now_into
 from broker.log.storage import StorageError
-from broker.wire.frame import FileRegion, Part
+from broker.wire.frame import FileRegion, Part, size_of
 
 RECEIVE_BYTES = 256 * 1024
 TURN_BYTES = 4 << 20  # most bytes one connection sends before the others have their turn
@@ -105,10 +105,13 @@ class KafkaTransport(tcp.Server):
         if self._queue:
             self._queue.extend(parts)
             return 0
-        if len(parts) == 1:
-            data = parts[0]
-            if not isinstance(data, FileRegion):
-                return self._send_one(data)
+        data = parts[0] if len(parts) == 1 else _joined(parts)
+        if isinstance(data, FileRegion):
+            self._queue.extend(parts)
+            self._read_ahead(FileRegion(data.file, data.position, data.length + NEXT_BYTES))
+            return 0
+        if data is not None:
+            return self._send_one(data)
         self._queue.extend(parts)
         if self._write() is not None:
             # Nobody else would find it gone: where reading is paused, no descriptor is watched any more.
@@ -245,6 +248,27 @@ class KafkaTransport(tcp.Server):
             self._abort_later.cancel()
         self._broker.disconnected(self.conn)
         super().connectionLost(reason)
+
+
+def _joined(parts: list[Part]) -> bytearray | FileRegion | None:
+    """A small answer as one block, for one send; a region of it that is not in memory; None for one that is large."""
+    size = size_of(parts)
+    if size > PREAD_BYTES:
+        return None
+    joined = bytearray(size)
+    view, at = memoryview(joined), 0
+    for part in parts:
+        if isinstance(part, FileRegion):
+            end = at + part.length
+            if (fd := part.file.fileno()) < 0:
+                return None
+            if not read_now_into(fd, part.position, view[at:end]):
+                return part
+        else:
+            end = at + len(part)
+            view[at:end] = part
+        at = end
+    return joined
 
 
 class KafkaPort(tcp.Port):

@@ -253,16 +253,20 @@ def is_in_memory(fd: int, position: int, length: int) -> bool:
 
 
 def read_now(fd: int, position: int, length: int) -> bytearray | None:
-    """`length` bytes of a file; None where they would have to be waited for, there are not so many, or they cannot be
-    read. Where the system does not say what is in memory, it may wait."""
+    """`length` bytes of a file; None where `read_now_into` says no."""
     data = bytearray(length)
+    return data if read_now_into(fd, position, data) else None
+
+
+def read_now_into(fd: int, position: int, data: bytearray | memoryview) -> bool:
+    """Fill `data` from a file; False where that would have to be waited for, there is not so much, or it cannot be
+    read. Where the system does not say what is in memory, it may wait."""
     try:
-        size = os.preadv(fd, (data,), position, _NO_WAIT)
+        return os.preadv(fd, (data,), position, _NO_WAIT) == len(data)
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:  # not every file system knows
-            return None
-        size = os.preadv(fd, (data,), position)
-    return data if size == length else None
+            return False
+    return os.preadv(fd, (data,), position) == len(data)
 
 
 def read_into_memory(fd: int, position: int, length: int) -> None:
