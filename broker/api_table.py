@@ -94,7 +94,7 @@ SASL_KEYS = (17, 36)
 
 _ROWS = (
     Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0, repeats=True),
-    Api(1, "Fetch", 4, 18, 12, "fetch"),
+    Api(1, "Fetch", 4, 18, 12, "fetch", asks=True),
     Api(2, "ListOffsets", 1, 11, 6, "list_offsets", asks=True),
     Api(3, "Metadata", 0, 13, 9, "metadata"),
     Api(8, "OffsetCommit", 2, 10, 8, "offset_commit"),

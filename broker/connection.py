@@ -61,7 +61,7 @@ class Connection:
         self.close_reason: str | None = None
         self.active_ms = 0
         self.again: Shortcut | None = None
-        self.known: Known | None = None
+        self.known: dict[int, Known] = {}  # by API key
         self.taken = False
         """A request of this turn is on the short way."""
         self.readable = True

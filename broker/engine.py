@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from traceback import format_exc
 from typing import Any
 
-from broker.api_table import API_VERSIONS, APIS, PRODUCE, SASL_KEYS, Api
+from broker.api_table import API_VERSIONS, APIS, PRODUCE, SASL_KEYS, Api, KnownOf
 from broker.connection import Connection, Slot
 from broker.connection_limits import ConnectionLimits
 from broker.handlers.call import Backpressure, Call, Services
@@ -269,11 +269,7 @@ class Engine:
                 self._read(conn)
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
-        known = conn.known
-        if known is not None and (reply := known.answer(frame, self._now)) is not None:
-            conn.put([reply], len(reply))
-            self._ready.append(conn)
-            self.metrics.of_api(known.api_key).observe(self._clock_ns() - self._began_ns)
+        if conn.known and self._answer_known(conn, frame):
             return
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
@@ -308,7 +304,29 @@ class Engine:
         if api.again is not None and response is not None:
             conn.again = api.again(call, frame)
         if api.known is not None:
-            conn.known = api.known(call, frame)
+            self._learn(conn, api.key, api.known, call, frame)
+
+    def _answer_known(self, conn: Connection, frame: memoryview) -> bool:
+        """Whether the request was a question that the connection asks again and again, and has been answered."""
+        known = conn.known.get(frame[1]) if len(frame) > 1 else None
+        answer = None if known is None else known.answer(frame, self._now)
+        if known is None or answer is None:
+            return False
+        conn.put(*answer)
+        self._ready.append(conn)
+        self.metrics.of_api(known.api_key).observe(self._clock_ns() - self._began_ns)
+        return True
+
+    @staticmethod
+    def _learn(conn: Connection, key: int, known_of: KnownOf, call: Call, frame: memoryview) -> None:
+        """Know the question that was asked the next time."""
+        known = conn.known.get(key)
+        if known is None or not known.opens(frame):
+            known = known_of(call, frame)
+            if known is not None:
+                conn.known[key] = known
+            else:
+                conn.known.pop(key, None)
 
     def _do_taken(self) -> None:
         """Do what went the short way since the last time, with one write for all that is alike."""

@@ -77,7 +77,8 @@ class FaultyEngine(Engine):
         row = {field.name: getattr(served, field.name) for field in fields(Api)} | {"repeats": False, "asks": False}
         self._apis[key] = FaultyApi(**row, faulty=lambda call, now: self._handle(served, call, now))
         for conn in self._connections:
-            conn.again = conn.known = None
+            conn.again = None
+            conn.known.pop(key, None)
 
     # --- as it happens -------------------------------------------------------------------------------------------
 

@@ -101,6 +101,9 @@ class FetchSession:
     def partitions(self) -> list[WantedPartition]:
         return list(self._partitions.values())
 
+    def partition(self, key: PartitionKey) -> WantedPartition | None:
+        return self._partitions.get(key)
+
     def update(self, request: FetchRequest) -> None:
         """What this request changes: partitions added or asked for anew, and forgotten."""
         for asked in request.partitions:
@@ -158,6 +161,13 @@ class FetchSessions:
             said = f"fetch session {session.id} names topics by their {named}"
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, said)
         return self._go_on(session, request, now)
+
+    def sole(self, id: int, epoch: int, key: PartitionKey) -> WantedPartition | None:
+        """The partition of a session that is at this epoch and is about this one only; nothing is changed."""
+        session = self._sessions.get(id)
+        if session is None or session.epoch != epoch or len(session) != 1:
+            return None
+        return session.partition(key)
 
     def _go_on(self, session: FetchSession, request: FetchRequest, now: Now) -> FetchSession | None:
         before = len(session)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from broker.now import Now
 from broker.purgatory import Delayed
+from broker.wire.frame import Part
 
 
 class Shortcut(Protocol):
@@ -30,8 +31,12 @@ class Known(Protocol):
 
     api_key: int
 
-    def answer(self, frame: memoryview, now: Now) -> bytes | None:
-        """The whole answer, with its length; None for a frame that it is not for."""
+    def opens(self, frame: memoryview) -> bool:
+        """Whether a frame asks this question."""
+        ...
+
+    def answer(self, frame: memoryview, now: Now) -> tuple[list[Part], int] | None:
+        """The whole answer, with its length, and its bytes; None for a frame that it is not for, or not now."""
         ...
 
 

@@ -1,5 +1,6 @@
 """The short way of ListOffsets that ask of the same partition as one before them on their connection, for the same
-place or another (broker.wire.question): Spark's connector asks where a partition begins and ends with each poll.
+place or another (broker.wire.list_offsets_question): Spark's connector asks where a partition begins and ends with
+each poll.
 
 What is not plain, an error or a place on a disk first of all, is left to the long way.
 """
@@ -11,8 +12,9 @@ from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.wire import list_offsets
 from broker.wire.errors import ApiError
+from broker.wire.frame import Part
 from broker.wire.list_offsets import ListOffsetsRequest
-from broker.wire.question import Question, question_of
+from broker.wire.list_offsets_question import Question, question_of
 
 
 class KnownListOffsets:
@@ -30,7 +32,10 @@ class KnownListOffsets:
         self._request: ListOffsetsRequest = call.request
         self._leader_epoch = self._request.partitions[0].current_leader_epoch
 
-    def answer(self, frame: memoryview, now: Now) -> bytes | None:
+    def opens(self, frame: memoryview) -> bool:
+        return self._question.open(frame) is not None
+
+    def answer(self, frame: memoryview, now: Now) -> tuple[list[Part], int] | None:
         """The whole answer, or None where the long way is to be gone."""
         opened = self._question.open(frame)
         log = self._log
@@ -42,7 +47,8 @@ class KnownListOffsets:
             offset, timestamp = find(self._request, self._version, log, asked)
         except (ApiError, NotNow):
             return None
-        return self._question.reply(correlation_id, timestamp, offset, epoch_of(log, asked, offset))
+        reply = self._question.reply(correlation_id, timestamp, offset, epoch_of(log, asked, offset))
+        return [reply], len(reply)
 
 
 def known(call: Call, frame: memoryview) -> KnownListOffsets | None:

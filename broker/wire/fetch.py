@@ -59,6 +59,8 @@ _RESULT_V4 = struct.Struct(">ihqq")  # index, error, high watermark, last stable
 _RESULT_V5 = struct.Struct(">ihqqq")  # ... log start offset
 _ABORTED = struct.Struct(">qq")
 _EPOCH_END = struct.Struct(">iq")
+NO_REPLICA = b"\xff\xff\xff\xff"
+"""No preferred read replica, in a partition of the answer."""
 _REPLICA_STATE = struct.Struct(">iq")
 
 
@@ -256,7 +258,7 @@ def encode_response(version: int, response: FetchResponse) -> list[Part]:
     out: list[Part] = []
     head = bytearray()
     if version >= SESSIONS:
-        head += _HEAD.pack(response.throttle_ms, response.error_code, response.session_id)
+        head += encode_head(response.session_id, response.error_code, response.throttle_ms)
     else:
         head += I32.pack(response.throttle_ms)
     grouped = by_topic(response.partitions)
@@ -276,6 +278,11 @@ def encode_response(version: int, response: FetchResponse) -> list[Part]:
     return out
 
 
+def encode_head(session_id: int, error_code: int = 0, throttle_ms: int = 0) -> bytes:
+    """How an answer begins in the versions with sessions."""
+    return _HEAD.pack(throttle_ms, error_code, session_id)
+
+
 def _result(version: int, item: FetchedPartition) -> bytes:
     flexible = version >= FLEXIBLE
     fixed = item.partition, item.error_code, item.high_watermark, item.last_stable_offset
@@ -286,7 +293,7 @@ def _result(version: int, item: FetchedPartition) -> bytes:
     else:
         head += length(-1 if item.aborted is None else 0, flexible)
     if version >= 11:
-        head += b"\xff\xff\xff\xff"  # no preferred read replica
+        head += NO_REPLICA
     return head
 
 
