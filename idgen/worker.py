@@ -41,7 +41,7 @@ class IdWorker:
 
     __slots__ = (
         "layout", "worker_number", "max_ahead_ms", "_sequence_start", "_limit_ms", "_ms", "_next", "_end", "_last",
-        "_fence",
+        "_fence", "_epoch_ms", "_time_shift", "_own_bits", "_sequences",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +66,9 @@ class IdWorker:
         self._next = self._end = 0
         self._last = -1
         self._fence: str | None = None
+        self._epoch_ms, self._time_shift = layout.epoch_ms, layout.time_shift
+        self._own_bits = worker_number << layout.worker_shift
+        self._sequences = layout.max_sequence + 1
 
     def next_id(self, now_ms: int) -> int:
         """One id. SequenceExhausted, LeadExhausted, LayoutExhausted or Fenced, and nothing has changed."""
@@ -104,7 +107,7 @@ class IdWorker:
     def max_batch(self) -> int:
         """The most ids one call can ask for: those of a whole run-ahead."""
         skipped = self._sequence_start.starts - 1 if self._sequence_start else 0
-        return (self.max_ahead_ms + 1) * (self.layout.max_sequence + 1 - skipped)
+        return (self.max_ahead_ms + 1) * (self._sequences - skipped)
 
     @property
     def last_id(self) -> int:
@@ -144,10 +147,9 @@ class IdWorker:
         return self._start_of(max(now_ms, self._ms + 1))
 
     def _start_of(self, ms: int) -> _Place:
-        layout = self.layout
-        first = ms - layout.epoch_ms << layout.time_shift | self.worker_number << layout.worker_shift
-        end = first + layout.max_sequence + 1
-        return _Place(ms, first if self._sequence_start is None else first + self._sequence_start.of(ms), end)
+        first = ms - self._epoch_ms << self._time_shift | self._own_bits
+        start = first if self._sequence_start is None else first + self._sequence_start.of(ms)
+        return _Place(ms, start, first + self._sequences)
 
     def _above(self, place: _Place, floor: int) -> _Place:
         """`place`, or the first one after it whose next id is above `floor`."""
