@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from twisted.web.server import Site
 
 from flakelog.figures import registry_of
-from idgen.http import add_id_routes
+from idgen.http import SmallRequest, add_id_routes
 from idgen.http_api import Route
 from idgen.server import IdLine
 
@@ -71,7 +71,8 @@ def make_site(server: "Server", line: IdLine) -> Site:
 
     if server.service is not None:
         add_id_routes(app, server.service, line, HEALTH)
-    site = Site(app.resource(), timeout=server.settings.server.http_idle_ms / 1000)  # type: ignore[no-untyped-call]
+    idle_s = server.settings.server.http_idle_ms / 1000
+    site = Site(app.resource(), requestFactory=SmallRequest, timeout=idle_s)  # type: ignore[no-untyped-call]
     site.noisy = False
     return site
 

@@ -7,10 +7,12 @@ Who has to wait for ids, or for the next look at everything else, waits in the s
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
+from urllib.parse import unquote_to_bytes
 
 from klein import Klein
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
+from twisted.web import server
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from idgen.errors import IdError, SequenceExhausted
@@ -31,6 +33,36 @@ class Request(Protocol):
     def setHeader(self, name: bytes, value: bytes) -> None: ...
 
     def setResponseCode(self, code: int) -> None: ...
+
+
+class SmallRequest(server.Request):
+    """A request of the site; what we serve needs no body, and a long one is refused while it comes: twisted.web would
+    write all of it to a file first. RFC 9110, section 15.5.14."""
+
+    BODY_BYTES_MAX = 1 << 16
+    _body_bytes = 0
+
+    def handleContentChunk(self, data: bytes) -> None:
+        before, self._body_bytes = self._body_bytes, self._body_bytes + len(data)
+        if self._body_bytes <= self.BODY_BYTES_MAX:
+            super().handleContentChunk(data)  # type: ignore[no-untyped-call]
+        elif before <= self.BODY_BYTES_MAX:
+            channel = cast(Any, self.channel)
+            channel.write(b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n\r\n")
+            channel.loseConnection()
+
+    def process(self) -> None:
+        if self._body_bytes > self.BODY_BYTES_MAX:
+            return
+        try:
+            host = cast(bytes, self.getRequestHostname())  # type: ignore[no-untyped-call]
+            (unquote_to_bytes(self.path) + host).decode()
+        except UnicodeDecodeError:  # klein would answer with HTML, and write what it thinks of it to the log
+            body = {"error": "BadRequest", "message": "the path and the host are to be UTF-8"}
+            self.write(_answer(self, text_of(body), 400))  # type: ignore[no-untyped-call]
+            self.finish()  # type: ignore[no-untyped-call]
+        else:
+            super().process()  # type: ignore[no-untyped-call]
 
 
 def add_id_routes(app: Klein, service: IdService, line: IdLine, others: Iterable[Route] = ()) -> Klein:

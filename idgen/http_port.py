@@ -41,6 +41,12 @@ class HttpProtocol(IdConnection):
         self._heard = True
         super().dataReceived(data)
 
+    def readConnectionLost(self) -> None:
+        if self._web is not None:
+            self.close()
+        else:
+            super().readConnectionLost()
+
     def answer(self, most: int, now_ms: int, skew_ms: int) -> None:
         try:
             super().answer(most, now_ms, skew_ms)

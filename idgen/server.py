@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import cast
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator, Result
@@ -217,9 +219,10 @@ class IdLine:
         self._timer = None
 
 
+@implementer(IHalfCloseableProtocol)
 class IdConnection(Protocol):
     """One connection whose requests a `Caller` answers. It is its own producer: the transport pauses it when answers
-    pile up."""
+    pile up. A peer that has said all it will (`printf ... | nc`) has its answers before it is closed."""
 
     caller: Caller
     owner: "IdFactory"
@@ -229,6 +232,7 @@ class IdConnection(Protocol):
         self._backlog = False
         self._waiting = False
         self._reading = True
+        self._ended = False  # the peer sends no more
         if not self.owner.admit(self):
             self.transport.abortConnection()
             return
@@ -242,6 +246,14 @@ class IdConnection(Protocol):
     def dataReceived(self, data: bytes) -> None:
         self.caller.receive(data)
         self._go_on()
+
+    def readConnectionLost(self) -> None:
+        self._ended, self._reading = True, False
+        self._read_on()
+
+    def writeConnectionLost(self) -> None:
+        """It takes no more answers: there is nothing to go on for."""
+        self.transport.abortConnection()
 
     def pauseProducing(self) -> None:
         self._backlog = True
@@ -286,6 +298,10 @@ class IdConnection(Protocol):
 
     def _read_on(self) -> None:
         """Read while everything is answered and the peer takes the answers, and not else."""
+        if self._ended:
+            if self.caller.idle and not self._backlog:
+                self.close()
+            return
         reading = self.caller.idle and not self._backlog
         if reading != self._reading:
             self._reading = reading

@@ -168,6 +168,14 @@ def test_all_connections_are_closed_when_a_server_stops_and_what_was_answered_is
     assert len(bodies(plain)) == len(bodies(sites)) == 1
 
 
+def test_a_peer_that_has_said_all_it_will_has_its_answers_before_it_is_closed(house):
+    for asked, answered in ((ONE, 1), (ONE + OTHER, 2), (OTHER, 1), (b"", 0)):
+        peer = house.connect()
+        peer.dataReceived(asked)
+        peer.readConnectionLost()
+        assert len(bodies(peer)) == answered and peer.transport.disconnecting
+
+
 def test_a_connection_of_the_sites_is_closed_by_the_sites_own_time(house):
     peer = house.connect()
     peer.dataReceived(OTHER)

@@ -11,7 +11,7 @@ from twisted.web.server import Site
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
-from idgen.http import REQUEST_CALLS, add_id_routes
+from idgen.http import REQUEST_CALLS, SmallRequest, add_id_routes
 from idgen.http_port import HttpFactory
 from idgen.server import IdLine, ThriftFactory
 from idgen.service import IdService
@@ -36,7 +36,7 @@ class House:
             self.service,
             self.line,
             self.reactor,
-            lambda: Site(app.resource(), reactor=self.reactor),
+            lambda: Site(app.resource(), requestFactory=SmallRequest, reactor=self.reactor),
             connections_max=10,
             idle_ms=60_000,
         )
@@ -142,6 +142,34 @@ def test_ids_of_the_first_millisecond_of_a_layout_are_written_without_zeros_in_f
     peer.dataReceived(post_ids(3_000))
     [(_, body)] = answers(peer)
     assert body["ids"] == list(range(990, 3_990)) and body["id_strs"] == [str(id) for id in body["ids"]]
+
+
+@pytest.mark.parametrize("line", [b"GET /ids/%ff HTTP/1.1\r\n", b"GET /ids/5 HTTP/1.1\r\nHost: \xff\r\n"])
+def test_what_is_no_text_is_refused_in_our_words(house, line):
+    peer = house.connect()
+    peer.dataReceived(line + b"\r\n")
+    [(status, body)] = answers(peer)
+    assert (status, body["error"]) == (400, "BadRequest")
+
+
+LENGTH = b"Content-Length: %d\r\n\r\n" % (1 << 20)
+CHUNK = b"Transfer-Encoding: chunked\r\n\r\n" + b"%x\r\n" % (1 << 20)
+
+
+@pytest.mark.parametrize("framing", [LENGTH, CHUNK])
+def test_a_long_body_is_refused_while_it_comes(house, framing):
+    """Nothing here takes one, and twisted.web keeps all of it in a file, as much as the disk has."""
+    peer = house.connect()
+    peer.dataReceived(b"POST /ids?count=1 HTTP/1.1\r\nHost: ids\r\n" + framing)
+    for _ in range(16):
+        assert not peer.transport.disconnecting
+        peer.dataReceived(bytes(4_096))
+    assert peer.transport.value() == b""
+    peer.dataReceived(bytes(4_096))
+    assert peer.transport.disconnecting
+    peer.dataReceived(bytes((1 << 20) - 17 * 4_096) + b"\r\n0\r\n\r\n")
+    assert peer.transport.value() == b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n\r\n"
+    assert house.service.counters.ids == 0
 
 
 def test_a_request_whose_connection_is_lost_holds_nobody_up(house):

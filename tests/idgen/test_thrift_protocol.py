@@ -192,6 +192,39 @@ def test_who_comes_while_others_wait_for_ids_does_not_pass_them_even_where_there
     assert before.value[-1] < after.value
 
 
+def test_a_peer_that_has_said_all_it_will_has_its_answers_before_it_is_closed(house):
+    """printf ... | nc -N: the end of what it sends comes with the calls."""
+    house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
+    peer = house.connect()
+    peer.dataReceived(encode_call(Call("get_timestamp", 1)) + get_ids(5_000, 2) + get_id(3))
+    peer.readConnectionLost()
+    assert not peer.transport.disconnecting
+    house.reactor.advance(0.001)
+    house.reactor.advance(0.001)
+    assert [reply.seqid for reply in peer.transport.read()] == [1, 2, 3]
+    assert peer.transport.disconnecting
+    assert not house.reactor.getDelayedCalls()
+
+
+def test_a_peer_that_ended_and_does_not_read_is_closed_when_it_has_read(house):
+    peer = house.connect()
+    peer.dataReceived(b"".join(get_ids(5000, seqid=n) for n in range(20)))
+    peer.readConnectionLost()
+    seen = []
+    while replies := peer.transport.read():
+        assert not peer.transport.disconnecting
+        seen += [reply.seqid for reply in replies]
+        peer.resumeProducing()
+    assert seen == list(range(20)) and peer.transport.disconnecting
+
+
+def test_a_peer_that_ends_with_nothing_asked_is_closed_at_once(house):
+    peer = house.connect()
+    peer.dataReceived(get_id(1)[:9])
+    peer.readConnectionLost()
+    assert peer.transport.disconnecting
+
+
 def test_a_peer_that_does_not_read_gives_its_place_in_the_line_up(house):
     house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
     deaf, other = house.connect(), house.connect()
