@@ -186,9 +186,10 @@ class Engine:
             conn.active_ms = now.ms
         self._resume()
 
-    def take_syncs(self) -> list[Sync]:
-        """To be run in a thread each; then `synced` or `sync_failed`."""
-        return self.services.logs.take_syncs()
+    def take_syncs(self, begin_round: bool = True) -> list[Sync]:
+        """To be run in a thread each; then `synced` or `sync_failed`. The next round of the journal only with
+        `begin_round`."""
+        return self.services.logs.take_syncs(begin_round)
 
     def synced(self, sync: Sync, now: Now) -> None:
         """A sync is done; answers that waited for it leave."""

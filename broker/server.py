@@ -29,6 +29,9 @@ from broker.work_thread import WorkThread
 from idgen.clock import IdClock
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
+# Whom a round of the journal answers has the time of two looks to ask for more: two rounds of half the size would cost
+# more than the disk stands idle for it.
+ROUND_LOOKS = 2
 FAULT_WAIT_MS = 1_000  # a fault that comes back with each tick must not fill the log
 
 Log = Callable[[str], None]
@@ -54,6 +57,7 @@ class BrokerServer:
         # A reactor of ours says when all that was readable has been read; on any other each read is a turn.
         self._turns = hasattr(reactor, "after_events")
         self._syncs: set[Deferred[Any]] = set()
+        self._looks = 0  # so many more before the next round of the journal
         self._stopping = False
         self._accepting_later = False
         self._pool = ThreadPool(0, 1, "sync")
@@ -206,7 +210,7 @@ class BrokerServer:
         for conn in self._engine.take_closes():
             self._close(conn)
         if not self._stopping:
-            for sync in self._engine.take_syncs():
+            for sync in self._engine.take_syncs(not self._looks):
                 self._sync(sync)
         if self._paused:
             self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
@@ -262,11 +266,21 @@ class BrokerServer:
 
         def finished(_: Any) -> None:
             self._syncs.discard(done)
+            if isinstance(sync, SyncJournal):
+                self._looks = ROUND_LOOKS
+                self._reactor.callLater(0, self._look)
             self._flush(self.now())
 
         done.addCallbacks(synced, failed)
         done.addErrback(fault)
         done.addCallback(finished)
+
+    def _look(self) -> None:
+        self._looks -= 1
+        if self._looks:
+            self._reactor.callLater(0, self._look)
+        else:
+            self._flush(self.now())
 
     def _arm(self, now: Now) -> None:
         """One timer for everything that waits for time."""

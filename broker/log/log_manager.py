@@ -412,9 +412,9 @@ class LogManager:
         else:
             self._background[log] = None
 
-    def take_syncs(self) -> list[Sync]:
+    def take_syncs(self, begin_round: bool = True) -> list[Sync]:
         """The syncs to be begun now; each comes back by `synced` or `sync_failed`."""
-        journal = self._journal.take_round()
+        journal = self._journal.take_round() if begin_round else None
         if journal is not None:
             self._asked.append(journal)
         cut = self._journal.take_cut()

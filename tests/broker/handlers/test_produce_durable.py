@@ -84,6 +84,18 @@ def test_fifty_producers_on_fifty_partitions_take_one_sync_a_round(broker):
     assert [codes(client.replies()) for client in clients[1:]] == [[0]] * 50
 
 
+def test_the_shell_says_when_the_next_round_of_the_journal_begins(broker):
+    """Other syncs do not wait for that."""
+    create(broker, DURABLE)
+    broker.create("trains", flush_messages=1)
+    client, other = broker.connect(), broker.connect()
+    with broker.turn():
+        client.send(PRODUCE, 9, produce_request("flights", b"a"))
+        other.send(PRODUCE, 9, produce_request("trains", b"b"))
+        assert kinds(broker.engine.take_syncs(begin_round=False)) == ["SyncLog"]
+        assert kinds(broker.engine.take_syncs()) == ["SyncJournal"]
+
+
 def test_what_one_connection_pipelines_is_synced_together_and_answered_in_order(broker):
     create(broker, DURABLE)
     client = broker.connect()
