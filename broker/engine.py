@@ -130,7 +130,7 @@ class Engine:
 
     def take_replies(self) -> list[tuple[Connection, list[Part]]]:
         """What is to be sent, for each connection in the order of its requests."""
-        if self._taken:
+        while self._taken:
             self._do_taken()
             self._resume()
         if not self._ready:
@@ -222,12 +222,14 @@ class Engine:
                     return
                 self._take(conn, frame)
             decoder.pause()
+            if self._memory is not None:
+                self._memory.settle(conn)
         except WireError as error:
             self._close(conn, str(error))
 
     def _take(self, conn: Connection, frame: memoryview) -> None:
         """One request, whatever comes of it."""
-        self._began_ns = began_ns = self._clock_ns()
+        began_ns = self._clock_ns()
         if conn.taken:
             self._do_taken()
             if conn.close_reason is not None:
@@ -246,7 +248,10 @@ class Engine:
             return
         if self._taken:
             self._do_taken()  # what came first is done first
-            self._began_ns = began_ns
+        self._go_the_long_way(conn, frame, began_ns)
+
+    def _go_the_long_way(self, conn: Connection, frame: memoryview, began_ns: int) -> None:
+        self._began_ns = began_ns
         try:
             self._request(conn, frame)
         except (WireError, ApiError) as error:
@@ -349,11 +354,13 @@ class Engine:
             observe(now_ns - began_ns)
         for some, delayed in later:
             self._wait_together(some, delayed)
-        for conn, _, frame, _ in refused:
+        for conn, _, frame, began_ns in refused:
             conn.let_go()
             conn.again = None
-            if conn.close_reason is None:
-                self._take(conn, frame)
+            if conn in self._connections:  # also where what came after it closes the connection
+                self._go_the_long_way(conn, frame, began_ns)
+                if conn.decoder.has_more:  # it may have no answer, with which it would be read on
+                    self._resumable.append(conn)
 
     def _wait_together(self, taken: list[Taken], delayed: Delayed[list[bytes]]) -> None:
         """Requests that are answered by one thing that happens; one whose connection goes keeps the others waiting."""

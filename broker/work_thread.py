@@ -35,6 +35,7 @@ class WorkThread:
     def defer(self, work: Callable[[], Result]) -> "Deferred[Result]":
         """Call `work` in the thread, when what it was handed before has come back; fires in the reactor's thread with
         what it returns, or fails with what it raises."""
+        assert self._job is None, "one thing at a time"
         done: Deferred[Result] = Deferred()
         self._job = work, done
         self._nothing_to_do.release()
@@ -47,7 +48,7 @@ class WorkThread:
             work, done = job
             try:
                 result = work()
-            except Exception as error:
+            except BaseException as error:  # an end of the thread nobody would see
                 call(done.errback, error)
             else:
                 call(done.callback, result)

@@ -51,6 +51,10 @@ class Stamp:
     def __init__(self) -> None:
         self.worker: Callable[[], IdWorker] = _no_worker
 
+    @property
+    def max_batch(self) -> int:
+        return self.worker().max_batch
+
     def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]:
         return self.worker().next_ids(n, now_ms, floor)
 

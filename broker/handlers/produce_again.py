@@ -73,7 +73,10 @@ class ProduceAgain:
         by_log: dict[PartitionLog, list[_Asked]] = {}
         for each in taken:
             again: ProduceAgain = each[1]
-            read = again.read(each[2], now)
+            try:
+                read = again.read(each[2], now)
+            except Exception:
+                read = None  # a fault of our own: on the long way it is this connection's alone
             if read is None:
                 done.refused.append(each)
             elif (asked := by_log.get(again.log)) is None:
@@ -88,6 +91,7 @@ class ProduceAgain:
         return done
 
 
+_NO_FRAME = memoryview(b"")
 _Asked: TypeAlias = tuple[Taken, int, memoryview, BatchHeader]
 """A request that was read: its correlation id, batch and header."""
 _Late: TypeAlias = tuple[Taken, int, int, int]
@@ -121,7 +125,8 @@ def _append(
             if again.acks in waiting_acks and durable_end <= last_offset:
                 # One round of the journal is for all its logs; else each log has a sync of its own.
                 key = (None if log.journal is not None else log, again.timeout_ms)
-                waiting.setdefault(key, []).append((taken, correlation_id, base_offset, last_offset))
+                waits = (taken[0], again, _NO_FRAME, taken[3])  # the frame need not be kept until then
+                waiting.setdefault(key, []).append((waits, correlation_id, base_offset, last_offset))
             else:
                 done.answers.append((taken, again.answer(correlation_id, base_offset)))
         asked = asked[len(placed) :]

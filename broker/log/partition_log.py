@@ -58,6 +58,11 @@ def _answered() -> Iterator[None]:
 class IdSource(Protocol):
     """What stamps: an IdWorker, or whatever stands for one."""
 
+    @property
+    def max_batch(self) -> int:
+        """The most ids one call can ask for."""
+        ...
+
     def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]: ...
 
 
@@ -224,7 +229,7 @@ class PartitionLog:
         self._check_online()
         if self.mending:
             return []
-        number, size, newest = self._fitting(batches)
+        number, size, newest = self._fitting(batches, min(ids.max_batch, TOGETHER_RECORDS_MAX))
         if not number:
             return []
         batches = batches[:number]
@@ -234,12 +239,14 @@ class PartitionLog:
         self._write(placed, last_offset, size, newest, now)
         return [(base, base + header.last_offset_delta) for _, header, base, _ in placed]
 
-    def _fitting(self, batches: Sequence[tuple[memoryview, BatchHeader]]) -> tuple[int, int, int]:
+    def _fitting(
+        self, batches: Sequence[tuple[memoryview, BatchHeader]], records_max: int
+    ) -> tuple[int, int, int]:
         """How many batches, from the first on, may be one write; their bytes and their newest time."""
         segment = self._segments[-1]
         room = self.config.segment_bytes - segment.size
         offset = self.log_end_offset
-        offset_max = min(segment.base_offset + RELATIVE_OFFSET_MAX, offset + TOGETHER_RECORDS_MAX)
+        offset_max = min(segment.base_offset + RELATIVE_OFFSET_MAX, offset + records_max)
         number, size, newest = 0, 0, NO_TIMESTAMP
         producers = set()
         for _, header in batches:

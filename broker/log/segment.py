@@ -146,18 +146,19 @@ class Segment:
         written to it then until its files were synced; see `cut`.
         """
         position = self.log.size
-        ids_size = self.ids.file.size
+        ids_size, times_size = self.ids.file.size, self.times.file.size
         try:
             self.ids.append(placed)
             self.log.append(placed[0].batch if len(placed) == 1 else b"".join([batch for batch, *_ in placed]))
             self.passed(_headers(placed, position), interval_bytes)
         except StorageError:
-            self._undo(position, ids_size)
+            self._undo(position, ids_size, times_size)
             raise
 
-    def _undo(self, position: int, ids_size: int) -> None:
+    def _undo(self, position: int, ids_size: int, times_size: int) -> None:
         self.broken = self.undone = True
         self.offsets.drop_from(position)
+        self.times.keep_bytes(times_size)
         self.cut(position, ids_size)
         self.broken = False
 

@@ -5,7 +5,7 @@ import pytest
 from broker.config import INT_MAX, BrokerConfig
 from broker.connection_limits import ConnectionLimits
 from idgen.config import InvalidSetting
-from tests.broker.engine_client import EngineBroker
+from tests.broker.engine_client import PRODUCE, EngineBroker, produce_request
 
 
 def refusals(config, *addresses):
@@ -126,3 +126,16 @@ def test_a_request_that_comes_whole_claims_nothing():
     one, two = broker.connect(), broker.connect()
     one.feed(HALF)
     assert two.ask(3, 0, {"topics": []}).topics == ()
+
+
+def test_a_request_that_is_whole_claims_nothing_also_where_its_connection_is_not_read_on():
+    broker = EngineBroker(queued_max_request_bytes=3_000, max_inflight_requests=1)
+    broker.create("flights", flakelog_durable_acks="true")
+    client, other = broker.connect(), broker.connect()
+    _, frame = client.frame(PRODUCE, 9, produce_request("flights", b"x" * 5_000))
+    held = broker.hold_syncs()
+    client.feed(frame[:100])
+    client.feed(frame[100:])
+    assert held and not client.conn.readable, "it waits for the disk"
+    other.feed(frame[:100])
+    assert other.conn.readable

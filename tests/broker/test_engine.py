@@ -6,11 +6,15 @@ third rule: a peer that breaks the protocol loses its own connection, with a rea
 
 import pytest
 
+from broker.handlers.produce_again import ProduceAgain
 from broker.log.partition_log import PartitionLog
 from broker.wire import cold
 from broker.wire.errors import ErrorCode
 from broker.wire.primitives import REQUEST_ITEMS_MAX, uvarint
 from idgen.errors import SequenceExhausted
+from idgen.layout import Layout
+from idgen.sequence_start import sequence_start
+from idgen.worker import IdWorker
 from tests.broker.engine_client import (
     FETCH,
     FIND_COORDINATOR,
@@ -416,6 +420,69 @@ def test_what_comes_after_a_held_request_waits_also_where_requests_repeat():
         (sent[0][0], 1),
         (sent[1][0], 101),
     ]
+
+
+def test_requests_of_one_turn_that_want_more_ids_than_one_call_gives_are_appended_in_parts():
+    """`IdWorker.max_batch`: with no run-ahead and spread starts fewer than a millisecond has."""
+    broker = EngineBroker(max_ahead_ms=0)
+    broker.worker = IdWorker(
+        Layout(), 1, start_ms=broker.now.wall_ms, limit_ms=broker.now.wall_ms + 1_000_000, max_ahead_ms=0,
+        sequence_start=sequence_start("spread", 256, 0),
+    )  # fmt: skip
+    broker.create("flights")
+    clients = [broker.connect() for _ in range(8)]
+    for client in clients:
+        client.produce("flights", b"first")
+        broker.at(broker.now_ms + 10)
+    assert broker.worker.max_batch == 3841
+    with broker.turn():
+        for client in clients:
+            client.send(PRODUCE, 9, produce_request("flights", *[b""] * 500))
+    broker.at(broker.now_ms + 10)
+    assert [results[0].error_code for client in clients for _, results in client.replies()] == [0] * 8
+    assert broker.services.log_of("flights", 0).log_end_offset == 8 + 8 * 500
+
+
+@pytest.mark.parametrize("max_inflight", [1, 2])
+def test_a_connection_is_read_on_after_a_request_that_has_no_answer_where_others_repeat(max_inflight):
+    """acks=0 is not like the request before it, and nothing that is sent makes room for the next one."""
+    broker = EngineBroker(max_inflight_requests=max_inflight)
+    broker.create("flights")
+    client = broker.connect()
+    client.produce("flights", b"first")
+    _, silent = client.frame(PRODUCE, 9, produce_request("flights", b"silent", acks=0))
+    asked, metadata = client.frame(METADATA, 9, {"topics": []})
+    client.feed(silent + metadata)
+    assert [answered for answered, _ in client.replies()] == [asked]
+    assert client.fetch("flights") == [b"first", b"silent"]
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_what_came_before_bytes_that_are_no_request_is_done_where_requests_repeat(broker, client, acks):
+    client.produce("flights", b"first")
+    _, frame = client.frame(PRODUCE, 9, produce_request("flights", b"second", acks=acks))
+    client.feed(frame + b"\x7f\xff\xff\xff")
+    assert "a frame of 2147483647 bytes" in client.closed
+    assert broker.connect().fetch("flights") == [b"first", b"second"]
+
+
+def test_a_fault_in_one_request_of_a_turn_is_its_own_connections(broker, monkeypatch):
+    clients = [broker.connect() for _ in range(3)]
+    for client in clients:
+        client.produce("flights", b"first")
+
+    read, unlucky = ProduceAgain.read, clients[1].conn.again
+
+    def faulty(again, *arguments):
+        if again is unlucky:
+            raise ZeroDivisionError
+        return read(again, *arguments)
+
+    monkeypatch.setattr(ProduceAgain, "read", faulty)
+    with broker.turn():
+        for client in clients:
+            client.send(PRODUCE, 9, produce_request("flights", b"second"))
+    assert [len(client.replies()) for client in clients] == [1, 1, 1], "on the long way there is no fault"
 
 
 def test_a_request_of_two_partitions_is_held_whole():
