@@ -9,7 +9,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 # Stock clients in other languages, for tests/compat: Kafka's jars by Maven, Node's packages by npm.
 JARS := tests/compat/java/target/classpath
 NODE := tests/compat/node/node_modules/.package-lock.json
-# What PyPI has beside ours, for benchmarks.
+# Spark's connector for Kafka, by Maven, and what PyPI has beside ours, for benchmarks.
+CONNECTOR := benchmarks/connector/target/classpath
 ID_PACKAGES := build/id-packages
 
 .PHONY: demo test venv stock unit lint compat bench soak clean
@@ -64,8 +65,14 @@ compat: venv stock
 soak: venv
 	$(BIN)/python -m pytest tests -m soak
 
-bench: venv $(ID_PACKAGES)/.installed
+bench: venv $(ID_PACKAGES)/.installed $(CONNECTOR)
 	$(BIN)/python -m benchmarks
+
+$(CONNECTOR): benchmarks/connector/pom.xml
+	@command -v mvn > /dev/null || { echo "no Maven (mvn): Spark's connector is not measured"; exit 0; }; \
+	  echo "fetching Spark's connector"; \
+	  mvn -q -B -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath && touch $@ \
+	  || echo "Maven failed: Spark's connector is not measured"
 
 # Other makers of ids, to be measured beside ours; a directory each, as three of them bring a module named snowflake.
 $(ID_PACKAGES)/.installed: constraints.txt benchmarks/id_packages.py | venv
@@ -75,4 +82,4 @@ $(ID_PACKAGES)/.installed: constraints.txt benchmarks/id_packages.py | venv
 	done; touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target tests/compat/node/node_modules
+	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target benchmarks/connector/target tests/compat/node/node_modules

@@ -10,11 +10,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import apache, big_log, bulk, ids, single, startup
+from benchmarks import apache, big_log, bulk, consumers, ids, single, startup
 from benchmarks.measure import QUICK, SERIOUS, Result, Row, Scale, Spread, measure
 from benchmarks.native import Unavailable
 
-ROWS = {row.name: row for row in [*bulk.ROWS, *single.ROWS, *ids.ROWS, *startup.ROWS, *big_log.ROWS]}
+ROWS = {row.name: row for row in [*bulk.ROWS, *single.ROWS, *consumers.ROWS, *ids.ROWS, *startup.ROWS, *big_log.ROWS]}
 
 
 def _text(value: float) -> str:
