@@ -149,7 +149,7 @@ def _ask_row(frame_of: Callable[[str], bytes], requests: int, scale: Scale) -> I
     with TemporaryDirectory() as name, flakelog() as server, ExitStack() as stack:
         contenders = {}
         for who, peer in ({"flakelog": Peer(server.address, server.pid)} | kafka(scale)).items():
-            topic = stack.enter_context(Topics(peer.address).fresh())
+            topic = stack.enter_context(Topics(peer.address).fresh(retention_ms="-1"))  # their times are long past
             _fill(peer.address, topic)
             load = FrameLoad(Path(name), frame_of(topic), 10, 1, count)
             contenders[who] = partial(load.run, peer.address, peer.pid)
