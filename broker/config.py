@@ -317,6 +317,20 @@ class BrokerConfig:
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable", True, "Make a topic when a producer or consumer first asks for it."
     )
+    auto_create_topics_max: int = setting(
+        "flakelog.auto.create.topics.max",
+        50,
+        "Topics that one Metadata request makes; for the others clients ask again.",
+        check=at_least(1),
+        unit="topics",
+    )
+    new_partitions_max: int = setting(
+        "flakelog.new.partitions.max",
+        10_000,
+        "Partitions that one CreateTopics or CreatePartitions makes, as in Kafka: each takes four files.",
+        check=at_least(1),
+        unit="partitions",
+    )
     delete_topic_enable: bool = setting(
         "delete.topic.enable", True, "Whether clients can delete topics; if not, they are told so."
     )
@@ -485,6 +499,14 @@ class BrokerConfig:
         "flakelog.max.batch.records",
         1_000_000,
         "Most records in one batch: each takes an id, and a batch's ids must fit into the run-ahead of 500 ms.",
+        check=between(1, 2_000_000),
+        unit="records",
+    )
+    max_opened_batch_records: int = setting(
+        "flakelog.max.opened.batch.records",
+        100_000,
+        "Most records in a batch that is opened, as compaction, bounds of time, another codec and ids as headers ask: "
+        "that takes half a second, in which nobody else is served. Java's producers split what is too large.",
         check=between(1, 2_000_000),
         unit="records",
     )

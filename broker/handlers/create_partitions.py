@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from broker.handlers.call import Call
-from broker.handlers.create_topics import PARTITIONS_MAX, check_replicas
+from broker.handlers.create_topics import check_replicas, too_many
 from broker.handlers.time_limit import check_time
 from broker.handlers.topic_changes import grow_topics
 from broker.metadata import Topic
@@ -21,7 +21,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     named = Counter(topic.name for topic in call.request.topics)
     refused: dict[str, ApiError | None] = {}
     grown: list[tuple[Topic, int]] = []
-    left = PARTITIONS_MAX
+    left = call.services.config.new_partitions_max
     for asked in call.request.topics:
         refused[asked.name] = None
         try:
@@ -56,7 +56,7 @@ def _find(call: Call, asked: Any, most: int) -> Topic:
             f"topic {topic.name} has {len(topic.partitions)} partitions; {asked.count} would not be more",
         )
     if added > most:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"one request makes {PARTITIONS_MAX} partitions at most")
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, too_many(call.services))
     if asked.assignments is not None:
         _check_assignments(call, topic, added, asked.assignments)
     return topic

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from broker.config import TopicConfig
 from broker.config_entries import topic_entries
-from broker.handlers.call import Call
+from broker.handlers.call import Call, Services
 from broker.handlers.config_resources import sources_of
 from broker.handlers.lower_replication import lowered_factor, lowered_properties
 from broker.handlers.time_limit import check_time
@@ -23,8 +23,6 @@ from broker.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
-
-PARTITIONS_MAX = 10_000  # in one request; each takes four files
 
 
 class _Planned(NamedTuple):
@@ -37,7 +35,7 @@ class _Planned(NamedTuple):
 def handle(call: Call, now: Now) -> dict[str, Any]:
     named = Counter(topic.name for topic in call.request.topics)
     plans: list[_Planned | dict[str, Any]] = []
-    left = PARTITIONS_MAX
+    left = call.services.config.new_partitions_max
     for topic in call.request.topics:
         try:
             check_time(call.request)
@@ -64,10 +62,16 @@ def _plan(call: Call, topic: Any, partitions_max: int) -> _Planned:
     if partitions < 1:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; a topic has 1 or more")
     if partitions > partitions_max:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request makes {PARTITIONS_MAX} partitions at most")
+        raise ApiError(ErrorCode.POLICY_VIOLATION, too_many(services))
     properties = lowered_properties(services, topic.name, _properties(call, topic))
     config = services.config.topic_defaults.with_properties(properties)
     return _Planned(NewTopic(topic.name, partitions, properties), config)
+
+
+def too_many(services: Services) -> str:
+    """Why a request does not make more partitions."""
+    most = services.config.new_partitions_max
+    return f"one request makes {most} partitions at most (flakelog.new.partitions.max)"
 
 
 def _make(call: Call, plans: Sequence[_Planned | dict[str, Any]]) -> list[dict[str, Any]]:

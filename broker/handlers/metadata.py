@@ -21,7 +21,6 @@ from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
 
 BY_ID_VERSION = 12
-MADE_AT_ONCE = 50  # topics
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
@@ -86,13 +85,14 @@ def _make(services: Services, names: Sequence[str]) -> dict[str, ErrorCode]:
             refused[name] = error.code
         else:
             new.append(_new(services, name))
-    refused.update((each.name, ErrorCode.LEADER_NOT_AVAILABLE) for each in new[MADE_AT_ONCE:])
+    most = services.config.auto_create_topics_max
+    refused.update((each.name, ErrorCode.LEADER_NOT_AVAILABLE) for each in new[most:])
     try:
-        for each, made in zip(new, create_topics(services, new[:MADE_AT_ONCE])):
+        for each, made in zip(new, create_topics(services, new[:most])):
             if isinstance(made, ApiError):
                 refused[each.name] = made.code
     except InvalidSetting:
-        refused.update((each.name, ErrorCode.INVALID_CONFIG) for each in new[:MADE_AT_ONCE])
+        refused.update((each.name, ErrorCode.INVALID_CONFIG) for each in new[:most])
     return refused
 
 

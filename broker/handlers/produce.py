@@ -14,7 +14,7 @@ from functools import partial
 
 from broker.handlers.call import LEAD_RETRY_MS, Backpressure, Call, Services
 from broker.handlers.produce_durable import Waiting, when_on_disk
-from broker.log.demands import RecordsRefused, meet, with_id_headers
+from broker.log.demands import Openable, RecordsRefused, meet, with_id_headers
 from broker.log.judge import judge
 from broker.log.partition_log import Appended, PartitionLog
 from broker.metadata import INTERNAL_TOPICS
@@ -126,9 +126,10 @@ def _append_as_asked(
     producer's, ms."""
     if log.topic in INTERNAL_TOPICS and call.client_id != ADMIN_CLIENT_ID:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is written by the broker, not by clients")
-    config, unpacked_max = log.config, call.services.config.max_unpacked_batch_bytes
-    batch, header = meet(batch, header, config, log.name, now.wall_ms, unpacked_max)
-    rewrite = partial(with_id_headers, topic=config, unpacked_bytes_max=unpacked_max) if config.id_header else None
+    config, broker = log.config, call.services.config
+    openable = Openable(broker.max_unpacked_batch_bytes, broker.max_opened_batch_records)
+    batch, header = meet(batch, header, config, log.name, now.wall_ms, openable)
+    rewrite = partial(with_id_headers, topic=config, openable=openable) if config.id_header else None
     done = log.append(batch, header, call.services.stamp, now, rewrite)
     if not header.is_log_append_time:
         return done, NO_TIMESTAMP

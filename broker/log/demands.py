@@ -11,6 +11,7 @@ one record that is refused takes its batch with it, as in Kafka, and the answer 
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from broker.config import CREATE_TIME, LOG_APPEND_TIME, LONG_MAX, PRODUCER, UNCOMPRESSED, TopicConfig
 from broker.log.judge import too_large
@@ -25,6 +26,15 @@ ID_HEADER = "flakelog-id"
 RECORD_ERRORS_MAX = 100  # in one answer: a batch can hold a million records, and be wrong in each
 
 
+class Openable(NamedTuple):
+    """How large a batch may be that is opened: to open it takes memory, and the time of all others."""
+
+    bytes_max: int
+    """Unpacked: `flakelog.max.unpacked.batch.bytes`."""
+    records_max: int
+    """`flakelog.max.opened.batch.records`."""
+
+
 class RecordsRefused(ApiError):
     """A batch refused for some of its records; `record_errors` has the first of them."""
 
@@ -34,19 +44,19 @@ class RecordsRefused(ApiError):
 
 
 def meet(
-    batch: memoryview, header: BatchHeader, topic: TopicConfig, name: str, wall_ms: int, unpacked_bytes_max: int
+    batch: memoryview, header: BatchHeader, topic: TopicConfig, name: str, wall_ms: int, openable: Openable
 ) -> tuple[memoryview, BatchHeader]:
     """A batch that `judge` has passed, as the topic wants it: itself, or one made from it.
 
     `name` is the partition's. RecordsRefused, and ApiError: INVALID_RECORD where the bytes are no records,
-    MESSAGE_TOO_LARGE where they unpack to too much or are too large as they would be kept.
+    MESSAGE_TOO_LARGE where they are too many, unpack to too much or are too large as they would be kept.
     """
     # With ids to come the records are packed once only, after those.
     codec = Codec(header.compression) if topic.id_header else _kept_codec(topic, header)
     wanted = header
     data: Buffer = b""
     if codec != header.compression or topic.compacts or not _times_proved(header, topic, wall_ms):
-        data, records = _opened(batch, header, unpacked_bytes_max)
+        data, records = _opened(batch, header, openable)
         _check_records(records, header, topic, name, wall_ms)
         max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in records)
         wanted = header._replace(max_timestamp=max_timestamp)
@@ -67,14 +77,14 @@ def with_id_headers(
     header: BatchHeader,
     runs: Sequence[tuple[int, int]],
     topic: TopicConfig,
-    unpacked_bytes_max: int,
+    openable: Openable,
 ) -> tuple[memoryview, BatchHeader]:
     """The batch with a header `flakelog-id` in each record: its id, as decimal text. `runs` are (first id, how many).
 
     A header of that name from the producer is replaced, so whoever reads one can trust it. `max.message.bytes` is for
     what a producer sends: the ids are not counted. Errors as of `meet`.
     """
-    data, records = _opened(batch, header, unpacked_bytes_max)
+    data, records = _opened(batch, header, openable)
     stamped = b"".join(
         encode_record(_with_id(record, id)) for record, id in zip(records, _ids(runs), strict=True)
     )
@@ -95,10 +105,14 @@ def _with_id(record: Record, id: int) -> Record:
 # --- records -----------------------------------------------------------------------------------------------------
 
 
-def _opened(batch: memoryview, header: BatchHeader, unpacked_bytes_max: int) -> tuple[Buffer, list[Record]]:
+def _opened(batch: memoryview, header: BatchHeader, openable: Openable) -> tuple[Buffer, list[Record]]:
     """The bytes of the records, unpacked, and the records. The CRC holds, so what is wrong the producer made so."""
+    number, most = header.record_count, openable.records_max
+    if number > most:
+        said = f"the batch has {number} records, and this topic has batches opened: to {most} records"
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{said} (flakelog.max.opened.batch.records)")
     try:
-        data = records_data(batch, header, 0, unpacked_bytes_max)
+        data = records_data(batch, header, 0, openable.bytes_max)
         records = read_records(data, header.record_count)
         check_deltas([record.offset_delta for record in records], header.last_offset_delta)
     except TooLarge as error:

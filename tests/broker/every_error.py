@@ -14,7 +14,6 @@ from crc32c import crc32c
 
 from broker.api_table import APIS
 from broker.config import LONG_MAX
-from broker.handlers.metadata import MADE_AT_ONCE
 from broker.log.storage import StorageError
 from broker.metadata import PRODUCER_ID_BLOCK
 from broker.record.compression import Codec
@@ -292,7 +291,7 @@ def metadata(world, *names, create=False):
 
 
 def many_at_once(world):
-    return metadata(world, *(f"new-{world.number}-{n}" for n in range(MADE_AT_ONCE + 1)), create=True)
+    return metadata(world, *(f"new-{world.number}-{n}" for n in range(3)), create=True)
 
 
 def metadata_by_id(world, topic_id):
@@ -350,7 +349,7 @@ TOPICS = [
     Case("Metadata", E.INVALID_TOPIC_EXCEPTION, lambda w: metadata(w, "a/b")),
     Case("Metadata", E.UNKNOWN_TOPIC_ID, lambda w: metadata_by_id(w, w.id_of(NOWHERE)), oldest=12),
     Case("Metadata", E.INVALID_REQUEST, lambda w: metadata_by_id(w, w.id_of(NOWHERE)), oldest=10, newest=11),
-    Case("Metadata", E.LEADER_NOT_AVAILABLE, many_at_once, inside=True),
+    Case("Metadata", E.LEADER_NOT_AVAILABLE, many_at_once, inside=True, settings={"auto_create_topics_max": 2}),
     Case("Metadata", E.INVALID_CONFIG, lambda w: metadata(w, OFFSETS, create=True), inside=True,
          settings={"offsets_topic_segment_bytes": 1 << 31}),
     Case("CreateTopics", E.TOPIC_ALREADY_EXISTS, lambda w: make(w, w.topic)),

@@ -131,3 +131,17 @@ def test_a_topic_named_by_its_name_and_by_its_id_is_refused_once(broker, client)
     named = [{"name": topic.name, "topic_id": None}, {"name": None, "topic_id": topic.id}]
     answer = client.ask(DELETE_TOPICS, 6, {"topics": named, "timeout": 1_000})
     assert codes(answer.responses) == [0, ErrorCode.INVALID_REQUEST]
+
+
+def test_how_many_a_request_makes_is_a_setting():
+    """flakelog.auto.create.topics.max; for the others clients ask again."""
+    client, later = EngineBroker(auto_create_topics_max=2).connect(), ErrorCode.LEADER_NOT_AVAILABLE
+    assert ask_for(client, NAMES[:3]) == [0, 0, later]
+    assert ask_for(client, NAMES[:3]) == [0, 0, 0]
+
+
+def test_how_many_partitions_a_request_makes_is_a_setting():
+    """flakelog.new.partitions.max."""
+    client = EngineBroker(new_partitions_max=2).connect()
+    assert create(client, NAMES[:3]) == [0, 0, ErrorCode.POLICY_VIOLATION]
+    assert grow(client, NAMES[:2]) == [0, ErrorCode.INVALID_PARTITIONS]

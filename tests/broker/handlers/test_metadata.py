@@ -4,11 +4,13 @@ from uuid import UUID
 
 import pytest
 
-from broker.handlers.metadata import MADE_AT_ONCE
+from broker.config import BrokerConfig
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import FIND_COORDINATOR, METADATA, EngineBroker
 
 BAD_NAMES = ["", ".", "..", "a/b", "a b", "x" * 250]
+
+MADE_MAX = BrokerConfig().auto_create_topics_max
 
 
 @pytest.fixture
@@ -115,7 +117,7 @@ def test_a_topic_of_the_brokers_own_is_made_as_it_is_for_its_coordinator(broker,
 def test_of_many_topics_that_are_made_by_asking_some_are_made_each_time():
     broker = EngineBroker()
     client = broker.connect()
-    fields = {"topics": [{"name": f"t{n}"} for n in range(2 * MADE_AT_ONCE + 1)], "allow_auto_topic_creation": True}
-    for made in (MADE_AT_ONCE, 2 * MADE_AT_ONCE, 2 * MADE_AT_ONCE + 1):
+    fields = {"topics": [{"name": f"t{n}"} for n in range(2 * MADE_MAX + 1)], "allow_auto_topic_creation": True}
+    for made in (MADE_MAX, 2 * MADE_MAX, 2 * MADE_MAX + 1):
         codes = [each.error_code for each in client.ask(METADATA, 9, fields).topics]
         assert codes == [0] * made + [ErrorCode.LEADER_NOT_AVAILABLE] * (len(codes) - made)

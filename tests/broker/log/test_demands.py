@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.config import BrokerConfig, TopicConfig
-from broker.log.demands import RECORD_ERRORS_MAX, meet, with_id_headers
+from broker.log.demands import RECORD_ERRORS_MAX, Openable, meet, with_id_headers
 from broker.log.judge import judge
 from broker.record.batch import HEADER_BYTES, read_header, seal, verify
 from broker.record.compression import Codec
@@ -14,16 +14,16 @@ from broker.record.records import Record, build_batch, decode_records, encode_ba
 from broker.wire.errors import ApiError, ErrorCode
 from tests.broker.log.conftest import START_MS, batch_of
 
-UNPACKED_MAX = 1 << 20
+OPENABLE = Openable(1 << 20, 10_000)
 HOUR_MS = 3_600_000
 CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
-def met(batch, unpacked_max=UNPACKED_MAX, **topic):
+def met(batch, openable=OPENABLE, **topic):
     """The batch as the topic has it: (its bytes, its header)."""
     sent, config = memoryview(bytearray(batch)), TopicConfig(**topic)
     header = judge(sent, config, BrokerConfig())
-    return meet(sent, header, config, "flights-0", START_MS, unpacked_max)
+    return meet(sent, header, config, "flights-0", START_MS, openable)
 
 
 def refusal(batch, code, **topic):
@@ -66,7 +66,7 @@ def test_the_bytes_of_the_request_are_left_alone_as_it_may_be_tried_again():
     sent = memoryview(batch_of(b"a"))
     before = bytes(sent)
     config = TopicConfig(message_timestamp_type="LogAppendTime")
-    meet(sent, judge(sent, config, BrokerConfig()), config, "flights-0", START_MS, UNPACKED_MAX)
+    meet(sent, judge(sent, config, BrokerConfig()), config, "flights-0", START_MS, OPENABLE)
     assert bytes(sent) == before
 
 
@@ -198,7 +198,8 @@ def test_what_is_too_large_once_it_is_unpacked_is_refused():
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_a_batch_that_unpacks_to_more_than_the_bound_is_refused(codec):
     batch = batch_of(bytes(100_000), codec=codec)
-    refused = refusal(batch, ErrorCode.MESSAGE_TOO_LARGE, compression_type="uncompressed", unpacked_max=99_999)
+    most = Openable(99_999, 100)
+    refused = refusal(batch, ErrorCode.MESSAGE_TOO_LARGE, compression_type="uncompressed", openable=most)
     assert "flakelog.max.unpacked.batch.bytes" in refused.message
 
 
@@ -243,15 +244,24 @@ def test_whatever_the_bytes_a_batch_is_taken_or_refused_as_records_can_be(data):
         assert len(decode_records(batch)) == header.record_count == 3
 
 
+def test_a_batch_of_more_records_than_are_opened_is_refused():
+    """To open a million takes seconds, in which nobody else is served; Java's producers split it and send it again."""
+    few, many = keyed(*[b"k"] * 10_000), keyed(*[b"k"] * 10_001)
+    assert met(few, cleanup_policy="compact")[0] == few
+    said = str(refusal(many, ErrorCode.MESSAGE_TOO_LARGE, cleanup_policy="compact"))
+    assert "10001 records" in said and "flakelog.max.opened.batch.records" in said
+    assert met(many)[0] == many, "where it stays closed it is taken"
+
+
 # --- ids as headers ----------------------------------------------------------------------------------------------
 
 RUNS = [(1 << 60, 2), ((1 << 60) + 4096, 1)]
 IDS = [b"%d" % id for id in (1 << 60, (1 << 60) + 1, (1 << 60) + 4096)]
 
 
-def with_ids(batch, unpacked_max=UNPACKED_MAX, **topic):
+def with_ids(batch, openable=OPENABLE, **topic):
     sent, config = memoryview(bytearray(batch)), TopicConfig(id_header=True, **topic)
-    return with_id_headers(sent, judge(sent, config, BrokerConfig()), RUNS, config, unpacked_max)
+    return with_id_headers(sent, judge(sent, config, BrokerConfig()), RUNS, config, openable)
 
 
 @pytest.mark.parametrize("codec", Codec)
