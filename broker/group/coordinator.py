@@ -213,6 +213,16 @@ class GroupCoordinator:
         if group is not None:
             self._commits.remove(group, partitions)
 
+    def resign(self) -> None:
+        """All records of the groups are gone, and with them the groups: who waits is to look for a coordinator anew."""
+        for group in self._groups:
+            for member in group.members.values():
+                if member.joining is not None:
+                    told = JoinResult(error=ErrorCode.NOT_COORDINATOR, member_id=member.member_id)
+                    self._outbox.answer(group, member.joining, told)
+                if member.syncing is not None:
+                    self._outbox.answer(group, member.syncing, SyncResult(error=ErrorCode.NOT_COORDINATOR))
+
     # Time and storage
 
     def tick(self, now: Now) -> None:

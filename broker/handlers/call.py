@@ -191,6 +191,12 @@ class Services:
         known = () if self._transactions is None else self._transactions.core
         return Counter(transaction.state.title for transaction in known)
 
+    def forget_groups(self, now: Now) -> None:
+        """Their topic was deleted: they are gone, with their offsets, and who waits is told."""
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.resign(now)
+
     def forget_transactions(self, now: Now) -> None:
         """Their topic was deleted: who had a transaction cannot end it any more."""
         self._transactions = None

@@ -1,8 +1,9 @@
 """DeleteTopics, v1 to v6.
 
 Behaviour: each topic goes or is refused by itself, with its logs and the offsets groups committed for it; fetches that
-wait for it are answered. The topics the broker keeps its own records in are refused, though Kafka deletes them too, and
-one that is named twice; without `delete.topic.enable` all are.
+wait for it are answered. One that is named twice is refused; without `delete.topic.enable` all are. With a topic the
+broker keeps its own records in go the groups and offsets, or the transactional ids, that are kept there, as in Kafka;
+it is made anew when it is needed.
 Version notes: v3 can be told that topics are not to be deleted, v2 that its request is invalid; v5 has a message; v6
 names topics by name or by id (KIP-516).
 """
@@ -79,6 +80,4 @@ def _find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise ApiError(code, f"there is no topic {key}")
-    if topic.is_internal:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{topic.name} holds the broker's own records; it stays")
     return topic

@@ -95,6 +95,12 @@ class GroupCoordination:
         self.core.tick(now)
         self.settle(now)
 
+    def resign(self, now: Now) -> None:
+        """The topic of the groups' records was deleted."""
+        self.core.resign()
+        for pending in self.core.take_answered():
+            self._services.purgatory.touch(pending.key, now)
+
     def forget_topics(self, topics: Container[str], now: Now) -> None:
         self.core.forget_topics(topics)
         self.settle(now)

@@ -5,12 +5,12 @@ disk, and everybody with it. The commit is first, and logs follow; only a deleti
 fails nothing is changed of any of them, and each is answered so.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from broker.handlers.call import FILES_PER_SEGMENT, FILES_SPARE_MIN, Services
 from broker.log.new_logs import NewLog
 from broker.log.storage import StorageError
-from broker.metadata import TRANSACTIONS_TOPIC, NewTopic, Topic
+from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NewTopic, Topic
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -171,8 +171,15 @@ def delete_topics(services: Services, topics: Sequence[Topic], now: Now) -> list
     services.metrics.deleted({topic.name for topic in gone}, logs)
     for log in logs:
         services.touch(log, now)
-    if gone:
-        services.groups.forget_topics({topic.name for topic in gone}, now)
-    if any(topic.name == TRANSACTIONS_TOPIC for topic in gone):
-        services.forget_transactions(now)
+    _forget(services, {topic.name for topic in gone}, now)
     return [failed.get(topic.name) for topic in topics]
+
+
+def _forget(services: Services, topics: Collection[str], now: Now) -> None:
+    """What coordinators know by topics that are gone, or kept in them."""
+    if GROUP_OFFSETS_TOPIC in topics:
+        services.forget_groups(now)
+    if topics:
+        services.groups.forget_topics(topics, now)
+    if TRANSACTIONS_TOPIC in topics:
+        services.forget_transactions(now)

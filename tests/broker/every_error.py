@@ -374,7 +374,6 @@ TOPICS = [
     Case("CreatePartitions", E.REQUEST_TIMED_OUT, lambda w: grow(w, timeout=0)),
     Case("DeleteTopics", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: remove(w, NOWHERE)),
     # Kafka lets its own topics be deleted, and all that groups have committed with them.
-    Case("DeleteTopics", E.INVALID_REQUEST, lambda w: w.coordinated() or remove(w, OFFSETS), inside=True),
     Case("DeleteTopics", E.UNKNOWN_TOPIC_ID, lambda w: remove(w, ids=[w.id_of(NOWHERE)]), oldest=6),
     Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, w.topic, w.topic)),
     Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, ids=[None]), oldest=6),

@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from broker.wire.errors import ErrorCode
+from tests.broker.any_api import EngineLine, World, answer_of
 from tests.broker.engine_client import (
     DELETE_TOPICS,
     FETCH,
@@ -100,13 +101,6 @@ def test_offsets_committed_for_it_mean_nothing_any_more(broker, client):
         assert answer.topics[0].partitions[0].committed_offset == -1
 
 
-def test_the_brokers_own_topics_stay(broker, client):
-    client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
-    (answer,) = delete(client, 5, "__consumer_offsets")
-    assert answer.error_code == ErrorCode.INVALID_REQUEST and "stays" in answer.error_message
-    assert broker.services.metadata.topic("__consumer_offsets") is not None
-
-
 def test_a_topic_needs_a_name_or_an_id_not_both(client):
     fields = {"topics": [{"name": "flights", "topic_id": UUID(int=7)}, {"name": None, "topic_id": None}], "timeout": 1}
     answers = client.ask(DELETE_TOPICS, 6, fields).responses
@@ -141,3 +135,22 @@ def test_nothing_of_it_stays_open_for_who_remembers_it(broker, client):
     delete(client, 6, "flights")
     assert not [file.path for file in broker.storage.open_files if "flights" in file.path]
     assert len(broker.services.fetch_sessions) == 1 and producer.conn.again is not None
+
+
+def test_with_the_topic_of_committed_offsets_go_all_groups(broker, client):
+    """As in Kafka, whose coordinator resigns: who waits looks for a coordinator, and the topic is made anew."""
+    world = World(EngineLine(broker))
+    world.member()
+    world.group = "readers"
+    world.commit(topic="flights")
+    waiting = EngineLine(broker)
+    world.group = f"readers-{world.number}"
+    world.join(instance="another seat", version=9, line=waiting, waits=True)
+    assert delete(client, 6, "__consumer_offsets")[0].error_code == 0
+    assert answer_of(11, 9, waiting.receive())[1].error_code == ErrorCode.NOT_COORDINATOR
+    assert world.heartbeat("seat", 1, version=4).error_code == ErrorCode.NOT_COORDINATOR
+    assert world.member()[1] == 1, "a group of that name begins anew"
+    for each in (broker, broker.restarted(clean=False)):
+        fields = {"group_id": "readers", "topics": [{"name": "flights", "partition_indexes": [0]}]}
+        answer = each.connect().ask(OFFSET_FETCH, 7, fields | {"require_stable": False})
+        assert answer.topics[0].partitions[0].committed_offset == -1
