@@ -219,3 +219,8 @@ class ServerProcess:
             if line.startswith(name + ":"):
                 return int(line.split()[1])
         raise KeyError(name)
+
+    def read_by_threads(self):
+        """Bytes of files that threads beside the main one have read (/proc/PID/task/TID/io)."""
+        others = [task for task in Path(f"/proc/{self.pid}/task").iterdir() if task.name != str(self.pid)]
+        return sum(int((task / "io").read_text().split()[1]) for task in others)

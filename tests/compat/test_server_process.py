@@ -206,13 +206,14 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
         with ServerProcess(disk.directory / "data", settings, prefix=disk.prefix) as server:
             with BlockingClient(server.address) as client:
                 client.create_topic(TOPIC, 1, {"flakelog.durable.acks": durable})
+                disk.take(1 << 20)
                 producer = client.run(client.core.init_producer_id())
                 taken = produce_until_refused(client, producer, 50_000)
                 mark, before = server.mark(), len(taken)
 
                 def refuses_all():
                     """False where a checkpoint under way, or a journal that is cut, has given space back meanwhile."""
-                    for size in (50_000, 1):  # the log's last page takes some small ones
+                    for size in (50_000, 1_000, 1):  # the log's last page takes some small ones
                         taken.extend(produce_until_refused(client, producer, size, len(taken)))
                     disk.fill()
                     refused = [produce_until_refused(client, producer, 50_000, len(taken)) for _ in range(3)]
