@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from weakref import WeakSet
 
-from broker.log.storage import Buffer, StorageError
+from broker.log.storage import AHEAD_SPARE, Buffer, StorageError
 
 PAGE_BYTES = 4096
 
@@ -90,7 +90,7 @@ class MemoryFile:
 
     def append(self, data: Buffer) -> None:
         size = len(data)
-        if size > self._zeros and self._ahead_bytes and self._storage.has_room(size + self._ahead_bytes):
+        if size > self._zeros and self._ahead_bytes and self._storage.has_room(size + AHEAD_SPARE * self._ahead_bytes):
             self._extend(bytes(size - self._zeros + self._ahead_bytes))
             self._zeros = size + self._ahead_bytes
         if self._zeros >= size:

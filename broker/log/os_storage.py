@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from broker.log.storage import Buffer, StorageError
+from broker.log.storage import AHEAD_SPARE, Buffer, StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY = ".tmp"
@@ -102,7 +102,8 @@ class OsFileAhead(OsFile):
     def append(self, data: Buffer) -> None:
         size = len(data)
         block = memoryview(data)
-        if size > self._zeros and size < self._ahead_bytes:  # what is larger takes its time anyhow
+        # What is larger takes its time anyhow.
+        if size > self._zeros and size < self._ahead_bytes and self._has_spare(size):
             block = memoryview(b"".join((data, bytes(self._ahead_bytes))))
         written = 0
         try:
@@ -115,10 +116,15 @@ class OsFileAhead(OsFile):
                     self.truncate(before)
                 raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
             with _named(self.path):
-                self.truncate(self.size + size)  # zeros must not take the last of a disk
+                self.truncate(self.size + size)  # somebody else was quicker
             return
         self.size += size
         self._zeros = max(self._zeros, written) - size
+
+    def _has_spare(self, size: int) -> bool:
+        with _named(self.path):
+            disk = os.fstatvfs(self._fd)
+        return disk.f_bavail * disk.f_frsize >= size + AHEAD_SPARE * self._ahead_bytes
 
     def truncate(self, size: int) -> None:
         super().truncate(size)

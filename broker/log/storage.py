@@ -7,6 +7,10 @@ Paths are relative to the data directory, with "/". Everything a log writes is a
 
 from typing import Protocol, TypeAlias
 
+# Zeros are put ahead of what is appended only where the disk has room for so many times as many: they must not take its
+# last, which is somebody else's to write to.
+AHEAD_SPARE = 64
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -75,7 +79,7 @@ class Storage(Protocol):
 
         `ahead_bytes`: what is appended is written over zeros that were put past the end before, so many at a time: most
         syncs then have no change of the file's size to bring to the disk, and take a tenth of the time. Who opens the
-        file later finds those zeros at its end.
+        file later finds those zeros at its end. None are put where the disk has no room for AHEAD_SPARE times as many.
         """
         ...
 

@@ -3,6 +3,7 @@
 import os
 import resource
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -222,6 +223,17 @@ def test_a_disk_without_room_for_the_zeros_takes_what_is_appended(tmp_path):
             assert ahead.size == 40
             ahead.append(b"y" * 5)
             assert (ahead.size, ahead.read(38, 9).rstrip(b"\0")) == (45, b"\0\0yyyyy")
+
+
+@pytest.mark.parametrize("free, kept", [(6_300, b"0123456789"), (6_500, b"0123456789" + bytes(100))], ids=str)
+def test_zeros_do_not_take_the_last_of_a_disk(tmp_path, monkeypatch, free, kept):
+    """Where they did, a topic could not be made on what was freed of a full disk."""
+    memory = MemoryStorage()
+    memory.free_bytes = free
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=free // 100, f_frsize=100))
+    for storage in (memory, OsStorage(str(tmp_path))):
+        storage.open("f", create=True, ahead_bytes=100).append(b"0123456789")
+        assert content(storage, "f") == kept
 
 
 @contextmanager
