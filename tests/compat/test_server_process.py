@@ -237,9 +237,10 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
 
 
 def produce_until_refused(client, producer, size, first=0):
-    """The messages that were acknowledged. The producer is idempotent: its state is part of each checkpoint."""
+    """The messages that were acknowledged, at most a thousand: a disk that still takes small ones has been given space
+    back. The producer is idempotent: its state is part of each checkpoint."""
     taken = []
-    for number in range(first, first + 10_000):
+    for number in range(first, first + 1_000):
         value = b"%d %s" % (number, bytes(size))
         try:
             client.produce(TOPIC, 0, batch_of(value, producer=producer, sequence=number))
@@ -247,7 +248,7 @@ def produce_until_refused(client, producer, size, first=0):
             assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
             return taken
         taken.append(value)
-    raise AssertionError("the disk never was full")
+    return taken
 
 
 def makes_no_topic(client):
