@@ -434,13 +434,18 @@ def test_what_cannot_be_written_down_has_not_happened(broker):
     assert producer.end(True) == 0
 
 
-def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_start(broker):
-    """After a power cut: nobody could ever commit it, and it would hold read_committed consumers back for ever."""
+def strand_a_transaction(broker):
+    """One that is open in "flights", and of which the coordinator has lost all records."""
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")
     broker.services.logs.delete({STATE: [0, 1]})
     broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
+
+
+def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_start(broker):
+    """After a power cut: nobody could ever commit it, and it would hold read_committed consumers back for ever."""
+    strand_a_transaction(broker)
     again = broker.restarted(clean=False)
     assert committed(again.connect(), "flights") == []
     assert broker.services.logs.get("flights", 0).last_stable_offset == 0
@@ -450,11 +455,7 @@ def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_s
 
 def test_what_is_stranded_in_a_topic_that_is_deleted_is_tried_no_more(broker):
     """A transaction that nobody knows of, in a partition that cannot take its marker."""
-    producer = TransactionalProducer(broker)
-    producer.init()
-    producer.write("flights", b"a")
-    broker.services.logs.delete({STATE: [0, 1]})
-    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
+    strand_a_transaction(broker)
     broker.storage.free_bytes = broker.storage.open("metadata.json").size + 20
     again = broker.restarted(clean=False)
     assert again.services.transactions.next_deadline_ms() is not None, "it is tried again"
