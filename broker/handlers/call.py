@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from traceback import format_exc
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -98,6 +99,7 @@ class Services:
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
     _start_ms: int = 0
+    _faulty: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._started_with = self.config
@@ -107,6 +109,13 @@ class Services:
             self.config.fetch_session_partitions_max,
         )
         self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
+
+    def report_fault(self, where: str) -> None:
+        """Tell the operator, once for each place, of the exception at hand: nobody expected it, and nobody else learns
+        of it, as there was another way."""
+        if where not in self._faulty:
+            self._faulty.add(where)
+            self.report(f"a fault of the broker's own, {where}; it went on, and does not say so again:\n{format_exc()}")
 
     # --- settings ------------------------------------------------------------------------------------------------
 

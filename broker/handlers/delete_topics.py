@@ -1,14 +1,15 @@
 """DeleteTopics, v1 to v6.
 
 Behaviour: each topic goes or is refused by itself, with its logs and the offsets groups committed for it; fetches that
-wait for it are answered. One that is named twice is refused; without `delete.topic.enable` all are. With a topic the
-broker keeps its own records in go the groups and offsets, or the transactional ids, that are kept there, as in Kafka;
-it is made anew when it is needed.
+wait for it are answered. One that is named twice stays, also by its name and by its id, and has one answer; without
+`delete.topic.enable` all stay. With a topic the broker keeps its own records in go the groups and offsets, or the
+transactional ids, that are kept there, as in Kafka; it is made anew when it is needed.
 Version notes: v3 can be told that topics are not to be deleted, v2 that its request is invalid; v5 has a message; v6
 names topics by name or by id (KIP-516).
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -24,34 +25,43 @@ TOPIC_IDS_VERSION = 6
 DISABLED_VERSION = 3
 
 Named: TypeAlias = tuple[str | None, UUID | None]
+Answer: TypeAlias = dict[str, Any]
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: Call, now: Now) -> Answer:
     if call.version >= TOPIC_IDS_VERSION:
         asked = [(topic.name, topic.topic_id) for topic in call.request.topics]
     else:
         asked = [(name, None) for name in call.original.topic_names]
-    found: dict[Named, Topic] = {}
-    going: set[UUID] = set()
-    answers: dict[Named, dict[str, Any]] = {}
-    for named, times in Counter(asked).items():
-        try:
-            if times > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "it stands in the request more than once")
-            topic = _find(call, *named)
-            if topic.id in going:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{topic.name} is named by its name and by its id")
-            found[named] = topic
-            going.add(topic.id)
-        except ApiError as refusal:
-            answers[named] = _answer(*named, refusal.code, refusal.message)
+    times = Counter(asked)
+    found, answers = _look_up(call, times)
     failures = delete_topics(call.services, list(found.values()), now)
     for (named, topic), failure in zip(found.items(), failures, strict=True):
         answers[named] = _deleted(call, topic, failure)
-    return {"throttle_time": 0, "responses": [answers[named] for named in dict.fromkeys(asked)]}
+    told = [named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])]
+    return {"throttle_time": 0, "responses": [answers[named] for named in told]}
 
 
-def _deleted(call: Call, topic: Topic, failure: StorageError | None) -> dict[str, Any]:
+def _look_up(call: Call, times: Mapping[Named, int]) -> tuple[dict[Named, Topic], dict[Named, Answer]]:
+    """The topics that are to go, and the answers for others."""
+    found: dict[Named, Topic] = {}
+    refused: dict[Named, Answer] = {}
+    for named in times:
+        try:
+            found[named] = _find(call, *named, times[named])
+        except ApiError as refusal:
+            refused[named] = _answer(*named, refusal.code, refusal.message)
+    for named, topic in list(found.items()):
+        by_id = (None, topic.id)
+        if named != by_id and by_id in times:
+            found.pop(by_id, None)  # which has no answer of its own then
+            del found[named]
+            said = f"{topic.name} is named by its id too"
+            refused[named] = _answer(topic.name, topic.id, ErrorCode.INVALID_REQUEST, said)
+    return found, refused
+
+
+def _deleted(call: Call, topic: Topic, failure: StorageError | None) -> Answer:
     if failure is None:
         return _answer(topic.name, topic.id, ErrorCode.NONE, None)
     call.services.report(f"topic {topic.name} could not be deleted: {failure}")
@@ -65,16 +75,22 @@ def _check_enabled(call: Call) -> None:
         raise ApiError(code, "topics are not to be deleted here: delete.topic.enable is false")
 
 
-def _answer(name: str | None, topic_id: UUID | None, error: ErrorCode, message: str | None) -> dict[str, Any]:
+def _answer(name: str | None, topic_id: UUID | None, error: ErrorCode, message: str | None) -> Answer:
     return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": message}
 
 
-def _find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
-    """The topic that is to go; ApiError."""
+def _is_clear(name: str | None, topic_id: UUID | None) -> bool:
+    return (name is None) != (topic_id is None)
+
+
+def _find(call: Call, name: str | None, topic_id: UUID | None, times: int) -> Topic:
+    """The topic that is to go, and is named so many times; ApiError."""
     _check_enabled(call)
     check_time(call.request)
-    if (name is None) == (topic_id is None):
+    if not _is_clear(name, topic_id):
         raise ApiError(ErrorCode.INVALID_REQUEST, "name a topic by its name or by its id, one of the two")
+    if times > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "it stands in the request more than once")
     key = topic_id if name is None else str(name)
     topic = None if key is None else call.services.metadata.topic(key)
     if topic is None:

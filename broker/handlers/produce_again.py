@@ -76,7 +76,8 @@ class ProduceAgain:
             try:
                 read = again.read(each[2], now)
             except Exception:
-                read = None  # a fault of our own: on the long way it is this connection's alone
+                read = None  # on the long way it is this connection's alone, and may not be met
+                self.services.report_fault("reading a Produce on its short way")
             if read is None:
                 done.refused.append(each)
             elif (asked := by_log.get(again.log)) is None:

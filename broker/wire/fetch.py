@@ -28,7 +28,7 @@ from broker.wire.primitives import (
     string,
 )
 from broker.wire.primitives import tags as tag_section
-from broker.wire.primitives import uvarint
+from broker.wire.primitives import told_where_cut, uvarint
 from broker.wire.topics import by_topic, read_topic
 from broker.wire.topics import topic as encode_topic
 
@@ -130,15 +130,9 @@ class FetchResponse:
     throttle_ms: int = 0
 
 
+@told_where_cut("Fetch request")
 def decode_request(version: int, data: memoryview, position: int) -> FetchRequest:
     """A request from its body; WireError names what is wrong with it."""
-    try:
-        return _decode_request(version, data, position)
-    except (IndexError, struct.error):
-        raise WireError("the Fetch request ends in the middle of a field") from None
-
-
-def _decode_request(version: int, data: memoryview, position: int) -> FetchRequest:
     flexible = version >= FLEXIBLE
     replica_id = CONSUMER
     if version < 15:
@@ -329,15 +323,9 @@ def _put_tags(out: list[Part], head: bytearray, item: FetchedPartition) -> bytea
     return head
 
 
+@told_where_cut("Fetch answer")
 def decode_response(version: int, data: memoryview, position: int) -> FetchResponse:
     """The answer, for a client; `records` and ids are views into `data`. WireError where it is cut short."""
-    try:
-        return _decode_response(version, data, position)
-    except (IndexError, struct.error):
-        raise WireError("the Fetch answer ends in the middle of a field") from None
-
-
-def _decode_response(version: int, data: memoryview, position: int) -> FetchResponse:
     flexible = version >= FLEXIBLE
     response = FetchResponse()
     if version >= SESSIONS:

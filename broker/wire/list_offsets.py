@@ -22,6 +22,7 @@ from broker.wire.primitives import (
     skip_tags,
 )
 from broker.wire.primitives import tags as tag_section
+from broker.wire.primitives import told_where_cut
 from broker.wire.topics import by_topic
 from broker.wire.topics import topic as encode_topic
 
@@ -72,15 +73,9 @@ class ListOffsetsResponse(NamedTuple):
     by_id: bool = False
 
 
+@told_where_cut("ListOffsets request")
 def decode_request(version: int, data: memoryview, position: int) -> ListOffsetsRequest:
     """A request from its body; WireError names what is wrong with it."""
-    try:
-        return _decode_request(version, data, position)
-    except (IndexError, struct.error):
-        raise WireError("the ListOffsets request ends in the middle of a field") from None
-
-
-def _decode_request(version: int, data: memoryview, position: int) -> ListOffsetsRequest:
     flexible = version >= FLEXIBLE
     if version >= 2:
         replica_id, isolation_level = _WHO.unpack_from(data, position)

@@ -1,15 +1,20 @@
 """Kafka's primitive types (https://kafka.apache.org/protocol#protocol_types), read at a position and written to bytes.
 
 A reader returns (value, next position). Reading past the end raises WireError, IndexError or struct.error;
-the codecs turn the last two into WireError where they begin, so the readers stay short.
+the codecs turn the last two into WireError where they begin (`told_where_cut`), so the readers stay short.
 """
 
 import struct
-from typing import TypeAlias
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeAlias, TypeVar
 
 from broker.wire.errors import WireError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+Message = TypeVar("Message")
+Decoder: TypeAlias = Callable[[int, memoryview, int], Message]
+"""From a version, the frame and where the body begins in it."""
 
 I16 = struct.Struct(">h")
 I32 = struct.Struct(">i")
@@ -21,6 +26,22 @@ TAGS_MAX = 1_000  # in one section: Kafka has a few, and each that is not known 
 REQUEST_ITEMS_MAX = 200_000
 """Most partitions, groups, settings and the like in one request: more than there are anywhere, and each costs everybody
 some microseconds and takes a part of an answer. As single bytes a hundred million would fit into a request."""
+
+
+def told_where_cut(name: str) -> Callable[[Decoder[Message]], Decoder[Message]]:
+    """Decorate the decoder of a message ("Produce request"): WireError names one that ends in the middle of a field."""
+
+    def decorated(decode: Decoder[Message]) -> Decoder[Message]:
+        @wraps(decode)
+        def decode_whole(version: int, data: memoryview, position: int) -> Message:
+            try:
+                return decode(version, data, position)
+            except (IndexError, struct.error):
+                raise WireError(f"the {name} ends in the middle of a field") from None
+
+        return decode_whole
+
+    return decorated
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from broker.wire.primitives import (
     string,
 )
 from broker.wire.primitives import tags as tag_section
+from broker.wire.primitives import told_where_cut
 from broker.wire.topics import by_topic, read_topic
 from broker.wire.topics import topic as encode_topic
 
@@ -79,15 +80,9 @@ class PartitionResult:
     runs: tuple[tuple[int, int], ...] = ()
 
 
+@told_where_cut("Produce request")
 def decode_request(version: int, data: memoryview, position: int) -> ProduceRequest:
     """A request from its body; WireError names what is wrong with it."""
-    try:
-        return _decode_request(version, data, position)
-    except (IndexError, struct.error):
-        raise WireError("the Produce request ends in the middle of a field") from None
-
-
-def _decode_request(version: int, data: memoryview, position: int) -> ProduceRequest:
     flexible = version >= FLEXIBLE
     transactional_id, position = read_string(data, position, flexible)
     acks, timeout_ms = _ACKS.unpack_from(data, position)
@@ -170,15 +165,9 @@ def _result(version: int, result: PartitionResult, flexible: bool) -> bytes:
     return b"".join(out)
 
 
+@told_where_cut("Produce answer")
 def decode_response(version: int, data: memoryview, position: int) -> list[PartitionResult]:
     """The results, for a client; WireError where the answer is cut short."""
-    try:
-        return _decode_response(version, data, position)
-    except (IndexError, struct.error):
-        raise WireError("the Produce answer ends in the middle of a field") from None
-
-
-def _decode_response(version: int, data: memoryview, position: int) -> list[PartitionResult]:
     flexible = version >= FLEXIBLE
     results: list[PartitionResult] = []
     topics, position = read_count(data, position, flexible, 2)

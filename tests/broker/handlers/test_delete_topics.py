@@ -102,9 +102,10 @@ def test_offsets_committed_for_it_mean_nothing_any_more(broker, client):
 
 
 def test_a_topic_needs_a_name_or_an_id_not_both(client):
-    fields = {"topics": [{"name": "flights", "topic_id": UUID(int=7)}, {"name": None, "topic_id": None}], "timeout": 1}
+    both, neither = {"name": "flights", "topic_id": UUID(int=7)}, {"name": None, "topic_id": None}
+    fields = {"topics": [both, neither] * 2, "timeout": 1}
     answers = client.ask(DELETE_TOPICS, 6, fields).responses
-    assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 4, "each time"
 
 
 @pytest.mark.parametrize("version", [1, 5, 6])
@@ -113,6 +114,32 @@ def test_a_topic_that_is_named_twice_is_answered_once_and_stays(broker, client, 
     (answer,) = delete(client, version, "flights", "flights")
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert broker.services.metadata.topic("flights") is not None
+
+
+def test_one_that_is_named_by_its_name_and_by_its_id_stays_and_is_answered_for_both(broker, client):
+    """ControllerApis of Kafka: in either order; also where the id, by itself, stands there twice."""
+    broker.create("trains")
+    topic = broker.services.metadata.topic("flights").id
+    for names in (("flights", topic, "nowhere"), (topic, "flights", "nowhere")):
+        answers = delete(client, 6, *names)
+        told = {(each.name, each.topic_id): each.error_code for each in answers}
+        assert told == {("flights", topic): ErrorCode.INVALID_REQUEST, ("nowhere", None): 3}
+        assert len(answers) == 2
+    answers = delete(client, 6, topic, "trains", "flights", topic)
+    assert [(each.name, each.topic_id is None, each.error_code) for each in answers] == [
+        (None, False, ErrorCode.INVALID_REQUEST),
+        ("trains", False, 0),
+        ("flights", False, ErrorCode.INVALID_REQUEST),
+    ]
+    assert [each.name for each in broker.services.metadata.topics()] == ["flights"]
+
+
+def test_a_name_that_stands_there_twice_says_nothing_of_the_id(broker, client):
+    """As Kafka has it: what is named by its id alone then is deleted."""
+    topic = broker.services.metadata.topic("flights").id
+    answers = delete(client, 6, "flights", topic, "flights")
+    assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST, 0]
+    assert broker.services.metadata.topic("flights") is None
 
 
 @pytest.mark.parametrize(

@@ -124,15 +124,6 @@ def test_on_a_full_disk_deleted_topics_stay_and_can_be_deleted_later(broker, cli
     assert broker.services.metadata.topics() == [] and not [n for n in broker.storage.list("") if "flights" in n]
 
 
-def test_a_topic_named_by_its_name_and_by_its_id_is_refused_once(broker, client):
-    """As by Kafka: nobody can tell which of the two answers was meant."""
-    create(client, NAMES[:1])
-    topic = broker.services.metadata.topic(NAMES[0])
-    named = [{"name": topic.name, "topic_id": None}, {"name": None, "topic_id": topic.id}]
-    answer = client.ask(DELETE_TOPICS, 6, {"topics": named, "timeout": 1_000})
-    assert codes(answer.responses) == [0, ErrorCode.INVALID_REQUEST]
-
-
 def test_how_many_a_request_makes_is_a_setting():
     """flakelog.auto.create.topics.max; for the others clients ask again."""
     client, later = EngineBroker(auto_create_topics_max=2).connect(), ErrorCode.LEADER_NOT_AVAILABLE
