@@ -80,8 +80,13 @@ def confluent(address):
     mechanism = confluent_admin.ScramCredentialInfo(confluent_admin.ScramMechanism.SCRAM_SHA_256, 4096)
     _only(admin.alter_user_scram_credentials([confluent_admin.UserScramCredentialUpsertion("ann", mechanism, b"x")]))
     admin.describe_user_scram_credentials().result(SECONDS)
-    with suppress(confluent_kafka.KafkaException):  # there are none, where there is no authorizer
-        admin.describe_acls(_ANY_ACL).result(SECONDS)
+    for ask in (
+        lambda: admin.describe_acls(_ANY_ACL).result(SECONDS),
+        lambda: _only(admin.create_acls([_RULE])),
+        lambda: _only(admin.delete_acls([_ANY_ACL])),
+    ):
+        with suppress(confluent_kafka.KafkaException):  # there are none, where there is no authorizer
+            ask()
     _only(admin.delete_consumer_groups([GROUP]))
     _only(admin.delete_topics([TOPIC]))
 
@@ -89,6 +94,10 @@ def confluent(address):
 _ANY_ACL = confluent_admin.AclBindingFilter(
     confluent_admin.ResourceType.ANY, None, confluent_admin.ResourcePatternType.ANY, None, None,
     confluent_admin.AclOperation.ANY, confluent_admin.AclPermissionType.ANY,
+)  # fmt: skip
+_RULE = confluent_admin.AclBinding(
+    confluent_admin.ResourceType.TOPIC, TOPIC, confluent_admin.ResourcePatternType.LITERAL, "User:ann", "*",
+    confluent_admin.AclOperation.READ, confluent_admin.AclPermissionType.ALLOW,
 )  # fmt: skip
 
 
@@ -312,7 +321,9 @@ def java(address):
         ask("transaction", **values, **offsets, config={"transactional.id": "payments"})
         ask("transaction", **values, commit=False, config={"transactional.id": "payments"})
         ask("read", topic=TOPIC, count=6, config={"isolation.level": "read_committed"})
+        ask("read", topic=TOPIC, count=1, offset=1, epoch=0)
         ask("ends", topic=TOPIC, time=TIME_MS)
+        _java_hanging_transaction(ask)
         _java_admin(ask)
         ask("deleteTopics", topics=[TOPIC])
 
@@ -332,8 +343,18 @@ def _java_admin(ask):
     ask("fenceProducers", id="payments")
     ask("createPartitions", topic=TOPIC, partitions=3)
     ask("alterConfigs", type="TOPIC", name=TOPIC, changes=[["SET", "segment.ms", "5000"]])
-    with suppress(ClientError):
-        ask("describeAcls")
+    ask("alterQuota", user="ann", name="producer_byte_rate", rate=1024)
+    ask("updateFeature", name="metadata.version", level=25)
+    for call in ("describeAcls", "createAcl", "deleteAcl"):
+        with suppress(ClientError):  # there are none, where there is no authorizer
+            ask(call, topic=TOPIC, user="ann")
+
+
+def _java_hanging_transaction(ask):
+    """A producer is gone and its transaction open: an administrator ends it in each of its partitions."""
+    values = {"topic": TOPIC, "partition": 1, "values": ["lost"], "timestamp": TIME_MS}
+    ask("leaveTransactionOpen", **values, config={"transactional.id": "hanging"})
+    ask("abortTransaction", topic=TOPIC, partition=1)
 
 
 # --- Node.js -----------------------------------------------------------------------------------------------------

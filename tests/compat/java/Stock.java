@@ -27,11 +27,19 @@ import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.*;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.acl.AclOperation;
+import org.apache.kafka.common.acl.AclPermissionType;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.quota.ClientQuotaAlteration;
+import org.apache.kafka.common.quota.ClientQuotaEntity;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
+import org.apache.kafka.common.resource.PatternType;
+import org.apache.kafka.common.resource.ResourcePattern;
+import org.apache.kafka.common.resource.ResourceType;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.Exit;
@@ -217,7 +225,7 @@ class Clients {
         return answers;
     }
 
-    /** "count" records of a partition from "offset", or from "time", or from its beginning. */
+    /** "count" records of a partition from "offset" (written in "epoch"), or from "time", or from its beginning. */
     static Object read(JsonNode call) throws Exception {
         try (Consumer<byte[], byte[]> consumer = consumer(call)) {
             TopicPartition partition = Stock.partition(call);
@@ -225,6 +233,9 @@ class Clients {
             if (call.has("time")) {
                 var found = consumer.offsetsForTimes(Map.of(partition, call.get("time").asLong())).get(partition);
                 consumer.seek(partition, found.offset());
+            } else if (call.has("epoch")) {
+                var epoch = Optional.of(call.get("epoch").asInt());
+                consumer.seek(partition, new OffsetAndMetadata(call.get("offset").asLong(), epoch, ""));
             } else if (call.has("offset")) {
                 consumer.seek(partition, call.get("offset").asLong());
             } else {
@@ -560,12 +571,52 @@ class AdminCalls {
         return Stock.get(admin.fenceProducers(List.of(call.get("id").asText())).all());
     }
 
+    /** Ends the transaction open in a partition without its coordinator, as for one that hangs (KIP-664). */
+    static Object abortTransaction(Admin admin, JsonNode call) throws Exception {
+        TopicPartition partition = Stock.partition(call);
+        var states = Stock.get(admin.describeProducers(List.of(partition)).partitionResult(partition));
+        var open = states.activeProducers().stream()
+                .filter(each -> each.currentTransactionStartOffset().isPresent()).findFirst().orElseThrow();
+        var spec = new AbortTransactionSpec(
+                partition, open.producerId(), (short) open.producerEpoch(), open.coordinatorEpoch().orElse(0));
+        return Stock.get(admin.abortTransaction(spec).all());
+    }
+
+    static Object createAcl(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.createAcls(List.of(acl(call))).all());
+    }
+
+    static Object deleteAcl(Admin admin, JsonNode call) throws Exception {
+        return Stock.get(admin.deleteAcls(List.of(acl(call).toFilter())).all()).size();
+    }
+
+    /** "user" may read "topic". */
+    private static AclBinding acl(JsonNode call) {
+        var topic = new ResourcePattern(ResourceType.TOPIC, call.get("topic").asText(), PatternType.LITERAL);
+        String user = "User:" + call.get("user").asText();
+        return new AclBinding(
+                topic, new AccessControlEntry(user, "*", AclOperation.READ, AclPermissionType.ALLOW));
+    }
+
     static Object describeAcls(Admin admin, JsonNode call) throws Exception {
         return Stock.get(admin.describeAcls(AclBindingFilter.ANY).values()).size();
     }
 
     static Object describeQuotas(Admin admin, JsonNode call) throws Exception {
         return Stock.get(admin.describeClientQuotas(ClientQuotaFilter.all()).entities()).size();
+    }
+
+    /** "user" may have "rate" of the quota "name". */
+    static Object alterQuota(Admin admin, JsonNode call) throws Exception {
+        var user = new ClientQuotaEntity(Map.of(ClientQuotaEntity.USER, call.get("user").asText()));
+        var quota = new ClientQuotaAlteration.Op(call.get("name").asText(), call.get("rate").asDouble());
+        return Stock.get(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(user, List.of(quota)))).all());
+    }
+
+    static Object updateFeature(Admin admin, JsonNode call) throws Exception {
+        var update = new FeatureUpdate((short) call.get("level").asInt(), FeatureUpdate.UpgradeType.UPGRADE);
+        var updates = Map.of(call.get("name").asText(), update);
+        return Stock.get(admin.updateFeatures(updates, new UpdateFeaturesOptions()).all());
     }
 
     static Object describeScram(Admin admin, JsonNode call) throws Exception {
