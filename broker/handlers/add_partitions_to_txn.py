@@ -59,6 +59,8 @@ def add_partitions(
     """What AddPartitionsToTxn and AddOffsetsToTxn do; the codes of versions before 2 included."""
     transactions = call.services.transactions
     error = transactions.check(transactional_id)
+    if not error and transactions.is_held_up(producer_id):
+        return ErrorCode.CONCURRENT_TRANSACTIONS
     if not error:
         call.services.stamp.ensure(1, now)
         decision = transactions.core.add_partitions(transactional_id, producer_id, epoch, partitions, now)

@@ -208,7 +208,9 @@ class Services:
 
     def forget_transactions(self, now: Now) -> None:
         """Their topic was deleted: who had a transaction cannot end it any more."""
-        self._transactions = None
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            transactions.resign(now)
         self.transactions.load(now)
 
     def coordinator_topic(self, name: str) -> "CoordinatorTopic | None":

@@ -1,14 +1,16 @@
 """EndTxn, v0 to v5.
 
-Behaviour: the end is decided when it is in `__transaction_state`, and the answer says so. Its markers are written at
-once; where a partition cannot take its own, that is tried again, and until then the producer's next request is answered
-CONCURRENT_TRANSACTIONS.
+Behaviour: the end is decided when it is in `__transaction_state`. The answer comes when its markers are written, which
+is done some at a time where there are many; where a partition cannot take its own, that is tried again, and until then
+the producer's next request is answered CONCURRENT_TRANSACTIONS, as it is where the markers take longer than
+offsets.commit.timeout.ms.
 Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588); v5 takes the next epoch with each end and answers
 with it (KIP-890).
 """
 
 from broker.handlers.call import Call
 from broker.handlers.coordinator_topic import Answer
+from broker.handlers.transactions import MARKERS_AT_ONCE
 from broker.log.storage import StorageError
 from broker.now import Now
 from broker.purgatory import Delayed
@@ -21,7 +23,10 @@ EPOCH_VERSION = 5
 
 def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
     answer = _handle(call, now)
-    return call.services.transactions.topic.when_on_disk([call.request.transactional_id], answer, now)
+    transactions, transactional_id = call.services.transactions, call.request.transactional_id
+    if answer["error_code"]:
+        return transactions.topic.when_on_disk([transactional_id], answer, now)
+    return transactions.when_ended(transactional_id, answer, now)
 
 
 def _handle(call: Call, now: Now) -> Answer:
@@ -39,7 +44,8 @@ def _handle(call: Call, now: Now) -> Answer:
 def _end(call: Call, now: Now) -> ErrorCode:
     transactions, request = call.services.transactions, call.request
     known = transactions.core.get(request.transactional_id)
-    call.services.stamp.ensure(2 + len(known.partitions) if known is not None else 1, now)
+    markers = 0 if known is None else min(len(known.partitions), MARKERS_AT_ONCE)
+    call.services.stamp.ensure(2 + markers, now)
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     try:
         decision = transactions.core.end(*producer, request.committed, call.version >= EPOCH_VERSION, now)

@@ -2,21 +2,23 @@
 
 A handler asks `check` whether the transactional id is coordinated here, has its verb decided on `core`, and has `run`
 log and apply that. What is decided is ended at once, with a marker in each of its partitions and then a record that
-says so. Where a partition cannot take its marker the end stays on and is tried again; meanwhile its transactional id
-answers CONCURRENT_TRANSACTIONS, and no other is kept waiting.
+says so; where there are many partitions, some at a time. Where one cannot take its marker the end stays on and is tried
+again; meanwhile its transactional id answers CONCURRENT_TRANSACTIONS, and no other is kept waiting.
 
 On one node markers are written directly: the coordinator's epoch is always 0, as nobody else could coordinate.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from broker.handlers.call import Services
-from broker.handlers.coordinator_topic import CoordinatorTopic
+from broker.handlers.coordinator_topic import Answer, CoordinatorTopic
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
 from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.record.batch import NO_PRODUCER_ID, BatchHeader, CorruptBatch
 from broker.record.control import Marker
 from broker.txn.config import TransactionConfig
@@ -27,8 +29,11 @@ from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError
 
 COORDINATOR_EPOCH = 0
-MARKERS_AT_ONCE = 32  # records too; thousands of transactions may time out together
+# One end may have thousands of markers, and thousands of transactions may time out together. No settings: 32 markers
+# are some three milliseconds of work wherever there is a disk, and who has more to end waits a little longer.
+MARKERS_AT_ONCE = 32  # records too
 SLICE_EVERY_MS = 10  # so most of the time is left for requests
+END_EVERY_MS = 5  # where a producer waits for the end of its transaction: half of the time is left
 ABORTABLE_VERSION = 11  # of Produce, from which clients know TRANSACTION_ABORTABLE (KIP-890)
 
 # What clients are told when a record could not be appended (TransactionStateManager of Kafka).
@@ -59,6 +64,16 @@ class Stranded(NamedTuple):
     commit: bool
 
 
+class End(NamedTuple):
+    """The key in the purgatory of who waits for the markers of a decided transaction."""
+
+    transactional_id: str
+
+
+Verb: TypeAlias = Callable[[Any, Now], int]
+"""What is due for a transactional id, or for a stranded transaction; how many markers and records it wrote."""
+
+
 class TransactionCoordination:
     """The coordinator over `__transaction_state`. `start_ms` is the monotonic clock's."""
 
@@ -75,12 +90,16 @@ class TransactionCoordination:
         self._services = services
         self._unmarked: dict[str, set[Partition]] = {}
         """By transactional id the partitions that are without the marker of its decided transaction."""
+        self._untried: dict[str, list[Partition]] = {}
+        """Of those whose markers are being written, the partitions whose turn is still to come, the last one first."""
         self._deciding: set[str] = set()
         """Transactional ids among them whose decision is not on the disk yet."""
-        self._stranded: list[Stranded] = []
+        self._stranded: dict[Stranded, None] = {}
+        self._held_up: Counter[int] = Counter()
+        """By producer id, in how many partitions it has a stranded transaction."""
         self._retry_ms: int | None = None
-        self._due: dict[tuple[Callable[[str, Now], None], str], None] = {}
-        """What time has made due, and for which transactional id; in this order, some at a time."""
+        self._due: dict[tuple[Verb, Any], None] = {}
+        """What is due, and for what; in this order, some at a time."""
         self._due_ms = 0
         self._failing: set[Partition] = set()
         """Partitions that did not take a marker: the operator is told once."""
@@ -112,7 +131,7 @@ class TransactionCoordination:
 
         def end(at: Now) -> None:
             self._deciding.discard(change.transactional_id)
-            self._end(change, at)
+            self._go_on(change.transactional_id, at)
 
         self.topic.once_on_disk(change.transactional_id, end, now)
 
@@ -132,16 +151,51 @@ class TransactionCoordination:
 
     # --- ends ----------------------------------------------------------------------------------------------------
 
-    def _end(self, transaction: Transaction, now: Now) -> None:
-        """Write the markers that are missing; when there are none left, it is complete."""
-        left = self._unmarked[transaction.transactional_id]
-        for partition in sorted(left):
-            if self._mark(transaction, partition, now):
-                left.discard(partition)
-        if left or self._log(transaction.completed(now.wall_ms), now):
+    def _go_on(self, transactional_id: str, now: Now) -> int:
+        """Write markers that are missing, some at a time: each of them is tried once, and when there are none left, it
+        is complete."""
+        left = self._unmarked.get(transactional_id)
+        if left is None or transactional_id in self._deciding:
+            return 0
+        transaction = self.core.get(transactional_id)
+        assert transaction is not None
+        untried = self._untried.setdefault(transactional_id, sorted(left, reverse=True))
+        tried = [untried.pop() for _ in range(min(MARKERS_AT_ONCE, len(untried)))]
+        left.difference_update([each for each in tried if self._mark(transaction, each, now)])
+        if untried:
+            self._later(self._go_on, transactional_id, now)
+        else:
+            self._tried(transaction, now)
+        return len(tried)
+
+    def _tried(self, transaction: Transaction, now: Now) -> None:
+        """Each partition has had its turn."""
+        del self._untried[transaction.transactional_id]
+        if self._unmarked[transaction.transactional_id] or self._log(transaction.completed(now.wall_ms), now):
             self._again(now)
         else:
             del self._unmarked[transaction.transactional_id]
+        self._services.purgatory.touch(End(transaction.transactional_id), now)
+
+    def when_ended(self, transactional_id: str, answer: Answer, now: Now) -> Answer | Delayed[Answer]:
+        """The answer of an end that was just decided, when its decision is on the disk and each of its partitions has
+        had its turn. What is not done in offsets.commit.timeout.ms is gone on with after the answer."""
+        deadline_ms = now.ms + self._services.group_config.offsets_commit_timeout_ms
+        decided = self.topic.when_on_disk([transactional_id], answer, now)
+        if not isinstance(decided, Delayed):
+            if transactional_id not in self._untried:
+                return answer
+            decided = Delayed((), deadline_ms, lambda at: answer, lambda at: answer)
+
+        def try_complete(at: Now) -> Answer | None:
+            told = decided.try_complete(at)
+            goes_on = transactional_id in self._deciding or transactional_id in self._untried
+            return None if told is answer and goes_on else told
+
+        def expire(at: Now) -> Answer:
+            return decided.try_complete(at) or decided.expire(at)
+
+        return Delayed((End(transactional_id), *decided.keys), deadline_ms, try_complete, expire)
 
     def _again(self, now: Now) -> None:
         if self._retry_ms is None:
@@ -227,38 +281,41 @@ class TransactionCoordination:
         """Ends that are tried again, transactions that have timed out, transactional ids that have expired."""
         if self._retry_ms is not None and self._retry_ms <= now.ms:
             self._retry_ms = None
-            self._end_stranded(now)
+            self._due.update(((self._end_stranded, each), None) for each in self._stranded)
             self._due.update(((self._go_on, each), None) for each in self._unmarked)
         self._due.update(((self._time_out, each), None) for each in self.core.timed_out(now))
         self._due.update(((self._expire, each), None) for each in self.core.expired(now))
         if self._due and self._due_ms <= now.ms:
-            self._due_ms = now.ms + SLICE_EVERY_MS
             self._do_some(now)
 
     def _do_some(self, now: Now) -> None:
         """Of what is due, as much as nobody else has to wait for."""
         left = MARKERS_AT_ONCE
         while self._due and left > 0:
-            verb, transactional_id = next(iter(self._due))
-            del self._due[verb, transactional_id]
-            known = self.core.get(transactional_id)
-            if known is not None:
-                left -= 1 + len(known.partitions)
-                verb(transactional_id, now)
+            verb, about = next(iter(self._due))
+            del self._due[verb, about]
+            left -= 1 + verb(about, now)
+        self._due_ms = now.ms + self._pause_ms()
 
-    def _go_on(self, transactional_id: str, now: Now) -> None:
-        if transactional_id in self._unmarked and transactional_id not in self._deciding:
-            transaction = self.core.get(transactional_id)
-            assert transaction is not None
-            self._end(transaction, now)
+    def _later(self, verb: Verb, about: Any, now: Now) -> None:
+        """Have it done in its turn, where nobody need wait for it now."""
+        if not self._due:
+            self._due_ms = now.ms + self._pause_ms()
+        self._due[verb, about] = None
 
-    def _time_out(self, transactional_id: str, now: Now) -> None:
-        self.run(self.core.time_out(transactional_id, now), now)
+    def _pause_ms(self) -> int:
+        return END_EVERY_MS if self._untried else SLICE_EVERY_MS
 
-    def _expire(self, transactional_id: str, now: Now) -> None:
+    def _time_out(self, transactional_id: str, now: Now) -> int:
+        decision = self.core.time_out(transactional_id, now)
+        self.run(decision, now)
+        return 0 if decision.change is None else min(len(decision.change.partitions), MARKERS_AT_ONCE)
+
+    def _expire(self, transactional_id: str, now: Now) -> int:
         gone = Keyed(transaction_key(transactional_id), None)
         if self.core.is_expired(transactional_id, now) and not self._append(transactional_id, gone, now):
             self.core.forget(transactional_id)
+        return 0
 
     # --- start ---------------------------------------------------------------------------------------------------
 
@@ -270,12 +327,25 @@ class TransactionCoordination:
         for partition in range(len(topic.partitions) if topic else 0):
             whole = self._load(partition) and whole
         past = self.core.loaded()
-        self._stranded = self._find_stranded(past) if whole else []
-        self._end_stranded(now)
+        self._stranded = dict.fromkeys(self._find_stranded(past) if whole else [])
+        self._held_up = Counter(each.producer_id for each in self._stranded)
+        self._due.update(((self._end_stranded, each), None) for each in self._stranded)
         for transaction in self.core:
             if transaction.state.is_prepared:
                 self._unmarked[transaction.transactional_id] = set(transaction.partitions)
                 self._end_once_decided(transaction, now)  # after a crash it may be in the page cache only
+        self._do_some(now)
+
+    def resign(self, now: Now) -> None:
+        """The topic of the records was deleted, and nobody would know how these ends were decided."""
+        for transactional_id, untried in self._untried.items():
+            transaction = self.core.get(transactional_id)
+            assert transaction is not None
+            for partition in untried:
+                self._mark(transaction, partition, now)
+        ended, self._untried = self._untried, {}
+        for transactional_id in ended:
+            self._services.purgatory.touch(End(transactional_id), now)
 
     def _load(self, partition: int) -> bool:
         try:
@@ -318,14 +388,21 @@ class TransactionCoordination:
             return None
         return layout.unpack(runs[0][0]).time_ms if runs else None
 
-    def _end_stranded(self, now: Now) -> None:
-        left = []
-        for each in self._stranded:
-            if not self._services.logs.has(each.log):
-                continue  # deleted, and nobody reads it any more
-            epoch = each.log.producers.epoch_of(each.producer_id)
-            if epoch is not None and not self._append_marker(each.log, each.producer_id, epoch, each.commit, now):
-                left.append(each)
-        self._stranded = left
-        if left:
+    def _end_stranded(self, each: Stranded, now: Now) -> int:
+        epoch = each.log.producers.epoch_of(each.producer_id)
+        if epoch is None or not self._services.logs.has(each.log):
+            self._settle(each)  # deleted, and nobody reads it any more
+        elif self._append_marker(each.log, each.producer_id, epoch, each.commit, now):
+            self._settle(each)
+        else:
             self._again(now)
+        return 1
+
+    def _settle(self, each: Stranded) -> None:
+        del self._stranded[each]
+        self._held_up[each.producer_id] -= 1
+
+    def is_held_up(self, producer_id: int) -> bool:
+        """Whether a stranded transaction of the producer is still to be ended: a marker that comes late would end what
+        it has begun since."""
+        return self._held_up[producer_id] > 0

@@ -8,7 +8,7 @@ from broker.client.records import read_records
 from broker.handlers.transactions import MARKERS_AT_ONCE, Keyed
 from broker.log.keyed_records import append_records
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import FETCH, LIST_OFFSETS, EngineBroker
+from tests.broker.engine_client import END_TXN, FETCH, LIST_OFFSETS, EngineBroker
 from tests.broker.transactional import (
     HIGHEST,
     LOWEST,
@@ -349,6 +349,108 @@ def test_a_transactional_id_nobody_uses_is_forgotten_for_good(broker):
     assert len(broker.restarted().services.transactions.core) == 1
 
 
+# --- ends of many partitions ----------------------------------------------------------------------------------------
+
+
+MANY = 3 * MARKERS_AT_ONCE
+
+
+def begin_in_many(broker):
+    """A transaction that is open in more partitions than are ended at once."""
+    broker.create("wide", MANY)
+    producer = TransactionalProducer(broker)
+    producer.init()
+    assert producer.add(*(("wide", n) for n in range(MANY))) == 0
+    for n in range(MANY):
+        producer.send("wide", b"a", partition=n)
+    return producer
+
+
+def send_end(producer):
+    fields = {"transactional_id": "payments", "producer_id": producer.id, "producer_epoch": producer.epoch}
+    producer.client.send(END_TXN, 4, fields | {"committed": True})
+
+
+def ended_in(broker):
+    return sum(broker.services.log_of("wide", n).last_stable_offset >= 2 for n in range(MANY))
+
+
+def step(broker):
+    broker.at(broker.engine.next_deadline(broker.now))
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_end_in_many_partitions_lets_others_in_between_and_is_answered_with_the_last_marker(durable):
+    broker = EngineBroker(durable_acks=durable, transaction_state_log_num_partitions=2)
+    broker.create("flights")
+    producer, other = begin_in_many(broker), broker.connect()
+    send_end(producer)
+    found = []
+    while not (answers := producer.client.replies()):
+        found.append(ended_in(broker))
+        other.produce("flights", b"b")
+        step(broker)
+    assert found == [MARKERS_AT_ONCE, 2 * MARKERS_AT_ONCE] and ended_in(broker) == MANY
+    assert answers[0][1].error_code == 0 and state_of(broker) == "CompleteCommit"
+    assert producer.add(("wide", 0)) == 0
+
+
+def test_meanwhile_the_transactional_id_is_busy(broker):
+    producer, other = begin_in_many(broker), TransactionalProducer(broker)
+    send_end(producer)
+    assert other.init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    other.id, other.epoch = producer.id, producer.epoch
+    assert other.add(("wide", 0)) == other.end(True) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert producer.client.replies() == []
+
+
+def test_an_end_that_takes_too_long_is_answered_and_gone_on_with():
+    """offsets.commit.timeout.ms: it is decided, and what follows waits, as in Kafka, which never waits for markers."""
+    broker = EngineBroker(transaction_state_log_num_partitions=2, offsets_commit_timeout_ms=1)
+    producer = begin_in_many(broker)
+    send_end(producer)
+    broker.at(broker.now_ms + 2)
+    ((_, answer),) = producer.client.replies()
+    assert answer.error_code == 0 and ended_in(broker) == MARKERS_AT_ONCE
+    assert producer.add(("wide", 0)) == ErrorCode.CONCURRENT_TRANSACTIONS
+    broker.at(broker.now_ms + 1_000)
+    assert producer.add(("wide", 0)) == 0 and ended_in(broker) == MANY
+
+
+def test_partitions_that_cannot_take_their_marker_do_not_keep_the_answer_nor_the_others(broker):
+    producer = begin_in_many(broker)
+    offline = broker.services.logs.get("wide", 1)
+    offline.offline = "a sync failed"
+    send_end(producer)
+    for _ in range(2):
+        step(broker)
+    ((_, answer),) = producer.client.replies()
+    assert answer.error_code == 0 and state_of(broker) == "PrepareCommit"
+    offline.offline = None
+    assert ended_in(broker) == MANY - 1
+    broker.at(broker.now_ms + 1_001)
+    assert ended_in(broker) == MANY and state_of(broker) == "CompleteCommit"
+
+
+def test_an_end_that_was_half_written_is_gone_on_with_after_a_kill(broker):
+    send_end(begin_in_many(broker))
+    again = broker.restarted(clean=False)
+    assert MARKERS_AT_ONCE <= ended_in(again) < MANY, "a start, too, lets others in between"
+    again.at(again.now_ms + 1_000)
+    assert ended_in(again) == MANY and state_of(again) == "CompleteCommit"
+    assert [committed(again.connect(), "wide", n) for n in (0, MANY - 1)] == [[b"a"], [b"a"]]
+
+
+def test_an_end_is_written_whole_before_its_coordinators_topic_is_forgotten(broker):
+    """Else the partitions that are left would be aborted, as nobody would know."""
+    producer = begin_in_many(broker)
+    send_end(producer)
+    broker.delete(STATE)
+    broker.pump()
+    assert [each.error_code for _, each in producer.client.replies()] == [0]
+    assert [committed(broker.connect(), "wide", n) for n in (0, MANY - 1)] == [[b"a"], [b"a"]]
+
+
 # --- restarts and failures -------------------------------------------------------------------------------------------
 
 
@@ -463,6 +565,27 @@ def test_what_is_stranded_in_a_topic_that_is_deleted_is_tried_no_more(broker):
     again.delete("flights")
     again.at(again.now_ms + 10_000)
     assert again.services.transactions.next_deadline_ms() is None
+
+
+def test_stranded_transactions_are_ended_some_at_a_time_and_nobody_begins_before_his_own_is(broker):
+    """A marker that comes late would end what was begun since."""
+    producer = begin_in_many(broker)
+    broker.services.logs.delete({STATE: [0, 1]})
+    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
+    broker.storage.free_bytes = broker.storage.open("metadata.json").size + 20
+    again = broker.restarted(clean=False)
+    again.storage.free_bytes = None
+    producer = TransactionalProducer(again)
+    known = next(iter(again.services.logs.get("wide", 0).producers.open_transactions()))
+    while not ended_in(again):
+        step(again)
+    assert ended_in(again) == MARKERS_AT_ONCE // 2, "each may be another's, and be alone"
+    assert producer.init() == 0
+    producer.id = known
+    assert producer.add(("wide", MANY - 1)) == ErrorCode.CONCURRENT_TRANSACTIONS
+    again.at(again.now_ms + 1_000)
+    assert ended_in(again) == MANY
+    assert producer.add(("wide", MANY - 1)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_deleting_the_coordinators_topic_ends_what_was_on(broker):
