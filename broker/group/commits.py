@@ -1,11 +1,11 @@
-"""OffsetCommit, OffsetFetch, and the end of offsets nobody uses."""
+"""OffsetCommit, OffsetFetch, and how offsets are taken away."""
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 
 from broker.group.config import GroupConfig
 from broker.group.group import Group
 from broker.group.groups import Groups
-from broker.group.lifetime import expired_offsets, is_abandoned, reads
+from broker.group.lifetime import is_abandoned, reads
 from broker.group.offset_records import is_too_long, offset_key, offset_value
 from broker.group.offsets import NO_COMMITTED_OFFSET, NO_EXPIRY, NO_METADATA, CommittedOffset
 from broker.group.outbox import Outbox
@@ -31,6 +31,8 @@ class Commits:
         self._rebalance = rebalance
         self._outbox = outbox
         self._transactional = TransactionalOffsets()
+        self.lost: dict[Place, None] = {}
+        """Where the topic is gone: what was committed there is nobody's, and its tombstone is still to be written."""
 
     def commit(self, request: CommitRequest, now: Now) -> list[ErrorCode]:
         """One error code for each offset, in their order. That a partition exists is for the caller to know."""
@@ -73,6 +75,9 @@ class Commits:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         committed = CommittedOffset(asked.offset, asked.leader_epoch, metadata, now.wall_ms)
         place = Place(group.group_id, asked.topic, asked.partition)
+        if place in self.lost:  # its tombstone would take this one too
+            self.write_tombstone(place)
+            self.forget(place)
         self._transactional.put(producer[0], place, committed)
         self._outbox.append(group.group_id, offset_key(*place), offset_value(committed), producer)
         return ErrorCode.NONE
@@ -80,6 +85,7 @@ class Commits:
     def put(self, place: Place, committed: CommittedOffset, group: Group) -> None:
         """A plain commit stands in the log, or is about to."""
         self._transactional.overtake(place)
+        self.lost.pop(place, None)
         group.offsets.put(place.topic, place.partition, committed)
 
     def put_in_transaction(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
@@ -103,7 +109,7 @@ class Commits:
             group.offsets.put(place.topic, place.partition, committed)
 
     def is_abandoned(self, group: Group) -> bool:
-        return is_abandoned(group) and not self._transactional.has(group.group_id)
+        return is_abandoned(group) and not self.is_open_in(group)
 
     def fetch(self, group_id: str, partitions: Iterable[tuple[str, int]] | None) -> list[FetchedOffset]:
         """The offsets of these (topic, partition), in their order; of all that have one, when None.
@@ -113,74 +119,77 @@ class Commits:
         group = self._groups.find(group_id)
         if partitions is None:
             partitions = [] if group is None else [(topic, partition) for topic, partition, _ in group.offsets]
-        return [
-            FetchedOffset(
-                *each, _committed(group, *each), is_open=self._transactional.is_open(Place(group_id, *each))
-            )
-            for each in partitions
-        ]
+            partitions = [each for each in partitions if Place(group_id, *each) not in self.lost]
+        return [self._fetched(group, Place(group_id, *each)) for each in partitions]
 
-    def expire(self, now: Now) -> None:
-        """Forget the offsets, and then the groups, that nobody has used for `offsets.retention.minutes`."""
-        for group in self._groups:
-            for topic, partition in expired_offsets(group, now.wall_ms, self._config.offsets_retention_ms):
-                if not self._transactional.is_open(Place(group.group_id, topic, partition)):
-                    self._remove(group, topic, partition)
-            if self.is_abandoned(group):
-                self._groups.remove(group, now)
+    def _fetched(self, group: Group | None, place: Place) -> FetchedOffset:
+        found = None if group is None or place in self.lost else group.offsets.get(place.topic, place.partition)
+        is_open = self.is_open(place) and place not in self.lost
+        return FetchedOffset(place.topic, place.partition, NO_COMMITTED_OFFSET if found is None else found, is_open)
+
+    def is_open(self, place: Place) -> bool:
+        """Whether the end of a transaction may change the offset there."""
+        return self._transactional.is_open(place)
+
+    def is_open_in(self, group: Group) -> bool:
+        """Whether the end of a transaction may commit an offset of the group."""
+        return self._transactional.has(group.group_id)
 
     def bury(self, group: Group, partitions: Iterable[tuple[str, int]]) -> list[ErrorCode]:
         """Have tombstones written for offsets; one error code for each partition. A topic that members still read keeps
-        its own. When they are written, `remove` follows."""
+        its own. When they are written, `forget` follows."""
         errors = []
         for topic, partition in partitions:
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(group, topic) else ErrorCode.NONE)
             place = Place(group.group_id, topic, partition)
-            there = group.offsets.get(topic, partition) is not None or self._transactional.is_open(place)
+            there = group.offsets.get(topic, partition) is not None or self.is_open(place)
             if there and not errors[-1]:
-                self._write_tombstone(place)
+                self.write_tombstone(place)
         return errors
 
     def bury_all(self, group: Group) -> None:
         """Have tombstones written for all it has committed, in a transaction or not."""
         places = {Place(group.group_id, topic, partition) for topic, partition, _ in group.offsets}
         for place in sorted(places.union(self._transactional.of_group(group.group_id))):
-            self._write_tombstone(place)
+            self.write_tombstone(place)
 
-    def remove(self, group: Group, partitions: Iterable[tuple[str, int]]) -> None:
-        """Their tombstones stand in the log."""
-        for topic, partition in partitions:
-            group.offsets.remove(topic, partition)
-            self.overtake(Place(group.group_id, topic, partition))
+    def forget(self, place: Place) -> None:
+        """Its tombstone stands in the log."""
+        group = self._groups.find(place.group_id)
+        if group is not None:
+            group.offsets.remove(place.topic, place.partition)
+        self.overtake(place)
 
     def remove_all(self, group: Group) -> None:
         """The tombstones of all it has committed stand in the log."""
-        self.remove(group, [(topic, partition) for topic, partition, _ in group.offsets])
+        for topic, partition, _ in list(group.offsets):
+            self.forget(Place(group.group_id, topic, partition))
         for place in self._transactional.of_group(group.group_id):
-            self.overtake(place)
+            self.forget(place)
 
-    def forget_topics(self, topics: Container[str]) -> None:
-        """The topics were deleted: their offsets mean nothing for others of the same names."""
-        for place in self._transactional.of_topics(topics):
-            self._bury(place)  # or the end of the transaction, read again after a restart, would commit it
+    def lose(self, is_gone: Callable[[str], bool]) -> None:
+        """Topics are gone, and their offsets count no more, also those that the end of a transaction would commit."""
+        self.lost.update(dict.fromkeys(self._transactional.of_topics(is_gone)))
         for group in self._groups:
-            for topic, partition in [(t, p) for t, p, _ in group.offsets if t in topics]:
-                self._remove(group, topic, partition)
+            found = group.offsets.of_topics(is_gone)
+            self.lost.update((Place(group.group_id, topic, partition), None) for topic, partition in found)
 
-    def _remove(self, group: Group, topic: str, partition: int) -> None:
-        group.offsets.remove(topic, partition)
-        self._bury(Place(group.group_id, topic, partition))
+    def put_off(self, place: Place) -> bool:
+        """Where the tombstone of one that is lost could not be written, others come first; False where it is not lost.
+        """
+        if place not in self.lost:
+            return False
+        del self.lost[place]
+        self.lost[place] = None
+        return True
 
-    def _bury(self, place: Place) -> None:
-        """Write a tombstone: nothing committed there before it counts, in a transaction or not."""
-        self.overtake(place)
-        self._write_tombstone(place)
-
-    def _write_tombstone(self, place: Place) -> None:
+    def write_tombstone(self, place: Place) -> None:
+        """What was committed there before it counts no more, in a transaction or not; `forget` follows."""
         self._outbox.append(place.group_id, offset_key(*place), None)
 
     def overtake(self, place: Place) -> None:
         """A tombstone stands in the log."""
+        self.lost.pop(place, None)
         self._transactional.overtake(place)
 
 
@@ -209,8 +218,3 @@ def _may_commit_in_transaction(group: Group, request: CommitRequest) -> ErrorCod
     if error:
         return error
     return ErrorCode.NONE if request.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
-
-
-def _committed(group: Group | None, topic: str, partition: int) -> CommittedOffset:
-    found = None if group is None else group.offsets.get(topic, partition)
-    return NO_COMMITTED_OFFSET if found is None else found

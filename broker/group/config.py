@@ -96,7 +96,8 @@ class GroupConfig:
         "offsets.commit.timeout.ms",
         5_000,
         "How long a commit, or a step of a transaction, waits for the disk where the topic it is kept in has "
-        "flakelog.durable.acks; then the client is to try again.",
+        "flakelog.durable.acks; then the client is to try again. The end of a transaction waits so long for its "
+        "markers, and is answered then, as it is decided.",
         check=at_least(1),
         unit="ms",
     )

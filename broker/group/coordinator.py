@@ -3,7 +3,7 @@
 Whoever runs it (the handlers, the engine's tick) does three things after each verb that takes `now`, in this order:
 
 1. append what `take_appends` gives to partition `partition_of(group_id, n)` of `__consumer_offsets`; when that fails,
-   say so by `append_failed` before 2;
+   say so by `append_failed` before 2; then `settled`;
 2. touch the keys of what `take_answered` gives in the purgatory;
 3. mind `next_deadline_ms` for the next `tick`.
 
@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
 
 from broker.group.alarms import AlarmClock
+from broker.group.burials import Burials
 from broker.group.commits import Commits
 from broker.group.config import GroupConfig
 from broker.group.group import Group
@@ -59,8 +60,7 @@ class GroupCoordinator:
         self._rebalance = Rebalance(config, self._clock, self._outbox)
         self._membership = Membership(config, self._rebalance)
         self._commits = Commits(config, self._groups, self._rebalance, self._outbox)
-        self._expiry = self._clock.alarm(self._expire)
-        self._expiry.set(now_ms + config.offsets_retention_check_interval_ms)
+        self._burials = Burials(config, self._groups, self._commits, self._clock, now_ms)
 
     def __len__(self) -> int:
         """How many groups there are."""
@@ -149,9 +149,9 @@ class GroupCoordinator:
         group is kept there. `wall_ms` is not known of one that is replayed."""
         self._commits.end(producer_id, commit, is_kept, wall_ms)
 
-    def forget_topics(self, topics: Container[str]) -> None:
-        """The topics were deleted; so are their offsets."""
-        self._commits.forget_topics(topics)
+    def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
+        """Topics were deleted; so are their offsets."""
+        self._burials.forget_topics(is_gone, now)
 
     # Administration
 
@@ -209,9 +209,8 @@ class GroupCoordinator:
 
     def offsets_deleted(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
         """The tombstones of these stand in the log: they are gone."""
-        group = self._groups.find(group_id)
-        if group is not None:
-            self._commits.remove(group, partitions)
+        for topic, partition in partitions:
+            self._commits.forget(Place(group_id, topic, partition))
 
     def resign(self) -> None:
         """All records of the groups are gone, and with them the groups: who waits is to look for a coordinator anew."""
@@ -233,10 +232,6 @@ class GroupCoordinator:
         """When `tick` is wanted next, on the monotonic clock."""
         return self._clock.next_deadline_ms()
 
-    def _expire(self, now: Now) -> None:
-        self._commits.expire(now)
-        self._expiry.set(now.ms + self._config.offsets_retention_check_interval_ms)
-
     def take_appends(self) -> list[Append]:
         """Records to append to __consumer_offsets, in order."""
         return self._outbox.take_appends()
@@ -256,6 +251,10 @@ class GroupCoordinator:
         group = self._groups.find(group_id)
         if group is not None and group.state is GroupState.STABLE:
             self._rebalance.begin(group, now)
+
+    def settled(self, refused: Container[str], now: Now) -> None:
+        """All that was to be appended is, but for the records of these groups."""
+        self._burials.settled(refused, now)
 
     def load(self, key: bytes, value: bytes | None, producer_id: int | None = None) -> None:
         """Replay one record, `producer_id`: of a transaction. Kinds only a newer Kafka writes are passed over.

@@ -41,11 +41,6 @@ class Groups:
     def drop(self, group_id: str) -> None:
         self._groups.pop(group_id, None)
 
-    def remove(self, group: Group, now: Now) -> None:
-        """A group without members has expired: it is Dead, and a tombstone says so."""
-        self.bury(group)
-        self.removed(group, now)
-
     def bury(self, group: Group) -> None:
         """Have its tombstone written, where it has a record; `removed` follows."""
         if group.is_stored:

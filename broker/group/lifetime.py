@@ -29,19 +29,32 @@ def expired_offsets(group: Group, now_wall_ms: int, retention_ms: int) -> list[t
 
     Nothing expires while a group rebalances, nor in one with members where the topics they read are not known.
     """
-    if group.protocol_type is None:
-        unused_since_ms = None
-    elif group.state is GroupState.EMPTY:
-        unused_since_ms = group.state_since_ms
-    elif group.state is GroupState.STABLE and group.topics is not None:
-        unused_since_ms = None
-    else:
+    if not _may_expire(group):
         return []
     return [
         (topic, partition)
         for topic, partition, committed in group.offsets
-        if not reads(group, topic) and is_expired(committed, unused_since_ms, now_wall_ms, retention_ms)
+        if not reads(group, topic) and is_expired(committed, _unused_since_ms(group), now_wall_ms, retention_ms)
     ]
+
+
+def is_expired_in(group: Group, topic: str, partition: int, now_wall_ms: int, retention_ms: int) -> bool:
+    """Whether a single one of a group's offsets is there and has expired."""
+    committed = group.offsets.get(topic, partition)
+    if committed is None or not _may_expire(group) or reads(group, topic):
+        return False
+    return is_expired(committed, _unused_since_ms(group), now_wall_ms, retention_ms)
+
+
+def _may_expire(group: Group) -> bool:
+    if group.protocol_type is None or group.state is GroupState.EMPTY:
+        return True
+    return group.state is GroupState.STABLE and group.topics is not None
+
+
+def _unused_since_ms(group: Group) -> int | None:
+    is_left = group.protocol_type is not None and group.state is GroupState.EMPTY
+    return group.state_since_ms if is_left else None
 
 
 def reads(group: Group, topic: str) -> bool:
@@ -51,6 +64,11 @@ def reads(group: Group, topic: str) -> bool:
     return topic in group.topics
 
 
+def is_idle(group: Group) -> bool:
+    """Without members, and nobody on the way."""
+    return group.state is GroupState.EMPTY and not group.pending
+
+
 def is_abandoned(group: Group) -> bool:
-    """Without members, without offsets, and nobody on the way: not worth remembering."""
-    return group.state is GroupState.EMPTY and not group.pending and not len(group.offsets)
+    """Idle, and without offsets: not worth remembering."""
+    return is_idle(group) and not len(group.offsets)

@@ -1,6 +1,6 @@
 """The committed offsets of one group, and which of them have expired (KIP-211)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 NO_OFFSET = -1
@@ -42,6 +42,10 @@ class GroupOffsets:
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         return self._topics.get(topic, {}).get(partition)
+
+    def of_topics(self, is_wanted: Callable[[str], bool]) -> list[tuple[str, int]]:
+        """Where offsets are committed in such topics."""
+        return [(topic, partition) for topic in self._topics if is_wanted(topic) for partition in self._topics[topic]]
 
     def put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
         self._topics.setdefault(topic, {})[partition] = committed

@@ -6,7 +6,7 @@ comes to the same.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple, TypeVar
 
 from broker.group.offsets import CommittedOffset
@@ -105,9 +105,9 @@ class TransactionalOffsets:
         """The places of it that the end of a transaction may change."""
         return [place for place in self._places if place.group_id == group_id] if self.has(group_id) else []
 
-    def of_topics(self, topics: Container[str]) -> list[Place]:
-        """The places in them that the end of a transaction may change."""
-        return [place for place in self._places if place.topic in topics]
+    def of_topics(self, is_wanted: Callable[[str], bool]) -> list[Place]:
+        """The places in such topics that the end of a transaction may change."""
+        return [place for place in self._places if is_wanted(place.topic)]
 
 
 def _one_less(counter: Counter[K], key: K) -> None:

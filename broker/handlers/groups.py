@@ -4,7 +4,7 @@ A handler asks `check` whether the group is coordinated here, does its verb on `
 answers; then whatever the answer says is in the log, and whoever waited for it has theirs.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from broker.group.config import GroupConfig
@@ -65,10 +65,12 @@ class GroupCoordination:
                 log, error = self.topic.append(partition, records, now, _TOLD, producer)
                 if log is not None:
                     written[log] = None
-                for group_id in {record.group_id for record in records} if error else ():
-                    if producer is None:
+                if error:
+                    refused.update(dict.fromkeys((record.group_id for record in records), error))
+                    believed = {record.group_id for record in records if producer is None and record.value is not None}
+                    for group_id in believed:
                         self.core.append_failed(group_id, error, now)
-                    refused[group_id] = error
+        self.core.settled(refused, now)
         for pending in self.core.take_answered():
             self._services.purgatory.touch(pending.key, now)
         for log in written:
@@ -101,8 +103,9 @@ class GroupCoordination:
         for pending in self.core.take_answered():
             self._services.purgatory.touch(pending.key, now)
 
-    def forget_topics(self, topics: Container[str], now: Now) -> None:
-        self.core.forget_topics(topics)
+    def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
+        """Topics were deleted, and what was committed for them means nothing for others of the same names."""
+        self.core.forget_topics(is_gone, now)
         self.settle(now)
 
     # --- start ---------------------------------------------------------------------------------------------------
@@ -124,6 +127,7 @@ class GroupCoordination:
             except (CorruptBatch, BadOffsetsRecord, ApiError) as error:
                 log.offline = str(error)
                 self._services.report(f"partition {log.name} is offline, and the groups it keeps: {error}")
+        self.forget_topics(lambda name: self._services.metadata.topic(name) is None, now)  # a full disk left them
         self.core.loaded(now)
 
 

@@ -180,6 +180,6 @@ def _forget(services: Services, topics: Collection[str], now: Now) -> None:
     if GROUP_OFFSETS_TOPIC in topics:
         services.forget_groups(now)
     if topics:
-        services.groups.forget_topics(topics, now)
+        services.groups.forget_topics(topics.__contains__, now)
     if TRANSACTIONS_TOPIC in topics:
         services.forget_transactions(now)

@@ -31,6 +31,8 @@ class House:
         self.now_ms = 0
         self.log = []
         self.answered = []
+        self.refused = set()
+        """Groups whose records the disk does not take now."""
         self._members = 0
 
     @property
@@ -38,7 +40,10 @@ class House:
         return Now(self.now_ms, WALL_MS + self.now_ms)
 
     def settle(self):
-        self.log += [(append.key, append.value) for append in self.coordinator.take_appends()]
+        appends = self.coordinator.take_appends()
+        refused = {append.group_id for append in appends} & self.refused
+        self.log += [(append.key, append.value) for append in appends if append.group_id not in refused]
+        self.coordinator.settled(refused, self.now)
         self.answered += [pending.key for pending in self.coordinator.take_answered()]
 
     def delete(self, group="g"):
@@ -48,6 +53,11 @@ class House:
         if not error:
             self.coordinator.deleted(group, self.now)
         return error
+
+    def forget(self, topic):
+        """A topic was deleted."""
+        self.coordinator.forget_topics({topic}.__contains__, self.now)
+        self.settle()
 
     def at(self, now_ms):
         """Move on to a moment as the engine does: from deadline to deadline."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.group.burials import BURIED_AT_ONCE
 from broker.group.offsets import NO_COMMITTED_OFFSET, CommittedOffset
 from broker.wire.errors import ErrorCode
 
@@ -143,6 +144,88 @@ def test_an_old_clients_own_retention_goes_before(house):
 
 def test_a_deleted_topics_offsets_go_with_it(house):
     house.commit(("t", 0, 5), ("t", 1, 5), ("u", 0, 5))
-    house.coordinator.forget_topics({"t"})
-    house.settle()
+    house.forget("t")
     assert list(offsets(house)) == list(offsets(house.restarted())) == [("u", 0)]
+
+
+# --- taken away some at a time, and written down first ---------------------------------------------------------------
+
+
+def test_many_offsets_expire_some_at_a_time(make_house):
+    house = make_house(offsets_retention_minutes=1)
+    for group in ("g", "h"):
+        house.commit(*[("t", n, 5) for n in range(BURIED_AT_ONCE)], group=group)
+    left = [2 * BURIED_AT_ONCE]
+    while len(house.coordinator):
+        house.at(house.coordinator.next_deadline_ms())
+        left.append(len(offsets(house)) + len(offsets(house, "h")))
+    taken = [before - after for before, after in zip(left, left[1:]) if before > after]
+    assert taken == [BURIED_AT_ONCE - 1, BURIED_AT_ONCE - 1, 2], "to look at a group counts too"
+    assert len(house.restarted().coordinator) == 0
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_what_expires_and_cannot_be_written_down_stays_and_is_tried_again(make_house, stored):
+    """Else it would come back with the next start."""
+    house = make_house(offsets_retention_minutes=1)
+    if stored:
+        (member,) = house.stable("a")
+        house.leave(member.member_id)
+    house.commit(("t", 0, 5))
+    house.refused = {"g"}
+    house.at(700_000)
+    assert len(offsets(house)) == 1 and house.state() == "Empty"
+    house.refused = set()
+    house.at(701_000)
+    assert house.state() == "Dead" and len(house.restarted().coordinator) == 0
+
+
+def test_an_offset_that_is_used_again_before_its_turn_stays(make_house):
+    house = make_house(offsets_retention_minutes=1)
+    house.commit(("t", 0, 5), ("t", 1, 5))
+    house.refused = {"g"}
+    house.at(600_000)
+    house.refused = set()
+    house.commit(("t", 1, 6))
+    house.at(602_000)
+    assert list(offsets(house)) == list(offsets(house.restarted())) == [("t", 1)]
+
+
+def test_members_do_not_share_anew_because_an_old_offset_cannot_be_taken_away(make_house):
+    house = make_house(offsets_retention_minutes=1)
+    subscription = b"\0\3" + b"\0\0\0\1" + b"\0\4read"
+    (member,) = house.stable("a", session_ms=1_800_000, metadata=subscription)
+    house.commit(("dropped", 0, 5), member_id=member.member_id, generation=1)
+    house.refused = {"g"}
+    house.at(700_000)
+    assert house.state() == "Stable" and len(offsets(house)) == 1
+
+
+def test_many_offsets_of_a_deleted_topic_are_no_offsets_at_once_and_taken_away_some_at_a_time(house):
+    house.commit(*[("t", n, 5) for n in range(2 * BURIED_AT_ONCE)], ("u", 0, 5))
+    house.forget("t")
+    assert list(offsets(house)) == [("u", 0)] and len(offsets(house.restarted())) == BURIED_AT_ONCE + 1
+    house.at(10)
+    assert list(offsets(house.restarted())) == [("u", 0)]
+
+
+def test_offsets_of_a_deleted_topic_whose_tombstones_cannot_be_written_do_not_come_back(house):
+    """Not for another topic of its name either, which keeps what is committed for itself."""
+    house.commit(("t", 0, 5), ("t", 1, 5))
+    house.refused = {"g"}
+    house.forget("t")
+    assert offsets(house) == {}
+    house.refused = set()
+    house.commit(("t", 1, 6))
+    assert list(offsets(house)) == [("t", 1)]
+    house.at(1_000)
+    assert list(offsets(house)) == list(offsets(house.restarted())) == [("t", 1)]
+
+
+def test_one_groups_tombstones_that_cannot_be_written_keep_nobody_elses(house):
+    for group in ("g", "h"):
+        house.commit(*[("t", n, 5) for n in range(BURIED_AT_ONCE)], group=group)
+    house.refused = {"g"}
+    house.forget("t")
+    house.at(1_000)
+    assert (len(offsets(house.restarted())), offsets(house.restarted(), "h")) == (BURIED_AT_ONCE, {})

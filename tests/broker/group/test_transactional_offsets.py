@@ -62,6 +62,6 @@ def test_a_marker_ends_what_its_own_partition_keeps(offsets):
 def test_offsets_of_a_deleted_topic_never_count(offsets):
     offsets.put(1, AT, at(10))
     offsets.put(1, Place("g", "other", 0), at(20))
-    assert offsets.of_topics({"flights"}) == [AT]
+    assert offsets.of_topics({"flights"}.__contains__) == [AT]
     offsets.overtake(AT)
     assert ended(offsets, 1) == [(Place("g", "other", 0), 20)]

@@ -16,6 +16,7 @@ from tests.broker.engine_client import (
     EngineBroker,
     fetch_request,
 )
+from tests.broker.transactional import TransactionalProducer
 
 
 @pytest.fixture
@@ -99,6 +100,44 @@ def test_offsets_committed_for_it_mean_nothing_any_more(broker, client):
         topics = [{"name": "flights", "partition_indexes": [0]}]
         answer = each.ask(OFFSET_FETCH, 7, {"group_id": "g", "topics": topics, "require_stable": False})
         assert answer.topics[0].partitions[0].committed_offset == -1
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_neither_do_they_where_the_disk_would_not_take_it_down(broker, client, ends):
+    """They are tried again, and at the next start; also those of a transaction that ends meanwhile."""
+    client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
+    producer = TransactionalProducer(broker)
+    producer.init()
+    assert producer.add_offsets("g") == producer.commit_offset("g", "flights", 7) == 0
+    logs = [broker.services.log_of("__consumer_offsets", n) for n in range(50)]
+    for log in logs:
+        log.offline = "a sync failed"
+    delete(client, 4, "flights")
+    for log in logs:
+        log.offline = None
+    assert producer.end(ends) == 0
+    broker.create("flights")
+    topics = [{"name": "flights", "partition_indexes": [0]}]
+    asked = {"group_id": "g", "topics": topics, "require_stable": True}
+    assert client.ask(OFFSET_FETCH, 7, asked).topics[0].partitions[0].committed_offset == -1
+    broker.at(broker.now_ms + 1_000)
+    again = broker.restarted(clean=False)
+    assert again.connect().ask(OFFSET_FETCH, 7, asked).topics[0].partitions[0].committed_offset == -1
+
+
+def test_what_was_left_of_it_at_a_crash_is_taken_away_by_the_next_start(broker, client):
+    client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
+    place = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
+    client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "flights", "partitions": [place]}]})
+    for n in range(50):
+        broker.services.log_of("__consumer_offsets", n).offline = "a sync failed"
+    delete(client, 4, "flights")
+    again = broker.restarted(clean=False)
+    again.create("flights")
+    for each in (again, again.restarted(clean=False)):
+        asked = {"group_id": "g", "topics": [{"name": "flights", "partition_indexes": [0]}], "require_stable": False}
+        assert each.connect().ask(OFFSET_FETCH, 7, asked).topics[0].partitions[0].committed_offset == -1
 
 
 def test_a_topic_needs_a_name_or_an_id_not_both(client):

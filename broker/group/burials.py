@@ -1,0 +1,116 @@
+"""Offsets that are to be forgotten, as nobody used them for long or their topics are gone, and groups left without any.
+
+There may be a hundred thousand, so it is done some at a time. Tombstones come first: what is forgotten in memory and
+not written down would come back with the next start. What cannot be written stays as it is, and is tried again.
+"""
+
+from collections import deque
+from collections.abc import Callable, Container
+from itertools import islice
+
+from broker.group.alarms import AlarmClock
+from broker.group.commits import Commits
+from broker.group.config import GroupConfig
+from broker.group.group import Group
+from broker.group.groups import Groups
+from broker.group.lifetime import expired_offsets, is_expired_in, is_idle
+from broker.group.transactional_offsets import Place
+from broker.now import Now
+
+# No settings: 500 tombstones are some four milliseconds of work wherever there is a disk, and nobody waits for them.
+BURIED_AT_ONCE = 500  # offsets and groups
+BURY_EVERY_MS = 10  # so most of the time is left for requests
+RETRY_MS = 1_000  # where the disk takes none
+
+
+class Burials:
+    """Of all groups of one coordinator. Each step is followed by `settled`, when its tombstones are written or not."""
+
+    def __init__(self, config: GroupConfig, groups: Groups, commits: Commits, clock: AlarmClock, now_ms: int) -> None:
+        self._config = config
+        self._groups = groups
+        self._commits = commits
+        self._check = clock.alarm(self._look_through)
+        self._check.set(now_ms + config.offsets_retention_check_interval_ms)
+        self._next = clock.alarm(self._go_on)
+        self._to_look_through: deque[str] = deque()
+        """Groups of which some offsets may have expired."""
+        self._expired: deque[Place] = deque()
+        """Offsets of one of them, all of which had."""
+        self._offsets: list[Place] = []
+        self._dead: list[Group] = []
+        """Offsets and groups whose tombstones are on the way into the log."""
+
+    def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
+        """Topics were deleted: their offsets mean nothing for others of the same names."""
+        self._commits.lose(is_gone)
+        self._go_on(now)
+
+    def _look_through(self, now: Now) -> None:
+        self._check.set(now.ms + self._config.offsets_retention_check_interval_ms)
+        if not self._to_look_through and not self._expired:
+            self._to_look_through.extend(group.group_id for group in self._groups)
+        self._go_on(now)
+
+    def _go_on(self, now: Now) -> None:
+        if self._offsets or self._dead:
+            self._next.set(now.ms + BURY_EVERY_MS)
+            return
+        for place in islice(self._commits.lost, BURIED_AT_ONCE):
+            self._write(place)
+        is_left = len(self._offsets) < len(self._commits.lost)
+        for _ in range(BURIED_AT_ONCE - len(self._offsets)):
+            if self._expired:
+                self._bury(self._expired.popleft(), now)
+            elif self._to_look_through:
+                self._look_at(self._groups.find(self._to_look_through.popleft()), now)
+        if is_left or self._expired or self._to_look_through:
+            self._next.set(now.ms + BURY_EVERY_MS)
+
+    def _write(self, place: Place) -> None:
+        self._commits.write_tombstone(place)
+        self._offsets.append(place)
+
+    def _look_at(self, group: Group | None, now: Now) -> None:
+        if group is None:
+            return
+        expired = expired_offsets(group, now.wall_ms, self._config.offsets_retention_ms)
+        self._expired.extend(Place(group.group_id, topic, partition) for topic, partition in expired)
+        if not len(group.offsets):
+            self._bury_group(group)
+
+    def _bury(self, place: Place, now: Now) -> None:
+        """Unless it is used again by now, or the end of a transaction may change it."""
+        group = self._groups.find(place.group_id)
+        if group is None or self._commits.is_open(place):
+            return
+        if not is_expired_in(group, place.topic, place.partition, now.wall_ms, self._config.offsets_retention_ms):
+            return
+        self._write(place)
+        if not self._expired and len(group.offsets) == sum(each.group_id == place.group_id for each in self._offsets):
+            self._bury_group(group)
+
+    def _bury_group(self, group: Group) -> None:
+        """One that has no offsets, when what is being buried is gone."""
+        if is_idle(group) and not self._commits.is_open_in(group):
+            self._groups.bury(group)
+            self._dead.append(group)
+
+    def settled(self, refused: Container[str], now: Now) -> None:
+        """What was to be written is, but for these groups."""
+        if not self._offsets and not self._dead:
+            return
+        offsets, self._offsets = self._offsets, []
+        dead, self._dead = self._dead, []
+        written = [place for place in offsets if place.group_id not in refused]
+        for place in written:
+            self._commits.forget(place)
+        for group in dead:
+            if group.group_id not in refused:
+                self._groups.removed(group, now)
+        left = [place for place in offsets if place.group_id in refused]
+        again = {place.group_id for place in left if not self._commits.put_off(place)}
+        again.update(group.group_id for group in dead if group.group_id in refused)
+        self._to_look_through.extend(again)
+        if left or again:
+            self._next.set(now.ms + RETRY_MS)
