@@ -348,8 +348,7 @@ class Engine:
         now_ns = self._clock_ns()
         ready, observe = self._ready.append, self._produced.observe
         for (conn, _, _, began_ns), reply in answers:
-            conn.let_go()
-            conn.put([reply], len(reply))
+            conn.answer(reply)
             ready(conn)
             observe(now_ns - began_ns)
         for some, delayed in later:

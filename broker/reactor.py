@@ -4,8 +4,8 @@ The stock `doPoll` wraps every event in a logging context and reads flags that a
 of small requests that is a third of its time. This one calls `doRead` for the plain readable event and leaves all else
 to the stock path. Only the command line installs it; everything works on the stock reactor.
 
-Once something came it looks again for a while before it sleeps: to be woken costs more than that, and whoever asks one
-thing after another has each answer the sooner.
+Where one thing comes soon after another it looks again for a while before it sleeps: to be woken costs more than that,
+and whoever asks one thing after another has each answer the sooner.
 
 Private names of Twisted relied on: `_poller`, `_selectables`, `_doReadOrWrite`, `_disconnectSelectable`
 (tests/broker/test_transport.py holds them to be there).
@@ -22,26 +22,34 @@ from twisted.internet.main import installReactor
 from twisted.logger import Logger
 
 EVENTS_MAX = 1024
+SHORT_SLEEPS = 3  # times as long as it looks: most of a short sleep is the waking, which it would have been spared
 
 
 class Looks:
-    """What is ready, by epoll."""
+    """What is ready, by epoll. It looks again for so long where that has paid lately: the last look found something, or
+    the last sleep was so short that a little more looking would have been no worse."""
 
-    def __init__(self, busy_poll_us: int) -> None:
+    def __init__(self, busy_poll_us: int, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._busy_poll_ns = busy_poll_us * 1_000
-        self._awake = False  # the last look found something
+        self._short_sleep_ns = SHORT_SLEEPS * self._busy_poll_ns
+        self._clock_ns = clock_ns
+        self._pays = False
 
     def look(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
         """(descriptor, events) of what is ready within `timeout` seconds, for as long as it takes where that is None.
         Errors as of `epoll.poll`."""
-        events: list[tuple[int, int]] = []
-        if self._awake and timeout != 0:
-            until_ns = time.monotonic_ns() + self._busy_poll_ns
-            while not events and time.monotonic_ns() < until_ns:
-                events = poller.poll(0, EVENTS_MAX)
-        if not events:
-            events = poller.poll(-1 if timeout is None else timeout, EVENTS_MAX)
-        self._awake = bool(events)
+        if timeout == 0:
+            return poller.poll(0, EVENTS_MAX)
+        clock_ns = self._clock_ns
+        began_ns = clock_ns()
+        if self._pays:
+            until_ns = began_ns + self._busy_poll_ns
+            while began_ns < until_ns:
+                if events := poller.poll(0, EVENTS_MAX):
+                    return events
+                began_ns = clock_ns()
+        events = poller.poll(-1 if timeout is None else timeout, EVENTS_MAX)
+        self._pays = bool(events) and clock_ns() - began_ns < self._short_sleep_ns
         return events
 
 

@@ -165,6 +165,7 @@ class _Fetch:
         return code
 
     def answer(self, found: Found, now: Now) -> FetchResponse:
+        self._cut(found)
         self._count_out(found)
         request = self._request
         if self._session is not None:
@@ -174,6 +175,13 @@ class _Fetch:
             by_id = self._call.version >= TOPIC_IDS
             response.session_id = self._call.services.fetch_sessions.open(found, by_id, now)
         return response
+
+    @staticmethod
+    def _cut(found: Found) -> None:
+        """Once it is known that there is enough: what ends at a limit ends between two batches, where it can."""
+        for each, result in found:
+            if each.log is not None and isinstance(result.records, FileRegion):
+                result.records = each.log.whole_batches(each.asked.fetch_offset, result.records)
 
     def _count_out(self, found: Found) -> None:
         for each, result in found:

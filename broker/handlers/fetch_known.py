@@ -69,7 +69,7 @@ class KnownFetch:
         if not isinstance(records, FileRegion) or found.aborted:
             return None
         is_enough = records.length >= min(request.min_bytes, most) or records.file is not log.segments[-1].log
-        return records if is_enough else None
+        return log.whole_batches(offset, records) if is_enough else None
 
     def _goes_on(self, epoch: int, offset: int, records: FileRegion, now: Now) -> bool:
         """Take the session one request on, and note what its client is told; False where it is not as it should be."""

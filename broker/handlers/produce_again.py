@@ -13,7 +13,7 @@ from broker.config import ANSWERED_ACKS
 from broker.handlers import produce
 from broker.handlers.call import Call, Services
 from broker.handlers.produce_durable import why_late
-from broker.log.judge import judge
+from broker.log.judge import is_plain, judge
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.purgatory import Delayed
@@ -47,11 +47,14 @@ class ProduceAgain:
         config = self._config
         if opened is None or self.log.config is not config:
             return None
-        correlation_id, batch = opened
-        try:
-            header = judge(batch, config, self.services.config, self._zstd)
-        except ApiError:
-            return None
+        correlation_id, batch, fields = opened
+        if is_plain(batch, fields, config, self.services.config):
+            header = BatchHeader._make(fields)
+        else:
+            try:
+                header = judge(batch, config, self.services.config, self._zstd)
+            except ApiError:
+                return None
         if (
             header.attributes & TRANSACTIONAL_BIT
             or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms

@@ -183,7 +183,7 @@ class CleanLog:
             kept = self._retained(header, batch, transactions)
             data = kept or emptied(header)
             runs = ids.of(header.base_offset, header.last_offset + 1)
-            last = Placed(memoryview(data), read_header(data), header.base_offset, runs)
+            last = (memoryview(data), read_header(data), header.base_offset, runs)
             if kept is not None:
                 self._write(target, last)
             self.moved.bytes_read += header.size
@@ -191,10 +191,11 @@ class CleanLog:
             yield header.size
         return last
 
-    def _write(self, target: Segment, batch: Placed) -> None:
-        target.append([batch], self._config.index_interval_bytes)
-        self.moved.bytes_written += batch.header.size
-        self.moved.records_written += batch.header.record_count
+    def _write(self, target: Segment, placed: Placed) -> None:
+        target.append([placed], self._config.index_interval_bytes)
+        _, header, *_ = placed
+        self.moved.bytes_written += header.size
+        self.moved.records_written += header.record_count
 
     def _retained(self, header: BatchHeader, batch: bytes, transactions: Transactions) -> bytes | None:
         """What stays of a batch; None where nothing does."""

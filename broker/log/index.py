@@ -112,6 +112,11 @@ class OffsetIndex(EntryFile):
         start = int(self.near(number - 1)[1]) if number else 0
         return start, int(self.near(number)[1]) if number < len(self) else end
 
+    def last_up_to(self, position: int) -> int:
+        """The last position of an entry that is not past `position`, where a batch begins; 0 where there is none."""
+        number = self.rank(position, field=1)
+        return int(self.near(number - 1)[1]) if number else 0
+
     def drop_from(self, position: int) -> None:
         """Drop entries of batches at or past `position`; the file must be in order (not after a power cut)."""
         self.keep(self.rank(position - 1, field=1))

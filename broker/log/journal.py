@@ -105,7 +105,7 @@ class Journal:
             log.ask_sync(log, True)
             return
         _, header, last_base, _ = placed[-1]
-        base, end = placed[0].base_offset, last_base + header.last_offset_delta + 1
+        base, end = placed[0][2], last_base + header.last_offset_delta + 1
         first, before = self._gathered.get(log, (base, base))
         self._gathered[log] = (first if before == base else base, end)
         self._parts += parts

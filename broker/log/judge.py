@@ -37,20 +37,20 @@ def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zs
     Whether a batch of a transaction may be written is for `TransactionCoordination.verify` to say. A bit that is not
     the producer's to set is cleared in `batch`.
     """
-    if batch is not None and (header := _plain(batch, topic, broker, zstd)) is not None:
-        return header
+    if batch is not None and len(batch) >= HEADER_BYTES:
+        fields = HEADER.unpack_from(batch)
+        if is_plain(batch, fields, topic, broker):
+            return BatchHeader._make(fields)
     return _look_closer(batch, topic, broker, zstd)
 
 
-def _plain(batch: memoryview, topic: TopicConfig, broker: BrokerConfig, zstd: bool) -> BatchHeader | None:
-    """The header of a batch with nothing about it, as nearly all are: all rules at once, for small requests' sake."""
+def is_plain(batch: memoryview, fields: tuple[int, ...], topic: TopicConfig, broker: BrokerConfig) -> bool:
+    """Whether a batch is good and there is nothing about it, as with nearly all: all rules at once, for small requests'
+    sake. `fields` are those of its header."""
     size = len(batch)
-    if size < HEADER_BYTES:
-        return None
-    fields = HEADER.unpack_from(batch)
     base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, number = fields
     codec = attributes & COMPRESSION_MASK
-    if (
+    return (
         magic == MAGIC
         and not base_offset
         and length + LENGTH_END == size <= topic.max_message_bytes
@@ -59,9 +59,7 @@ def _plain(batch: memoryview, topic: TopicConfig, broker: BrokerConfig, zstd: bo
         and (number * _RECORD_BYTES_MIN <= size - HEADER_BYTES if not codec else codec < _ZSTD)
         and (sequence >= 0 or producer_id <= NO_PRODUCER_ID)
         and crc32c(batch[CRC_START:]) == crc
-    ):
-        return BatchHeader._make(fields)
-    return None
+    )
 
 
 def _look_closer(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool) -> BatchHeader:

@@ -20,7 +20,7 @@ from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs
 from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
-from broker.log.glance import find_now
+from broker.log.glance import Glanced, NotInMemory, find_now
 from broker.log.placed import Placed
 from broker.log.producer_state import ProducerState
 from broker.log.search import NOT_COUNTED, WAITING, Search, Way
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from broker.log.journal import Journal
 
 NO_TOPIC_ID = UUID(int=0)
+LARGE_READ_BYTES = 128 * 1024  # below it, looking where a batch ends costs more than to send a piece too much
 TOGETHER_RECORDS_MAX = 4096  # in one write: so many ids are to be had at once nearly always
 NO_OFFSET = -1
 EMPTY: FileRegion | bytes = b""
@@ -215,7 +216,7 @@ class PartitionLog:
             batch, header = rewrite(batch, header, runs)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        self._write([Placed(batch, header, base_offset, runs)], last_offset, header.size, header.max_timestamp, now)
+        self._write([(batch, header, base_offset, runs)], last_offset, header.size, header.max_timestamp, now)
         return Appended(base_offset, last_offset, runs)
 
     def append_together(
@@ -291,7 +292,7 @@ class PartitionLog:
                     some = min(wanted, length)
                     own.append((first_id, some))
                     first_id, length, wanted = first_id + some, length - some, wanted - some
-            placed.append(Placed(batch, header, offset, own))
+            placed.append((batch, header, offset, own))
             offset += count
         return placed
 
@@ -308,7 +309,7 @@ class PartitionLog:
             for batch, header, _, _ in placed:  # as they came
                 PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        first_id, length = placed[-1].runs[-1]
+        first_id, length = placed[-1][3][-1]
         self.last_id = first_id + length - 1
         self.log_end_offset = segment.next_offset
         self.bytes_in += size
@@ -525,6 +526,20 @@ class PartitionLog:
             return self._read(offset, max_bytes, at_least_one, with_ids, waits)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def whole_batches(self, offset: int, records: FileRegion) -> FileRegion:
+        """What was read from `offset` on, without the piece of a batch at its end that nobody can use: with batches of
+        600 kB and a limit of a megabyte two bytes in five are such. All of it where the index does not say at once."""
+        end = records.position + records.length
+        segment = self._segments[bisect_right(self._bases, offset) - 1]
+        if records.length < LARGE_READ_BYTES or segment.log is not records.file or end == segment.size:
+            return records
+        offsets = segment.offsets if segment is self._segments[-1] else Glanced(segment).offsets
+        try:
+            length = offsets.last_up_to(end) - records.position
+        except (NotInMemory, StorageError):
+            return records
+        return FileRegion(records.file, records.position, length) if length > 0 else records
 
     def _read_committed(
         self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool, waits: bool

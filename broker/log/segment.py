@@ -149,7 +149,7 @@ class Segment:
         ids_size, times_size = self.ids.file.size, self.times.file.size
         try:
             self.ids.append(placed)
-            self.log.append(placed[0].batch if len(placed) == 1 else b"".join([batch for batch, *_ in placed]))
+            self.log.append(placed[0][0] if len(placed) == 1 else b"".join([batch for batch, *_ in placed]))
             self.passed(_headers(placed, position), interval_bytes)
         except StorageError:
             self._undo(position, ids_size, times_size)

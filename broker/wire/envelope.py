@@ -7,9 +7,10 @@ the long way; it opens frames whose other bytes are the very same, and says of a
 
 import struct
 
+from broker.record.batch import HEADER, HEADER_BYTES
 from broker.wire import produce
-from broker.wire.errors import ApiError, WireError
-from broker.wire.primitives import length, read_length
+from broker.wire.errors import ApiError
+from broker.wire.primitives import length
 from broker.wire.produce import PartitionResult, ProduceRequest
 
 VERSION_MIN = 5  # from here on an answer has the log start offset
@@ -22,8 +23,8 @@ class Envelope:
     """Made of a whole frame, without its length, and what was read from it: one partition, with records, no tags."""
 
     __slots__ = (
-        "topic", "_partition", "_version", "_flexible", "_fixed", "_request", "_middle", "_tail", "_reply", "_size",
-        "_before", "_after",
+        "topic", "_partition", "_version", "_flexible", "_fixed", "_start", "_overhead", "_request", "_middle",
+        "_records_size", "_length", "_tail", "_reply", "_size", "_before", "_after",
     )  # fmt: skip
 
     def __init__(self, frame: memoryview, version: int, request: ProduceRequest) -> None:
@@ -33,10 +34,12 @@ class Envelope:
         flexible = self._flexible = version >= produce.FLEXIBLE
         self._tail = b"\0\0\0" if flexible else b""  # the tags of partition, topic and request, if they are empty
         size = len(each.records)
-        length_bytes = len(length(size, flexible))
-        middle_end = len(frame) - len(self._tail) - size - length_bytes
-        self._fixed = struct.Struct(f">4si{middle_end - 8}s")
-        self._request, _, self._middle = self._fixed.unpack_from(frame)
+        self._records_size, self._length = size, length(size, flexible)
+        self._overhead = len(frame) - size
+        self._start = self._overhead - len(self._tail)
+        middle_bytes = self._start - 8 - len(self._length)
+        self._fixed = struct.Struct(f">4si{middle_bytes}s{len(self._length)}s{HEADER.format[1:]}")
+        self._request, _, self._middle, *_ = self._fixed.unpack_from(frame)
         marked = PartitionResult(each.topic, each.partition, 0x5A5A, -2, -3, -4)
         body = (b"\0" if flexible else b"") + produce.encode_response(version, [marked])
         before, _, self._after = body.partition(_MARK)
@@ -44,23 +47,23 @@ class Envelope:
         self._size = 4 + len(body)
         self._reply = struct.Struct(f">ii{len(before)}shqqq{len(self._after)}s")
 
-    def open(self, frame: memoryview) -> tuple[int, memoryview] | None:
-        """(correlation id, records, a view into the frame); None for a frame with any other envelope."""
-        fixed = self._fixed
-        tail = self._tail
-        if len(frame) < fixed.size + 5 + len(tail):
+    def open(self, frame: memoryview) -> tuple[int, memoryview, tuple[int, ...]] | None:
+        """(correlation id, records, the fields of their header); None for a frame with any other envelope. The records
+        are a view into the frame. What says their length has as many bytes as in the frame this was made of."""
+        size = len(frame) - self._overhead
+        if size < HEADER_BYTES:
             return None
-        request, correlation_id, middle = fixed.unpack_from(frame)
-        if middle != self._middle or request != self._request:
+        fields = self._fixed.unpack_from(frame)
+        if fields[2] != self._middle or fields[0] != self._request:
             return None
-        try:
-            size, start = read_length(frame, fixed.size, self._flexible)
-        except WireError:
+        if size != self._records_size or fields[3] != self._length:
+            if fields[3] != length(size, self._flexible):
+                return None
+            self._records_size, self._length = size, fields[3]
+        end = self._start + size
+        if self._flexible and frame[end:] != self._tail:
             return None
-        end = start + size
-        if size < 0 or frame[end:].tobytes() != tail:
-            return None
-        return correlation_id, frame[start:end]
+        return fields[1], frame[self._start : end], fields[4:]
 
     def reply(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
         """The whole answer of a batch that was appended, with its length."""
@@ -80,7 +83,7 @@ def envelope_of(frame: memoryview, version: int, request: ProduceRequest) -> Env
     if version < VERSION_MIN or len(request.partitions) != 1 or request.wants_ids:
         return None
     records = request.partitions[0].records
-    if records is None:
+    if records is None or len(records) < HEADER_BYTES:
         return None
     made = Envelope(frame, version, request)
     return made if made.open(frame) is not None else None  # a tag somewhere: it does not open its own frame

@@ -37,8 +37,8 @@ def seed_of(base_offset: int) -> int:
 
 
 def pack_entry(seed: int, relative_offset: int, count: int, first_id: int) -> bytes:
-    fields = _FIELDS.pack(relative_offset, count, first_id)
-    return fields + crc32c(fields, seed).to_bytes(4, "big")
+    check = crc32c(_FIELDS.pack(relative_offset, count, first_id), seed)
+    return _ENTRY.pack(relative_offset, count, first_id, check)
 
 
 def read_entry(data: bytes | bytearray | memoryview, position: int, base_offset: int, seed: int) -> IdEntry | None:

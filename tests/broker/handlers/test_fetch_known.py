@@ -3,6 +3,7 @@ Nobody can tell: its answers are those of the long way, to the byte."""
 
 import pytest
 
+from broker.record.batch import walk
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED, FetchPartition, FetchRequest
@@ -51,6 +52,18 @@ def test_the_answer_is_that_of_the_long_way(broker, version, isolation_level, of
     assert is_known(short, version, request) and not is_known(long, version, request)
     _, frame = short.frame(FETCH, version, request)
     assert answered(short, frame) == answered(long, frame) != b""
+
+
+@pytest.mark.parametrize("min_bytes", [1, 150_000])
+def test_what_ends_at_a_limit_ends_between_batches_and_as_much_as_the_limit_lets_counts_as_enough(broker, min_bytes):
+    client = broker.connect()
+    for _ in range(4):
+        client.produce("flights", b"x" * 70_000)
+    for _ in range(2):  # the long way, and the short one
+        request = request_of(broker, 12, 3, max_bytes=150_000, min_bytes=min_bytes)
+        (read,) = client.ask(FETCH, 12, request).partitions
+        assert [header.base_offset for _, header in walk(read.records)] == [3, 4]
+        assert len(read.records) == sum(header.size for _, header in walk(read.records)) < 150_000
 
 
 def test_it_counts_what_went_out_as_the_long_way_does(broker):

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from broker.log.id_index import IdIndex
 from broker.log.memory_storage import MemoryStorage
-from broker.log.placed import Placed
 from broker.log.storage import StorageError
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry, read_entries
 
@@ -15,7 +14,7 @@ BASE = 1_000
 
 def at(offset, *runs):
     """A batch whose ids stand from `offset` on; an index looks at no more of it."""
-    return Placed(memoryview(b""), None, offset, runs)
+    return memoryview(b""), None, offset, runs
 
 
 def index_of(runs):

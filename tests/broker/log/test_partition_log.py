@@ -49,6 +49,54 @@ def test_a_first_batch_larger_than_the_limit_is_returned_whole(log, worker):
     assert not log.read(0, 100, at_least_one=False).records
 
 
+def cut(log, offset, max_bytes):
+    """Offsets of the whole batches that are read, and how many bytes are no whole batch."""
+    records = log.whole_batches(offset, log.read(offset, max_bytes, True).records)
+    data = records.file.read(records.position, records.length)
+    batches = list(walk(data))
+    return [header.base_offset for _, header in batches], len(data) - sum(header.size for _, header in batches)
+
+
+LARGE = b"x" * 60_000
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 400_000], ids=["newest", "older"])
+def test_of_large_batches_only_whole_ones_are_read(storage, worker, segment_bytes):
+    log, _ = reopen(storage, config=TopicConfig(segment_bytes=segment_bytes))
+    for _ in range(8):
+        append(log, LARGE, worker=worker)
+    size = log.read(0, 1, True).records.length
+    assert cut(log, 0, 3 * size - 1) == ([0, 1], 0)
+    assert cut(log, 0, 3 * size) == ([0, 1, 2], 0)
+    assert cut(log, 2, 3 * size + 1) == ([2, 3, 4], 0)
+    assert cut(log, 0, 2 * size - 1) == ([0], size - 1), "so little is not worth a look"
+
+
+def test_of_small_batches_the_last_may_be_cut_or_a_few_are_left_for_the_next_read(log, worker):
+    for _ in range(2_000):
+        append(log, b"x" * 100, worker=worker)
+    size = log.read(0, 1, True).records.length
+    offsets, rest = cut(log, 0, 1_000 * size + size // 2)
+    assert rest == 0 and 1_000 - 4_096 / size - 2 < len(offsets) <= 1_000
+
+
+def test_what_ends_with_the_log_and_one_batch_that_is_too_large_are_read_as_they_are(log, worker):
+    append(log, LARGE * 4, worker=worker)
+    append(log, LARGE, worker=worker)
+    assert cut(log, 0, 1 << 20) == ([0, 1], 0)
+    assert cut(log, 0, 200_000) == ([0], 0)
+
+
+def test_where_the_disk_would_be_waited_for_nothing_is_looked_for(storage, worker):
+    log, _ = reopen(storage, config=TopicConfig(segment_bytes=400_000))
+    for _ in range(8):
+        append(log, LARGE, worker=worker)
+    size = log.read(0, 1, True).records.length
+    records = log.read(0, 3 * size - 1, True).records
+    storage.not_in_memory.add(log.segments[0].offsets.file.path)
+    assert log.whole_batches(0, records) == records
+
+
 def test_offsets_outside_the_log_are_out_of_range_and_its_end_is_empty(log, worker):
     append(log, b"a", worker=worker)
     assert not log.read(1, 100, True).records

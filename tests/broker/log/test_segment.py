@@ -4,7 +4,6 @@ import pytest
 
 from broker.log.glance import find_now
 from broker.log.memory_storage import MemoryStorage
-from broker.log.placed import Placed
 from broker.log.segment import Segment
 from broker.record.batch import read_header
 from broker.record.records import Record, encode_batch
@@ -21,7 +20,7 @@ def segment_of(sizes, interval_bytes):
         records = [Record(n, 0, None, bytes(size)) for n in range(3)]
         batch = encode_batch(records, base_timestamp_ms=0, base_offset=100 + 3 * number)
         placed.append((segment.size, batch))
-        segment.append([Placed(batch, read_header(batch), 100 + 3 * number, ((number * 10, 3),))], interval_bytes)
+        segment.append([(batch, read_header(batch), 100 + 3 * number, ((number * 10, 3),))], interval_bytes)
     return segment, [position for position, _ in placed]
 
 
