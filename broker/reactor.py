@@ -38,17 +38,18 @@ class Looks:
     def look(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
         """(descriptor, events) of what is ready within `timeout` seconds, for as long as it takes where that is None.
         Errors as of `epoll.poll`."""
-        if timeout == 0:
-            return poller.poll(0, EVENTS_MAX)
+        events: list[tuple[int, int]]
         clock_ns = self._clock_ns
         began_ns = clock_ns()
-        if self._pays:
+        if self._pays and timeout != 0:
             until_ns = began_ns + self._busy_poll_ns
             while began_ns < until_ns:
                 if events := poller.poll(0, EVENTS_MAX):
                     return events
                 began_ns = clock_ns()
         events = poller.poll(-1 if timeout is None else timeout, EVENTS_MAX)
+        if timeout == 0:
+            return events
         self._pays = bool(events) and clock_ns() - began_ns < self._short_sleep_ns
         return events
 

@@ -273,7 +273,7 @@ class PartitionLog:
 
     def _placed(self, batches: Sequence[tuple[memoryview, BatchHeader]], runs: Sequence[Run]) -> list[Placed]:
         """Batches with their places at the log's end and their ids, which are those of `runs`."""
-        placed = []
+        placed: list[Placed] = []
         offset = self.log_end_offset
         left = deque(runs)
         first_id, length = left.popleft()
