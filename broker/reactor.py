@@ -44,7 +44,8 @@ class Looks:
         if self._pays and timeout != 0:
             until_ns = began_ns + self._busy_poll_ns
             while began_ns < until_ns:
-                if events := poller.poll(0, EVENTS_MAX):
+                events = poller.poll(0, EVENTS_MAX)
+                if events:
                     return events
                 began_ns = clock_ns()
         events = poller.poll(-1 if timeout is None else timeout, EVENTS_MAX)
