@@ -17,7 +17,7 @@ from broker.log.judge import is_plain, judge
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.purgatory import Delayed
-from broker.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader
+from broker.record.batch import HEADER, NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader
 from broker.shortcut import Taken, TakenDone
 from broker.wire.envelope import Envelope, envelope_of
 from broker.wire.errors import ApiError
@@ -174,5 +174,5 @@ def again(call: Call, frame: memoryview) -> ProduceAgain | None:
         return None
     if log.config.asks_of_records:
         return None
-    envelope = envelope_of(frame, call.version, request)
+    envelope = envelope_of(frame, call.version, request, HEADER)
     return None if envelope is None else ProduceAgain(envelope, call.services, log, call.version, request)

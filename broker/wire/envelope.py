@@ -7,7 +7,6 @@ the long way; it opens frames whose other bytes are the very same, and says of a
 
 import struct
 
-from broker.record.batch import HEADER, HEADER_BYTES
 from broker.wire import produce
 from broker.wire.errors import ApiError
 from broker.wire.primitives import length
@@ -20,14 +19,15 @@ _MARK = _RESULT.pack(0x5A5A, -2, -3, -4)
 
 
 class Envelope:
-    """Made of a whole frame, without its length, and what was read from it: one partition, with records, no tags."""
+    """Made of a whole frame, without its length, and what was read from it: one partition, with records, no tags.
+    `head` is what the records begin with; it is read with the rest."""
 
     __slots__ = (
         "topic", "_partition", "_version", "_flexible", "_fixed", "_start", "_overhead", "_request", "_middle",
-        "_records_size", "_length", "_tail", "_reply", "_size", "_before", "_after",
+        "_records_size", "_records_min", "_length", "_tail", "_reply", "_size", "_before", "_after",
     )  # fmt: skip
 
-    def __init__(self, frame: memoryview, version: int, request: ProduceRequest) -> None:
+    def __init__(self, frame: memoryview, version: int, request: ProduceRequest, head: struct.Struct) -> None:
         (each,) = request.partitions
         assert each.records is not None and not request.wants_ids and version >= VERSION_MIN
         self.topic, self._partition, self._version = each.topic, each.partition, version
@@ -36,9 +36,10 @@ class Envelope:
         size = len(each.records)
         self._records_size, self._length = size, length(size, flexible)
         self._overhead = len(frame) - size
+        self._records_min = head.size
         self._start = self._overhead - len(self._tail)
         middle_bytes = self._start - 8 - len(self._length)
-        self._fixed = struct.Struct(f">4si{middle_bytes}s{len(self._length)}s{HEADER.format[1:]}")
+        self._fixed = struct.Struct(f">4si{middle_bytes}s{len(self._length)}s{head.format[1:]}")
         self._request, _, self._middle, *_ = self._fixed.unpack_from(frame)
         marked = PartitionResult(each.topic, each.partition, 0x5A5A, -2, -3, -4)
         body = (b"\0" if flexible else b"") + produce.encode_response(version, [marked])
@@ -48,10 +49,10 @@ class Envelope:
         self._reply = struct.Struct(f">ii{len(before)}shqqq{len(self._after)}s")
 
     def open(self, frame: memoryview) -> tuple[int, memoryview, tuple[int, ...]] | None:
-        """(correlation id, records, the fields of their header); None for a frame with any other envelope. The records
+        """(correlation id, records, the fields of their head); None for a frame with any other envelope. The records
         are a view into the frame. What says their length has as many bytes as in the frame this was made of."""
         size = len(frame) - self._overhead
-        if size < HEADER_BYTES:
+        if size < self._records_min:
             return None
         fields = self._fixed.unpack_from(frame)
         if fields[2] != self._middle or fields[0] != self._request:
@@ -78,12 +79,12 @@ class Envelope:
         return _LENGTH_AND_ID.pack(4 + len(body), correlation_id) + body
 
 
-def envelope_of(frame: memoryview, version: int, request: ProduceRequest) -> Envelope | None:
-    """The envelope of a request, where it has one that can be repeated."""
+def envelope_of(frame: memoryview, version: int, request: ProduceRequest, head: struct.Struct) -> Envelope | None:
+    """The envelope of a request, where it has one that can be repeated; `head` as of `Envelope`, in big-endian."""
     if version < VERSION_MIN or len(request.partitions) != 1 or request.wants_ids:
         return None
     records = request.partitions[0].records
-    if records is None or len(records) < HEADER_BYTES:
+    if records is None or len(records) < head.size:
         return None
-    made = Envelope(frame, version, request)
+    made = Envelope(frame, version, request, head)
     return made if made.open(frame) is not None else None  # a tag somewhere: it does not open its own frame
