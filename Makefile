@@ -6,9 +6,10 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-# Stock clients in other languages, for tests/compat: Kafka's jars by Maven, Node's packages by npm.
+# Stock clients in other languages, for tests/compat: Kafka's jars by Maven, Node's packages by npm, franz-go by Go.
 JARS := tests/compat/java/target/classpath
 NODE := tests/compat/node/node_modules/.package-lock.json
+FRANZ := tests/compat/go/target/stock
 # Spark's connector for Kafka, by Maven, and what PyPI has beside ours, for benchmarks.
 CONNECTOR := benchmarks/connector/target/classpath
 ID_PACKAGES := build/id-packages
@@ -26,8 +27,8 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	  || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
-# Where there is no Maven or no npm, or they cannot reach their registries, the tests that need them say so.
-stock: $(JARS) $(NODE)
+# Where there is no Maven, npm or Go, or they cannot reach their registries, the tests that need them say so.
+stock: $(JARS) $(NODE) $(FRANZ)
 
 $(JARS): tests/compat/java/pom.xml
 	@command -v mvn > /dev/null || { echo "no Maven (mvn): Kafka's Java clients and tools are not tested"; exit 0; }; \
@@ -40,6 +41,11 @@ $(NODE): tests/compat/node/package.json tests/compat/node/package-lock.json
 	  echo "fetching Node's Kafka clients: once, 60 MB"; \
 	  npm ci --prefix tests/compat/node --silent --no-fund --no-audit && touch $@ \
 	  || echo "npm failed: Node's Kafka clients are not tested"
+
+$(FRANZ): tests/compat/go/stock.go tests/compat/go/go.mod tests/compat/go/go.sum
+	@command -v go > /dev/null || { echo "no Go: franz-go is not tested"; exit 0; }; \
+	  echo "building franz-go: once, a minute"; \
+	  go build -C $(<D) -o target/stock . || echo "Go failed: franz-go is not tested"
 
 demo: venv
 	$(BIN)/flakelog demo

@@ -22,7 +22,8 @@ import kafka
 import kafka.admin
 from confluent_kafka import admin as confluent_admin
 
-from tests.compat import stock_java, stock_node
+from broker.api_table import APIS
+from tests.compat import franz_go_session, stock_go, stock_java, stock_node
 from tests.compat.frame_recorder import FrameRecorder
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_process import ClientError
@@ -401,6 +402,8 @@ SESSIONS = {
     "java": java,
     "kafkajs": kafkajs,
     "platformatic": platformatic,
+    "franz-go-oldest": franz_go_session.oldest,
+    "franz-go-newest": franz_go_session.newest,
 }
 
 
@@ -408,12 +411,16 @@ def missing(client):
     """Why a client's session cannot be had here; None when it can."""
     if client == "java":
         return stock_java.missing()
+    if client.startswith("franz-go"):
+        return stock_go.missing()
     return stock_node.missing() if client in ("kafkajs", "platformatic") else None
 
 
 def version(client):
     if client == "java":
         return next(each for each in stock_java.CLASSPATH.read_text().split(":") if "kafka-clients-" in each)[-9:-4]
+    if client.startswith("franz-go"):
+        return stock_go.version()
     packages = {"kafkajs": "kafkajs", "platformatic": "@platformatic/kafka"}
     if client in packages:
         return json.loads((stock_node.PACKAGES / packages[client] / "package.json").read_text())["version"]
@@ -456,6 +463,15 @@ def main():
             exchanges = capture(client, directory)
             frames.write(frames.HERE / f"{client}{frames.SUFFIX}", f"{client} {version(client)}", exchanges)
             print(f"{client}: {len(exchanges)} requests")
+    print_versions()
+
+
+def print_versions():
+    """Which of the versions that are served have golden bytes of some client, and which have none."""
+    asked = frames.asked()
+    for key, api in APIS.items():
+        served = set(range(api.oldest, api.newest + 1))
+        print(f"{api.name}: has {sorted(served & asked[key])}, lacks {sorted(served - asked[key])}")
 
 
 if __name__ == "__main__":

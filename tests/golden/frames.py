@@ -54,3 +54,12 @@ def read(path):
         else:
             exchanges[-1] = exchanges[-1]._replace(answer=bytes.fromhex(data))
     return exchanges
+
+
+def asked():
+    """{API key: the versions of it in all files}."""
+    found = {}
+    for path in HERE.glob(f"*{SUFFIX}"):
+        for each in read(path):
+            found.setdefault(each.api_key, set()).add(each.version)
+    return found

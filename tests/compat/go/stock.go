@@ -1,0 +1,161 @@
+// Package main is franz-go, asked by lines of JSON on stdin, for the tests.
+//
+// {"do": NAME, ...} is answered by {"result": ...} or {"error": ..., "message": ...}. NAME is one of `calls` below.
+// "versions" {API key: version} is the newest that the client may speak of each API; it knows no other APIs.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+)
+
+const patience = 100 * time.Second
+
+type call struct {
+	Do        string
+	Address   string
+	Versions  map[int16]int16
+	Key       int16           // of the API
+	Fields    json.RawMessage // of its request, by kmsg's names
+	Topic     string
+	Partition int32
+	Values    []string
+	Timestamp int64 // ms
+	ID        string
+	End       string // of a transaction: "commit", "abort" or "" to leave it open
+	Group     string
+	Count     int
+	Heartbeat int64 // ms
+}
+
+var calls = map[string]func(context.Context, call) (any, error){
+	"ask": ask, "produce": produce, "transact": transact, "read": read,
+}
+
+func main() {
+	questions, answers := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
+	questions.Buffer(nil, 1<<20)
+	for questions.Scan() {
+		if err := answers.Encode(answer(questions.Bytes())); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func answer(line []byte) map[string]any {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var asked call
+	if err := json.Unmarshal(line, &asked); err != nil {
+		return map[string]any{"error": "json", "message": err.Error()}
+	}
+	result, err := calls[asked.Do](ctx, asked)
+	if err != nil {
+		return map[string]any{"error": fmt.Sprintf("%T", err), "message": err.Error()}
+	}
+	return map[string]any{"result": result}
+}
+
+func client(asked call, more ...kgo.Opt) (*kgo.Client, error) {
+	versions := new(kversion.Versions)
+	for key, version := range asked.Versions {
+		versions.SetMaxKeyVersion(key, version)
+	}
+	options := []kgo.Opt{
+		kgo.SeedBrokers(asked.Address),
+		kgo.MaxVersions(versions),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.MetadataMinAge(10 * time.Millisecond),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+	}
+	return kgo.NewClient(append(options, more...)...)
+}
+
+// ask is one request with these fields; its answer, by kmsg's names.
+func ask(ctx context.Context, asked call) (any, error) {
+	c, err := client(asked)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	request := kmsg.RequestForKey(asked.Key)
+	if withDefaults, ok := request.(interface{ Default() }); ok {
+		withDefaults.Default()
+	}
+	if err := json.Unmarshal(asked.Fields, request); err != nil {
+		return nil, err
+	}
+	return c.SeedBrokers()[0].Request(ctx, request)
+}
+
+// produce writes the values in order, as an idempotent producer.
+func produce(ctx context.Context, asked call) (any, error) {
+	c, err := client(asked)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return nil, c.ProduceSync(ctx, records(asked)...).FirstErr()
+}
+
+func records(asked call) []*kgo.Record {
+	var made []*kgo.Record
+	for n, value := range asked.Values {
+		made = append(made, &kgo.Record{
+			Topic: asked.Topic, Partition: asked.Partition, Timestamp: time.UnixMilli(asked.Timestamp),
+			Key: fmt.Appendf(nil, "k%d", n), Value: []byte(value),
+		})
+	}
+	return made
+}
+
+// transact writes the values in a transaction of the transactional id; [producer id, producer epoch] of it.
+func transact(ctx context.Context, asked call) (any, error) {
+	c, err := client(asked, kgo.TransactionalID(asked.ID))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	if err := c.BeginTransaction(); err != nil {
+		return nil, err
+	}
+	if err := c.ProduceSync(ctx, records(asked)...).FirstErr(); err != nil {
+		return nil, err
+	}
+	id, epoch, err := c.ProducerID(ctx)
+	if err == nil && asked.End != "" {
+		err = c.EndTransaction(ctx, kgo.TransactionEndTry(asked.End == "commit"))
+	}
+	return []any{id, epoch}, err
+}
+
+// read is a member of the group until it has so many records and their offsets are committed; their values.
+func read(ctx context.Context, asked call) (any, error) {
+	heartbeat := time.Duration(asked.Heartbeat) * time.Millisecond
+	c, err := client(
+		asked, kgo.ConsumerGroup(asked.Group), kgo.ConsumeTopics(asked.Topic), kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(heartbeat),
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	var values []string
+	for len(values) < asked.Count {
+		fetched := c.PollFetches(ctx)
+		if err := fetched.Err(); err != nil {
+			return nil, err
+		}
+		fetched.EachRecord(func(each *kgo.Record) { values = append(values, string(each.Value)) })
+	}
+	time.Sleep(5 * heartbeat)
+	return values, c.CommitUncommittedOffsets(ctx)
+}
