@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from io import RawIOBase
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
@@ -88,10 +89,24 @@ class Topics:
 def touch_memory(size: int) -> None:
     """Have so much free memory that was in use a moment ago. A virtual machine has to ask its host for what it has not
     used for a while, page by page: who runs after somebody that freed much would be the fastest."""
-    block = bytes(1 << 20)
     with TemporaryFile(buffering=0) as file:
-        for _ in range(0, size, len(block)):
-            file.write(block)
+        _fill(file, size)
+
+
+def plain_file(messages: int, size: int) -> Figures:
+    """So many bytes to a new file and nothing else: what any log on this machine has to pay its page cache."""
+    touch_memory(messages * (size + RECORD_OVERHEAD_BYTES))
+    with TemporaryFile(buffering=0) as file:
+        began, cpu = time.perf_counter(), time.process_time()
+        _fill(file, messages * (size + RECORD_OVERHEAD_BYTES))
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return {"MB/s": messages * size / seconds / 1e6, "msg/s": messages / seconds, "CPU s": cpu}
+
+
+def _fill(file: RawIOBase, size: int) -> None:
+    block = bytes(1 << 20)
+    for _ in range(0, size, len(block)):
+        file.write(block)
 
 
 def produce(address: str, pid: int, topic: str, messages: int, size: int, partitions: int) -> Figures:
@@ -114,8 +129,8 @@ def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Ite
         topics = Topics(peer.address)
 
         def run() -> Figures:
-            touch_memory(count * (size + RECORD_OVERHEAD_BYTES))
             with topics.fresh(partitions) as topic:
+                touch_memory(count * (size + RECORD_OVERHEAD_BYTES))  # last: what is free for a while is given back
                 return produce(peer.address, peer.pid, topic, count, size, partitions)
 
         return run
@@ -127,7 +142,7 @@ def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Ite
         def mocks() -> Figures:
             return produce(mock_address, mock_pid, MOCK_TOPIC, count, size, partitions)
 
-        yield contenders | {"librdkafka's mock": mocks}
+        yield contenders | {"librdkafka's mock": mocks, "a plain file": partial(plain_file, count, size)}
 
 
 @contextmanager
