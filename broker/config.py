@@ -4,11 +4,11 @@ A topic's own setting goes before the broker's default for it (`log.segment.byte
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from ipaddress import ip_address
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from idgen.config import (
     Check,
@@ -306,10 +306,20 @@ def _check_unused(name: str, value: str, known: list[str]) -> None:
         raise InvalidSetting(name, value, refusal)
 
 
+class ListenerLimits(NamedTuple):
+    """Limits of one listener, under those of all: listener.name.NAME.max.connections and the like (KIP-402, KIP-612).
+    Their fields are BrokerConfig's."""
+
+    max_connections: int = INT_MAX
+    max_connection_creation_rate: int = INT_MAX
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """One broker process. Every limit has a name, a default and a reason."""
 
+    listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    """By a listener's name; no setting, but made of some."""
     node_id: int = setting("node.id", 1, "This broker's id in the cluster.", check=at_least(0))
     num_partitions: int = setting(
         "num.partitions", 1, "Partitions of a topic made without saying how many.", check=between(1, 100_000)

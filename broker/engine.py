@@ -71,14 +71,14 @@ class Engine:
         conn.active_ms = now.ms
         self.metrics.connections_opened += 1
         self._connections[conn] = None
-        refusal = self._limits.opened(_address_of(conn), config, now.ms)
+        refusal = self._limits.opened(_address_of(conn), config, now.ms, listener)
         if refusal is not None:
             self._close(conn, refusal)
         return conn
 
-    def accept_pause_ms(self, now: Now) -> int:
-        """How long the shell is to accept no connection, as they come too fast; mostly 0."""
-        return self._limits.pause_ms(self.services.config, now.ms)
+    def accept_pause_ms(self, listener: str, now: Now) -> int:
+        """How long the shell is to accept no connection there, as they come too fast; mostly 0."""
+        return self._limits.pause_ms(self.services.config, now.ms, listener)
 
     @property
     def connections(self) -> int:
@@ -118,7 +118,7 @@ class Engine:
     def closed(self, conn: Connection) -> None:
         """The connection is gone; nobody waits for its answers."""
         if self._connections.pop(conn, self) is None:
-            self._limits.closed(_address_of(conn))
+            self._limits.closed(_address_of(conn), conn.listener)
         if self._memory is not None:
             self._memory.leave(conn)
         conn.close("the peer closed it")

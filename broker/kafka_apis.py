@@ -194,7 +194,11 @@ DIFFERENCES = (
         "Log levels and client metrics",
         "They are not kept: DescribeConfigs and IncrementalAlterConfigs answer INVALID_REQUEST for them.",
     ),
-    ("Settings of one listener", "`listener.name.NAME.max.connections` and the like are refused: limits are for all."),
+    (
+        "Settings of one listener",
+        "`listener.name.NAME.max.connections` and `max.connection.creation.rate` hold from the start on and cannot be "
+        "altered at run time; all others are for all listeners, and refused for one.",
+    ),
     (
         "`flush.messages` above 1",
         "The message that reaches the number has a sync begin, and is answered meanwhile; Kafka syncs first. With 1, "
@@ -207,7 +211,6 @@ DIFFERENCES = (
     ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
     ("Metrics", "Prometheus text over HTTP; no JMX."),
     ("Settings of groups", "All are for the protocol of KIP-848; they are refused with INVALID_CONFIG."),
-    ("Topics of the broker's own", "They can be made and altered, as in Kafka; to delete them is refused."),
     (
         "Large batches",
         "One that is larger than segment.bytes, but not than max.message.bytes, is taken, and has a segment of its "

@@ -59,7 +59,7 @@ class BrokerServer:
         self._syncs: set[Deferred[Any]] = set()
         self._looks = 0  # so many more before the next round of the journal
         self._stopping = False
-        self._accepting_later = False
+        self._accepting_later: set[KafkaPort] = set()
         self._pool = ThreadPool(0, 1, "sync")
         self._read_pool = ThreadPool(0, config.read_threads, "read")
         self._reads: set[Deferred[Any]] = set()
@@ -93,7 +93,8 @@ class BrokerServer:
             self._reactor.after_events(self._end_turn)
         self._journal_thread.start()
         self._read_pool.start()
-        self._accept(True)
+        for port in self._ports:
+            port.startReading()
         self._flush(self.now())
 
     def stop(self) -> "Deferred[None]":
@@ -124,28 +125,27 @@ class BrokerServer:
         self._transports[conn] = transport
         if conn.close_reason is not None:
             self._reactor.callLater(0, lambda: self._flush(self.now()))
-        pause_ms = self._engine.accept_pause_ms(now)
-        if pause_ms and not self._accepting_later:
-            self._accepting_later = True
-            self._accept(False)
-            self._reactor.callLater(pause_ms / 1000, self._accept_again)
+        for port in self._ports:
+            self._pause(port, now)
         self._arm(now)  # a peer that never says anything is to be closed in time
         return conn
 
-    def _accept(self, wanted: bool) -> None:
-        for each in self._ports:
-            (each.startReading if wanted else each.stopReading)()
+    def _pause(self, port: KafkaPort, now: Now) -> None:
+        """Accept nothing there for a while, where connections come too fast."""
+        pause_ms = self._engine.accept_pause_ms(port.listener, now)
+        if pause_ms and port not in self._accepting_later:
+            self._accepting_later.add(port)
+            port.stopReading()
+            self._reactor.callLater(pause_ms / 1000, self._accept_again, port)
 
-    def _accept_again(self) -> None:
-        """Connections came too fast, and what was too much of it has been waited out."""
+    def _accept_again(self, port: KafkaPort) -> None:
+        """What was too much has been waited out, unless others came meanwhile."""
         if self._stopping:
             return
-        pause_ms = self._engine.accept_pause_ms(self.now())
-        if pause_ms:
-            self._reactor.callLater(pause_ms / 1000, self._accept_again)
-            return
-        self._accepting_later = False
-        self._accept(True)
+        self._accepting_later.discard(port)
+        self._pause(port, self.now())
+        if port not in self._accepting_later:
+            port.startReading()
 
     def received(self, conn: Connection, data: memoryview) -> None:
         """Answers leave at once, so that their peers work meanwhile; all else is looked at once a turn."""

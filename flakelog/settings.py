@@ -9,19 +9,22 @@ aside with a reason, or refused with a way out.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.config import BrokerConfig, default_name
+from broker.config import BrokerConfig, ListenerLimits, default_name
 from broker.group.config import GroupConfig
 from broker.txn.config import TransactionConfig
 from flakelog.config import ServerConfig
+from flakelog.listeners import parse_listeners
 from idgen.config import IdgenConfig, InvalidSetting, Setting, from_properties, parse_setting, settings_of
 
 CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, TransactionConfig, IdgenConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
+LISTENER_PREFIX = "listener.name."
 HONOURED, IGNORED, REFUSED, UNKNOWN = "honoured", "ignored", "refused", "unknown"
 
 
@@ -69,6 +72,17 @@ class Verdict(NamedTuple):
 def known() -> dict[str, Setting]:
     """All settings of a server process, by their names."""
     return {each.name: each for config in CONFIGS for each in settings_of(config)}
+
+
+def of_one_listener(name: str) -> tuple[str, Setting] | None:
+    """The listener ("INSIDE") and the setting of a name like listener.name.inside.max.connections; None for any other
+    name, and for settings that hold for all listeners."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, own = name.removeprefix(LISTENER_PREFIX).partition(".")
+    found = known().get(own)
+    fits = found is not None and found.field in ListenerLimits._fields
+    return (listener.upper(), found._replace(name=name)) if found is not None and fits else None
 
 
 def names() -> list[str]:
@@ -231,6 +245,8 @@ def _judge_layer(given: list[Given]) -> list[Verdict]:
 def _judge(given: Given, layer: Mapping[str, Given]) -> Verdict:
     if given.name in known():
         return Verdict(given, HONOURED, "", given.name, given.text)
+    if of_one_listener(given.name) is not None:
+        return Verdict(given, HONOURED, "", given.name, given.text)
     from broker.kafka_settings import broker_setting
 
     row = broker_setting(given.name)
@@ -276,7 +292,8 @@ class Settings:
         self.ignored = dict(ignored or {})
         """What was given of Kafka's settings and is left aside, for who asks what was."""
         self.server = from_properties(ServerConfig, properties)
-        self.broker = from_properties(BrokerConfig, properties)
+        limits = _listener_limits(properties, self.server)
+        self.broker = replace(from_properties(BrokerConfig, properties), listener_limits=limits)
         self.group = from_properties(GroupConfig, properties)
         self.transaction = from_properties(TransactionConfig, properties)
         self.idgen = from_properties(IdgenConfig, properties)
@@ -287,9 +304,28 @@ class Settings:
         return next(getattr(each, setting.field) for each in configs if hasattr(each, setting.field))
 
 
+def _listener_limits(properties: Mapping[str, str], server: ServerConfig) -> dict[str, ListenerLimits]:
+    """By listener, from the settings of single ones; InvalidSetting. Of a listener for controllers they say nothing."""
+    found: dict[str, ListenerLimits] = {}
+    for name, text in properties.items():
+        of_one = of_one_listener(name)
+        if of_one is not None:
+            listener, setting = of_one
+            there = [each.name for each in parse_listeners(server.listeners)]
+            wrong = wrong_with(name, text)
+            if listener not in there:
+                wrong = f"there is no such listener; listeners has {', '.join(there) or 'none'}"
+            if wrong is not None:
+                raise InvalidSetting(name, text, wrong)
+            limits = found.get(listener, ListenerLimits())
+            found[listener] = limits._replace(**{setting.field: parse_setting(setting, text)})
+    return found
+
+
 def wrong_with(name: str, text: str) -> str | None:
-    """What is wrong with a value of one of `known()`, taken by itself; None where it is good."""
-    setting = known()[name]
+    """What is wrong with a value of one of `known()`, or of one listener's, taken by itself; None where it is good."""
+    of_one = of_one_listener(name)
+    setting = known()[name] if of_one is None else of_one[1]
     try:
         value = parse_setting(setting, text)
     except InvalidSetting as error:

@@ -61,9 +61,11 @@ def _wanted(error: "InvalidSetting") -> str:
 
 def print_values(settings: "Settings", origins: "dict[str, str]") -> None:
     """Every setting's value, as a properties file, with where it comes from."""
-    from flakelog.settings import known
+    from flakelog.settings import known, of_one_listener
 
     for name, setting in sorted(known().items()):
         value = settings.value_of(setting)
         text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         click.echo(f"{name}={text}  # {origins.get(name, 'default')}")
+    for name in filter(of_one_listener, sorted(settings.properties)):
+        click.echo(f"{name}={settings.properties[name]}  # {origins.get(name, 'default')}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.config import INT_MAX, BrokerConfig
+from broker.config import INT_MAX, BrokerConfig, ListenerLimits
 from broker.connection_limits import ConnectionLimits
 from idgen.config import InvalidSetting
 from tests.broker.engine_client import PRODUCE, EngineBroker, produce_request
@@ -49,6 +49,27 @@ def test_connections_that_come_too_fast_pause_the_accepting():
     assert limits.pause_ms(config, 5_000) == 201
     assert limits.pause_ms(config, 5_150) == 51
     assert limits.pause_ms(config, 5_201) == 0
+
+
+def test_a_listener_has_a_limit_of_its_own_under_that_of_all():
+    """KIP-402: listener.name.NAME.max.connections."""
+    limits = ConnectionLimits()
+    config = BrokerConfig(max_connections=3, listener_limits={"INSIDE": ListenerLimits(max_connections=1)})
+    found = [limits.opened("a", config, 0, each) for each in ("INSIDE", "INSIDE", "OUTSIDE", "OUTSIDE")]
+    assert found == [None, "listener.name.inside.max.connections is 1", None, "max.connections is 3"]
+    limits.closed("a", "INSIDE")
+    limits.closed("a", "INSIDE")
+    assert limits.opened("a", config, 0, "INSIDE") is None
+
+
+def test_a_listener_whose_connections_come_too_fast_pauses_by_itself():
+    """KIP-612: listener.name.NAME.max.connection.creation.rate."""
+    limits = ConnectionLimits()
+    config = BrokerConfig(listener_limits={"INSIDE": ListenerLimits(max_connection_creation_rate=10)})
+    for _ in range(12):
+        limits.opened("a", config, 5_000, "OUTSIDE")
+        limits.opened("a", config, 5_000, "INSIDE")
+    assert (limits.pause_ms(config, 5_000, "INSIDE"), limits.pause_ms(config, 5_000, "OUTSIDE")) == (201, 0)
 
 
 def test_without_a_rate_nothing_pauses():

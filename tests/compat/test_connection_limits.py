@@ -24,6 +24,21 @@ def test_one_address_has_so_many_connections_and_the_log_says_why(tmp_path):
             server.wait_for_log("it has 2 connections already (max.connections.per.ip)")
 
 
+def test_a_listener_has_limits_of_its_own(tmp_path):
+    settings = {
+        "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        "listener.name.outside.max.connections": 1,
+    }
+    with ServerProcess(tmp_path / "data", settings) as server:
+        outside = server.addresses["broker.OUTSIDE"]
+        with RawConnection(outside), RawConnection(outside) as second, RawConnection(server.address):
+            assert second.socket.recv(1) == b""
+            server.wait_for_log("listener.name.outside.max.connections is 1")
+            with BlockingClient(server.address) as client:
+                client.topics()
+
+
 def test_connections_past_the_rate_are_served_later_not_refused(tmp_path):
     with ServerProcess(tmp_path / "data", {"max.connection.creation.rate": 10}) as server:
         begin = time.monotonic()

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from broker.config import ListenerLimits
 from broker.kafka_settings import broker_settings
 from flakelog.listeners import Listener
 from flakelog.settings import (
@@ -288,9 +289,23 @@ def test_who_listens_everywhere_must_say_how_clients_reach_it(everywhere):
     Settings({"listeners": everywhere, "advertised.listeners": "PLAINTEXT://broker:9092"})
 
 
-def test_a_limit_of_one_listener_is_refused_and_not_taken_for_none():
-    with pytest.raises(InvalidSetting, match=r"settings hold for all listeners; set max\.connections$"):
-        texts("listener.name.inside.max.connections=5")
+def test_limits_of_one_listener():
+    """KIP-402, KIP-612; a name of a listener is in any case, as in listeners."""
+    listeners = "INSIDE://127.0.0.1:9092,OUTSIDE://127.0.0.1:9093"
+    given = {"listeners": listeners, "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"}
+    limits = {"listener.name.inside.max.connections": "5", "listener.name.INSIDE.max.connection.creation.rate": "7"}
+    assert texts(*(f"{name}={value}" for name, value in limits.items())) == limits
+    assert Settings(given | limits).broker.listener_limits == {"INSIDE": ListenerLimits(5, 7)}
+    with pytest.raises(InvalidSetting, match="there is no such listener; listeners has INSIDE, OUTSIDE$"):
+        Settings(given | {"listener.name.inner.max.connections": "5"})
+    for value, wanted in (("0", "must be at least 1"), ("x", "must be a whole number")):
+        with pytest.raises(InvalidSetting, match=rf"^listener\.name\.inside\.max\.connections={value}: {wanted}$"):
+            Settings(given | {"listener.name.inside.max.connections": value})
+
+
+def test_what_holds_for_all_listeners_is_refused_for_one_and_not_taken_for_none():
+    with pytest.raises(InvalidSetting, match=r"settings hold for all listeners; set max\.connections\.per\.ip$"):
+        texts("listener.name.inside.max.connections.per.ip=5")
 
 
 def test_a_plain_start_does_not_load_the_table_of_kafkas_settings():

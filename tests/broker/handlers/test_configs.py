@@ -357,7 +357,7 @@ def test_the_limits_of_an_address_and_of_the_rate_hold_from_the_next_connection_
     assert broker.connect().closed is None
     assert alter(client, BROKER, "", (SET, "max.connection.creation.rate", "1")) == (0, None)
     broker.connect(), broker.connect()
-    assert broker.engine.accept_pause_ms(broker.now) > 0
+    assert broker.engine.accept_pause_ms("", broker.now) > 0
 
 
 def test_a_shorter_flush_interval_holds_for_what_is_in_the_log_already(broker, client):
