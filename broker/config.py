@@ -4,7 +4,7 @@ A topic's own setting goes before the broker's default for it (`log.segment.byte
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from ipaddress import ip_address
@@ -318,8 +318,6 @@ class ListenerLimits(NamedTuple):
 class BrokerConfig:
     """One broker process. Every limit has a name, a default and a reason."""
 
-    listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
-    """By a listener's name; no setting, but made of some."""
     node_id: int = setting("node.id", 1, "This broker's id in the cluster.", check=at_least(0))
     num_partitions: int = setting(
         "num.partitions", 1, "Partitions of a topic made without saying how many.", check=between(1, 100_000)

@@ -9,6 +9,7 @@ rest.
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 from broker.config import INT_MAX, BrokerConfig, ListenerLimits, parse_overrides
 
@@ -20,9 +21,11 @@ _NONE = ListenerLimits()
 
 
 class ConnectionLimits:
-    """Counts what is open. The configuration is handed in each time, for it can be altered."""
+    """Counts what is open. The configuration is handed in each time, for it can be altered; the limits of single
+    listeners, by their names, can not."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_listeners: Mapping[str, ListenerLimits] = MappingProxyType({})) -> None:
+        self._of_listeners = of_listeners
         self._open: Counter[str] = Counter()
         """By listener."""
         self._by_address: Counter[str] = Counter()
@@ -33,7 +36,7 @@ class ConnectionLimits:
         """One more, which counts until it is closed; why it is too many, or None."""
         self._open[listener] += 1
         self._by_address[address] += 1
-        own = config.listener_limits.get(listener, _NONE)
+        own = self._of_listeners.get(listener, _NONE)
         self._pace(_ALL, config.max_connection_creation_rate, now_ms)
         self._pace(listener, own.max_connection_creation_rate, now_ms)
         if self._open.total() > config.max_connections:
@@ -57,7 +60,7 @@ class ConnectionLimits:
 
     def pause_ms(self, config: BrokerConfig, now_ms: int, listener: str = "PLAINTEXT") -> int:
         """How long a listener is to accept no connection; 0 where the next may come."""
-        own = config.listener_limits.get(listener, _NONE)
+        own = self._of_listeners.get(listener, _NONE)
         return max(
             self._pause_ms(_ALL, config.max_connection_creation_rate, now_ms),
             self._pause_ms(listener, own.max_connection_creation_rate, now_ms),

@@ -51,7 +51,7 @@ class Engine:
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._ready: list[Connection] = []
         self._closes: list[Connection] = []
-        self._limits = ConnectionLimits()
+        self._limits = ConnectionLimits(services.listener_limits)
         memory = services.config.queued_max_request_bytes
         self._memory = RequestMemory(memory) if memory > 0 else None
         self._resumable: deque[Connection] = deque()

@@ -76,6 +76,7 @@ def install(busy_poll_us: int = 0) -> None:
 
         def __init__(self) -> None:
             self._after_events: list[Callable[[], None]] = []
+            self.stopped_again: Callable[[], None] = lambda: None  # at each signal to stop that comes while it stops
             self._looks = Looks(busy_poll_us if len(os.sched_getaffinity(0)) > 1 else 0)
             super().__init__()
 
@@ -87,7 +88,7 @@ def install(busy_poll_us: int = 0) -> None:
             try:
                 super().stop()
             except ReactorNotRunning:
-                pass  # a second signal while it stops: the operator is impatient, nothing is wrong
+                self.stopped_again()  # the operator is impatient, nothing is wrong
 
         def doPoll(self, timeout: float | None) -> None:
             try:

@@ -94,6 +94,7 @@ class Server:
         self.faulty_engine: "FaultyEngine | None" = None
         self._id_factories: list[IdFactory] = []
         self._daily: Any = None
+        self._grace: Deferred[Any] | None = None
         self.peers: Peers | None = None
         """The other id services, unless flakelog.ids.sanity.check is off."""
 
@@ -185,6 +186,7 @@ class Server:
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
         services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
         services.transaction_config = self.settings.transaction
+        services.listener_limits = self.settings.listener_limits
         services.max_open_files = file_limit()
         where = self._storage.location
         services.given = {**self.settings.ignored, **self.settings.properties, "log.dirs": where}
@@ -363,7 +365,12 @@ class Server:
         grace_ms = self.settings.server.shutdown_grace_ms
         if self._started and grace_ms:
             self._report(f"told to stop: not ready any more, serving {grace_ms} ms on (flakelog.shutdown.grace.ms)")
-            yield deferLater(self.reactor, grace_ms / 1000)
+            self._grace = deferLater(self.reactor, grace_ms / 1000)
+            try:
+                yield self._grace
+            except CancelledError:
+                pass  # told to stop again
+            self._grace = None
         if self._daily is not None and self._daily.active():
             self._daily.cancel()
         if self.peers is not None:
@@ -383,6 +390,12 @@ class Server:
         if self.engine is not None:
             self.engine.services.logs.close()
         self._storage.unlock()
+
+    def end_grace(self) -> None:
+        """Told to stop again: nobody waits for the rest of the grace. What follows it is done as ever."""
+        if self._grace is not None:
+            self._report("told to stop again: the grace ends now")
+            self._grace.cancel()
 
 
 def raise_file_limit() -> None:

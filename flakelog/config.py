@@ -75,7 +75,8 @@ class ServerConfig:
     shutdown_grace_ms: int = setting(
         "flakelog.shutdown.grace.ms",
         0,
-        "How long a stop goes on serving once /health/ready says no, so that a load balancer can look elsewhere.",
+        "How long a stop goes on serving once /health/ready says no, so that a load balancer can look elsewhere; a "
+        "second SIGTERM or Ctrl-C ends it at once.",
         check=at_least(0),
         unit="ms",
     )

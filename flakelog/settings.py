@@ -9,7 +9,6 @@ aside with a reason, or refused with a way out.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -292,8 +291,8 @@ class Settings:
         self.ignored = dict(ignored or {})
         """What was given of Kafka's settings and is left aside, for who asks what was."""
         self.server = from_properties(ServerConfig, properties)
-        limits = _listener_limits(properties, self.server)
-        self.broker = replace(from_properties(BrokerConfig, properties), listener_limits=limits)
+        self.broker = from_properties(BrokerConfig, properties)
+        self.listener_limits = _listener_limits(properties, self.server)
         self.group = from_properties(GroupConfig, properties)
         self.transaction = from_properties(TransactionConfig, properties)
         self.idgen = from_properties(IdgenConfig, properties)

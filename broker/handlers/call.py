@@ -7,7 +7,7 @@ from traceback import format_exc
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from broker.config import BrokerConfig, TopicConfig, with_properties
+from broker.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.fetch_session import FetchSessions
 from broker.group.config import GroupConfig
 from broker.log.log_manager import LogManager
@@ -88,6 +88,8 @@ class Services:
     advertised: Sequence[tuple[int, int, int]] = ()
     """What ApiVersions answers: (API key, lowest version, highest version)."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
+    listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    """By a listener's name, what holds there beside the settings for all."""
     max_open_files: int = 1 << 30
     """What the system lets this process open; connections and other files have a share of it."""
     given: Mapping[str, str] = field(default_factory=dict)

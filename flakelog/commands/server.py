@@ -249,6 +249,7 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
 
     reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", app.stop)
+    reactor.stopped_again = app.end_grace
     reactor.run()
     if control is not None:
         control.clean_up()

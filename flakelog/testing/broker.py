@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from coordination.free_port import FreePort
 from flakelog.testing.process import BrokerError, BrokerProcess
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
+PORTS = ("listeners", "flakelog.http.listener")
 
 
 class Broker:
@@ -54,6 +56,8 @@ class Broker:
         self._home: Path | None = None
         self._process: BrokerProcess | None = None
         self._addresses: dict[str, str] = {}
+        self._ports: dict[str, FreePort] = {}
+        """Those that it has where nobody said which; held, so that nobody else has one while it is down."""
         self._client: BlockingClient | None = None
 
     def __enter__(self) -> "Broker":
@@ -71,6 +75,7 @@ class Broker:
         if self._process is None:
             self._home = Path(tempfile.mkdtemp(prefix="flakelog-test-"))
             self._process = BrokerProcess(self._home / "log")
+            self._ports = {name: FreePort() for name in PORTS if self._settings[name] == SETTINGS[name]}
         try:
             self._start(self._process)
         except BrokerError:
@@ -95,7 +100,7 @@ class Broker:
     def _same_ports(self) -> dict[str, str]:
         """Clients find it again where it was."""
         if not self._addresses:
-            return {}
+            return {name: SETTINGS[name].replace(":0", f":{port.number}") for name, port in self._ports.items()}
         return {"listeners": f"PLAINTEXT://{self.address}", "flakelog.http.listener": self.http_address}
 
     def close(self) -> None:
@@ -108,7 +113,9 @@ class Broker:
                 self._process.stop()
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
-        self._home, self._process, self._addresses = None, None, {}
+        for port in self._ports.values():
+            port.close()
+        self._home, self._process, self._addresses, self._ports = None, None, {}, {}
 
     def kill(self) -> None:
         """`kill -9`: it is gone at once, as in a crash. `restart` starts it again on the same port and data."""

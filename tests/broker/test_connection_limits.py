@@ -53,8 +53,7 @@ def test_connections_that_come_too_fast_pause_the_accepting():
 
 def test_a_listener_has_a_limit_of_its_own_under_that_of_all():
     """KIP-402: listener.name.NAME.max.connections."""
-    limits = ConnectionLimits()
-    config = BrokerConfig(max_connections=3, listener_limits={"INSIDE": ListenerLimits(max_connections=1)})
+    limits, config = ConnectionLimits({"INSIDE": ListenerLimits(max_connections=1)}), BrokerConfig(max_connections=3)
     found = [limits.opened("a", config, 0, each) for each in ("INSIDE", "INSIDE", "OUTSIDE", "OUTSIDE")]
     assert found == [None, "listener.name.inside.max.connections is 1", None, "max.connections is 3"]
     limits.closed("a", "INSIDE")
@@ -64,8 +63,7 @@ def test_a_listener_has_a_limit_of_its_own_under_that_of_all():
 
 def test_a_listener_whose_connections_come_too_fast_pauses_by_itself():
     """KIP-612: listener.name.NAME.max.connection.creation.rate."""
-    limits = ConnectionLimits()
-    config = BrokerConfig(listener_limits={"INSIDE": ListenerLimits(max_connection_creation_rate=10)})
+    limits, config = ConnectionLimits({"INSIDE": ListenerLimits(max_connection_creation_rate=10)}), BrokerConfig()
     for _ in range(12):
         limits.opened("a", config, 5_000, "OUTSIDE")
         limits.opened("a", config, 5_000, "INSIDE")

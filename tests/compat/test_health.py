@@ -53,6 +53,21 @@ def test_once_the_grace_is_over_it_stops(tmp_path):
         assert "not ready any more, serving 300 ms on" in server.log
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_again_it_does_not_wait_for_the_rest_of_the_grace(tmp_path, number):
+    """The logs are closed all the same: the next start has nothing to recover."""
+    with ServerProcess(tmp_path / "data", {"flakelog.shutdown.grace.ms": 100 * MS}) as server:
+        with BlockingClient(server.address) as client:
+            client.create_topic("kept")
+        server.send_signal(signal.SIGTERM)
+        server.wait_for_log("not ready any more")
+        assert server.stop(number) == 0
+        assert "told to stop again: the grace ends now" in server.log and "Traceback" not in server.log
+        begin = server.mark()
+        server.start()
+        assert "recover" not in server.log_since(begin)
+
+
 def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path):
     """Its other partitions are served; /health, for people and alarms, says that it is not healthy."""
     with ServerProcess(tmp_path / "data") as server:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -134,6 +135,21 @@ def test_without_a_start_it_says_so():
     broker.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held for another process")
+def test_while_it_is_down_nobody_else_is_given_its_ports():
+    with Broker(topics={"kept": 1}) as broker:
+        before = broker.address, broker.http_address
+        broker.kill()
+        for address in before:
+            host, _, port = address.rpartition(":")
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind((host, int(port)))
+            with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+                client.connect((host, int(port)))
+        broker.restart()
+        assert (broker.address, broker.http_address) == before and "kept" in topics_of(broker)
+
+
 def test_data_in_a_directory_of_ones_own_stay(tmp_path):
     with Broker(topics={"kept": 1}, directory=tmp_path / "data") as broker:
         KafkaProducer(bootstrap_servers=broker.bootstrap_servers).send("kept", b"a").get(SECONDS)
@@ -160,6 +176,7 @@ def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end, stalle
     pid, home = program.stdout.readline().split()
     if stalled:
         os.kill(int(pid), signal.SIGSTOP)
+        until(lambda: _state(int(pid)) == "T")  # else it would stop after the last that could have woken it
     if end is None:
         program.communicate("\n", timeout=SECONDS)
     else:
@@ -170,10 +187,14 @@ def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end, stalle
 
 def _runs(pid):
     """A process that has ended does not run, though nobody may have waited for it yet."""
+    return _state(pid) not in ("Z", "gone")
+
+
+def _state(pid):
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return "gone"
 
 
 # --- failures on demand ----------------------------------------------------------------------------------------------

@@ -295,7 +295,7 @@ def test_limits_of_one_listener():
     given = {"listeners": listeners, "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"}
     limits = {"listener.name.inside.max.connections": "5", "listener.name.INSIDE.max.connection.creation.rate": "7"}
     assert texts(*(f"{name}={value}" for name, value in limits.items())) == limits
-    assert Settings(given | limits).broker.listener_limits == {"INSIDE": ListenerLimits(5, 7)}
+    assert Settings(given | limits).listener_limits == {"INSIDE": ListenerLimits(5, 7)}
     with pytest.raises(InvalidSetting, match="there is no such listener; listeners has INSIDE, OUTSIDE$"):
         Settings(given | {"listener.name.inner.max.connections": "5"})
     for value, wanted in (("0", "must be at least 1"), ("x", "must be a whole number")):
