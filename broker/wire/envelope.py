@@ -8,8 +8,8 @@ the long way; it opens frames whose other bytes are the very same, and says of a
 import struct
 
 from broker.wire import produce
-from broker.wire.errors import ApiError
-from broker.wire.primitives import length
+from broker.wire.errors import ApiError, WireError
+from broker.wire.primitives import length, read_length
 from broker.wire.produce import PartitionResult, ProduceRequest
 
 VERSION_MIN = 5  # from here on an answer has the log start offset
@@ -23,8 +23,8 @@ class Envelope:
     `head` is what the records begin with; it is read with the rest."""
 
     __slots__ = (
-        "topic", "_partition", "_version", "_flexible", "_fixed", "_start", "_overhead", "_request", "_middle",
-        "_records_size", "_records_min", "_length", "_tail", "_reply", "_size", "_before", "_after",
+        "topic", "_partition", "_version", "_flexible", "_head", "_fixed", "_start", "_overhead", "_request", "_middle",
+        "_middle_end", "_records_size", "_records_min", "_length", "_tail", "_reply", "_size", "_before", "_after",
     )  # fmt: skip
 
     def __init__(self, frame: memoryview, version: int, request: ProduceRequest, head: struct.Struct) -> None:
@@ -33,13 +33,10 @@ class Envelope:
         self.topic, self._partition, self._version = each.topic, each.partition, version
         flexible = self._flexible = version >= produce.FLEXIBLE
         self._tail = b"\0\0\0" if flexible else b""  # the tags of partition, topic and request, if they are empty
+        self._head, self._records_min = head, head.size
         size = len(each.records)
-        self._records_size, self._length = size, length(size, flexible)
-        self._overhead = len(frame) - size
-        self._records_min = head.size
-        self._start = self._overhead - len(self._tail)
-        middle_bytes = self._start - 8 - len(self._length)
-        self._fixed = struct.Struct(f">4si{middle_bytes}s{len(self._length)}s{head.format[1:]}")
+        self._middle_end = len(frame) - len(self._tail) - size - len(length(size, flexible))
+        self._measure(size)
         self._request, _, self._middle, *_ = self._fixed.unpack_from(frame)
         marked = PartitionResult(each.topic, each.partition, 0x5A5A, -2, -3, -4)
         body = (b"\0" if flexible else b"") + produce.encode_response(version, [marked])
@@ -48,9 +45,16 @@ class Envelope:
         self._size = 4 + len(body)
         self._reply = struct.Struct(f">ii{len(before)}shqqq{len(self._after)}s")
 
+    def _measure(self, size: int) -> None:
+        """Take frames for those whose records' length has as many bytes as that of `size` bytes of records."""
+        self._records_size, self._length = size, length(size, self._flexible)
+        self._start = self._middle_end + len(self._length)
+        self._overhead = self._start + len(self._tail)
+        self._fixed = struct.Struct(f">4si{self._middle_end - 8}s{len(self._length)}s{self._head.format[1:]}")
+
     def open(self, frame: memoryview) -> tuple[int, memoryview, tuple[int, ...]] | None:
         """(correlation id, records, the fields of their head); None for a frame with any other envelope. The records
-        are a view into the frame. What says their length has as many bytes as in the frame this was made of."""
+        are a view into the frame."""
         size = len(frame) - self._overhead
         if size < self._records_min:
             return None
@@ -59,12 +63,24 @@ class Envelope:
             return None
         if size != self._records_size or fields[3] != self._length:
             if fields[3] != length(size, self._flexible):
-                return None
+                return self.open(frame) if self._measured_anew(frame) else None
             self._records_size, self._length = size, fields[3]
         end = self._start + size
         if self._flexible and frame[end:] != self._tail:
             return None
         return fields[1], frame[self._start : end], fields[4:]
+
+    def _measured_anew(self, frame: memoryview) -> bool:
+        """Whether the records' length has another number of bytes in this frame than in the one before, as where sizes
+        go to and fro about 126 bytes; frames like this one are taken from now on."""
+        try:
+            size, start = read_length(frame, self._middle_end, self._flexible)
+        except WireError:
+            return False
+        if start == self._start or len(length(size, self._flexible)) != start - self._middle_end:
+            return False
+        self._measure(size)
+        return True
 
     def reply(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
         """The whole answer of a batch that was appended, with its length."""

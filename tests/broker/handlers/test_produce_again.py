@@ -54,6 +54,30 @@ def test_records_may_have_any_size(broker, version, size):
     assert [len(value) for value in client.fetch("flights", max_bytes=10**7)] == [5, size]
 
 
+@pytest.mark.parametrize("around", [128, 16_384])
+def test_sizes_that_go_to_and_fro_where_their_length_takes_a_byte_more_stay_on_the_short_way(broker, around):
+    client = broker.connect()
+    client.produce("flights", b"first")
+    again = client.conn.again
+    overhead = len(batch_of(b""))
+    sizes = [around - overhead + more for n in range(30) for more in (-n, n)]
+    for size in sizes:
+        client.produce("flights", bytes(size))
+        assert client.conn.again is again is not None
+    assert [len(value) for value in client.fetch("flights")] == [5, *sizes]
+
+
+def test_a_length_that_is_spelled_with_a_byte_too_many_is_for_the_long_way(broker):
+    client = broker.connect()
+    client.produce("flights", b"first")
+    _, frame = client.frame(PRODUCE, 9, produce_request("flights", b"second"))
+    at = len(frame) - len(batch_of(b"second")) - 4  # behind the records come three sections without tags
+    spelled = frame[4:at] + bytes([frame[at] | 0x80, 0]) + frame[at + 1 :]
+    client.feed(len(spelled).to_bytes(4, "big") + spelled)
+    assert len(client.replies()) == 1 and not repeats(client)
+    assert client.fetch("flights") == [b"first", b"second"]
+
+
 def test_a_topic_named_by_its_id_too(broker):
     client = broker.connect()
     topic = broker.services.metadata.topic("flights").id
