@@ -1,5 +1,7 @@
 """What holds for all tests."""
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -8,6 +10,9 @@ SOAK_SECONDS = 7_200
 # No stopwatch: what is tried here is right or wrong, and a busy machine is slow at either.
 settings.register_profile("flakelog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("flakelog")
+
+# Many tests make a lot and leave little: looking for garbage as often as Python does took a tenth of their time.
+gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_collection_modifyitems(items):

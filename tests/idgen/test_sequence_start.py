@@ -58,7 +58,7 @@ def test_ids_still_rise_strictly_and_stay_in_their_millisecond(kind):
         ids += flat(w.next_ids(1 + n * 37 % 5_000, NOW + n * 3, floor=ids[-1] + n % 3 if ids else -1))
         ids.append(w.next_id(NOW + n * 3))
     assert all(a < b for a, b in zip(ids, ids[1:], strict=False))
-    assert {LAYOUT.unpack(id).worker_number for id in ids} == {7}
+    assert {id >> LAYOUT.worker_shift & LAYOUT.workers - 1 for id in ids} == {7}
 
 
 @pytest.mark.parametrize("kind", ["zero", "spread", "random"])
