@@ -532,14 +532,21 @@ class PartitionLog:
         600 kB and a limit of a megabyte two bytes in five are such. All of it where the index does not say at once."""
         end = records.position + records.length
         segment = self._segments[bisect_right(self._bases, offset) - 1]
-        if records.length < LARGE_READ_BYTES or segment.log is not records.file or end == segment.size:
+        if records.length < LARGE_READ_BYTES or end == segment.size:
             return records
-        offsets = segment.offsets if segment is self._segments[-1] else Glanced(segment).offsets
         try:
-            length = offsets.last_up_to(end) - records.position
+            if segment.log is not records.file:
+                return records
+            in_memory = offset >= self.opened_at and segment is self._segments[-1]
+            offsets = segment.offsets if in_memory else Glanced(segment).offsets
+            last = offsets.last_up_to(end)
         except (NotInMemory, StorageError):
             return records
-        return FileRegion(records.file, records.position, length) if length > 0 else records
+        # No further from the entry a batch may begin that has none: what ends there ends between two batches, as at the
+        # high watermark, or with a small piece.
+        if end - last <= self.config.index_interval_bytes or last <= records.position:
+            return records
+        return FileRegion(records.file, records.position, last - records.position)
 
     def _read_committed(
         self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool, waits: bool
