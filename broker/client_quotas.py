@@ -52,6 +52,8 @@ def filter_of(components: Iterable[Any], strict: bool) -> Filter:
     types: set[str] = set()
     for each in components:
         kind = each.entity_type
+        if not kind:
+            raise _refuse("a part of the filter has no type; there are user, client-id, ip")
         if kind in exact or kind in types:
             raise _refuse(f"the type {kind!r} stands in the filter more than once")
         if kind not in (USER, CLIENT_ID, IP):
@@ -80,6 +82,8 @@ def check_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
             raise _refuse(f"there is no type {kind!r}; there are user, client-id, ip")
         if kinds.count(kind) > 1:
             raise _refuse(f"the type {kind!r} stands in the entity more than once")
+    if any(name == "" for _, name in entity):
+        raise _refuse("a name is empty; the default's is null")
     if IP in kinds:
         if len(kinds) > 1:
             raise _refuse("ip stands alone, not beside user or client-id")

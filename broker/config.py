@@ -279,12 +279,20 @@ class TopicConfig:
 
     @staticmethod
     def check_names(properties: Mapping[str, str]) -> None:
-        """InvalidSetting for the first name that no topic can set here, with the nearest that one can. What Kafka's
-        topics have and nothing here depends on is taken (broker.kafka_settings says why)."""
+        """InvalidSetting for the first name that no topic can set here, with the nearest that one can, and for a value
+        that Kafka has no room for. What Kafka's topics have and nothing here depends on is taken (broker.kafka_settings
+        says why)."""
         known = [each.name for each in settings_of(TopicConfig)]
         for name, value in properties.items():
-            if name not in known:
-                _check_unused(name, value, known)
+            _check_known(name, value, known)
+
+    def check_together(self) -> None:
+        """InvalidSetting where one setting excludes another. Asked where a topic is made or altered: what is on the
+        disk already is taken as it is."""
+        least, most = self.min_compaction_lag_ms, self.max_compaction_lag_ms
+        if least > most:
+            why = f"must not be above max.compaction.lag.ms, which is {most}"
+            raise InvalidSetting("min.compaction.lag.ms", str(least), why)
 
     def with_properties(self, properties: Mapping[str, str]) -> "TopicConfig":
         """This configuration with a topic's own settings over it; InvalidSetting for an impossible one.
@@ -294,14 +302,17 @@ class TopicConfig:
         return with_properties(self, properties)
 
 
-def _check_unused(name: str, value: str, known: list[str]) -> None:
-    """InvalidSetting unless Kafka's topics have a setting of this name that can be left aside, with this value."""
+def _check_known(name: str, value: str, known: list[str]) -> None:
+    """InvalidSetting unless a topic can have this value: of a setting of ours, or of one of Kafka's that can be left
+    aside."""
     from broker.kafka_settings import topic_setting
 
     row = topic_setting(name)
     if row is None:
+        if name in known:
+            return
         raise InvalidSetting(name, value, f"topics have no such setting; {near_name(name, known)}")
-    refusal = row.refusal(value)
+    refusal = row.flaw(value) if name in known else row.refusal(value)
     if refusal is not None:
         raise InvalidSetting(name, value, refusal)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from broker.config import DYNAMIC, INT_MAX, TOPIC_DEFAULTS, BrokerConfig, TopicConfig
+from broker.config import DYNAMIC, INT_MAX, LISTS, TOPIC_DEFAULTS, BrokerConfig, TopicConfig
 from broker.kafka_settings import HONOURED, KafkaSetting, broker_setting, broker_settings, topic_setting, topic_settings
 from idgen.config import Setting, parse_setting, settings_of
 
@@ -166,7 +166,12 @@ def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym,
 
 
 def _shown(setting: Setting, value: Any) -> str | None:
-    return None if _SECRET.search(setting.name) else text_of(value)
+    if _SECRET.search(setting.name):
+        return None
+    text = text_of(value)
+    if text is None or setting.name not in LISTS:
+        return text
+    return ",".join(part.strip() for part in text.split(",") if part.strip())
 
 
 def _entry(setting: Setting, value: Any, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:

@@ -451,8 +451,8 @@ class Engine:
         self.services.purgatory.watch(later, again, self._now, limited=False)
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
-        """KIP-511: a version of ApiVersions that is not known here is answered in v0, with the table."""
-        keys = [{"api_key": k, "min_version": low, "max_version": high} for k, low, high in self.services.advertised]
+        """KIP-511: a version of ApiVersions that is not known here is answered in v0, with those that are."""
+        keys = [{"api_key": api.key, "min_version": api.oldest, "max_version": api.newest}]
         self._reply(conn, api, 0, correlation_id, {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}, None)
 
 

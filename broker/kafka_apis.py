@@ -212,6 +212,22 @@ DIFFERENCES = (
     ("Metrics", "Prometheus text over HTTP; no JMX."),
     ("Settings of groups", "All are for the protocol of KIP-848; they are refused with INVALID_CONFIG."),
     (
+        "Records in a batch",
+        "A batch is judged by its header and CRC; its records are opened only where the topic asks something of them "
+        "(keys, times, a codec, ids in headers). Kafka opens all, and refuses what is no record.",
+    ),
+    (
+        "Requests that are none",
+        "A bound or an enumeration out of range that has no code of its own (max_bytes of -1, isolation level 2, ACLs "
+        "of resource type 0) is UNKNOWN_SERVER_ERROR, no answer or a closed connection in Kafka; here it is refused by "
+        "name, or passed over where nothing depends on it.",
+    ),
+    (
+        "Where settings come from",
+        "DescribeConfigs shows `log.retention.hours` and the like as `log.retention.ms`, with its value and as what "
+        "was set; Kafka shows them apart, and a topic's retention.ms as if it were a default.",
+    ),
+    (
         "Large batches",
         "One that is larger than segment.bytes, but not than max.message.bytes, is taken, and has a segment of its "
         "own; Kafka refuses it with RECORD_LIST_TOO_LARGE.",

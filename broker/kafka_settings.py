@@ -9,6 +9,8 @@ Names, types and defaults are those of Kafka's own ConfigDef. This is data, impo
 dataclass has, or where somebody asks.
 """
 
+import re
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -31,7 +33,14 @@ class KafkaSetting(NamedTuple):
         given = value.strip()
         if self.standing == REFUSED and given.lower() not in self.harmless:
             return self.reason
-        return _TYPES[self.type](given) if given else None
+        return self.flaw(given)
+
+    def flaw(self, value: str) -> str | None:
+        """Why Kafka has no such value of this setting, or None."""
+        given = value.strip()
+        if not given:
+            return "must have a value" if self.type in _NEVER_EMPTY else None
+        return _TYPES[self.type](given) or _VALUES.get(self.name, _anything)(given)
 
     def standing_of(self, value: str) -> str:
         """REFUSED only where this value is."""
@@ -79,8 +88,22 @@ def _number(value: str) -> str | None:
     return None
 
 
-def _whole(value: str) -> str | None:
-    return None if value.removeprefix("-").isdigit() else "must be a whole number"
+def _whole(bits: int) -> Callable[[str], str | None]:
+    def check(value: str) -> str | None:
+        if not re.fullmatch(r"[+-]?\d+", value):
+            return "must be a whole number"
+        return None if -(1 << bits - 1) <= int(value) < 1 << bits - 1 else f"must be a number of {bits} bits"
+
+    return check
+
+
+def _replicas(value: str) -> str | None:
+    named = value == "*" or all(re.fullmatch("([0-9]+:[0-9]+)?", each.strip()) for each in value.split(","))
+    return None if named else "must be partition:broker,... or *"
+
+
+def _at_least(least: int) -> Callable[[str], str | None]:
+    return lambda value: None if int(value) >= least else f"must be at least {least}"
 
 
 def _boolean(value: str) -> str | None:
@@ -92,15 +115,24 @@ def _anything(value: str) -> None:
 
 
 _TYPES = {
-    "int": _whole,
-    "long": _whole,
-    "short": _whole,
+    "int": _whole(32),
+    "long": _whole(64),
+    "short": _whole(16),
     "double": _number,
     "boolean": _boolean,
     "string": _anything,
     "list": _anything,
     "class": _anything,
     "password": _anything,
+}
+_NEVER_EMPTY = ("int", "long", "short", "double", "boolean")
+_VALUES = {  # of topics: what more is asked of a value that is kept and changes nothing
+    "follower.replication.throttled.replicas": _replicas,
+    "leader.replication.throttled.replicas": _replicas,
+    "local.retention.bytes": _at_least(-2),
+    "local.retention.ms": _at_least(-2),
+    "segment.index.bytes": _at_least(4),
+    "segment.jitter.ms": _at_least(0),
 }
 
 # Kafka's other names of a setting, the first that is given goes; a number is multiplied into the setting's unit.

@@ -61,7 +61,8 @@ def sources_of(services: Services) -> BrokerSources:
 def alter_each(call: Call, new_properties: NewProperties) -> dict[str, Any]:
     """The answer to a request whose `resources` are altered each by itself. `new_properties` says what a resource's
     settings are to be, given those it has; it may raise ApiError."""
-    named = Counter((each.resource_type, each.resource_name) for each in call.request.resources)
+    asked = [(each.resource_type, each.resource_name) for each in call.request.resources]
+    named = Counter(asked)
     answers: dict[tuple[int, str], tuple[ErrorCode, str | None]] = {}
     topics: list[tuple[Topic, Properties]] = []
     for each in call.request.resources:
@@ -76,7 +77,8 @@ def alter_each(call: Call, new_properties: NewProperties) -> dict[str, Any]:
         "throttle_time": 0,
         "responses": [
             {"error_code": code, "error_message": message, "resource_type": kind, "resource_name": name}
-            for (kind, name), (code, message) in answers.items()
+            for kind, name in asked
+            for code, message in (answers[kind, name],)
         ],
     }
 
@@ -137,7 +139,7 @@ def _altered_topic(call: Call, resource: Any, new_properties: NewProperties) -> 
     topic = find_topic(call.services, resource.resource_name)
     properties = new_properties(resource, topic.properties)
     TopicConfig.check_names(properties)
-    call.services.config.topic_defaults.with_properties(properties)
+    call.services.config.topic_defaults.with_properties(properties).check_together()
     return topic, properties
 
 

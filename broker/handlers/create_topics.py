@@ -1,9 +1,10 @@
 """CreateTopics, v2 to v7.
 
-Behaviour: each topic is made or refused by itself, with a message; where the disk fails all of them are. With -1
-partitions it has `num.partitions`. A replication factor above the number of nodes is refused, as by Kafka; an unknown
-setting, or one without a value, by name. The topics the broker keeps its own records in can be made before it needs
-them, with settings over those it would give them. With `validate_only` nothing is made, and the answer is the same.
+Behaviour: each topic is made or refused by itself, with a message; where the disk fails all of them are. One that is
+named more than once is refused, and answered once, after the others. With -1 partitions it has `num.partitions`. A
+replication factor above the number of nodes is refused, as by Kafka; an unknown setting, or one without a value, by
+name. The topics the broker keeps its own records in can be made before it needs them, with settings over those it would
+give them. With `validate_only` nothing is made, and the answer is the same.
 Version notes: v5 answers with partitions, replicas and settings (KIP-525); v7 with the topic id (KIP-516).
 """
 
@@ -24,6 +25,8 @@ from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
 
+_TWICE = "it stands in the request more than once"
+
 
 class _Planned(NamedTuple):
     """A topic that can be made, and the settings it would have."""
@@ -37,10 +40,10 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     plans: list[_Planned | dict[str, Any]] = []
     left = call.services.config.new_partitions_max
     for topic in call.request.topics:
+        if named[topic.name] > 1:
+            continue
         try:
             check_time(call.request)
-            if named[topic.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands in the request more than once")
             planned = _plan(call, topic, left)
             left -= planned.new.partitions
             plans.append(planned)
@@ -48,6 +51,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
             plans.append(_refused(topic.name, ErrorCode.INVALID_CONFIG, str(error)))
         except ApiError as error:
             plans.append(_refused(topic.name, error.code, error.message))
+    plans += [_refused(name, ErrorCode.INVALID_REQUEST, _TWICE) for name, times in named.items() if times > 1]
     return {"throttle_time": 0, "topics": _make(call, plans)}
 
 
@@ -65,6 +69,7 @@ def _plan(call: Call, topic: Any, partitions_max: int) -> _Planned:
         raise ApiError(ErrorCode.POLICY_VIOLATION, too_many(services))
     properties = lowered_properties(services, topic.name, _properties(call, topic))
     config = services.config.topic_defaults.with_properties(properties)
+    config.check_together()
     return _Planned(NewTopic(topic.name, partitions, properties), config)
 
 

@@ -1,7 +1,7 @@
 """DeleteGroups, v0 to v2.
 
-Behaviour: a group without members goes, with its offsets (KIP-229). The answer is sent when that is in the log; where
-it cannot be written the group stays.
+Behaviour: a group without members goes, with its offsets (KIP-229); one that is named twice is answered once. The
+answer is sent when that is in the log; where it cannot be written the group stays.
 """
 
 from broker.handlers.call import Call
@@ -17,7 +17,7 @@ def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
 
 
 def _handle(call: Call, now: Now) -> Answer:
-    names = call.request.groups_names
+    names = dict.fromkeys(call.request.groups_names)
     call.services.stamp.ensure(1, now)
     return {
         "throttle_time": 0,

@@ -24,4 +24,4 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
         for entity, values in call.services.metadata.quotas.items()
         if wanted.matches(entity)
     ]
-    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": None, "entries": entries}
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": "", "entries": entries}

@@ -29,7 +29,7 @@ def _describe(call: Call, resource: Any) -> dict[str, Any]:
         return named | {"error_code": error.code, "error_message": error.message, "configs": ()}
     wanted = set(resource.configuration_keys or ())
     configs = [_config(call, each) for each in entries if not wanted or each.name in wanted]
-    return named | {"error_code": ErrorCode.NONE, "error_message": None, "configs": configs}
+    return named | {"error_code": ErrorCode.NONE, "error_message": "", "configs": configs}
 
 
 def _entries(call: Call, kind: int, name: str) -> list[ConfigEntry]:

@@ -20,12 +20,12 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in call.request.topics]
     if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
         topics = [{"topic_name": name, "partitions": list(map(_unknown, indexes))} for name, indexes in asked]
-        return {"error_code": ErrorCode.NONE, "error_message": None, "topics": topics, "nodes": ()}
+        return {"error_code": ErrorCode.NONE, "error_message": "", "topics": topics, "nodes": ()}
     node = call.services.metadata.reached(call.services.metadata.node, call.listener)
     listener = {"name": call.listener, "host": node.host, "port": node.port}
     return {
         "error_code": ErrorCode.NONE,
-        "error_message": None,
+        "error_message": "",
         "topics": [{"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [_partition(call, now)]}],
         "nodes": [{"node_id": node.id, "listeners": [listener]}],
     }
@@ -48,7 +48,7 @@ def _partition(call: Call, now: Now) -> dict[str, Any]:
     return {
         "partition_index": 0,
         "error_code": ErrorCode.NONE,
-        "error_message": None,
+        "error_message": "",
         "leader_id": metadata.node.id,
         "leader_epoch": LEADER_EPOCH,
         "high_watermark": metadata.commits,

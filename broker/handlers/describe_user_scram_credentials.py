@@ -17,7 +17,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
-        "error_message": None,
+        "error_message": "",
         "results": [_describe(call, user, times) for user, times in asked.items()],
     }
 

@@ -17,7 +17,8 @@ from broker.txn.states import TransactionState
 from broker.txn.transaction import Transaction
 from broker.wire.errors import ErrorCode
 
-TITLES = {state.title for state in TransactionState}
+# What Kafka has a name for; in the last one no transaction is here.
+TITLES = {state.title for state in TransactionState} | {"PrepareEpochFence"}
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:

@@ -6,11 +6,13 @@ it, with `num.partitions` partitions, and answered at once; of many the first, a
 at which clients ask again.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
 auto-creation; from v8 on a client may ask what it is allowed to do (KIP-430), with the cluster to v10; v10 and v11 have
-a topic's id, from v12 on it can be asked for by it; v13 has a top-level error.
+a topic's id, and refuse all topics of a request that asks for one by it; from v12 on that can be done, and names beside
+ids are passed over, as by Kafka; v13 has a top-level error.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 from broker.handlers.authorized_operations import CLUSTER, TOPIC, operations
 from broker.handlers.call import Call, Services
@@ -48,18 +50,31 @@ def _topics(call: Call) -> Iterable[dict[str, Any]]:
         return
     # Each once, as Kafka does: a topic of many partitions named a thousand times would fill the memory.
     named = dict.fromkeys((each.name, each.topic_id) for each in asked)
+    if any(name is None or topic_id for name, topic_id in named):
+        if call.version < BY_ID_VERSION:
+            yield from (_refused(*each) for each in named)
+        else:  # as Kafka does: where one is asked for by its id, names are passed over
+            ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
+            yield from (_by_id(metadata, each) for each in ids)
+        return
+    names = [str(name) for name, _ in named]
     create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
-    missing = [name for name, _ in named if name is not None and metadata.topic(name) is None]
+    missing = [name for name in names if metadata.topic(name) is None]
     refused = _make(call.services, missing) if create else {}
-    for name, topic_id in named:
-        if name is not None:
-            yield _by_name(metadata, str(name), refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        elif call.version < BY_ID_VERSION:
-            yield {"error_code": ErrorCode.INVALID_REQUEST, "name": "", "topic_id": topic_id}
-        else:
-            topic = metadata.topic(topic_id) if topic_id else None
-            unknown = {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
-            yield unknown if topic is None else _describe(topic)
+    for name in names:
+        yield _by_name(metadata, name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def _by_id(metadata: Metadata, topic_id: UUID | None) -> dict[str, Any]:
+    topic = metadata.topic(topic_id) if topic_id else None
+    if topic is None:
+        return {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
+    return _describe(topic)
+
+
+def _refused(name: str | None, topic_id: UUID | None) -> dict[str, Any]:
+    """What is said of every topic of a request that asks for one by its id too early."""
+    return {"error_code": ErrorCode.INVALID_REQUEST, "name": name or "", "topic_id": topic_id}
 
 
 def _by_name(metadata: Metadata, name: str, missing: ErrorCode) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from broker.record.batch import (
 )
 from broker.wire.errors import ApiError, ErrorCode
 
+OLD_MAGICS = (0, 1)  # of Kafka before 0.11
 _ZSTD = 4
 _CODECS = 5
 _RECORD_BYTES_MIN = 7  # length, attributes, time, offset, key, value and headers, a byte each
@@ -67,13 +68,16 @@ def _look_closer(batch: memoryview | None, topic: TopicConfig, broker: BrokerCon
     if batch is None or len(batch) == 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request needs one record batch, not none")
     if len(batch) < HEADER_BYTES:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes are fewer than a batch header has")
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{len(batch)} bytes are fewer than a batch header has")
     header = BatchHeader._make(HEADER.unpack_from(batch))
     if header.magic != MAGIC:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"magic {header.magic}; Produce takes record batches of magic 2 only")
+        code = ErrorCode.INVALID_RECORD if header.magic in OLD_MAGICS else ErrorCode.CORRUPT_MESSAGE
+        raise ApiError(code, f"magic {header.magic}; Produce takes record batches of magic 2 only")
     if header.base_offset:
         raise ApiError(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's batch begins at 0")
     size = header.batch_length + LENGTH_END
+    if size > len(batch):
+        raise ApiError(ErrorCode.INVALID_RECORD, f"the batch has {size} bytes, of which {len(batch)} came")
     if size > topic.max_message_bytes:
         raise too_large(size, topic)
     try:

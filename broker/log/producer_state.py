@@ -15,7 +15,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from broker.log.txn_index import AbortedTransaction
-from broker.record.batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader
+from broker.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader
 from broker.record.control import Marker
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -172,6 +172,8 @@ class ProducerState:
         """None when the batch may be appended, the first one when it is a duplicate; ApiError otherwise."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
+            if header.producer_epoch < NO_PRODUCER_EPOCH:
+                raise _fenced(header.producer_id, header.producer_epoch, NO_PRODUCER_EPOCH)
             return None
         if header.producer_epoch < producer.epoch:
             raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)

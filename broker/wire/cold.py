@@ -84,10 +84,10 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def _read_flat(cls: SchemaClass, data: memoryview, position: int) -> Any:
-    """A message without arrays by kio's own reader; None where it holds a tag that kio does not know."""
+    """A message without arrays by kio's own reader; None where that stops at a tag or a boolean it does not know."""
     try:
         return entity_reader(cls)(data, position)[0]
-    except KeyError:
+    except (KeyError, ValueError):
         return None
 
 
@@ -175,9 +175,16 @@ class _Reader:
 
 @cache
 def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Reader[Any]:
+    if kafka_type == "bool":
+        return _boolean
     from kio._kio_native import get_reader
 
     return get_reader(kafka_type, flexible, optional)
+
+
+def _boolean(data: Any, position: int) -> tuple[bool, int]:
+    """As Kafka reads it: every byte but 0 is true. kio's reader stops at others than 1."""
+    return data[position] != 0, 1
 
 
 # --- the writer --------------------------------------------------------------------------------------------------

@@ -151,15 +151,23 @@ def test_a_connection_past_the_limit_is_closed_at_once():
 # --- versions --------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_v0_with_the_table(client):
-    """KIP-511: so a newer client finds out what it may ask."""
+def test_an_unknown_version_of_api_versions_is_answered_in_v0_with_those_that_are(client):
+    """KIP-511: so a newer client finds out in which to ask."""
     client.feed(framed(header(API_VERSIONS, 99, correlation_id=5) + b"\0\0\0\0"))
     body = bytes(client.received[8:])
     assert int.from_bytes(client.received[4:8], "big") == 5
     answer = cold.decode(API_VERSIONS, 0, "response", body, 0, 0).newest
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert API_VERSIONS in {each.api_key for each in answer.api_keys}
+    assert [(each.api_key, each.min_version, each.max_version) for each in answer.api_keys] == [(API_VERSIONS, 0, 4)]
     assert client.closed is None
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a.", "a_b"])
+def test_a_client_whose_software_has_no_name_is_told_so_and_nothing_else(client, version, name):
+    """KIP-511."""
+    answer = client.ask(API_VERSIONS, version, {"client_software_name": name, "client_software_version": "1"})
+    assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, ())
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -85,7 +85,9 @@ def test_a_refused_setting_may_have_a_value_that_asks_for_nothing():
 
 
 def test_an_unused_setting_must_still_have_a_value_of_its_type():
-    assert topic_setting("segment.jitter.ms").refusal("-5") is None
+    assert topic_setting("segment.jitter.ms").refusal("5") is None
+    assert topic_setting("segment.jitter.ms").refusal("-5") == "must be at least 0"
+    assert topic_setting("segment.jitter.ms").refusal(" ") == "must have a value"
     assert topic_setting("segment.jitter.ms").refusal("soon") == "must be a whole number"
     assert topic_setting("preallocate").refusal("yes") == "must be true or false"
 

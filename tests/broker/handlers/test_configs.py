@@ -262,9 +262,40 @@ def test_a_name_stands_in_a_request_once(broker, client):
     resource = {"resource_type": TOPIC, "resource_name": "flights", "configs": ()}
     fields = {"resources": [resource] * 2, "validate_only": False}
     for api, version in ((INCREMENTAL_ALTER_CONFIGS, 1), (ALTER_CONFIGS, 2)):
-        (answer,) = client.ask(api, version, fields).responses
-        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        answers = client.ask(api, version, fields).responses
+        assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 2
     assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("max.message.bytes", "9999999999"),
+        ("retention.ms", "99999999999999999999"),
+        ("leader.replication.throttled.replicas", "everywhere"),
+        ("min.compaction.lag.ms", "11"),
+        ("local.retention.ms", "-3"),
+        ("segment.index.bytes", "3"),
+        ("preallocate", ""),
+    ],
+)
+def test_a_value_that_kafka_has_no_room_for_is_refused(broker, client, name, value):
+    """ConfigDef's types, ThrottledReplicaListValidator, and LogConfig: no lag is longer than the longest."""
+    assert alter(client, TOPIC, "flights", (SET, "max.compaction.lag.ms", "10"))[0] == 0
+    found, said = alter(client, TOPIC, "flights", (SET, name, value))
+    assert found == ErrorCode.INVALID_CONFIG and name in said
+    assert broker.services.metadata.topic("flights").properties.get(name) != value
+
+
+@pytest.mark.parametrize("value", ["", "*", "0:1", "0:1,1:1"])
+def test_replicas_can_be_named_that_nothing_holds_back(client, value):
+    assert alter(client, TOPIC, "flights", (SET, "leader.replication.throttled.replicas", value))[0] == 0
+
+
+def test_a_list_is_shown_without_its_spaces(client):
+    """As Kafka shows it: its values, and commas between."""
+    assert alter(client, TOPIC, "flights", (SET, "cleanup.policy", " delete , compact "))[0] == 0
+    assert entry(client, TOPIC, "flights", "cleanup.policy").value == "delete,compact"
 
 
 def test_a_disk_that_takes_no_settings_leaves_those_there_were(broker, client, monkeypatch):

@@ -59,6 +59,19 @@ def codes(client, *topics, validate_only=False):
     return [topic.error_code for topic in client.ask(CREATE_TOPICS, 7, fields).topics]
 
 
+def test_a_topic_that_is_named_twice_is_answered_once_after_the_others(client):
+    topics = [asked(name, 1) for name in ("twice", "once", "twice")]
+    answers = client.ask(CREATE_TOPICS, 7, {"topics": topics, "timeout": 1_000, "validate_only": False}).topics
+    assert [(each.name, each.error_code) for each in answers] == [("once", 0), ("twice", ErrorCode.INVALID_REQUEST)]
+
+
+def test_settings_that_exclude_each_other_are_refused(client):
+    """LogConfig: no record may have to wait longer than it may."""
+    lags = {"min.compaction.lag.ms": "11", "max.compaction.lag.ms": "10"}
+    answer = create(client, 7, **lags)
+    assert answer.error_code == ErrorCode.INVALID_CONFIG and "max.compaction.lag.ms" in answer.error_message
+
+
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_one_request_makes_ten_thousand_partitions_at_most_over_all_its_topics(client, validate_only):
     """As Kafka's controller; each takes four files, and nobody is served while they are made."""

@@ -88,6 +88,7 @@ def test_transactional_ids_are_listed_by_state_and_producer(broker, producer, ve
     both = [("payments", "Ongoing"), ("other", "Empty")]
     assert listed(broker, version) == (both, [])
     assert listed(broker, version, state_filters=["Ongoing", "Nonsense"]) == (both[:1], ["Nonsense"])
+    assert listed(broker, version, state_filters=["PrepareEpochFence"]) == ([], [])
     assert listed(broker, version, producer_id_filters=[other.id]) == (both[1:], [])
 
 

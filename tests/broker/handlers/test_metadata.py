@@ -61,6 +61,21 @@ def test_since_v12_topics_are_asked_for_by_id(broker, version):
     ]
 
 
+@pytest.mark.parametrize("version", [12, 13])
+def test_where_one_is_asked_for_by_id_names_are_passed_over(broker, version):
+    """As by Kafka: an id that nobody has is not answered with the topic whose name stands beside it."""
+    asked = [{"name": "flights", "topic_id": UUID(int=77)}, {"name": "flights", "topic_id": None}]
+    (topic,) = broker.connect().ask(METADATA, version, {"topics": asked}).topics
+    assert (topic.name, topic.topic_id, topic.error_code) == (None, UUID(int=77), ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_before_v12_an_id_has_all_of_its_request_refused(broker, version):
+    asked = [{"name": "flights", "topic_id": UUID(int=77)}, {"name": "flights", "topic_id": None}]
+    found = broker.connect().ask(METADATA, version, {"topics": asked}).topics
+    assert [(each.name, each.error_code) for each in found] == [("flights", ErrorCode.INVALID_REQUEST)] * 2
+
+
 @pytest.mark.parametrize("version", [10, 11])
 @pytest.mark.parametrize("topic_id", [None, UUID(int=77)])
 def test_before_v12_a_topic_without_a_name_is_refused(broker, version, topic_id):

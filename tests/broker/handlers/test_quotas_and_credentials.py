@@ -91,6 +91,7 @@ def test_a_filter_finds_by_name_by_default_and_by_type(client):
     [
         ([("user", EXACT, "a"), ("user", EXACT, "b")], ErrorCode.INVALID_REQUEST),
         ([("team", EXACT, "a")], ErrorCode.UNSUPPORTED_VERSION),
+        ([("", EXACT, "a")], ErrorCode.INVALID_REQUEST),
         ([("user", 7, "a")], ErrorCode.INVALID_REQUEST),
         ([("user", EXACT, None)], ErrorCode.INVALID_REQUEST),
         ([("user", DEFAULT, "a")], ErrorCode.INVALID_REQUEST),
@@ -107,6 +108,7 @@ def test_a_filter_that_can_find_nothing_is_refused(client, components, code):
     [
         entry([], producer_byte_rate=1.0),
         entry([("team", "a")], producer_byte_rate=1.0),
+        entry([("user", "")], producer_byte_rate=1.0),
         entry([("user", "a"), ("user", "b")], producer_byte_rate=1.0),
         entry([("user", "a"), ("ip", "10.0.0.1")], connection_creation_rate=1.0),
         entry([("ip", "here")], connection_creation_rate=1.0),

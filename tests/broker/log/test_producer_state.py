@@ -73,6 +73,11 @@ def test_an_older_epoch_is_fenced(state):
     refused(state, header(1, epoch=2), ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
+def test_an_epoch_below_none_at_all_is_fenced(state):
+    """Also of a producer that nobody has heard of."""
+    refused(state, header(0, epoch=-2), ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
 def test_a_newer_epoch_begins_at_zero(state):
     send(state, header(0, epoch=3), 0)
     refused(state, header(1, epoch=4), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)

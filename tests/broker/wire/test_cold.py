@@ -18,6 +18,7 @@ from broker.wire.primitives import tags as tag_section
 from broker.wire.schema import names_of, plan_of, schema, versions_of
 
 METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 3, 2, 10, 19
+END_TXN = 26
 
 
 def test_an_older_message_is_lifted_to_the_newest_shape():
@@ -175,6 +176,13 @@ def test_an_array_that_says_more_than_there_is_takes_no_memory_for_it(api_key, v
     said = f"Request v{version}: an array at byte .* says .* more than the bytes that follow can hold"
     with pytest.raises(WireError, match=said):
         cold.decode(api_key, version, "request", body, 0, newest=version)
+
+
+@pytest.mark.parametrize("byte, told", [(b"\0", False), (b"\1", True), (b"\2", True), (b"\xff", True)])
+def test_every_byte_but_zero_is_true(byte, told):
+    """As in Kafka, also where kio's own reader stops: in a message with an array, and in one without."""
+    assert cold.decode(METADATA, 4, "request", b"\0\0\0\0" + byte, 0, 13).newest.allow_auto_topic_creation is told
+    assert cold.decode(END_TXN, 1, "request", b"\0\1x" + bytes(10) + byte, 0, 5).newest.committed is told
 
 
 @pytest.mark.parametrize("version, null", [(2, b"\xff\xff\xff\xff"), (7, b"\0")])
