@@ -80,6 +80,7 @@ def milliseconds(value: timedelta) -> int:
 
 
 _MILLISECOND = timedelta(milliseconds=1)
+_LONGEST_MS, _SHORTEST_MS = timedelta.max // _MILLISECOND, timedelta.min // _MILLISECOND
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -175,8 +176,8 @@ class _Reader:
 
 @cache
 def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Reader[Any]:
-    if kafka_type == "bool":
-        return _boolean
+    if kafka_type in _OWN:
+        return _OWN[kafka_type]
     from kio._kio_native import get_reader
 
     return get_reader(kafka_type, flexible, optional)
@@ -185,6 +186,17 @@ def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Reader[Any]:
 def _boolean(data: Any, position: int) -> tuple[bool, int]:
     """As Kafka reads it: every byte but 0 is true. kio's reader stops at others than 1."""
     return data[position] != 0, 1
+
+
+def _duration(data: Any, position: int) -> tuple[timedelta, int]:
+    """One that is longer than there are days for is the longest. kio's reader stops there."""
+    wanted = int.from_bytes(data[position : position + 8], "big", signed=True)
+    if position + 8 > len(data):
+        raise IndexError(f"a duration is cut short at byte {position}")
+    return timedelta(milliseconds=max(_SHORTEST_MS, min(wanted, _LONGEST_MS))), 8
+
+
+_OWN: dict[str, Reader[Any]] = {"bool": _boolean, "timedelta_i64": _duration}
 
 
 # --- the writer --------------------------------------------------------------------------------------------------

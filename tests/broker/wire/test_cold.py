@@ -18,7 +18,8 @@ from broker.wire.primitives import tags as tag_section
 from broker.wire.schema import names_of, plan_of, schema, versions_of
 
 METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 3, 2, 10, 19
-END_TXN = 26
+OFFSET_COMMIT, END_TXN = 8, 26
+LONGEST_MS = timedelta.min // timedelta(milliseconds=1), timedelta.max // timedelta(milliseconds=1)
 
 
 def test_an_older_message_is_lifted_to_the_newest_shape():
@@ -183,6 +184,14 @@ def test_every_byte_but_zero_is_true(byte, told):
     """As in Kafka, also where kio's own reader stops: in a message with an array, and in one without."""
     assert cold.decode(METADATA, 4, "request", b"\0\0\0\0" + byte, 0, 13).newest.allow_auto_topic_creation is told
     assert cold.decode(END_TXN, 1, "request", b"\0\1x" + bytes(10) + byte, 0, 5).newest.committed is told
+
+
+@pytest.mark.parametrize("wanted_ms", [2**63 - 1, -(2**63), -1, 86_400_000])
+def test_a_duration_may_be_longer_than_there_are_days_for(wanted_ms):
+    """OffsetCommit's retention: Kafka takes every long, and kio's own reader stops at what Python has no time for."""
+    body = cold.encode(OFFSET_COMMIT, 4, "request", {"group_id": "g", "retention_time": wanted_ms})
+    told = cold.decode(OFFSET_COMMIT, 4, "request", body, 0, 4).newest.retention_time
+    assert told // timedelta(milliseconds=1) == max(LONGEST_MS[0], min(wanted_ms, LONGEST_MS[1]))
 
 
 @pytest.mark.parametrize("version, null", [(2, b"\xff\xff\xff\xff"), (7, b"\0")])
