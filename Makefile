@@ -60,7 +60,7 @@ lint: venv
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest tests/test_tidy.py
 
-# The cores: no Java, no sockets, under 20 seconds.
+# The cores: no Java, no sockets, under a minute.
 unit: venv
 	$(BIN)/python -m pytest tests --ignore=tests/compat --ignore=tests/test_tidy.py -m 'not soak' -n $(JOBS)
 

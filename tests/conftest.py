@@ -1,9 +1,13 @@
 """What holds for all tests."""
 
 import gc
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# What helps tests asserts as they do: it tells what differed, and does so under PYTHONOPTIMIZE too.
+pytest.register_assert_rewrite(*(f"tests.{each.name}" for each in Path(__file__).parent.iterdir() if each.is_dir()))
 
 SOAK_SECONDS = 7_200
 
