@@ -350,6 +350,14 @@ class BrokerConfig:
         check=at_least(1),
         unit="partitions",
     )
+    max_new_logs_at_once: int = setting(
+        "flakelog.max.new.logs.at.once",
+        8,
+        "Logs of new partitions that are made before a request is answered, and again each 10 ms until all are there: "
+        "each waits for the disk, some 3 ms, and everybody with it. More make large topics whole sooner.",
+        check=at_least(1),
+        unit="logs",
+    )
     delete_topic_enable: bool = setting(
         "delete.topic.enable", True, "Whether clients can delete topics; if not, they are told so."
     )
@@ -557,7 +565,10 @@ class BrokerConfig:
         unit="bytes",
     )
     max_connections: int = setting(
-        "max.connections", INT_MAX, "Connections open at once; one more is closed at once.", check=at_least(1)
+        "max.connections",
+        INT_MAX,
+        "Connections open at once; one more is closed at once. listener.name.NAME.max.connections bounds one.",
+        check=at_least(1),
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",
@@ -574,7 +585,8 @@ class BrokerConfig:
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate",
         INT_MAX,
-        "Connections accepted in a second, over all listeners; past it accepting pauses, and the backlog keeps them.",
+        "Connections accepted in a second, over all listeners; past it accepting pauses, and the backlog keeps them. "
+        "listener.name.NAME.max.connection.creation.rate bounds one listener's.",
         check=at_least(1),
     )
     queued_max_request_bytes: int = setting(

@@ -39,7 +39,7 @@ class SmallRequest(server.Request):
     """A request of the site; what we serve needs no body, and a long one is refused while it comes: twisted.web would
     write all of it to a file first. RFC 9110, section 15.5.14."""
 
-    BODY_BYTES_MAX = 1 << 16
+    BODY_BYTES_MAX = 1 << 16  # no setting: no request that is served has a body
     _body_bytes = 0
 
     def handleContentChunk(self, data: bytes) -> None:

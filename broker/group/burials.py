@@ -4,7 +4,7 @@ There may be a hundred thousand, so it is done some at a time. Tombstones come f
 not written down would come back with the next start. What cannot be written stays as it is, and is tried again.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Container
 from itertools import islice
 
@@ -38,8 +38,9 @@ class Burials:
         self._expired: deque[Place] = deque()
         """Offsets of one of them, all of which had."""
         self._offsets: list[Place] = []
+        self._of_group: Counter[str] = Counter()
         self._dead: list[Group] = []
-        """Offsets and groups whose tombstones are on the way into the log."""
+        """Offsets, how many of each group, and groups, whose tombstones are on the way into the log."""
 
     def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
         """Topics were deleted: their offsets mean nothing for others of the same names."""
@@ -70,6 +71,7 @@ class Burials:
     def _write(self, place: Place) -> None:
         self._commits.write_tombstone(place)
         self._offsets.append(place)
+        self._of_group[place.group_id] += 1
 
     def _look_at(self, group: Group | None, now: Now) -> None:
         if group is None:
@@ -87,7 +89,7 @@ class Burials:
         if not is_expired_in(group, place.topic, place.partition, now.wall_ms, self._config.offsets_retention_ms):
             return
         self._write(place)
-        if not self._expired and len(group.offsets) == sum(each.group_id == place.group_id for each in self._offsets):
+        if not self._expired and len(group.offsets) == self._of_group[place.group_id]:
             self._bury_group(group)
 
     def _bury_group(self, group: Group) -> None:
@@ -102,6 +104,7 @@ class Burials:
             return
         offsets, self._offsets = self._offsets, []
         dead, self._dead = self._dead, []
+        self._of_group.clear()
         written = [place for place in offsets if place.group_id not in refused]
         for place in written:
             self._commits.forget(place)

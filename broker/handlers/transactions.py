@@ -30,7 +30,7 @@ from idgen.errors import IdError
 
 COORDINATOR_EPOCH = 0
 # One end may have thousands of markers, and thousands of transactions may time out together. No settings: 32 markers
-# are some three milliseconds of work wherever there is a disk, and who has more to end waits a little longer.
+# are some two milliseconds of work wherever there is a disk, and who has more to end waits a little longer.
 MARKERS_AT_ONCE = 32  # records too
 SLICE_EVERY_MS = 10  # so most of the time is left for requests
 END_EVERY_MS = 5  # where a producer waits for the end of its transaction: half of the time is left

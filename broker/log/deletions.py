@@ -21,7 +21,7 @@ CHECKPOINT_WITHIN_MS = 1000
 """How soon a log's new start is written down. What begins later meanwhile goes with it: a client that deletes records
 in a loop does not cost a sync each time."""
 
-RENAMED_AT_ONCE = 64  # segments, of five files each
+RENAMED_AT_ONCE = 64  # segments, of five files each; a rename does not wait for the disk, so this is no setting
 RENAME_EVERY_MS = 10
 
 

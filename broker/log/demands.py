@@ -23,7 +23,7 @@ from broker.wire.primitives import Buffer
 from broker.wire.produce import RecordError
 
 ID_HEADER = "flakelog-id"
-RECORD_ERRORS_MAX = 100  # in one answer: a batch can hold a million records, and be wrong in each
+RECORD_ERRORS_MAX = 100  # in one answer: all of a million may be wrong. No setting: the message says how many are
 
 
 class Openable(NamedTuple):

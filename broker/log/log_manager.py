@@ -13,7 +13,7 @@ from itertools import islice
 from uuid import UUID
 
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
-from broker.log import checkpoint, clean_stop, new_logs, producer_state, retention
+from broker.log import checkpoint, clean_stop, producer_state, retention
 from broker.log.checkpoint import LogPosition
 from broker.log.cleaner import CleanLog
 from broker.log.cleaning import CleanerFigures, Cleaning
@@ -134,7 +134,7 @@ class LogManager:
         """
         for key, new in logs.items():
             self._new.add(key, new)
-        first = list(islice(logs.items(), new_logs.AT_ONCE))
+        first = list(islice(logs.items(), self.config.max_new_logs_at_once))
         self._make_directories(key for key, _ in first)
         for key, new in first:
             self._make(key, new)
@@ -155,7 +155,7 @@ class LogManager:
         self._new.forget(key)
 
     def _make_due(self, now_ms: int) -> None:
-        due = self._new.due(now_ms)
+        due = self._new.due(now_ms, self.config.max_new_logs_at_once)
         try:
             self._make_directories(key for key, _ in due)
             for key, new in due:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from broker.log.partition_log import PartitionLog
 
-SLICE = 64  # logs, each of which is looked at in some microseconds
+SLICE = 64  # logs, each of which is looked at in some microseconds, whatever the disk; so this is no setting
 SLICE_EVERY_MS = 10  # so most of the time is left for requests
 
 

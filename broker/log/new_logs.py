@@ -12,9 +12,7 @@ from uuid import UUID
 from broker.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
-AT_ONCE = 8  # of one request
-SLICE = 8  # each time
-SLICE_EVERY_MS = 10  # so most of the time is left for requests
+SLICE_EVERY_MS = 10  # so most of the time is left for requests; how many each time is flakelog.max.new.logs.at.once
 ASKED_FOR = 64  # between two slices
 RETRY_MS = 1_000  # on a full disk
 
@@ -54,13 +52,13 @@ class NewLogs:
         self._left -= 1
         return found
 
-    def due(self, now_ms: int) -> list[tuple[Key, NewLog]]:
-        """The next few, if it is time for them. They stay until they are forgotten."""
+    def due(self, now_ms: int, most: int) -> list[tuple[Key, NewLog]]:
+        """The next few, at most so many, if it is time for them. They stay until they are forgotten."""
         if not self._logs or now_ms < self._due_ms:
             return []
         self._due_ms = now_ms + SLICE_EVERY_MS
         self._left = ASKED_FOR
-        return [each for each, _ in zip(self._logs.items(), range(SLICE))]
+        return [each for each, _ in zip(self._logs.items(), range(most))]
 
     def failed(self, now_ms: int) -> None:
         """The disk is full: try again later."""

@@ -22,10 +22,11 @@ I64 = struct.Struct(">q")
 
 _VARINT_BITS_MAX = 35
 
-TAGS_MAX = 1_000  # in one section: Kafka has a few, and each that is not known takes memory until it is passed over
+TAGS_MAX = 1_000  # in one section: Kafka has a few, and each that is not known takes memory; so nobody needs more
 REQUEST_ITEMS_MAX = 200_000
 """Most partitions, groups, settings and the like in one request: more than there are anywhere, and each costs everybody
-some microseconds and takes a part of an answer. As single bytes a hundred million would fit into a request."""
+some microseconds and takes a part of an answer. As single bytes a hundred million would fit into a request. No setting:
+a process cannot have so many partitions, as each takes four open files."""
 
 
 def told_where_cut(name: str) -> Callable[[Decoder[Message]], Decoder[Message]]:

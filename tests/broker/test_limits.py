@@ -42,6 +42,9 @@ REACHED = {
     "flakelog.max.inflight.requests.per.connection": (
         "test_engine.py::test_past_the_most_requests_in_flight_reading_stops_and_goes_on_when_one_is_answered"
     ),
+    "flakelog.max.new.logs.at.once": (
+        "handlers/test_many_partitions.py::test_how_many_are_made_at_once_is_a_setting"
+    ),
     "flakelog.max.open.segments": (
         "log/test_closed_segment.py::test_a_segment_that_is_on_the_disk_is_closed_and_all_can_be_read_with_few_open"
     ),

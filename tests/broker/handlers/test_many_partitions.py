@@ -2,13 +2,14 @@
 
 import pytest
 
-from broker.config import TopicConfig
-from broker.log.new_logs import ASKED_FOR, AT_ONCE, SLICE, SLICE_EVERY_MS
+from broker.config import BrokerConfig, TopicConfig
+from broker.log.new_logs import ASKED_FOR, SLICE_EVERY_MS
 from broker.log.storage import StorageError
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import CREATE_TOPICS, DELETE_TOPICS, METADATA, EngineBroker
 
 PARTITIONS = 300
+AT_ONCE = BrokerConfig().max_new_logs_at_once
 
 
 @pytest.fixture
@@ -34,9 +35,19 @@ def test_the_first_are_made_at_once_and_the_others_a_few_at_a_time(broker, clien
     for _ in range(4):
         counts.append(made(broker))
         broker.at(broker.now_ms + SLICE_EVERY_MS)
-    assert counts == [AT_ONCE, AT_ONCE + 2 * SLICE, AT_ONCE + 3 * SLICE, AT_ONCE + 4 * SLICE]
+    assert counts == [AT_ONCE, 3 * AT_ONCE, 4 * AT_ONCE, 5 * AT_ONCE]
     broker.at(broker.now_ms + PARTITIONS * SLICE_EVERY_MS)
     assert (made(broker), broker.services.logs.to_make) == (PARTITIONS, 0)
+
+
+def test_how_many_are_made_at_once_is_a_setting():
+    """flakelog.max.new.logs.at.once: on a slow disk everybody waits for them."""
+    broker = EngineBroker(max_new_logs_at_once=1)
+    topic = {"name": "flights", "num_partitions": 3, "replication_factor": 1}
+    broker.connect().ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1_000})
+    assert made(broker) == 1
+    broker.at(broker.now_ms)
+    assert made(broker) == 2
 
 
 def test_clients_see_all_of_them_from_the_start(client):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.log.new_logs import AT_ONCE
+from broker.config import BrokerConfig
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
     CREATE_PARTITIONS,
@@ -13,6 +13,7 @@ from tests.broker.engine_client import (
     EngineBroker,
 )
 
+AT_ONCE = BrokerConfig().max_new_logs_at_once
 NAMES = [f"flights-{number}" for number in range(100)]
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
 
