@@ -78,6 +78,18 @@ def test_a_length_that_is_spelled_with_a_byte_too_many_is_for_the_long_way(broke
     assert client.fetch("flights") == [b"first", b"second"]
 
 
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_length_that_says_more_than_there_is_closes_the_connection_here_too(broker, version):
+    client = broker.connect()
+    client.produce("flights", b"first", version=version)
+    _, frame = client.frame(PRODUCE, version, produce_request("flights", b"second"))
+    size = len(batch_of(b"second"))
+    at = len(frame) - size - (4 if version >= 9 else 1)  # the last byte of the length
+    client.feed(frame[:at] + bytes([frame[at] + 9]) + frame[at + 1 :])
+    assert "records say" in client.closed
+    assert broker.connect().fetch("flights") == [b"first"]
+
+
 def test_a_topic_named_by_its_id_too(broker):
     client = broker.connect()
     topic = broker.services.metadata.topic("flights").id
