@@ -205,8 +205,9 @@ DIFFERENCES = (
         "as there, each is answered when it is on the disk.",
     ),
     (
-        "Batches of a transaction",
-        "Each is held to the transactional id that its request names; Kafka looks at the first one in a partition.",
+        "Batches and offsets of a transaction",
+        "Each is held to the transactional id that its request names; Kafka looks at the first batch in a partition, "
+        "and at the first offsets in a group.",
     ),
     ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
     ("Metrics", "Prometheus text over HTTP; no JMX."),
@@ -215,6 +216,12 @@ DIFFERENCES = (
         "Records in a batch",
         "A batch is judged by its header and CRC; its records are opened only where the topic asks something of them "
         "(keys, times, a codec, ids in headers). Kafka opens all, and refuses what is no record.",
+    ),
+    ("Long names", "Those of groups, their members and transactional ids have 16,384 bytes at most; in Kafka 32,767."),
+    (
+        "What stands in a request twice",
+        "A partition is answered as often as it is named, where Kafka has one answer or puts answers together, and a "
+        "topic without partitions is answered without any; of two batches for one partition Kafka appends the last.",
     ),
     (
         "Requests that are none",
