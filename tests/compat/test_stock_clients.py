@@ -77,7 +77,9 @@ def test_what_one_client_writes_every_client_reads(server, client, codec, topic)
     sent = messages(200)
     client.produce(server.address, topic, sent, codec)
     log = (server.data_dir / f"{topic}-0" / "00000000000000000000.log").read_bytes()
-    assert {header.compression for _, header in walk(log)} == {Codec[(codec or "none").upper()]}
+    # librdkafka leaves a batch as it is that would not become smaller: a first message by itself, on a busy machine.
+    used = {header.compression for _, header in walk(log)} - {Codec.NONE}
+    assert used == {Codec[(codec or "none").upper()]} - {Codec.NONE}
     for reader in CLIENTS.values():
         if codec in (None, *reader.codecs):
             assert reader.read(server.address, topic, len(sent)) == sent, f"as {reader.name} reads it"
