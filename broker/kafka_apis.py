@@ -235,11 +235,6 @@ DIFFERENCES = (
         "was set; Kafka shows them apart, and a topic's retention.ms as if it were a default.",
     ),
     (
-        "Compaction",
-        "It goes as far as the checkpoint has come: what is younger than log.flush.offset.checkpoint.interval.ms, a "
-        "minute, may stay although max.compaction.lag.ms is less; Kafka cleans whatever segment is closed.",
-    ),
-    (
         "Large batches",
         "One that is larger than segment.bytes, but not than max.message.bytes, is taken, and has a segment of its "
         "own; Kafka refuses it with RECORD_LIST_TOO_LARGE.",

@@ -35,12 +35,24 @@ class Plan(NamedTuple):
 
 def plan(log: PartitionLog, wall_ms: int) -> Plan | None:
     """What is to be cleaned of a log at `wall_ms`, dirty enough or not; None where there is nothing, or none may be."""
+    return _plan(log, wall_ms, min(log.checkpointed.segment, log.checkpointed.decided_offset))
+
+
+def waits_for_checkpoint(log: PartitionLog, wall_ms: int) -> bool:
+    """Whether more would be due if only the checkpoint covered it."""
+    if min(log.checkpointed.segment, log.checkpointed.decided_offset) >= log.segments[-1].base_offset:
+        return False
+    covered, all_of_it = plan(log, wall_ms), _plan(log, wall_ms, log.log_end_offset)
+    return all_of_it is not None and all_of_it.is_due and (covered is None or covered.end < all_of_it.end)
+
+
+def _plan(log: PartitionLog, wall_ms: int, covered_offset: int) -> Plan | None:
     if not log.config.compacts or log.offline is not None or log.uncleanable is not None:
         return None
     first_dirty = log.cleaned_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
-    end = _end(log, first_dirty, wall_ms)
+    end = _end(log, first_dirty, min(log.last_stable_offset, covered_offset), wall_ms)
     segments = tuple(segment for segment in log.segments if segment.base_offset < end)
     dirty = [segment for segment in segments if segment.next_offset > first_dirty]
     if not dirty:
@@ -51,9 +63,8 @@ def plan(log: PartitionLog, wall_ms: int) -> Plan | None:
     return Plan(log, segments, first_dirty, end, ratio, is_overdue)
 
 
-def _end(log: PartitionLog, first_dirty: int, wall_ms: int) -> int:
-    """The base offset of the first segment that must stay as it is."""
-    limit = min(log.last_stable_offset, log.checkpointed.segment, log.checkpointed.decided_offset)
+def _end(log: PartitionLog, first_dirty: int, limit: int, wall_ms: int) -> int:
+    """The base offset of the first segment that must stay as it is; all from the offset `limit` on must."""
     lag_ms = log.config.min_compaction_lag_ms
     for segment in log.segments[:-1]:
         young = segment.next_offset > first_dirty and lag_ms > 0 and segment.newest_ms > wall_ms - lag_ms

@@ -3,17 +3,19 @@
     walk     through all compacted logs, a few at a time: which are dirty enough, and how dirty is the dirtiest
     passes   over these, the dirtiest first; when all have had theirs, another walk, and a rest if it finds none
 
+What a walk finds that only waits for the checkpoint has it written, and is looked at again when it should be.
+
 A pass is a `CleanLog`, run in a thread slice by slice. Between two slices, in the engine's thread, a segment that was
 written takes its place; readers hold what they had. With log.cleaner.io.max.bytes.per.second a slice is followed by a
 pause.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.log.cleaner import Cleaned, CleanLog
-from broker.log.cleaner_plan import plan
+from broker.log.cleaner_plan import plan, waits_for_checkpoint
 from broker.log.deletions import Deletions
 from broker.log.log_walk import LogWalk
 from broker.log.partition_log import PartitionLog
@@ -68,6 +70,12 @@ class Cleaning:
         self._halfway: dict[PartitionLog, Swap] = {}
         """Logs of which a cleaned segment has a part of its names."""
         self._swap_ms = 0
+        self._uncovered: list[PartitionLog] = []
+        """Logs that the walk found to wait for the checkpoint."""
+        self._to_cover: set[PartitionLog] = set()
+        """Those that the checkpoint was asked to cover before the rest. What a walk finds that follows from this has
+        the time until the next: a log that grows fast would else have it written all the time."""
+        self._walks_again = False
         self._resting: set[PartitionLog] = set()
         """Those of them that wait until every other log has had its turn."""
 
@@ -109,6 +117,21 @@ class Cleaning:
         took_ms = (work.moved.bytes - self._bytes_before) * 1000 / self.config.log_cleaner_io_max_bytes_per_second
         return int(took_ms) - (now_ms - self._slice_ms)
 
+    def take_uncovered(self) -> list[PartitionLog]:
+        """Logs that the checkpoint is to cover, so that more of them can be cleaned; once a rest."""
+        if not self._uncovered or self._walk.is_on or self._pass is not None:
+            return []
+        uncovered, self._uncovered = self._uncovered, []
+        self._to_cover = set(uncovered)
+        return uncovered
+
+    def covered(self, logs: Collection[PartitionLog]) -> None:
+        """The checkpoint that was written covers these."""
+        if not self._to_cover.isdisjoint(logs):
+            self._to_cover.clear()
+            if self._pass is None:
+                self._walks_again, self._next_ms = True, 0
+
     # --- which log -----------------------------------------------------------------------------------------------
 
     def _next_pass(self, logs: Iterable[PartitionLog], now: Now) -> CleanLog | None:
@@ -117,6 +140,7 @@ class Cleaning:
                 if (work := self._begin(self._dirty.pop()[1], now)) is not None:
                     return work
             self._max_dirty_ratio = 0.0
+            self._uncovered.clear()
             self._walk.begin((log for log in logs if log.config.compacts), now.ms)
         self._look(self._walk.due(now.ms), now.wall_ms)
         if self._walk.is_on:
@@ -127,6 +151,9 @@ class Cleaning:
             self._dirty.sort(key=lambda each: each[0])
             return self._next_pass(logs, now)
         self._resting.clear()
+        if self._walks_again:
+            self._uncovered.clear()
+        self._walks_again = False
         self._next_ms = now.ms + self.config.log_cleaner_backoff_ms
         return None
 
@@ -137,6 +164,8 @@ class Cleaning:
                 self._max_dirty_ratio = max(self._max_dirty_ratio, made.dirty_ratio)
                 if made.is_due and log not in self._resting:
                     self._dirty.append((made.dirty_ratio, log))
+            if waits_for_checkpoint(log, wall_ms):
+                self._uncovered.append(log)
 
     def _begin(self, log: PartitionLog, now: Now) -> CleanLog | None:
         """A pass over it, if there still is something to clean."""

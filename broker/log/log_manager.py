@@ -370,6 +370,8 @@ class LogManager:
         if len(self._new):
             self._make_due(now.ms)
         self._asked += self._cleaning.tick(self._logs.values(), now)
+        if uncovered := self._cleaning.take_uncovered():
+            self.start_round(uncovered)
         return shorter + self._take_lost()
 
     def appended(self, log: PartitionLog) -> None:
@@ -566,6 +568,7 @@ class LogManager:
     def _written(self, sync: WriteCheckpoint) -> None:
         for log, position in sync.covers.items():
             log.checkpointed = position
+        self._cleaning.covered(sync.covers)
         self._deletions.checkpointed()
         self._writing = False
         if self._round is None:
