@@ -277,7 +277,7 @@ def test_only_what_the_checkpoint_on_the_disk_covers_is_cleaned(world):
 
 
 def test_what_only_waits_for_the_checkpoint_has_it_written_and_is_cleaned_then(world):
-    """max.compaction.lag.ms may be less than log.flush.offset.checkpoint.interval.ms; found by a suite of librdkafka's."""
+    """max.compaction.lag.ms may be less than log.flush.offset.checkpoint.interval.ms."""
     world.put(("a", "1"))
     world.put(("a", "2"))
     world.log.roll()
