@@ -348,7 +348,8 @@ class Engine:
         now_ns = self._clock_ns()
         ready, observe = self._ready.append, self._produced.observe
         for (conn, _, _, began_ns), reply in answers:
-            conn.answer(reply)
+            conn.let_go()
+            conn.put([reply], len(reply))
             ready(conn)
             observe(now_ns - began_ns)
         for some, delayed in later:

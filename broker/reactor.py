@@ -39,9 +39,12 @@ class Looks:
         """(descriptor, events) of what is ready within `timeout` seconds, for as long as it takes where that is None.
         Errors as of `epoll.poll`."""
         events: list[tuple[int, int]]
+        if timeout == 0:
+            events = poller.poll(0, EVENTS_MAX)
+            return events
         clock_ns = self._clock_ns
         began_ns = clock_ns()
-        if self._pays and timeout != 0:
+        if self._pays:
             until_ns = began_ns + self._busy_poll_ns
             while began_ns < until_ns:
                 events = poller.poll(0, EVENTS_MAX)
@@ -49,8 +52,6 @@ class Looks:
                     return events
                 began_ns = clock_ns()
         events = poller.poll(-1 if timeout is None else timeout, EVENTS_MAX)
-        if timeout == 0:
-            return events
         self._pays = bool(events) and clock_ns() - began_ns < self._short_sleep_ns
         return events
 

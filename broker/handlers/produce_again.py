@@ -13,7 +13,7 @@ from broker.config import ANSWERED_ACKS
 from broker.handlers import produce
 from broker.handlers.call import Call, Services
 from broker.handlers.produce_durable import why_late
-from broker.log.judge import is_plain, judge
+from broker.log.judge import is_plain, look_closer
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.purgatory import Delayed
@@ -52,7 +52,7 @@ class ProduceAgain:
             header = BatchHeader._make(fields)
         else:
             try:
-                header = judge(batch, config, self.services.config, self._zstd)
+                header = look_closer(batch, config, self.services.config, self._zstd)
             except ApiError:
                 return None
         if (

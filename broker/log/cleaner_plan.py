@@ -35,15 +35,19 @@ class Plan(NamedTuple):
 
 def plan(log: PartitionLog, wall_ms: int) -> Plan | None:
     """What is to be cleaned of a log at `wall_ms`, dirty enough or not; None where there is nothing, or none may be."""
-    return _plan(log, wall_ms, min(log.checkpointed.segment, log.checkpointed.decided_offset))
+    return _plan(log, wall_ms, _covered_offset(log))
 
 
-def waits_for_checkpoint(log: PartitionLog, wall_ms: int) -> bool:
-    """Whether more would be due if only the checkpoint covered it."""
-    if min(log.checkpointed.segment, log.checkpointed.decided_offset) >= log.segments[-1].base_offset:
+def waits_for_checkpoint(log: PartitionLog, made: Plan | None, wall_ms: int) -> bool:
+    """Whether more than is planned would be due if only the checkpoint covered it."""
+    if _covered_offset(log) >= log.segments[-1].base_offset:
         return False
-    covered, all_of_it = plan(log, wall_ms), _plan(log, wall_ms, log.log_end_offset)
-    return all_of_it is not None and all_of_it.is_due and (covered is None or covered.end < all_of_it.end)
+    all_of_it = _plan(log, wall_ms, log.log_end_offset)
+    return all_of_it is not None and all_of_it.is_due and (made is None or made.end < all_of_it.end)
+
+
+def _covered_offset(log: PartitionLog) -> int:
+    return min(log.checkpointed.segment, log.checkpointed.decided_offset)
 
 
 def _plan(log: PartitionLog, wall_ms: int, covered_offset: int) -> Plan | None:

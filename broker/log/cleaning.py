@@ -70,14 +70,14 @@ class Cleaning:
         self._halfway: dict[PartitionLog, Swap] = {}
         """Logs of which a cleaned segment has a part of its names."""
         self._swap_ms = 0
+        self._resting: set[PartitionLog] = set()
+        """Those of them that wait until every other log has had its turn."""
         self._uncovered: list[PartitionLog] = []
         """Logs that the walk found to wait for the checkpoint."""
         self._to_cover: set[PartitionLog] = set()
         """Those that the checkpoint was asked to cover before the rest. What a walk finds that follows from this has
         the time until the next: a log that grows fast would else have it written all the time."""
         self._walks_again = False
-        self._resting: set[PartitionLog] = set()
-        """Those of them that wait until every other log has had its turn."""
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         if not self.config.log_cleaner_enable or self._is_out:
@@ -164,7 +164,7 @@ class Cleaning:
                 self._max_dirty_ratio = max(self._max_dirty_ratio, made.dirty_ratio)
                 if made.is_due and log not in self._resting:
                     self._dirty.append((made.dirty_ratio, log))
-            if waits_for_checkpoint(log, wall_ms):
+            if waits_for_checkpoint(log, made, wall_ms):
                 self._uncovered.append(log)
 
     def _begin(self, log: PartitionLog, now: Now) -> CleanLog | None:

@@ -71,6 +71,10 @@ class EntryFile:
             first, block = self._read(number)
         return self._entry.unpack_from(block, (number - first) * self._bytes)
 
+    def _second_before(self, number: int) -> int:
+        """The second field of the entry before this one, which was just looked for; 0 before the first."""
+        return int(self.near(number - 1)[1]) if number else 0
+
     def _kept(self) -> tuple[int, bytes]:
         cut, first, block = self._block
         return (first, block) if cut == self._cuts else (0, b"")
@@ -103,19 +107,16 @@ class OffsetIndex(EntryFile):
 
     def position_before(self, relative_offset: int) -> int:
         """The position of a batch that does not begin after the offset; 0 below the first entry."""
-        number = self.rank(relative_offset)
-        return int(self.near(number - 1)[1]) if number else 0
+        return self._second_before(self.rank(relative_offset))
 
     def span_of(self, relative_offset: int, end: int) -> tuple[int, int]:
         """`position_before`, and past which position the batch with the offset cannot begin: `end` if no entry says."""
         number = self.rank(relative_offset)
-        start = int(self.near(number - 1)[1]) if number else 0
-        return start, int(self.near(number)[1]) if number < len(self) else end
+        return self._second_before(number), int(self.near(number)[1]) if number < len(self) else end
 
     def last_up_to(self, position: int) -> int:
         """The last position of an entry that is not past `position`, where a batch begins; 0 where there is none."""
-        number = self.rank(position, field=1)
-        return int(self.near(number - 1)[1]) if number else 0
+        return self._second_before(self.rank(position, field=1))
 
     def drop_from(self, position: int) -> None:
         """Drop entries of batches at or past `position`; the file must be in order (not after a power cut)."""
@@ -135,5 +136,4 @@ class TimeIndex(EntryFile):
 
     def offset_before(self, timestamp_ms: int) -> int:
         """A relative offset up to which every timestamp is below `timestamp_ms`; 0 where none is known."""
-        number = self.rank(timestamp_ms - 1)
-        return int(self.near(number - 1)[1]) if number else 0
+        return self._second_before(self.rank(timestamp_ms - 1))

@@ -42,7 +42,7 @@ def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zs
         fields = HEADER.unpack_from(batch)
         if is_plain(batch, fields, topic, broker):
             return BatchHeader._make(fields)
-    return _look_closer(batch, topic, broker, zstd)
+    return look_closer(batch, topic, broker, zstd)
 
 
 def is_plain(batch: memoryview, fields: tuple[int, ...], topic: TopicConfig, broker: BrokerConfig) -> bool:
@@ -63,7 +63,7 @@ def is_plain(batch: memoryview, fields: tuple[int, ...], topic: TopicConfig, bro
     )
 
 
-def _look_closer(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool) -> BatchHeader:
+def look_closer(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool) -> BatchHeader:
     """The same, rule by rule; the first one broken is what the answer names."""
     if batch is None or len(batch) == 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request needs one record batch, not none")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.config import BrokerConfig, TopicConfig
-from broker.log.judge import _look_closer, is_plain, judge
+from broker.log.judge import is_plain, judge, look_closer
 from broker.record.batch import CRC_START, HEADER, read_header, verify
 from broker.record.compression import Codec
 from broker.record.records import decode_records
@@ -61,7 +61,7 @@ def test_all_rules_at_once_pass_what_each_by_itself_passes(fields, zstd, flipped
     topic, broker = TopicConfig(max_message_bytes=90), BrokerConfig(max_batch_records=10)
     header = read_header(batch)
     if is_plain(memoryview(batch), header, topic, broker):
-        assert header == _look_closer(memoryview(batch), topic, broker, zstd)
+        assert header == look_closer(memoryview(batch), topic, broker, zstd)
 
 
 def test_a_good_batch_gives_its_header():
