@@ -90,7 +90,6 @@ class Api:
 
 PRODUCE = produce.API_KEY
 API_VERSIONS = 18
-SASL_KEYS = (17, 36)
 
 _ROWS = (
     Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0, repeats=True),
@@ -106,6 +105,7 @@ _ROWS = (
     Api(14, "SyncGroup", 0, 5, 4, "sync_group"),
     Api(15, "DescribeGroups", 0, 6, 5, "describe_groups"),
     Api(16, "ListGroups", 0, 5, 3, "list_groups"),
+    Api(17, "SaslHandshake", 0, 1, 2, "sasl_handshake"),
     Api(18, "ApiVersions", 0, 4, 3, "api_versions"),
     Api(19, "CreateTopics", 2, 7, 5, "create_topics"),
     Api(20, "DeleteTopics", 1, 6, 4, "delete_topics"),
@@ -124,6 +124,7 @@ _ROWS = (
     Api(33, "AlterConfigs", 0, 2, 2, "alter_configs"),
     Api(34, "AlterReplicaLogDirs", 1, 2, 2, "alter_replica_log_dirs"),
     Api(35, "DescribeLogDirs", 1, 5, 2, "describe_log_dirs"),
+    Api(36, "SaslAuthenticate", 0, 2, 2, "sasl_authenticate"),
     Api(37, "CreatePartitions", 0, 3, 2, "create_partitions"),
     Api(42, "DeleteGroups", 0, 2, 2, "delete_groups"),
     Api(43, "ElectLeaders", 0, 2, 2, "elect_leaders"),
@@ -139,6 +140,7 @@ _ROWS = (
     Api(47, "OffsetDelete", 0, 0, 1, "offset_delete"),
     Api(60, "DescribeCluster", 0, 2, 0, "describe_cluster"),
     Api(61, "DescribeProducers", 0, 0, 0, "describe_producers"),
+    Api(64, "UnregisterBroker", 0, 0, 0, "unregister_broker"),
     Api(65, "DescribeTransactions", 0, 0, 0, "describe_transactions"),
     Api(66, "ListTransactions", 0, 2, 0, "list_transactions"),
     Api(74, "ListConfigResources", 0, 1, 0, "list_config_resources"),

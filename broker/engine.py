@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from traceback import format_exc
 from typing import Any
 
-from broker.api_table import API_VERSIONS, APIS, PRODUCE, SASL_KEYS, Api, KnownOf
+from broker.api_table import API_VERSIONS, APIS, PRODUCE, Api, KnownOf
 from broker.connection import Connection, Slot
 from broker.connection_limits import ConnectionLimits
 from broker.handlers.call import Backpressure, Call, Services
@@ -281,7 +281,7 @@ class Engine:
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
         api = self._apis.get(key)
         if api is None:
-            raise WireError(_unknown(key, version))
+            raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
         if not api.oldest <= version <= api.newest:
             if key == API_VERSIONS:
                 self._unsupported(conn, api, correlation_id)
@@ -460,9 +460,3 @@ class Engine:
 def _address_of(conn: Connection) -> str:
     """Its peer's address without the port."""
     return conn.peer.rpartition(":")[0].strip("[]").removeprefix("::ffff:")  # IPv4 on a listener of IPv6
-
-
-def _unknown(key: int, version: int) -> str:
-    if key in SASL_KEYS:
-        return "it asks for SASL; this listener is plain (security.protocol=PLAINTEXT)"
-    return f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol"

@@ -94,8 +94,6 @@ _SHARE = "share groups (KIP-932) are not served"
 NOT_SERVED = {
     **dict.fromkeys(
         (
-            "SaslHandshake",
-            "SaslAuthenticate",
             "CreateDelegationToken",
             "RenewDelegationToken",
             "ExpireDelegationToken",
@@ -105,7 +103,6 @@ NOT_SERVED = {
     ),
     **dict.fromkeys(
         (
-            "UnregisterBroker",
             "AddRaftVoter",
             "RemoveRaftVoter",
         ),
@@ -156,7 +153,8 @@ DIFFERENCES = (
     (
         "Nodes",
         "One: a topic has one replica, and nothing is elected or moved. Leader epochs stay 0, also over a restart, and "
-        "no answer hints at another leader (KIP-951).",
+        "no answer hints at another leader (KIP-951). UnregisterBroker of this node is refused; Kafka does it, and has "
+        "partitions without a leader then.",
     ),
     ("Listeners", "PLAINTEXT only, and on this machine only unless `listeners` says more: there is no TLS, no SASL."),
     (

@@ -138,7 +138,7 @@ class Metadata:
         """By user and mechanism (1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512)."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        self._by_metric: dict[str, str] = {}
+        self._by_metric: dict[str, dict[str, None]] = {}
         """Names by what Kafka's metrics call them: two topics must not be one there."""
         self._documents: dict[str, dict[str, Any]] = {}
         """Topics as the store keeps them, by name."""
@@ -218,7 +218,7 @@ class Metadata:
         self.generation += 1
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
-        self._by_metric[_metric(topic.name)] = topic.name
+        self._by_metric.setdefault(_metric(topic.name), {})[topic.name] = None
         self._documents[topic.name] = {
             "id": str(topic.id),
             "partitions": [[p.leader, p.leader_epoch, list(p.replicas)] for p in topic.partitions],
@@ -234,7 +234,10 @@ class Metadata:
         for topic in topics:
             self._topics.pop(topic.name, None)
             self._by_id.pop(topic.id, None)
-            self._by_metric.pop(_metric(topic.name), None)
+            twins = self._by_metric.get(_metric(topic.name), {})
+            twins.pop(topic.name, None)
+            if not twins:
+                self._by_metric.pop(_metric(topic.name), None)
             self._documents.pop(topic.name, None)
 
     # --- topics --------------------------------------------------------------------------------------------------
@@ -246,22 +249,21 @@ class Metadata:
         return self._topics.get(name) if isinstance(name, str) else self._by_id.get(name)
 
     def create_topics(self, new: Sequence[NewTopic]) -> list[Topic | ApiError]:
-        """Make topics led by this node, with one commit: for each the topic, or TOPIC_ALREADY_EXISTS or
-        INVALID_TOPIC_EXCEPTION. StorageError and none is made."""
-        answers: list[Topic | ApiError] = []
-        for each in new:
-            try:
-                self.check_new(each.name)
-            except ApiError as error:
-                answers.append(error)
-                continue
-            partitions = (self._new_partition(),) * each.partitions
-            topic = Topic(each.name, self.new_uuid(), partitions, dict(each.properties))
-            answers.append(topic)
-            self._put(topic)  # so that the next one is no twin of it
+        """Make topics led by this node, each named once, with one commit: for each the topic, or TOPIC_ALREADY_EXISTS
+        or INVALID_TOPIC_EXCEPTION. StorageError and none is made. As with Kafka's controller, a name collides with
+        those of topics that there were before, not with one that is new with it."""
+        answers = [self._new_topic(each) for each in new]
         made = [each for each in answers if isinstance(each, Topic)]
+        self._put_all(made)
         self._commit_or(lambda: self._drop(made), made)
         return answers
+
+    def _new_topic(self, new: NewTopic) -> Topic | ApiError:
+        try:
+            self.check_new(new.name)
+        except ApiError as error:
+            return error
+        return Topic(new.name, self.new_uuid(), (self._new_partition(),) * new.partitions, dict(new.properties))
 
     def _new_partition(self) -> PartitionState:
         return PartitionState(self.node.id, 0, (self.node.id,))
@@ -299,9 +301,10 @@ class Metadata:
         check_name(name)
         if name in self._topics:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
-        twin = self._by_metric.get(_metric(name))
-        if twin is not None:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} collides with {twin}: '.' and '_' are one")
+        twins = self._by_metric.get(_metric(name))
+        if twins:
+            collision = f"topic {name} collides with {next(iter(twins))}: '.' and '_' are one"
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, collision)
 
     def delete_topics(self, topics: Sequence[Topic]) -> None:
         self._drop(topics)

@@ -909,6 +909,11 @@ NODE = [
     Case("DescribeAcls", E.SECURITY_DISABLED, lambda w: w.ask(w.name, ANY_RULE)),
     Case("CreateAcls", E.SECURITY_DISABLED, lambda w: w.ask(w.name, {"creations": [RULE]})),
     Case("DeleteAcls", E.SECURITY_DISABLED, lambda w: w.ask(w.name, {"filters": [ANY_RULE]})),
+    Case("SaslHandshake", E.ILLEGAL_SASL_STATE, lambda w: w.ask(w.name, {"mechanism": "PLAIN"})),
+    Case("SaslAuthenticate", E.ILLEGAL_SASL_STATE, lambda w: w.ask(w.name, {"auth_bytes": b"\0me\0secret"})),
+    Case("UnregisterBroker", E.BROKER_ID_NOT_REGISTERED, lambda w: w.ask(w.name, {"broker_id": 7})),
+    # Kafka does it, and nobody leads its partitions any more.
+    Case("UnregisterBroker", E.INVALID_REQUEST, lambda w: w.ask(w.name, {"broker_id": 1}), inside=True),
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [])),
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("planet", "mars")])),
     # Kafka takes the last of the two.

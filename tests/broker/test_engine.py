@@ -65,7 +65,6 @@ STRANGERS = {
     "a TLS handshake": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), "TLS"),
     "an HTTP request": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP"),
     "an HTTP post": (b"POST /ids HTTP/1.1\r\n\r\n", "HTTP"),
-    "a SASL handshake": (framed(header(17, 1) + b"\x00\x05PLAIN"), "SASL"),
     "an SSH greeting": (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH"),
     "a frame too large": ((101 << 20).to_bytes(4, "big"), "socket.request.max.bytes"),
     "a negative length": (b"\xff\xff\xff\xff", "socket.request.max.bytes"),

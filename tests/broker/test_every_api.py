@@ -23,6 +23,8 @@ RULE = {
 }  # fmt: skip
 SECURITY_DISABLED = 54
 ELECTION_NOT_NEEDED = 84
+BROKER_ID_NOT_REGISTERED = 102
+ILLEGAL_SASL_STATE = 34
 
 
 def asks(test):
@@ -159,6 +161,12 @@ def describe_quorum(world):
 def elect_leaders(world):
     asked = {"topic_partitions": [{"topic": world.topic, "partitions": [0]}], "timeout": 1_000}
     assert code_of(world.ask("ElectLeaders", asked)) == ELECTION_NOT_NEEDED
+
+
+@asks
+def unregister_broker(world):
+    answer = world.ask("UnregisterBroker", {"broker_id": 7})
+    assert answer.error_code == BROKER_ID_NOT_REGISTERED and "7" in answer.error_message
 
 
 @asks
@@ -394,6 +402,19 @@ def list_transactions(world):
 
 
 # --- who may do what -------------------------------------------------------------------------------------------------
+
+
+@asks
+def sasl_handshake(world):
+    answer = world.ask("SaslHandshake", {"mechanism": "PLAIN"})
+    assert (answer.error_code, answer.mechanisms) == (ILLEGAL_SASL_STATE, ())
+
+
+@asks
+def sasl_authenticate(world):
+    answer = world.ask("SaslAuthenticate", {"auth_bytes": b"\0me\0secret"})
+    assert (answer.error_code, answer.auth_bytes) == (ILLEGAL_SASL_STATE, b"")
+    assert "SASL" in answer.error_message
 
 
 @asks

@@ -113,6 +113,8 @@ class _Session:
         self._ask("WriteTxnMarkers", Markers=[marker | _of_topic(1)])
 
     def _access(self):
+        self._ask("SaslHandshake", Mechanism="PLAIN")
+        self._ask("SaslAuthenticate", SASLAuthBytes=SALT)
         self._ask("DescribeAcls", **RULES_ON, **RULE)
         self._ask("CreateAcls", Creations=[RULES_ON | RULE])
         self._ask("DeleteAcls", Filters=[RULES_ON | RULE])
@@ -139,6 +141,7 @@ class _Session:
         self._ask("DescribeTopicPartitions", Topics=[{"Topic": TOPIC}], ResponsePartitionLimit=PARTITIONS)
         directory = self._ask("DescribeLogDirs")["Dirs"][0]["Dir"]
         self._ask("AlterReplicaLogDirs", Dirs=[{"Dir": directory} | _of_topic(0)])
+        self._ask("UnregisterBroker", BrokerID=NODE + 1)
         self._ask("ElectLeaders", TimeoutMillis=WAIT_MS, **_of_topic(0))
         moved = _of_topic({"Partition": 0, "Replicas": [NODE]})
         self._ask("AlterPartitionReassignments", TimeoutMillis=WAIT_MS, **moved)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 
 from broker.client.blocking import BlockingClient
 from broker.client.core import LATEST
@@ -301,7 +302,6 @@ def test_after_a_kill_every_batch_past_the_checkpoint_is_read(tmp_path):
 STRANGERS = {
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64), "a TLS handshake"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "an HTTP request"),
-    "SASL": (frame(17, 1, 1, b"\x00\x05PLAIN", flexible=False), "SASL"),
     "an SSH greeting": (b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH greeting"),
     "garbage": (bytes(range(255, 0, -1)), "bytes"),
     "zeros": (bytes(1024), "bytes"),
@@ -322,6 +322,16 @@ def test_what_is_not_kafka_is_named_with_its_peer_and_the_others_are_served_on(b
         assert reason in line
         stranger.read_to_end()
         assert bystander.topics() is not None
+
+
+def test_a_client_set_up_for_sasl_is_refused_as_by_kafka_and_the_operator_is_told(broker):
+    told = []
+    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "a"}
+    sasl |= {"sasl.password": "b", "error_cb": told.append, "log_level": 0}
+    producer = Producer({"bootstrap.servers": broker.address} | sasl)
+    until(lambda: [producer.poll(0.05)] and told)
+    assert told[0].code() == KafkaError._AUTHENTICATION and "current SASL state" in told[0].str()
+    assert "security.protocol=PLAINTEXT" in broker.wait_for_log("it asks for SASL")
 
 
 def test_silence_is_closed_after_connections_max_idle_ms(tmp_path):

@@ -65,6 +65,24 @@ def test_a_topic_that_is_named_twice_is_answered_once_after_the_others(client):
     assert [(each.name, each.error_code) for each in answers] == [("once", 0), ("twice", ErrorCode.INVALID_REQUEST)]
 
 
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_names_that_differ_in_a_dot_are_no_twins_while_both_are_new(client, validate_only):
+    """As with Kafka, which looks only at the topics that there are."""
+    both = asked("a.b", 1), asked("a_b", 1)
+    assert codes(client, *both, validate_only=validate_only) == [0, 0]
+    if not validate_only:
+        assert codes(client, *both) == [ErrorCode.TOPIC_ALREADY_EXISTS] * 2
+
+
+def test_a_new_topic_whose_name_differs_in_a_dot_from_an_old_one_is_refused(client):
+    assert codes(client, asked("a.b.c", 1), asked("a_b.c", 1)) == [0, 0]
+    assert codes(client, asked("a_b_c", 1)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    client.broker.delete("a.b.c")
+    assert codes(client, asked("a_b_c", 1)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    client.broker.delete("a_b.c")
+    assert codes(client, asked("a_b_c", 1)) == [0]
+
+
 def test_settings_that_exclude_each_other_are_refused(client):
     """LogConfig: no record may have to wait longer than it may."""
     lags = {"min.compaction.lag.ms": "11", "max.compaction.lag.ms": "10"}

@@ -91,9 +91,9 @@ def test_what_a_request_makes_is_one_commit_and_a_few_logs_at_once(broker, clien
 
 
 def test_a_refused_topic_does_not_keep_its_neighbours_from_being_made(broker, client):
-    assert create(client, ["a.b", "a/b", "a_b", "c"]) == [0, 17, 17, 0]
-    assert ask_for(client, ["d.e", "d_e", "f"]) == [0, 17, 0]
-    assert [topic.name for topic in broker.services.metadata.topics()] == ["a.b", "c", "d.e", "f"]
+    assert create(client, ["a.b", "a/b", "c"]) == [0, 17, 0]
+    assert ask_for(client, ["d.e", "a_b", "d_e"]) == [0, 17, 0]
+    assert [topic.name for topic in broker.services.metadata.topics()] == ["a.b", "c", "d.e", "d_e"]
 
 
 @pytest.mark.parametrize("trouble", [fill_disk, full_for_directories])

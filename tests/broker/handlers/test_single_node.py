@@ -17,6 +17,9 @@ from tests.broker.engine_client import (
     ELECT_LEADERS,
     LIST_CONFIG_RESOURCES,
     LIST_REASSIGNMENTS,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    UNREGISTER_BROKER,
     UPDATE_FEATURES,
     EngineBroker,
 )
@@ -33,6 +36,31 @@ def broker():
 @pytest.fixture
 def client(broker):
     return broker.connect()
+
+
+# --- who a client is ---------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_says_who_it_is_is_told_that_nobody_asks_and_so_is_the_operator(broker, client):
+    """Kafka answers so where a listener is PLAINTEXT; the peer is on its own to find out why."""
+    assert client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": b"?"}).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.conn.peer in broker.reported[0] and "security.protocol=PLAINTEXT" in broker.reported[0]
+    assert client.produce("flights", b"still").error_code == 0
+
+
+# --- brokers that go -----------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_not_there_cannot_be_unregistered(client):
+    answer = client.ask(UNREGISTER_BROKER, 0, {"broker_id": 7})
+    assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED and "7" in answer.error_message
+
+
+def test_the_one_node_is_not_unregistered_by_a_client(broker, client):
+    """Kafka does it, and has partitions without a leader then."""
+    answer = client.ask(UNREGISTER_BROKER, 0, {"broker_id": broker.services.metadata.node.id})
+    assert answer.error_code == ErrorCode.INVALID_REQUEST and "one node" in answer.error_message
 
 
 # --- directories -------------------------------------------------------------------------------------------------

@@ -1,0 +1,18 @@
+"""SaslHandshake, v0 to v1.
+
+Behaviour: ILLEGAL_SASL_STATE without a mechanism, as Kafka answers on a PLAINTEXT listener. Clients give up there, and
+not all say why, so the operator is told.
+"""
+
+from typing import Any
+
+from broker.handlers.call import Call
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+
+NO_SASL = "it asks for SASL; this listener is plain (security.protocol=PLAINTEXT)"
+
+
+def handle(call: Call, now: Now) -> dict[str, Any]:
+    call.services.report(f"connection of {call.peer}: {NO_SASL}")
+    return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "mechanisms": ()}
