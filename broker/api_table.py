@@ -74,17 +74,20 @@ class Api:
         message = cold.decode(self.key, version, "request", data, position, self.newest)
         return message.newest, message.original, message.tags
 
-    def encode(self, version: int, response: Any) -> list[Part]:
-        """The body of the answer."""
+    def encode(self, version: int, response: Any, throttle_ms: int = 0) -> list[Part]:
+        """The body of the answer, with how long the client is held back, where it has a field for it."""
         if self.key == produce.API_KEY:
-            return [produce.encode_response(version, response)]
+            return [produce.encode_response(version, response, throttle_ms)]
         if self.key == fetch.API_KEY:
+            response.throttle_ms = throttle_ms
             return fetch.encode_response(version, response)
         if self.key == list_offsets.API_KEY:
-            return [list_offsets.encode_response(version, response)]
+            return [list_offsets.encode_response(version, response, throttle_ms)]
         from broker.wire import cold
 
         fields, tags = response if isinstance(response, Tagged) else (response, None)
+        if throttle_ms and "throttle_time" in fields:
+            fields = {**fields, "throttle_time": throttle_ms}
         return [cold.encode(self.key, version, "response", fields, tags)]
 
 

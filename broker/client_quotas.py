@@ -1,6 +1,6 @@
 """Quotas of clients, as they are kept and shown: whose they are, which there are, and what a filter finds (KIP-546).
 
-They are not enforced: each connection has a fair turn and limits of its own instead.
+How they hold is in broker.quota_manager.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,18 +12,20 @@ from broker.metadata import Entity, entity_of
 from broker.wire.errors import ApiError, ErrorCode
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
+PRODUCER, CONSUMER, REQUESTS = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
+MUTATIONS, CONNECTIONS = "controller_mutation_rate", "connection_creation_rate"
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 
 Quotas = Mapping[Entity, Mapping[str, float]]
 
 # Each quota's largest value, and whether it may be a fraction (QuotaConfig).
 _CLIENT_KEYS = {
-    "producer_byte_rate": (LONG_MAX, False),
-    "consumer_byte_rate": (LONG_MAX, False),
-    "request_percentage": (float("inf"), True),
-    "controller_mutation_rate": (float("inf"), True),
+    PRODUCER: (LONG_MAX, False),
+    CONSUMER: (LONG_MAX, False),
+    REQUESTS: (float("inf"), True),
+    MUTATIONS: (float("inf"), True),
 }
-_IP_KEYS = {"connection_creation_rate": (INT_MAX, False)}
+_IP_KEYS = {CONNECTIONS: (INT_MAX, False)}
 
 
 class Filter(NamedTuple):

@@ -641,6 +641,31 @@ class BrokerConfig:
         "Clients, users and addresses with quotas of their own: all are written anew when one is altered.",
         check=at_least(1),
     )
+    max_quota_clients: int = setting(
+        "flakelog.max.quota.clients",
+        10_000,
+        "Clients, users and addresses whose use of a quota is remembered, some two kilobytes each; past it the one "
+        "heard of longest ago begins anew.",
+        check=at_least(1),
+    )
+    quota_window_num: int = setting(
+        "quota.window.num",
+        11,
+        "Windows over which the rates of client quotas are counted; more let longer bursts through.",
+        check=between(1, 10_000),
+    )
+    quota_window_size_seconds: int = setting(
+        "quota.window.size.seconds", 1, "How long each of them is.", check=between(1, 86_400), unit="s"
+    )
+    controller_quota_window_num: int = setting(
+        "controller.quota.window.num",
+        11,
+        "Windows of controller_mutation_rate: so many times their size changes of topics may come at once.",
+        check=between(1, 10_000),
+    )
+    controller_quota_window_size_seconds: int = setting(
+        "controller.quota.window.size.seconds", 1, "How long each of them is.", check=between(1, 86_400), unit="s"
+    )
     max_scram_credentials: int = setting(
         "flakelog.max.scram.credentials",
         10_000,

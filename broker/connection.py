@@ -1,8 +1,8 @@
 """One connection as the engine sees it: bytes become requests, replies leave in the order of their requests.
 
 A request that waits holds a slot; replies behind it wait with it, though they may be ready. `readable` is false, and
-the shell stops reading, while too many requests wait, while too many bytes are unread by the peer, or while a request
-must be tried again later (`hold`).
+the shell stops reading, while too many requests wait, while too many bytes are unread by the peer, while a request must
+be tried again later (`hold`), or while its client is over a quota (`mute`).
 """
 
 from collections import deque
@@ -43,6 +43,7 @@ class Connection:
         "known",
         "taken",
         "readable",
+        "muted",
         "_starved",
         "_max_inflight",
         "_max_queued_bytes",
@@ -65,6 +66,8 @@ class Connection:
         self.taken = False
         """A request of this turn is on the short way."""
         self.readable = True
+        self.muted: AnyDelayed | None = None
+        """What it waits for while its client is over a quota (KIP-219)."""
         self._starved = False
         self._max_inflight = max_inflight
         self._max_queued_bytes = max_queued_bytes
@@ -77,6 +80,7 @@ class Connection:
             and self.queued_bytes < self._max_queued_bytes
             and self.close_reason is None
             and not self._starved
+            and self.muted is None
         )
 
     def close(self, reason: str) -> bool:
@@ -90,6 +94,11 @@ class Connection:
     def starve(self, starved: bool) -> None:
         """Whether its next request waits for memory (broker.request_memory)."""
         self._starved = starved
+        self._look()
+
+    def mute(self, muted: AnyDelayed | None) -> None:
+        """Read nothing until this is over; None once it is."""
+        self.muted = muted
         self._look()
 
     def hold(self, frame: memoryview) -> None:

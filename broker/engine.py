@@ -13,7 +13,7 @@ import struct
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from traceback import format_exc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.api_table import API_VERSIONS, APIS, PRODUCE, Api, KnownOf
 from broker.connection import Connection, Slot
@@ -29,6 +29,9 @@ from broker.shortcut import Taken
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
 from broker.wire.primitives import skip_tags
+
+if TYPE_CHECKING:
+    from broker.quota_manager import Meter, QuotaManager
 
 _LENGTH_AND_ID = struct.Struct(">ii")
 # On the short way what is small waits for the end of the turn, so it is copied; a larger one costs enough by itself.
@@ -47,6 +50,7 @@ class Engine:
         self._clock_ns = clock_ns
         self._produced = self.metrics.of_api(PRODUCE)
         self._began_ns = 0
+        services.quotas_changed = self._forget_short_ways
         services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._ready: list[Connection] = []
@@ -74,6 +78,8 @@ class Engine:
         refusal = self._limits.opened(_address_of(conn), config, now.ms, listener)
         if refusal is not None:
             self._close(conn, refusal)
+        elif self.services.quotas is not None:
+            self._count_connection(conn, self.services.quotas, now)
         return conn
 
     def accept_pause_ms(self, listener: str, now: Now) -> int:
@@ -121,6 +127,8 @@ class Engine:
             self._limits.closed(_address_of(conn), conn.listener)
         if self._memory is not None:
             self._memory.leave(conn)
+        if conn.muted is not None:
+            self.services.purgatory.cancel(conn.muted)
         conn.close("the peer closed it")
         for slot in conn.slots:
             if slot.delayed is not None:
@@ -296,6 +304,8 @@ class Engine:
                 raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
         request, original, tags = api.decode(version, frame, position)
         call = Call(self.services, version, header.client_id, conn.peer, request, original, tags, conn.listener)
+        if self.services.quotas is not None:
+            api = self._metered(conn, api, header.client_id, len(frame), self.services.quotas)
         try:
             response = api.handle(call, self._now)
         except Backpressure as wait:
@@ -450,6 +460,52 @@ class Engine:
         later: Delayed[bool] = Delayed((), deadline_ms, lambda now: None, lambda now: True)
         # Answered early it would be tried again at once, and for ever; one a connection is limit enough.
         self.services.purgatory.watch(later, again, self._now, limited=False)
+
+    # --- quotas --------------------------------------------------------------------------------------------------
+
+    def _metered(self, conn: Connection, api: Api, client_id: str | None, size: int, quotas: "QuotaManager") -> Api:
+        """The row for one request: where the client has quotas one that counts it, and holds its connection back."""
+        meter = quotas.meter(client_id)
+        if meter is None:
+            return api
+        from broker.metered_api import metered  # few brokers ever need it
+
+        return metered(api, meter, size, self._clock_ns, lambda: self._now, lambda over: self._throttle(conn, over))
+
+    def _throttle(self, conn: Connection, over: "Meter") -> None:
+        """Its answer leaves at once, and nothing more is read for a while (KIP-219)."""
+        self._mute(conn, over, lambda: self._resumable.append(conn))
+
+    def _count_connection(self, conn: Connection, quotas: "QuotaManager", now: Now) -> None:
+        """One that its address has too many of lately is held for a while, then closed, as by Kafka (KIP-612): closed
+        at once it would only come again."""
+        over = quotas.connected(_address_of(conn), now.ms)
+        if over is not None:
+            self._now = now
+            self._mute(conn, over, lambda: self._close(conn, f"its address is over {over.quota}, a client quota"))
+
+    def _mute(self, conn: Connection, over: "Meter", then: Callable[[], None]) -> None:
+        """Read nothing from a connection for so long; of two times that overlap the one that ends last counts."""
+        self.metrics.throttle(over.quota, over.throttle_ms)
+        until_ms = self._now.ms + over.throttle_ms
+        if conn.muted is not None:
+            if (conn.muted.deadline_ms or 0) >= until_ms:
+                return
+            self.services.purgatory.cancel(conn.muted)
+
+        def is_over(_: bool) -> None:
+            conn.mute(None)
+            then()
+
+        muted: Delayed[bool] = Delayed((), until_ms, lambda now: None, lambda now: True)
+        conn.mute(muted)
+        self.services.purgatory.watch(muted, is_over, self._now, limited=False)  # one a connection is limit enough
+
+    def _forget_short_ways(self) -> None:
+        """Who had no quota when it was learned may have one now."""
+        for conn in self._connections:
+            conn.again = None
+            conn.known.clear()
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
         """KIP-511: a version of ApiVersions that is not known here is answered in v0, with those that are."""

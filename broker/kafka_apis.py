@@ -159,8 +159,11 @@ DIFFERENCES = (
     ("Listeners", "PLAINTEXT only, and on this machine only unless `listeners` says more: there is no TLS, no SASL."),
     (
         "Access rules and quotas",
-        "There is no authorizer, as in Kafka without one: access rules are answered with SECURITY_DISABLED. Quotas and "
-        "SCRAM credentials can be set and are shown, and hold nobody back.",
+        "There is no authorizer, as in Kafka without one: access rules are answered with SECURITY_DISABLED. SCRAM "
+        "credentials can be set and are shown, and hold nobody back. Quotas hold as in Kafka; everybody is the user "
+        "ANONYMOUS, and request_percentage is of the one thread there is. Of a Fetch the records count, without what "
+        "is around them; a batch larger than all windows let through is sent once nothing else was, and its time "
+        "waited for, where Kafka never sends it.",
     ),
     ("Groups", "The classic protocol; clients that prefer group.protocol=consumer must say classic."),
     (

@@ -168,6 +168,8 @@ _BROKER_ROWS = [
         compression.zstd.level int 3
         connections.max.idle.ms long 600000
         controller.listener.names list -
+        controller.quota.window.num int 11
+        controller.quota.window.size.seconds int 1
         delete.topic.enable boolean true
         fetch.max.bytes int 57671680
         group.initial.rebalance.delay.ms int 3000
@@ -224,6 +226,8 @@ _BROKER_ROWS = [
         offsets.topic.segment.bytes int 104857600
         producer.id.expiration.ms int 86400000
         queued.max.request.bytes long -1
+        quota.window.num int 11
+        quota.window.size.seconds int 1
         socket.listen.backlog.size int 50
         socket.receive.buffer.bytes int 102400
         socket.request.max.bytes int 104857600
@@ -520,14 +524,10 @@ _BROKER_ROWS = [
     *_rows(
         """
         client.quota.callback.class class -
-        controller.quota.window.num int 11
-        controller.quota.window.size.seconds int 1
-        quota.window.num int 11
-        quota.window.size.seconds int 1
         """,
-        IGNORED,
-        "quotas of clients are kept and shown, and hold nobody back; each connection has a fair turn, and limits of "
-        "its own",
+        REFUSED,
+        "quotas are those that clients are given by AlterClientQuotas, a class in Java cannot be asked; leave it out",
+        ("",),
     ),
     *_rows(
         """

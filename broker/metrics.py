@@ -6,6 +6,7 @@ The figures follow early Kafka's MBeans (SocketServerStats, BrokerTopicStat, Log
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from broker.log.partition_log import PartitionLog
@@ -61,6 +62,10 @@ class Metrics:
         self.bytes_received = 0
         self.bytes_sent = 0
         self.connections_opened = 0
+        self.throttled: Counter[str] = Counter()
+        """By quota: how many requests, or connections, were held back by it."""
+        self.throttled_ms: Counter[str] = Counter()
+        """By quota: for how long, together."""
         self._failed: dict[str, TopicFigures] = {}
         self._strangers = TopicFigures()
         self._gone = TopicFigures()
@@ -71,6 +76,11 @@ class Metrics:
         if found is None:
             found = self.requests[api_key] = Latency()
         return found
+
+    def throttle(self, quota: str, throttle_ms: int) -> None:
+        """A connection is not read from for so long, as its client is over a quota."""
+        self.throttled[quota] += 1
+        self.throttled_ms[quota] += throttle_ms
 
     def failed_produce(self, topic: str | None) -> None:
         """A partition's part of a Produce was refused; None for a topic that does not exist."""

@@ -56,6 +56,7 @@ def _broker(engine: Engine) -> Iterator[Metric]:
     yield _counter("flakelog_network_sent_bytes", "Bytes written to clients", metrics.bytes_sent)
     yield _gauge("flakelog_connections", "Connections that are open", engine.connections)
     yield _counter("flakelog_connections_opened", "Connections that were opened", metrics.connections_opened)
+    yield from _throttled(metrics)
     yield _gauge("flakelog_delayed_requests", "Requests that wait for data, members or disks", len(services.purgatory))
     sessions = services.fetch_sessions
     yield _gauge("flakelog_fetch_sessions", "Fetch sessions that are kept", len(sessions))
@@ -70,6 +71,21 @@ def _broker(engine: Engine) -> Iterator[Metric]:
     _add(flushes, [], metrics.flushes)
     yield flushes
     yield _gauge("flakelog_log_flush_max_seconds", "The longest of them", metrics.flushes.max_ns / NS_PER_SECOND)
+
+
+def _throttled(metrics: Metrics) -> Iterator[Metric]:
+    """Nothing of a quota that has held nobody back yet."""
+    throttled = CounterMetricFamily(
+        "flakelog_throttled", "Requests, or connections, over a client quota", labels=["quota"]
+    )
+    seconds = CounterMetricFamily(
+        "flakelog_throttled_seconds", "For how long their connections were not read from", labels=["quota"]
+    )
+    for quota, number in sorted(metrics.throttled.items()):
+        throttled.add_metric([quota], number)
+        seconds.add_metric([quota], metrics.throttled_ms[quota] / 1_000)
+    yield throttled
+    yield seconds
 
 
 def _requests(metrics: Metrics) -> Iterator[Metric]:

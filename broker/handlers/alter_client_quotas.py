@@ -1,7 +1,7 @@
 """AlterClientQuotas, v0 to v1.
 
-Behaviour: quotas are checked as Kafka does, kept over restarts and shown, but not enforced: each connection has a fair
-turn and limits of its own instead, and the operator is told so. What is not refused is kept all at once (KIP-546).
+Behaviour: quotas are checked as Kafka does, kept over restarts and shown, and hold from this answer on
+(broker.quota_manager). What is not refused is kept all at once (KIP-546).
 """
 
 from collections import Counter
@@ -52,10 +52,10 @@ def _with_room(call: Call, quotas: Quotas) -> Quotas:
 def _commit(call: Call, quotas: Quotas, answers: list[Answer]) -> list[Answer]:
     """The answers, once the quotas are kept: all that were not refused, or none."""
     try:
-        call.services.metadata.alter_quotas(quotas)
+        call.services.alter_quotas(quotas)
     except StorageError as error:
         call.services.report(f"quotas could not be altered: {error}")
         failed = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         return [each if each[0] else failed for each in answers]
-    call.services.report(f"{call.peer} altered client quotas: they are kept and shown, but not enforced")
+    call.services.report(f"{call.peer} altered client quotas")
     return answers

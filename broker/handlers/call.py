@@ -24,9 +24,11 @@ from idgen.errors import IdError, LeadExhausted, NoWorkerNumber
 from idgen.worker import IdWorker, Run
 
 if TYPE_CHECKING:
+    from broker.client_quotas import Quotas
     from broker.handlers.coordinator_topic import CoordinatorTopic
     from broker.handlers.groups import GroupCoordination
     from broker.handlers.transactions import TransactionCoordination
+    from broker.quota_manager import Meter, QuotaManager
 
 FILES_PER_SEGMENT = len(SUFFIXES) - 1  # few have an index of aborted transactions
 FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
@@ -97,6 +99,10 @@ class Services:
     fixed_configs: Sequence[object] = ()
     """Configurations beside those of broker, groups and transactions, of which clients may read the settings."""
     fetch_sessions: FetchSessions = field(init=False)
+    quotas: "QuotaManager | None" = field(init=False, default=None)
+    """None while no client has any."""
+    quotas_changed: Callable[[], None] = field(init=False, default=lambda: None)
+    """For who remembers that a client has none."""
     transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
@@ -111,6 +117,7 @@ class Services:
             self.config.fetch_session_partitions_max,
         )
         self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
+        self._use_quotas()
 
     def report_fault(self, where: str) -> None:
         """Tell the operator, once for each place, of the exception at hand: nobody expected it, and nobody else learns
@@ -135,6 +142,24 @@ class Services:
         self.metadata.alter_broker(name, properties)
         self._configure()
         self.logs.configure({topic.name: self.config_of(topic) for topic in self.metadata.topics()})
+
+    # --- quotas --------------------------------------------------------------------------------------------------
+
+    def alter_quotas(self, quotas: "Quotas") -> None:
+        """Quotas of clients in place of those there are, which hold from now on; StorageError."""
+        self.metadata.alter_quotas(quotas)
+        self._use_quotas()
+        self.quotas_changed()
+
+    def _use_quotas(self) -> None:
+        if not self.metadata.quotas:
+            self.quotas = None
+            return
+        if self.quotas is None:
+            from broker.quota_manager import QuotaManager  # few brokers ever need it
+
+            self.quotas = QuotaManager(self.config)
+        self.quotas.use(self.metadata.quotas)
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
@@ -272,6 +297,14 @@ class Call(NamedTuple):
     """Cold APIs: top-level tagged fields that Kafka does not know."""
     listener: str = ""
     """The name of the listener it came in on: `Metadata.reached` tells nodes' addresses by it."""
+    meter: "Meter | None" = None
+    """What counts it, for a client that has quotas."""
+
+    def count_mutation(self, partitions: int, strict_from: int, now: Now) -> None:
+        """So many partitions are to be made or deleted. From a version on clients know how to be refused: ApiError
+        THROTTLING_QUOTA_EXCEEDED for who is over `controller_mutation_rate` already (KIP-599)."""
+        if self.meter is not None:
+            self.meter.mutate(partitions, self.version >= strict_from, now.ms)
 
 
 class Tagged(NamedTuple):

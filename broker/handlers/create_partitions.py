@@ -3,6 +3,7 @@
 Behaviour: topics get more partitions, never fewer; each by itself. New partitions may be assigned to nodes, with as
 many replicas as the topic has. Consumers see them with their next Metadata. With `validate_only` nothing is made, and
 the answer is the same.
+Version notes: from v3 on topics over the client's quota are refused (KIP-599).
 """
 
 from collections import Counter
@@ -15,6 +16,8 @@ from broker.handlers.topic_changes import grow_topics
 from broker.metadata import Topic
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
+
+STRICT_VERSION = 3  # from here on a client over its quota is refused (KIP-599)
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
@@ -29,6 +32,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
             if named[asked.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {asked.name} stands in the request more than once")
             topic = _find(call, asked, left)
+            call.count_mutation(asked.count - len(topic.partitions), STRICT_VERSION, now)
             left -= asked.count - len(topic.partitions)
             grown.append((topic, asked.count))
         except ApiError as error:

@@ -5,7 +5,8 @@ named more than once is refused, and answered once, after the others. With -1 pa
 replication factor above the number of nodes is refused, as by Kafka; an unknown setting, or one without a value, by
 name. The topics the broker keeps its own records in can be made before it needs them, with settings over those it would
 give them. With `validate_only` nothing is made, and the answer is the same.
-Version notes: v5 answers with partitions, replicas and settings (KIP-525); v7 with the topic id (KIP-516).
+Version notes: v5 answers with partitions, replicas and settings (KIP-525); from v6 on topics over the client's quota
+are refused (KIP-599); v7 answers with the topic id (KIP-516).
 """
 
 from collections import Counter
@@ -25,6 +26,7 @@ from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
 
+STRICT_VERSION = 6  # from here on a client over its quota is refused (KIP-599)
 _TWICE = "it stands in the request more than once"
 
 
@@ -45,6 +47,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
         try:
             check_time(call.request)
             planned = _plan(call, topic, left)
+            call.count_mutation(planned.new.partitions, STRICT_VERSION, now)
             left -= planned.new.partitions
             plans.append(planned)
         except InvalidSetting as error:

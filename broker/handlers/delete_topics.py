@@ -4,8 +4,8 @@ Behaviour: each topic goes or is refused by itself, with its logs and the offset
 wait for it are answered. One that is named twice stays, also by its name and by its id, and has one answer; without
 `delete.topic.enable` all stay. With a topic the broker keeps its own records in go the groups and offsets, or the
 transactional ids, that are kept there, as in Kafka; it is made anew when it is needed.
-Version notes: v3 can be told that topics are not to be deleted, v2 that its request is invalid; v5 has a message; v6
-names topics by name or by id (KIP-516).
+Version notes: v3 can be told that topics are not to be deleted, v2 that its request is invalid; v5 has a message, and
+refuses topics over the client's quota (KIP-599); v6 names topics by name or by id (KIP-516).
 """
 
 from collections import Counter
@@ -23,6 +23,7 @@ from broker.wire.errors import ApiError, ErrorCode
 
 TOPIC_IDS_VERSION = 6
 DISABLED_VERSION = 3
+STRICT_VERSION = 5
 
 Named: TypeAlias = tuple[str | None, UUID | None]
 Answer: TypeAlias = dict[str, Any]
@@ -35,6 +36,7 @@ def handle(call: Call, now: Now) -> Answer:
         asked = [(name, None) for name in call.original.topic_names]
     times = Counter(asked)
     found, answers = _look_up(call, times)
+    _count(call, found, answers, now)
     failures = delete_topics(call.services, list(found.values()), now)
     for (named, topic), failure in zip(found.items(), failures, strict=True):
         answers[named] = _deleted(call, topic, failure)
@@ -59,6 +61,16 @@ def _look_up(call: Call, times: Mapping[Named, int]) -> tuple[dict[Named, Topic]
             said = f"{topic.name} is named by its id too"
             refused[named] = _answer(topic.name, topic.id, ErrorCode.INVALID_REQUEST, said)
     return found, refused
+
+
+def _count(call: Call, found: dict[Named, Topic], answers: dict[Named, Answer], now: Now) -> None:
+    """What the client's quota does not let go stays."""
+    for named, topic in list(found.items()):
+        try:
+            call.count_mutation(len(topic.partitions), STRICT_VERSION, now)
+        except ApiError as refusal:
+            del found[named]
+            answers[named] = _answer(topic.name, topic.id, refusal.code, refusal.message)
 
 
 def _deleted(call: Call, topic: Topic, failure: StorageError | None) -> Answer:

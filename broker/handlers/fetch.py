@@ -6,6 +6,7 @@ waits, an append to one of its partitions has only that one looked at. Old recor
 by a thread, so that nobody else waits for the disk.
 Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
 broker.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
+A client over its quota gets no records, and the time it is to wait (KIP-219).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
 
@@ -23,7 +24,15 @@ from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.compression import Codec
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.fetch import INITIAL_EPOCH, READ_COMMITTED, TOPIC_IDS, FetchedPartition, FetchPartition, FetchResponse
+from broker.wire.fetch import (
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+    READ_COMMITTED,
+    TOPIC_IDS,
+    FetchedPartition,
+    FetchPartition,
+    FetchResponse,
+)
 from broker.wire.frame import FileRegion
 
 STORAGE_ERROR_VERSION = 6
@@ -58,6 +67,8 @@ class _Fetch:
         self._session = session
         self._committed = call.request.isolation_level == READ_COMMITTED
         self._max_bytes = min(call.request.max_bytes, call.services.config.fetch_max_bytes)
+        if call.meter is not None:  # more could never leave
+            self._max_bytes = min(self._max_bytes, call.meter.fetch_max_bytes)
         self._min_bytes = min(call.request.min_bytes, self._max_bytes)
         self._by_log: dict[PartitionLog, WantedPartition] = {}
         self._places: dict[PartitionLog, tuple[Segment, int]] = {}
@@ -166,6 +177,10 @@ class _Fetch:
 
     def answer(self, found: Found, now: Now) -> FetchResponse:
         self._cut(found)
+        meter = self._call.meter
+        if meter is not None and not meter.may_fetch(sum(result.size for _, result in found), now.ms):
+            # As Kafka's: no session is begun, and one that goes on is told nothing, so that nothing is passed over.
+            return FetchResponse(session_id=self._session.id if self._session is not None else NO_SESSION_ID)
         self._count_out(found)
         request = self._request
         if self._session is not None:

@@ -3,7 +3,7 @@
 Behaviour: nodes, at the addresses advertised for the listener the request came in on, the controller, and the topics
 asked for, or all of them. A topic that is not there is made when both the client and `auto.create.topics.enable` allow
 it, with `num.partitions` partitions, and answered at once; of many the first, and the others are LEADER_NOT_AVAILABLE,
-at which clients ask again.
+at which clients ask again, as are those a quota of the client forbids for now.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
 auto-creation; from v8 on a client may ask what it is allowed to do (KIP-430), with the cluster to v10; v10 and v11 have
 a topic's id, and refuse all topics of a request that asks for one by it; from v12 on that can be done, and names beside
@@ -34,7 +34,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
         "brokers": [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in nodes],
         "cluster_id": metadata.cluster_id,
         "controller_id": metadata.node.id,
-        "topics": [topic | allowed for topic in _topics(call)],
+        "topics": [topic | allowed for topic in _topics(call, now)],
         "cluster_authorized_operations": operations(
             getattr(call.original, "include_cluster_authorized_operations", False), CLUSTER
         ),
@@ -42,7 +42,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     }
 
 
-def _topics(call: Call) -> Iterable[dict[str, Any]]:
+def _topics(call: Call, now: Now) -> Iterable[dict[str, Any]]:
     metadata = call.services.metadata
     asked = call.request.topics
     if asked is None or (call.version == 0 and not asked):
@@ -60,7 +60,7 @@ def _topics(call: Call) -> Iterable[dict[str, Any]]:
     names = [str(name) for name, _ in named]
     create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
     missing = [name for name in names if metadata.topic(name) is None]
-    refused = _make(call.services, missing) if create else {}
+    refused = _make(call, missing, now) if create else {}
     for name in names:
         yield _by_name(metadata, name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
@@ -89,8 +89,9 @@ def _by_name(metadata: Metadata, name: str, missing: ErrorCode) -> dict[str, Any
     return {"error_code": missing, "name": name}
 
 
-def _make(services: Services, names: Sequence[str]) -> dict[str, ErrorCode]:
-    """Make the first of these topics; what is told of the others, by name."""
+def _make(call: Call, names: Sequence[str], now: Now) -> dict[str, ErrorCode]:
+    """Make the first of these topics, as far as the client's quota lets; what is told of the others, by name."""
+    services = call.services
     refused: dict[str, ErrorCode] = {}
     new = []
     for name in names:
@@ -102,13 +103,28 @@ def _make(services: Services, names: Sequence[str]) -> dict[str, ErrorCode]:
             new.append(_new(services, name))
     most = services.config.auto_create_topics_max
     refused.update((each.name, ErrorCode.LEADER_NOT_AVAILABLE) for each in new[most:])
+    may = []
+    for each in new[:most]:
+        if _may_make(call, each, now):
+            may.append(each)
+        else:
+            refused[each.name] = ErrorCode.LEADER_NOT_AVAILABLE
     try:
-        for each, made in zip(new, create_topics(services, new[:most])):
+        for each, made in zip(may, create_topics(services, may), strict=True):
             if isinstance(made, ApiError):
                 refused[each.name] = made.code
     except InvalidSetting:
-        refused.update((each.name, ErrorCode.INVALID_CONFIG) for each in new[:most])
+        refused.update((each.name, ErrorCode.INVALID_CONFIG) for each in may)
     return refused
+
+
+def _may_make(call: Call, new: NewTopic, now: Now) -> bool:
+    """Whether the client's quota lets the topic be made now (KIP-599)."""
+    try:
+        call.count_mutation(new.partitions, 0, now)
+    except ApiError:
+        return False
+    return True
 
 
 def _new(services: Services, name: str) -> NewTopic:

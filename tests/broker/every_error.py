@@ -322,6 +322,14 @@ def grow(world, name=None, count=5, assignments=None, twice=1, timeout=30_000):
     return world.ask("CreatePartitions", {"topics": topics, "timeout": timeout, "validate_only": False})
 
 
+def past_quota(world, first, second):
+    """The answer to the second, as the first took all that the client may have for a while (KIP-599)."""
+    topics = world.create(1), world.create(1)
+    quota(world, [("client-id", "test")], ("controller_mutation_rate", 0.001), validate_only=False)
+    first(topics[0])
+    return second(topics[1])
+
+
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 
 
@@ -368,6 +376,12 @@ TOPICS = [
     Case("CreateTopics", E.INVALID_CONFIG, lambda w: make(w, configs=[("retention.ms", None)])),
     Case("CreateTopics", E.TOPIC_ALREADY_EXISTS, lambda w: w.coordinated() or make(w, OFFSETS)),
     Case("CreateTopics", E.POLICY_VIOLATION, lambda w: make(w, num_partitions=10_001)),
+    Case("CreateTopics", E.THROTTLING_QUOTA_EXCEEDED, inside=True, oldest=6,
+         ask=lambda w: past_quota(w, lambda topic: make(w), lambda topic: make(w, "another"))),
+    Case("DeleteTopics", E.THROTTLING_QUOTA_EXCEEDED, inside=True, oldest=5,
+         ask=lambda w: past_quota(w, lambda topic: remove(w, topic), lambda topic: remove(w, topic))),
+    Case("CreatePartitions", E.THROTTLING_QUOTA_EXCEEDED, inside=True, oldest=3,
+         ask=lambda w: past_quota(w, lambda topic: grow(w, topic), lambda topic: grow(w, topic))),
     Case("CreateTopics", E.REQUEST_TIMED_OUT, lambda w: make(w, timeout=0)),
     Case("CreateTopics", E.REQUEST_TIMED_OUT, lambda w: make(w, timeout=-1)),
     Case("DeleteTopics", E.REQUEST_TIMED_OUT, lambda w: remove(w, w.topic, timeout=0)),

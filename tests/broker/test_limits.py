@@ -55,6 +55,7 @@ REACHED = {
     "flakelog.max.queued.bytes.per.connection": (
         "test_engine.py::test_a_reader_that_leaves_its_answers_is_not_read_from_until_it_drains"
     ),
+    "flakelog.max.quota.clients": "test_quota_manager.py::test_only_so_many_uses_are_remembered",
     "flakelog.max.scram.credentials": EVERY_ERROR,
     "flakelog.max.unpacked.batch.bytes": (
         "log/test_demands.py::test_a_batch_that_unpacks_to_more_than_the_bound_is_refused"

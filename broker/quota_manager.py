@@ -1,0 +1,244 @@
+"""Client quotas as they hold: which of them a client has, how much it used, and how long it is held back for it.
+
+As in Kafka (ClientQuotaManager, KIP-13, KIP-124, KIP-219, KIP-599, KIP-612): what is asked for is done and answered at
+once, with the time that is to be waited, and for so long nothing more is read from the connection. Only a Fetch over
+its quota has no records, and a change of topics over its own is refused to clients that know how.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from broker.client_quotas import (
+    CLIENT_ID,
+    CONNECTIONS,
+    CONSUMER,
+    IP,
+    MUTATIONS,
+    PRODUCER,
+    REQUESTS,
+    USER,
+    Quotas,
+)
+from broker.config import INT_MAX, BrokerConfig
+from broker.metadata import Entity, entity_of
+from broker.quota_rates import Rate, TokenBucket, Windows
+from broker.wire.errors import ApiError, ErrorCode
+
+ANONYMOUS = "ANONYMOUS"  # what Kafka calls who comes in on a listener without authentication
+_NS_PER_PERCENT = 10_000_000  # of a second
+KEPT_MS = 3_600_000  # as Kafka's: a debt of changes of topics may be older than all windows
+_KINDS = (PRODUCER, CONSUMER, REQUESTS, MUTATIONS)
+
+
+class Limit(NamedTuple):
+    """A quota that a client has, and with whom: all that have the same `whose` share it."""
+
+    whose: Entity
+    quota: float
+
+
+@dataclass(slots=True)
+class _Known:
+    """Somebody's use of one quota."""
+
+    used_ms: int
+    rate: Rate
+    tokens: TokenBucket
+
+
+class QuotaManager:
+    """All quotas of one broker. Times are of the engine's monotonic clock."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1_000)
+        self._mutation_windows = Windows(
+            config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1_000
+        )
+        self._most = config.max_quota_clients
+        self._quotas: dict[str, dict[Entity, float]] = {}
+        self._known: OrderedDict[tuple[str, Entity], _Known] = OrderedDict()  # who was heard of longest ago comes first
+
+    def __len__(self) -> int:
+        """How many uses of quotas are remembered."""
+        return len(self._known)
+
+    @property
+    def window_ms(self) -> int:
+        return self._windows.size_ms
+
+    @property
+    def full_windows_seconds(self) -> float:
+        """Of all windows but the one that is being filled."""
+        return (self._windows.number - 1) * self._windows.size_ms / 1_000
+
+    def use(self, quotas: Quotas) -> None:
+        """The quotas from now on. What was used stays used."""
+        self._quotas = {}
+        for entity, values in quotas.items():
+            for kind, quota in values.items():
+                self._quotas.setdefault(kind, {})[_normal(entity)] = quota
+
+    # --- whose ---------------------------------------------------------------------------------------------------
+
+    def meter(self, client_id: str | None, user: str = ANONYMOUS) -> "Meter | None":
+        """What counts a request of this client; None where nothing holds it back."""
+        limits = {}
+        for kind in _KINDS:
+            if kind in self._quotas and (limit := self._limit(kind, client_id, user)) is not None:
+                limits[kind] = limit
+        return Meter(self, limits) if limits else None
+
+    def _limit(self, kind: str, client_id: str | None, user: str) -> Limit | None:
+        """The quota that is most the client's own."""
+        quotas = self._quotas[kind]
+        for entity, whose in _entities(client_id, user):
+            quota = quotas.get(entity)
+            if quota is not None:
+                return Limit(whose, quota)
+        return None
+
+    def known(self, kind: str, whose: Entity, now_ms: int) -> _Known:
+        """Their use so far. It is forgotten once it weighs nothing any more, or sooner where there are more of them
+        than `flakelog.max.quota.clients`."""
+        found = self._known.get((kind, whose))
+        if found is None:
+            self._forget(now_ms)
+            found = self._known[kind, whose] = _Known(now_ms, Rate(self._windows), TokenBucket(self._mutation_windows))
+        self._known.move_to_end((kind, whose))
+        found.used_ms = now_ms
+        return found
+
+    def _forget(self, now_ms: int) -> None:
+        """Make room for one more."""
+        kept_ms = max(KEPT_MS, self._windows.span_ms + self._windows.size_ms)
+        while self._known:
+            oldest = next(iter(self._known.values()))
+            if len(self._known) < self._most and now_ms - oldest.used_ms < kept_ms:
+                break
+            self._known.popitem(last=False)
+
+    # --- connections ---------------------------------------------------------------------------------------------
+
+    def connected(self, address: str, now_ms: int) -> "Meter | None":
+        """One more connection from an address. Where it is one too many, for how long it is to be held, and then
+        closed; such a one does not count."""
+        quotas = self._quotas.get(CONNECTIONS, {})
+        whose = _normal(((IP, address),))
+        quota = quotas.get(whose, quotas.get(((IP, None),)))
+        if quota is None:
+            return None
+        rate = self.known(CONNECTIONS, whose, now_ms).rate
+        rate.add(1, now_ms)
+        over_ms = min(rate.over_ms(quota, now_ms), self.window_ms)
+        if not over_ms:
+            return None
+        rate.add(-1, now_ms)
+        return Meter(self, {}, over_ms, CONNECTIONS)
+
+
+@dataclass(slots=True)
+class Meter:
+    """One request of a client that has quotas. `throttle_ms` is how long its connection is held back for it, by the
+    quota that asks for most."""
+
+    _manager: QuotaManager
+    _limits: Mapping[str, Limit]
+    throttle_ms: int = 0
+    quota: str = ""
+
+    def produced(self, size: int, now_ms: int) -> None:
+        """A Produce of so many bytes was done."""
+        limit = self._limits.get(PRODUCER)
+        if limit is not None:
+            rate = self._rate(PRODUCER, limit, now_ms)
+            rate.add(size, now_ms)
+            self._hold(PRODUCER, rate.over_ms(limit.quota, now_ms))
+
+    @property
+    def fetch_max_bytes(self) -> int:
+        """What the quota lets through at most, if nothing was fetched for a while."""
+        limit = self._limits.get(CONSUMER)
+        if limit is None:
+            return INT_MAX
+        return max(int(min(limit.quota * self._manager.full_windows_seconds, INT_MAX)), 1)
+
+    def may_fetch(self, size: int, now_ms: int) -> bool:
+        """Whether an answer of so many bytes may leave now; then it counts. A client whose requests take more time than
+        they may is given no records either.
+
+        A batch can be larger than all the quota lets through: it leaves once nothing else was fetched for a while, and
+        its time is waited for after it. Else its reader would never get past it.
+        """
+        may = True
+        limit = self._limits.get(CONSUMER)
+        if limit is not None:
+            rate = self._rate(CONSUMER, limit, now_ms)
+            is_first = rate.used(now_ms) <= 0
+            rate.add(size, now_ms)
+            over_ms = rate.over_ms(limit.quota, now_ms)
+            self._hold(CONSUMER, over_ms)
+            may = is_first or not over_ms
+        may = not self.worked(0, now_ms) and may
+        if limit is not None and not may:
+            rate.add(-size, now_ms)
+        return may
+
+    def worked(self, duration_ns: int, now_ms: int) -> int:
+        """The request had the broker's time: of 100 percent, as there is one thread. How long it is held back for it,
+        at most a window; ms."""
+        limit = self._limits.get(REQUESTS)
+        if limit is None:
+            return 0
+        rate = self._rate(REQUESTS, limit, now_ms)
+        rate.add(duration_ns / _NS_PER_PERCENT, now_ms)
+        over_ms = min(rate.over_ms(limit.quota, now_ms), self._manager.window_ms)
+        self._hold(REQUESTS, over_ms)
+        return over_ms
+
+    def mutate(self, partitions: int, strict: bool, now_ms: int) -> None:
+        """So many partitions are to be made or deleted. Where the client has a debt already, `strict` refuses it:
+        ApiError THROTTLING_QUOTA_EXCEEDED. Else it is done, and waited for after."""
+        limit = self._limits.get(MUTATIONS)
+        if limit is None:
+            return
+        tokens = self._manager.known(MUTATIONS, limit.whose, now_ms).tokens
+        if strict:
+            over_ms = tokens.over_ms(limit.quota, now_ms)
+            if over_ms:
+                self._hold(MUTATIONS, over_ms)
+                said = f"{MUTATIONS} is {limit.quota:g} partitions a second; ask again in {over_ms} ms"
+                raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, said)
+        tokens.take(partitions, limit.quota, now_ms)
+        if not strict:
+            self._hold(MUTATIONS, tokens.over_ms(limit.quota, now_ms))
+
+    def _rate(self, kind: str, limit: Limit, now_ms: int) -> Rate:
+        return self._manager.known(kind, limit.whose, now_ms).rate
+
+    def _hold(self, kind: str, over_ms: int) -> None:
+        if over_ms > self.throttle_ms:
+            self.throttle_ms, self.quota = over_ms, kind
+
+
+def _entities(client_id: str | None, user: str) -> Iterator[tuple[Entity, Entity]]:
+    """Whose quotas a client could have, the most its own first; and with whom it would share each."""
+    of_user: Entity = ((USER, user),)
+    of_client: Entity = ((CLIENT_ID, client_id),)
+    of_both = of_client + of_user
+    for name in (user, None):
+        part: Entity = ((USER, name),)
+        if client_id:
+            yield of_client + part, of_both
+            yield ((CLIENT_ID, None),) + part, of_both
+        yield part, of_user
+    if client_id:
+        yield of_client, of_client
+        yield ((CLIENT_ID, None),), of_client
+
+
+def _normal(entity: Entity) -> Entity:
+    """An address in one way of writing it; others as they are."""
+    return entity_of((kind, str(ip_address(name)) if kind == IP and name else name) for kind, name in entity)

@@ -1,0 +1,99 @@
+"""How much was used lately, and how long is to be waited: numbers as Kafka's own (ClientQuotaManager, TokenBucket)."""
+
+import pytest
+
+from broker.quota_rates import Rate, TokenBucket, Windows
+
+ELEVEN = Windows(11, 1_000)  # Kafka's defaults: ten whole ones, and the one that is being filled
+
+
+def rate_of(*used, windows=ELEVEN):
+    rate = Rate(windows)
+    for now_ms, value in used:
+        rate.add(value, now_ms)
+    return rate
+
+
+def test_who_uses_less_than_the_quota_waits_for_nothing():
+    rate = rate_of()
+    for second in range(30):
+        rate.add(400, second * 1_000)
+        assert rate.over_ms(500, second * 1_000) == 0
+
+
+def test_who_is_over_waits_until_the_average_is_the_quota_again():
+    """Ten seconds of 400, and half a second later 2,300: 6,300 in 10.5 s are 600 a second. After 2.1 s more they are
+    500 a second."""
+    rate = rate_of(*((second * 1_000, 400) for second in range(10)))
+    rate.add(2_300, 10_500)
+    assert rate.over_ms(500, 10_500) == 2_100
+
+
+def test_who_has_just_begun_is_measured_over_whole_windows():
+    """5,000 at once are 500 a second of ten windows; one more is too much."""
+    assert rate_of((7, 5_000)).over_ms(500, 7) == 0
+    assert rate_of((7, 5_500)).over_ms(500, 7) == 1_000
+
+
+def test_the_quota_itself_is_not_too_much():
+    assert rate_of((0, 10_000)).over_ms(1_000, 0) == 0
+
+
+def test_what_was_used_is_forgotten_with_its_window():
+    rate = rate_of((0, 100_000), (1_500, 1))
+    assert rate.over_ms(500, 10_999) > 0
+    assert rate.over_ms(500, 11_000) == 0
+    assert rate.used(11_000) == 1
+    assert rate.used(12_500) == 0
+
+
+def test_a_window_lasts_until_something_comes_after_its_end():
+    """Samples begin with what is counted, not on the second."""
+    rate = rate_of((0, 1), (999, 1), (1_300, 1), (2_299, 1), (2_300, 1))
+    assert rate.used(11_998) == 5, "the first was used last at 999"
+    assert rate.used(11_999) == 3
+    assert rate.used(13_298) == 3, "the second began at 1,300 and was used last at 2,299"
+    assert rate.used(13_299) == 1
+
+
+def test_what_is_taken_back_was_never_used():
+    rate = rate_of((0, 300))
+    rate.add(10_000, 500)
+    rate.add(-10_000, 500)
+    assert rate.used(500) == 300
+
+
+def test_one_window_measures_what_is_in_it():
+    windows = Windows(1, 2_000)
+    assert rate_of((0, 1_000), windows=windows).over_ms(500, 1_000) == 1_000
+    assert rate_of((0, 1_000), windows=windows).over_ms(500, 2_000) == 0
+
+
+def test_a_wait_is_never_longer_than_a_client_can_be_told():
+    assert rate_of((0, 2**62)).over_ms(1, 0) == 2**31 - 1
+
+
+# --- tokens ------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_is_full_at_first_and_has_the_tokens_of_all_windows():
+    bucket = TokenBucket(Windows(10, 1_000))
+    bucket.take(50, 5, now_ms=1_000_000)
+    assert bucket.over_ms(5, 1_000_000) == 0
+    bucket.take(1, 5, now_ms=1_000_000)
+    assert bucket.over_ms(5, 1_000_000) == 200
+
+
+def test_a_debt_is_paid_at_the_rate_of_the_quota():
+    """A burst of 560 from a bucket of 500 has to wait 12 s (KIP-599's example)."""
+    bucket = TokenBucket(Windows(100, 1_000))
+    bucket.take(560, 5, now_ms=0)
+    assert [bucket.over_ms(5, at) for at in (0, 5_000, 11_999, 12_000)] == [12_000, 7_000, 1, 0]
+
+
+@pytest.mark.parametrize("quota, wait_ms", [(5, 200), (10, 0)])
+def test_another_quota_holds_at_once(quota, wait_ms):
+    bucket = TokenBucket(Windows(10, 1_000))
+    bucket.take(51, 5, now_ms=0)
+    assert bucket.over_ms(5, 0) == 200
+    assert bucket.over_ms(quota, 0 if quota == 5 else 100) == wait_ms
