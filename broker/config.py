@@ -59,8 +59,8 @@ def _gzip_level(value: int) -> str | None:
 
 
 def _cleanup_policy(value: str) -> str | None:
-    known = {DELETE, COMPACT}.issuperset(_policies(value))
-    return None if known else "must be delete, compact, both with a comma between, or empty"
+    known = {DELETE, COMPACT}.issuperset(each.strip() for each in value.split(","))
+    return None if known or not value.strip() else "must be delete, compact, both with a comma between, or empty"
 
 
 def parse_overrides(value: str) -> dict[str, int]:

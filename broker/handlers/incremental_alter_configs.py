@@ -64,7 +64,9 @@ def _is_list(name: str) -> bool:
 
 
 def _merged(before: str, text: str, operation: int) -> str:
-    there, given = ([part.strip() for part in each.split(",") if part.strip()] for each in (before, text))
+    """A comma at the end is passed over; what is empty elsewhere stays, for the setting's check to refuse."""
+    there = [part.strip() for part in before.split(",") if part.strip()]
+    given = [part.strip() for part in text.rstrip(", ").split(",")]
     if operation == Operation.APPEND:
         return ",".join([*there, *(part for part in dict.fromkeys(given) if part not in there)])
     return ",".join(part for part in there if part not in given)

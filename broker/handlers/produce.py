@@ -35,8 +35,7 @@ def handle(call: Call, now: Now) -> list[PartitionResult] | Delayed[list[Partiti
     no ids are to be had."""
     request: ProduceRequest = call.request
     if request.acks not in _ACKS:
-        wrong = ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; there are 0, 1 and -1 (all)")
-        return [_refused(each, wrong) for each in request.partitions]
+        return [_refused(each, _acks_refusal(call, each)) for each in request.partitions]
     results: list[PartitionResult] = []
     waiting: Waiting = []
     to_append = request.partitions
@@ -61,6 +60,15 @@ def handle(call: Call, now: Now) -> list[PartitionResult] | Delayed[list[Partiti
             raise ApiError(ErrorCode(failed.error_code), f"a Produce with acks=0 failed: {failed.message}")
         return None
     return when_on_disk(call.services, waiting, results, now.ms + request.timeout_ms) if waiting else results
+
+
+def _acks_refusal(call: Call, each: PartitionRecords) -> ApiError:
+    """As in Kafka a partition that is not there comes first."""
+    try:
+        call.services.log_of(each.topic, each.partition)
+    except ApiError as error:
+        return error
+    return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={call.request.acks}; there are 0, 1 and -1 (all)")
 
 
 def _count_failed(services: Services, results: list[PartitionResult]) -> None:

@@ -63,7 +63,7 @@ def end_of(epochs: list[tuple[int, int]], epoch: int, log_end_offset: int) -> tu
     A reader whose last records are of `epoch` and end past this has read what is in the log no more. Of an epoch older
     than all that are known the end is where the first known one begins.
     """
-    if epoch < 0 or not epochs or epoch > epochs[-1][0]:
+    if epoch == NO_EPOCH or not epochs or epoch > epochs[-1][0]:
         return NO_EPOCH, -1
     number = bisect_right(epochs, epoch, key=lambda entry: entry[0])
     if number == len(epochs):

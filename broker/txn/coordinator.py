@@ -141,10 +141,12 @@ class TransactionCoordinator:
             return Decision(ErrorCode.NONE)
         return Decision(ErrorCode.NONE, known.with_partitions(frozenset(partitions), now.wall_ms))
 
-    def verify(self, transactional_id: str | None, producer_id: int, epoch: int, partition: Partition) -> ErrorCode:
+    def verify(self, transactional_id: str, producer_id: int, epoch: int, partition: Partition) -> ErrorCode:
         """Whether a batch may be written to a partition in the name of this transaction (KIP-890):
         TRANSACTION_ABORTABLE where the partition was not added to it."""
-        known, error = self._of_producer(transactional_id or "", producer_id, epoch)
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        known, error = self._of_producer(transactional_id, producer_id, epoch)
         if known is None:
             return error
         return ErrorCode.NONE if partition in known.partitions else ErrorCode.TRANSACTION_ABORTABLE

@@ -23,11 +23,11 @@ from functools import cache
 from typing import Any
 
 from kio.serial import entity_reader
-from kio.serial.errors import DecodeError
+from kio.serial.errors import DecodeError, InvalidUnicode
 from kio.serial.readers import Reader
 
 from broker.wire.errors import WireError
-from broker.wire.primitives import Buffer, check_items, length, read_count, read_length, read_tags, string
+from broker.wire.primitives import Buffer, check_items, length, read_count, read_length, read_string, read_tags, string
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import uvarint
 from broker.wire.schema import FieldPlan, Fields, Kind, SchemaClass, is_flat, names_of, plan_of, schema
@@ -85,10 +85,11 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def _read_flat(cls: SchemaClass, data: memoryview, position: int) -> Any:
-    """A message without arrays by kio's own reader; None where that stops at a tag or a boolean it does not know."""
+    """A message without arrays by kio's own reader; None where that stops at a tag or a boolean it does not know, or at
+    what is no UTF-8."""
     try:
         return entity_reader(cls)(data, position)[0]
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, InvalidUnicode):
         return None
 
 
@@ -180,7 +181,21 @@ def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Reader[Any]:
         return _OWN[kafka_type]
     from kio._kio_native import get_reader
 
-    return get_reader(kafka_type, flexible, optional)
+    reader: Reader[Any] = get_reader(kafka_type, flexible, optional)
+    return _legible(reader, flexible) if kafka_type == "string" else reader
+
+
+def _legible(reader: Reader[Any], flexible: bool) -> Reader[Any]:
+    """kio's reader of strings, and where it stops at what is no UTF-8 our own, which reads on as Kafka does."""
+
+    def read(data: Any, position: int) -> tuple[Any, int]:
+        try:
+            return reader(data, position)
+        except InvalidUnicode:
+            text, end = read_string(data, position, flexible)
+            return text, end - position
+
+    return read
 
 
 def _boolean(data: Any, position: int) -> tuple[bool, int]:

@@ -185,6 +185,8 @@ def _read_partitions(version: int, data: memoryview, position: int) -> tuple[lis
             else:
                 index, offset, limit = _PARTITION_V4.unpack_from(data, position)
                 position += _PARTITION_V4.size
+            if leader_epoch < -1:  # as in Kafka; ListOffsets and OffsetForLeaderEpoch are told of such a one
+                leader_epoch = -1
             partitions.append(FetchPartition(topic, index, offset, limit, leader_epoch, last_epoch, log_start))
         if flexible:
             position = skip_tags(data, position)

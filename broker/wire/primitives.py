@@ -21,6 +21,7 @@ I32 = struct.Struct(">i")
 I64 = struct.Struct(">q")
 
 _VARINT_BITS_MAX = 35
+_STRING_BYTES_MAX = 0x7FFF
 
 TAGS_MAX = 1_000  # in one section: Kafka has a few, and each that is not known takes memory; so nobody needs more
 REQUEST_ITEMS_MAX = 200_000
@@ -84,8 +85,16 @@ def _text(data: Buffer, position: int, length: int) -> tuple[str, int]:
         raise WireError(f"a string of {length} bytes at byte {position} runs past the end ({len(data)})")
     try:
         return str(data[position:end], "utf-8"), end
-    except UnicodeDecodeError as error:
-        raise WireError(f"a string at byte {position} is not UTF-8: {error.reason}") from None
+    except UnicodeDecodeError:
+        return _legible(data[position:end]), end
+
+
+def _legible(data: Buffer) -> str:
+    """What is no UTF-8 with U+FFFD in place of it, as Kafka reads it; WireError where no answer could say it again."""
+    text = str(data, "utf-8", "replace")
+    if len(text.encode()) > _STRING_BYTES_MAX:
+        raise WireError(f"a string of {len(data)} bytes is not UTF-8, and too long with U+FFFD in place of what is not")
+    return text
 
 
 def read_string(data: Buffer, position: int, flexible: bool) -> tuple[str | None, int]:

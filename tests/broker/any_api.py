@@ -314,7 +314,8 @@ class World:
     def commit_in(self, producer, topic=None, partition=0, note="", transactional_id=None, **more):
         """TxnOffsetCommit."""
         place = {"partition_index": partition, "committed_offset": 3, "committed_metadata": note}
-        fields = {"transactional_id": transactional_id or self.transactional_id, "group_id": self.group}
+        name = self.transactional_id if transactional_id is None else transactional_id
+        fields = {"transactional_id": name, "group_id": self.group}
         fields |= {"producer_id": producer[0], "producer_epoch": producer[1], "generation_id": -1, "member_id": ""}
         fields |= {"topics": [{"name": topic or self.topic, "partitions": [place]}]}
         return self.ask("TxnOffsetCommit", fields | more)

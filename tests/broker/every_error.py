@@ -78,7 +78,7 @@ def in_transaction(world, batch=None, producer=None, name=None, partition=0):
     return world.produce(
         batch=batch or batch_of(**fields, transactional=True),
         partition=partition,
-        transactional_id=name or world.transactional_id,
+        transactional_id=world.transactional_id if name is None else name,
     )
 
 
@@ -155,6 +155,10 @@ PRODUCE = [
     Case("Produce", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.produce(partition=7)),
     Case("Produce", E.UNKNOWN_TOPIC_ID, lambda w: w.produce(NOWHERE), oldest=13),
     Case("Produce", E.INVALID_REQUIRED_ACKS, lambda w: w.produce(acks=2)),
+    Case("Produce", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.produce(NOWHERE, acks=2), newest=12),
+    Case("Produce", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.produce(partition=7, acks=2)),
+    Case("Produce", E.UNKNOWN_TOPIC_ID, lambda w: w.produce(NOWHERE, acks=2), oldest=13),
+    Case("Produce", E.INVALID_REQUEST, lambda w: in_transaction(w, name="", partition=1)),
     Case("Produce", E.INVALID_TOPIC_EXCEPTION, lambda w: w.coordinated() or w.produce(OFFSETS)),
     Case("Produce", E.CORRUPT_MESSAGE, lambda w: w.produce(batch=corrupt())),
     Case("Produce", E.MESSAGE_TOO_LARGE, lambda w: to_topic(w, max_message_bytes=50)),
@@ -758,6 +762,8 @@ TRANSACTED = [
     Case("TxnOffsetCommit", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.commit_in(with_offsets(w), NOWHERE)),
     Case("TxnOffsetCommit", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.commit_in(with_offsets(w), partition=7)),
     Case("TxnOffsetCommit", E.OFFSET_METADATA_TOO_LARGE, lambda w: w.commit_in(with_offsets(w), note=LONG)),
+    Case("TxnOffsetCommit", E.INVALID_REQUEST,
+         lambda w: w.coordinated() or w.commit_in(w.producer(), transactional_id="")),
     Case("TxnOffsetCommit", E.INVALID_GROUP_ID, lambda w: w.commit_in(with_offsets(w), group_id="")),
     Case("TxnOffsetCommit", E.UNKNOWN_MEMBER_ID,
          lambda w: of_member_in(w, {"member_id": "x", "group_instance_id": None}), 3),

@@ -213,6 +213,7 @@ def test_values_are_appended_to_lists_and_subtracted(client):
     assert alter(client, TOPIC, "flights", (SUBTRACT, "cleanup.policy", "compact")) == (0, None)
     assert policy() == "", "everything stays"
     assert alter(client, TOPIC, "flights", (APPEND, "cleanup.policy", "deletes"))[0] == ErrorCode.INVALID_CONFIG
+    assert alter(client, TOPIC, "flights", (APPEND, "cleanup.policy", "delete,")) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -345,6 +346,15 @@ def test_a_brokers_setting_is_altered_for_one_node_over_all_over_what_it_was_sta
 def test_a_topics_own_setting_goes_before_an_altered_brokers(broker, client):
     assert alter(client, BROKER, "1", (SET, "log.retention.ms", "5")) == (0, None)
     assert broker.services.logs.get("flights", 0).config.retention_ms == 60_000
+
+
+@pytest.mark.parametrize("value", ["delete,", ",delete", "delete,,compact", ",", "delete, ,compact"])
+def test_a_list_with_nothing_between_two_commas_is_refused(client, value):
+    """As by Kafka; a list of nothing is taken."""
+    assert alter(client, TOPIC, "flights", (SET, "cleanup.policy", value))[0] == ErrorCode.INVALID_CONFIG
+    assert alter(client, TOPIC, "flights", (SET, "cleanup.policy", "")) == (0, None)
+    if not value.endswith(","):
+        assert alter(client, TOPIC, "flights", (APPEND, "cleanup.policy", value))[0] == ErrorCode.INVALID_CONFIG
 
 
 def test_values_are_appended_to_a_brokers_lists(client):

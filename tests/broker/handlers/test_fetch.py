@@ -73,6 +73,14 @@ def test_a_client_that_names_another_leader_epoch_is_told(client, version):
     assert errors == [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH]
 
 
+@pytest.mark.parametrize("version", [9, 18])
+@pytest.mark.parametrize("epoch", [-1, -2, -(2**31)])
+def test_a_leader_epoch_below_0_is_none(client, version, epoch):
+    """As in Kafka's FetchRequest; its ListOffsets knows only -1."""
+    assert asked(client, version, current_leader_epoch=epoch).error_code == ErrorCode.NONE
+    assert asked(client, version, last_fetched_epoch=epoch).error_code == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("version, code", [(4, 6), (5, 6), (6, 56), (18, 56)])
 def test_a_partition_that_is_offline_is_a_storage_error_where_the_client_knows_it(client, version, code):
     """KAFKA-4586: to an older client it would be an error that does not pass; NOT_LEADER_OR_FOLLOWER does."""

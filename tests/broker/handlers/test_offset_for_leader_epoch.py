@@ -6,7 +6,9 @@ from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import OFFSET_FOR_LEADER_EPOCH, EngineBroker
 
 VERSIONS = [2, 4]
-ENDS = {7: (7, 4), 6: (4, 3), 5: (4, 3), 4: (4, 3), 3: (2, 2), 2: (2, 2), 1: (1, 0), 8: (-1, -1), -1: (-1, -1)}
+ENDS = {
+    7: (7, 4), 6: (4, 3), 5: (4, 3), 4: (4, 3), 3: (2, 2), 2: (2, 2), 1: (1, 0), 8: (-1, -1), -1: (-1, -1), -2: (-2, 0)
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -201,6 +201,16 @@ def test_an_array_that_may_not_be_null_is_not(version, null):
         cold.decode(CREATE_TOPICS, version, "request", null + bytes(6), 0, newest=7)
 
 
+@pytest.mark.parametrize("api_key, version", [(METADATA, 1), (METADATA, 12), *((FIND_COORDINATOR, v) for v in (2, 3))])
+def test_a_name_that_is_no_utf8_is_read_as_by_kafka(api_key, version):
+    """FindCoordinator is read by kio alone, as it has no arrays."""
+    fields = {"key": "flights", "key_type": 1} if api_key == FIND_COORDINATOR else {"topics": [{"name": "flights"}]}
+    body = cold.encode(api_key, version, "request", fields).replace(b"flights", b"fl\xffghts")
+    read = cold.decode(api_key, version, "request", body, 0, version).original
+    name = read.key if api_key == FIND_COORDINATOR else read.topics[0].name
+    assert name == "fl\ufffdghts" and getattr(read, "key_type", 1) == 1
+
+
 @pytest.mark.parametrize("cut", [1, 3, 7])
 def test_a_message_cut_short_is_a_wire_error_that_names_it(cut):
     body = cold.encode(METADATA, 12, "request", {"topics": [{"name": "flights"}]})

@@ -62,8 +62,14 @@ def test_a_string_cut_at_any_byte_is_refused(flexible):
 
 
 @pytest.mark.parametrize("flexible", [False, True])
-def test_a_string_that_is_not_utf8_is_named(flexible):
-    data = string("abc", flexible)[:-3] + b"\xff\xfe\xfd"
+def test_a_string_that_is_not_utf8_is_read_as_by_kafka(flexible):
+    data = string("abc", flexible)[:-2] + b"\xff\xfe"
+    assert read_string(memoryview(data + b"rest"), 0, flexible) == ("a\ufffd\ufffd", len(data))
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+def test_one_that_could_not_be_said_again_is_refused(flexible):
+    data = string("abc" * 10_000, flexible)[:-20_000] + b"\xff" * 20_000
     with pytest.raises(WireError, match="not UTF-8"):
         read_string(data, 0, flexible)
 
