@@ -2,6 +2,9 @@
 
 Precedence is Kafka's (KIP-226): a topic's own, this node's altered at run time, all nodes' altered at run time, what
 the process was started with, the default. `synonyms` are those that there are, in that order; the first of them holds.
+
+A broker's setting may have several names (log.retention.ms, .minutes, .hours), each with a place of its own there. As
+Kafka does, what stands before the first of the name that is told of is not told with it.
 """
 
 import re
@@ -10,7 +13,17 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from broker.config import DYNAMIC, INT_MAX, LISTS, TOPIC_DEFAULTS, BrokerConfig, TopicConfig
-from broker.kafka_settings import HONOURED, KafkaSetting, broker_setting, broker_settings, topic_setting, topic_settings
+from broker.kafka_settings import (
+    HONOURED,
+    SERVER_NAMES,
+    SYNONYMS,
+    TOLD_APART,
+    KafkaSetting,
+    broker_setting,
+    broker_settings,
+    topic_setting,
+    topic_settings,
+)
 from idgen.config import Setting, parse_setting, settings_of
 
 
@@ -45,7 +58,8 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One setting. `value` is None where none is set, or where it is nobody's business."""
+    """One setting. `value` is None where none is set, or where it is nobody's business; `source` is where it is from,
+    by whatever name."""
 
     name: str
     value: str | None
@@ -56,12 +70,17 @@ class ConfigEntry(NamedTuple):
     type: ConfigType
     documentation: str
 
+    @property
+    def told_source(self) -> ConfigSource:
+        """Where it comes from as far as DescribeConfigs tells."""
+        return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT
+
 
 class BrokerSources(NamedTuple):
     """Where a broker's settings come from, each by name and as text."""
 
     given: Mapping[str, str]
-    """What the process was started with."""
+    """What the process was started with, under the names it was given by."""
     altered_for_all: Mapping[str, str]
     altered: Mapping[str, str]
     """What was altered at run time, of all nodes and of this one."""
@@ -98,14 +117,18 @@ def type_of(setting: Setting) -> ConfigType:
 
 def broker_entries(configs: Iterable[object], sources: BrokerSources) -> list[ConfigEntry]:
     """All settings of a broker's configurations, then Kafka's others with what they were given or have by default."""
-    entries = [
-        _entry(setting, getattr(config, setting.field), _broker_synonyms(setting, sources), setting.name not in DYNAMIC)
-        for config in configs
-        for setting in settings_of(type(config))
-    ]
-    given = sources.given
-    others = [row for row in broker_settings() if _is_shown(row, given)]
-    return entries + [_unused(row, given.get(row.name), ConfigSource.STATIC_BROKER, True) for row in others]
+    entries = []
+    for config in configs:
+        for setting in settings_of(type(config)):
+            synonyms, read_only = _broker_synonyms(setting, sources), setting.name not in DYNAMIC
+            if setting.name in TOLD_APART:
+                entries += [_one_of_names(setting, name, synonyms, read_only) for name in _names_of(setting)]
+            else:
+                entries.append(_entry(setting, getattr(config, setting.field), synonyms, read_only))
+    for row in broker_settings():
+        if _is_shown(row, sources.given):
+            entries.append(_unused(row, _unused_synonyms(row, sources.given, ConfigSource.STATIC_BROKER), True))
+    return entries
 
 
 def default_entries(altered: Mapping[str, str]) -> list[ConfigEntry]:
@@ -125,12 +148,18 @@ def topic_entries(config: TopicConfig, own: Mapping[str, str], sources: BrokerSo
     entries = []
     for setting in settings_of(TopicConfig):
         value = getattr(config, setting.field)
-        synonyms = _broker_synonyms(_BROKER[_BROKER_DEFAULTS[TOPIC_DEFAULTS[setting.field]]], sources)
-        if setting.name in own:
-            synonyms = (Synonym(setting.name, _shown(setting, value), ConfigSource.TOPIC), *synonyms)
-        entries.append(_entry(setting, value, synonyms, read_only=False))
-    others = [row for row in topic_settings() if _is_shown(row, own)]
-    return entries + [_unused(row, own.get(row.name), ConfigSource.TOPIC, False) for row in others]
+        server = _BROKER[_BROKER_DEFAULTS[TOPIC_DEFAULTS[setting.field]]]
+        synonyms = _broker_synonyms(server, sources)
+        mine = (Synonym(setting.name, _shown(setting, value), ConfigSource.TOPIC),) if setting.name in own else ()
+        entry = _entry(setting, value, (*mine, *synonyms), read_only=False)
+        entries.append(entry._replace(synonyms=(*mine, *_told_with(server.name, synonyms))))
+    for row in topic_settings():
+        if _is_shown(row, own):
+            synonyms = _unused_synonyms(row, own, ConfigSource.TOPIC)[: row.name in own]
+            if server_row := broker_setting(SERVER_NAMES.get(row.name, "")):
+                synonyms += _unused_synonyms(server_row, sources.given, ConfigSource.STATIC_BROKER)
+            entries.append(_unused(row, synonyms, False))
+    return entries
 
 
 def _is_shown(row: KafkaSetting, own: Mapping[str, str]) -> bool:
@@ -138,15 +167,45 @@ def _is_shown(row: KafkaSetting, own: Mapping[str, str]) -> bool:
     return row.standing != HONOURED and (row.default is not None or row.name in own)
 
 
-def _unused(row: KafkaSetting, own: str | None, source: ConfigSource, read_only: bool) -> ConfigEntry:
-    """A setting that changes nothing here, with what it was set to; `source` is where that was."""
-    sensitive = row.type == "password" or _SECRET.search(row.name) is not None
-    found = [] if own is None else [Synonym(row.name, None if sensitive else own, source)]
-    if row.default is not None:
-        found.append(Synonym(row.name, None if sensitive else row.default, ConfigSource.DEFAULT))
-    said = f"Not used here: {row.reason}."
-    first, kind = found[0], ConfigType[row.type.upper()]
-    return ConfigEntry(row.name, first.value, first.source, read_only, sensitive, tuple(found), kind, said)
+def _unused(row: KafkaSetting, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:
+    """A setting that changes nothing here, with what it was set to."""
+    value = synonyms[0].value if synonyms else row.default
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    kind, said = ConfigType[row.type.upper()], f"Not used here: {row.reason}."
+    return ConfigEntry(row.name, value, source, read_only, _is_secret(row), synonyms, kind, said)
+
+
+def _unused_synonyms(row: KafkaSetting, given: Mapping[str, str], source: ConfigSource) -> tuple[Synonym, ...]:
+    """What such a setting was set to; `source` is where that was."""
+    found = ((given.get(row.name), source), (row.default, ConfigSource.DEFAULT))
+    told = [(None if _is_secret(row) else value, where) for value, where in found if value is not None]
+    return tuple(Synonym(row.name, value, where) for value, where in told)
+
+
+def _is_secret(row: KafkaSetting) -> bool:
+    return row.type == "password" or _SECRET.search(row.name) is not None
+
+
+def _names_of(setting: Setting) -> tuple[str, ...]:
+    """By which Kafka's broker tells of it: the first that is set holds."""
+    others = SYNONYMS[setting.name] if setting.name in TOLD_APART else ()
+    return setting.name, *(name for name, _ in others)
+
+
+def _told_with(name: str, synonyms: tuple[Synonym, ...]) -> tuple[Synonym, ...]:
+    first = next((at for at, each in enumerate(synonyms) if each.name == name), len(synonyms))
+    return synonyms[first:]
+
+
+def _one_of_names(setting: Setting, name: str, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:
+    """A broker's setting under one of its names: unset where it is set under another."""
+    told = _told_with(name, synonyms)
+    entry = _entry(setting, None, told, read_only)._replace(name=name, value=told[0].value if told else None)
+    row = broker_setting(name)
+    if name == setting.name or row is None:
+        return entry
+    said = f"Kafka's other name of {setting.name}, in another unit or as its default."
+    return entry._replace(read_only=True, type=ConfigType[row.type.upper()], documentation=said)
 
 
 def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym, ...]:
@@ -155,14 +214,23 @@ def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym,
         (sources.altered_for_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         (sources.given, ConfigSource.STATIC_BROKER),
     )
+    names = _names_of(setting)
     found = [
-        Synonym(setting.name, _shown(setting, parse_setting(setting, properties[setting.name])), source)
+        Synonym(name, _as_given(setting, name, properties[name]), source)
         for properties, source in places
-        if setting.name in properties
+        for name in names
+        if name in properties
     ]
-    if setting.default is not None:
+    last = broker_setting(names[-1]) if len(names) > 1 else None
+    if last is not None:
+        found.append(Synonym(last.name, last.default, ConfigSource.DEFAULT))
+    elif setting.default is not None:
         found.append(Synonym(setting.name, _shown(setting, setting.default), ConfigSource.DEFAULT))
     return tuple(found)
+
+
+def _as_given(setting: Setting, name: str, text: str) -> str | None:
+    return _shown(setting, parse_setting(setting, text)) if name == setting.name else text
 
 
 def _shown(setting: Setting, value: Any) -> str | None:

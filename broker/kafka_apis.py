@@ -231,11 +231,6 @@ DIFFERENCES = (
         "name, or passed over where nothing depends on it.",
     ),
     (
-        "Where settings come from",
-        "DescribeConfigs shows `log.retention.hours` and the like as `log.retention.ms`, with its value and as what "
-        "was set; Kafka shows them apart, and a topic's retention.ms as if it were a default.",
-    ),
-    (
         "Large batches",
         "One that is larger than segment.bytes, but not than max.message.bytes, is taken, and has a segment of its "
         "own; Kafka refuses it with RECORD_LIST_TOO_LARGE.",

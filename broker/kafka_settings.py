@@ -143,6 +143,16 @@ SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
     "log.dirs": (("log.dir", 1),),
 }
+# Of these, where Kafka tells of each name by itself, the default is the last one's.
+TOLD_APART = ("log.retention.ms", "log.roll.ms", "log.flush.interval.ms")
+# The broker's names for what is a topic's default and changes nothing here; other such have none that Kafka tells of.
+SERVER_NAMES = {
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "preallocate": "log.preallocate",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
 
 
 def _rows(text: str, standing: str, reason: str, harmless: tuple[str, ...] = ()) -> list[KafkaSetting]:

@@ -189,7 +189,7 @@ class Server:
         services.listener_limits = self.settings.listener_limits
         services.max_open_files = file_limit()
         where = self._storage.location
-        services.given = {**self.settings.ignored, **self.settings.properties, "log.dirs": where}
+        services.given = {**self.settings.told, "log.dirs": where}
         services.fixed_configs = (replace(self.settings.server, log_dirs=where), self.settings.idgen)
         services.open_logs()
         self.engine = self._engine_over(services)

@@ -175,6 +175,8 @@ class Properties:
         self.texts: dict[str, str] = {}
         """Of each setting that is given: its value as text."""
         self.origins: dict[str, str] = {}
+        self._names: dict[str, Given] = {}
+        """By which each of them is given, and how."""
         for layer in layers:
             self._take(_judge_layer(list(layer)))
 
@@ -184,6 +186,7 @@ class Properties:
             if each.standing == HONOURED:
                 self.texts[each.target] = each.text
                 self.origins[each.target] = each.given.origin
+                self._names[each.target] = each.given
 
     def check(self) -> None:
         """InvalidSetting or UnknownSetting for the first that cannot be taken."""
@@ -201,6 +204,15 @@ class Properties:
     @property
     def ignored_texts(self) -> dict[str, str]:
         return {each.given.name: each.given.text for each in self.verdicts if each.standing == IGNORED}
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What was given, for clients that ask: under the names it was given by, where Kafka tells of these apart."""
+        from broker.kafka_settings import TOLD_APART
+
+        given = {name: self._names[name] for name in TOLD_APART if name in self.texts}
+        ours = {name: text for name, text in self.texts.items() if name not in given}
+        return {**self.ignored_texts, **ours, **{each.name: each.text for each in given.values()}}
 
 
 def collect(
@@ -242,9 +254,7 @@ def _judge_layer(given: list[Given]) -> list[Verdict]:
 
 
 def _judge(given: Given, layer: Mapping[str, Given]) -> Verdict:
-    if given.name in known():
-        return Verdict(given, HONOURED, "", given.name, given.text)
-    if of_one_listener(given.name) is not None:
+    if given.name in known() or of_one_listener(given.name) is not None:
         return Verdict(given, HONOURED, "", given.name, given.text)
     from broker.kafka_settings import broker_setting
 
@@ -286,10 +296,10 @@ def _times(text: str, factor: int) -> str:
 class Settings:
     """All configurations of one process, made from one set of properties."""
 
-    def __init__(self, properties: Mapping[str, str], ignored: Mapping[str, str] | None = None) -> None:
+    def __init__(self, properties: Mapping[str, str], told: Mapping[str, str] | None = None) -> None:
         self.properties = dict(properties)
-        self.ignored = dict(ignored or {})
-        """What was given of Kafka's settings and is left aside, for who asks what was."""
+        self.told = dict(properties if told is None else told)
+        """What was given, as clients are told of it."""
         self.server = from_properties(ServerConfig, properties)
         self.broker = from_properties(BrokerConfig, properties)
         self.listener_limits = _listener_limits(properties, self.server)

@@ -57,7 +57,7 @@ def _config(call: Call, entry: ConfigEntry) -> dict[str, Any]:
         "name": entry.name,
         "value": entry.value,
         "read_only": entry.read_only,
-        "config_source": entry.source,
+        "config_source": entry.told_source,
         "is_sensitive": entry.sensitive,
         "synonyms": [each._asdict() for each in synonyms],
         "config_type": entry.type,

@@ -170,7 +170,7 @@ def _run(
     except (InvalidSetting, OSError) as error:
         raise click.ClickException(str(error)) from None
     try:
-        settings = Settings(properties.texts, properties.ignored_texts)
+        settings = Settings(properties.texts, properties.told)
     except InvalidSetting as error:
         origin = properties.origins.get(error.name, "--set")
         raise click.ClickException(str(error) if origin == "--set" else f"{error} ({origin})") from None

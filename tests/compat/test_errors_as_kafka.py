@@ -1,8 +1,13 @@
-"""The errors of tests/broker/every_error.py are those of Apache Kafka: one node of it is asked the same."""
+"""The errors of tests/broker/every_error.py are those of Apache Kafka: one node of it is asked the same. So is where
+settings come from."""
 
+from broker.config_entries import ConfigSource
 from tests.broker.any_api import World, codes_of
 from tests.broker.every_error import CASES
 from tests.compat.raw_connection import RawConnection
+
+# Kafka has no default for the one; the servers of these tests are given the others.
+NOT_ALIKE = {"node.id", "retention.ms", "log.retention.ms"}
 
 
 class SocketLine:
@@ -43,3 +48,26 @@ def test_a_request_that_is_refused_here_is_refused_alike_by_kafka(kafka):
             if case.kafkas not in found:
                 differ.append(f"{case.api} v{version}: {case.code.name}, Kafka {found}")
     assert not differ, "\n".join(differ)
+
+
+def sources(address, kind, name):
+    """Of each setting the names of what it could come from, in their order; without what either of them was given."""
+    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+    fields = {"resources": [asked], "include_synonyms": True, "include_documentation": False}
+    (found,) = World(SocketLine(address), "DescribeConfigs", 4).ask("DescribeConfigs", fields).results
+    told = ConfigSource.TOPIC, ConfigSource.DEFAULT
+    return {each.name: [syn.name for syn in each.synonyms if syn.source in told] for each in found.configs}
+
+
+def test_settings_come_from_where_they_do_in_kafka(kafka, broker):
+    for kind in ("topic", "broker"):
+        kafkas, ours = (of_one(address, kind) for address in (kafka, broker.address))
+        both = (kafkas.keys() & ours.keys()) - NOT_ALIKE
+        assert len(both) > 20 and {name: ours[name] for name in both} == {name: kafkas[name] for name in both}
+
+
+def of_one(address, kind):
+    if kind == "broker":
+        return sources(address, 4, "1")
+    topic = World(SocketLine(address)).create(1, segment_ms=60_000, preallocate="true", segment_bytes=1 << 20)
+    return sources(address, 2, topic)

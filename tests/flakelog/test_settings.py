@@ -117,6 +117,15 @@ def test_kafkas_other_names_are_variables_too():
     assert texts(environment={"FLAKELOG_LOG_RETENTION_HOURS": "2"}) == {"log.retention.ms": "7200000"}
 
 
+def test_clients_are_told_of_a_setting_under_the_name_it_was_given_by():
+    """DescribeConfigs shows them apart, as Kafka's does."""
+    environment = {"FLAKELOG_NUM_IO_THREADS": "9", "FLAKELOG_LOG_RETENTION_MS": "5"}
+    told = collect(None, ["log.retention.hours=2", "broker.id=3"], environment).told
+    assert told == {"log.retention.hours": "2", "node.id": "3", "num.io.threads": "9"}
+    told = collect(None, ["log.retention.hours=2", "log.retention.ms=7"]).told
+    assert told == {"log.retention.hours": "2", "log.retention.ms": "7"}
+
+
 def test_a_variable_that_is_nearly_a_setting_is_pointed_out():
     """Variables are not all ours, so that one cannot be refused."""
     environment = {"FLAKELOG_NUM_PARTITION": "4", "FLAKELOG_SEEDS": "1", "FLAKELOG_LISTENERS": "", "HOME": "/"}

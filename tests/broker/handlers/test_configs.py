@@ -78,15 +78,33 @@ def alter_all(client, kind, name, version=2, validate_only=False, **configs):
 
 def test_a_setting_is_told_with_where_it_comes_from(client):
     """The order of KIP-226: the topic's own, the broker's, the default; a topic's and a broker's names differ."""
-    assert values(client, TOPIC, "flights", "retention.ms") == (
-        "60000",
-        [("retention.ms", "60000", OWN), ("log.retention.ms", "604800000", DEFAULT)],
-    )
+    assert values(client, TOPIC, "flights", "retention.bytes") == ("-1", [("log.retention.bytes", "-1", DEFAULT)])
     assert values(client, TOPIC, "flights", "segment.bytes") == (
         "1048576",
         [("log.segment.bytes", "1048576", STATIC), ("log.segment.bytes", "1073741824", DEFAULT)],
     )
     assert values(client, BROKER, "1", "num.partitions") == ("1", [("num.partitions", "1", DEFAULT)])
+
+
+def test_a_setting_of_several_names_is_told_of_as_by_kafka(broker, client):
+    """Under each name what stands there; before the first of that name nothing is told, so that a topic's retention.ms
+    may seem to have its default."""
+    hours, ms = ("log.retention.hours", "168", DEFAULT), "log.retention.ms"
+    assert values(client, TOPIC, "flights", "retention.ms") == ("60000", [("retention.ms", "60000", OWN)])
+    assert values(client, TOPIC, "flights", "segment.ms") == ("604800000", [])
+    assert values(client, BROKER, "1", ms) == values(client, BROKER, "1", "log.retention.minutes") == (None, [])
+    assert values(client, BROKER, "1", "log.retention.hours") == ("168", [hours])
+    assert values(client, BROKER, "1", "log.flush.scheduler.interval.ms")[0] == str(2**63 - 1)
+    broker.services.given = {"log.retention.minutes": "90", "log.roll.hours": "24"}
+    minutes = "log.retention.minutes", "90", STATIC
+    assert values(client, BROKER, "1", "log.retention.minutes") == ("90", [minutes, hours])
+    assert values(client, BROKER, "1", "log.roll.ms") == (None, [])
+    assert alter(client, BROKER, "1", (SET, ms, "5000")) == (0, None)
+    altered = [(ms, "5000", DYNAMIC), minutes, hours]
+    assert values(client, BROKER, "1", ms) == ("5000", altered)
+    assert values(client, TOPIC, "flights", "retention.ms") == ("60000", [("retention.ms", "60000", OWN), *altered])
+    assert values(client, BROKER, "1", "log.retention.hours") == ("168", [hours])
+    assert entry(client, BROKER, "1", "log.retention.hours").read_only and not entry(client, BROKER, "1", ms).read_only
 
 
 def test_the_newest_version_has_types_and_documentation(client):
@@ -106,8 +124,9 @@ def test_the_newest_version_has_types_and_documentation(client):
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_every_version_has_sources_and_synonyms(client, version):
-    found = described(client, TOPIC, "flights", "retention.ms", version=version).configs[0]
-    assert (found.value, found.config_source, len(found.synonyms)) == ("60000", OWN, 2)
+    assert alter(client, TOPIC, "flights", (SET, "segment.bytes", "4096")) == (0, None)
+    found = described(client, TOPIC, "flights", "segment.bytes", version=version).configs[0]
+    assert (found.value, found.config_source, len(found.synonyms)) == ("4096", OWN, 3)
 
 
 def test_synonyms_and_documentation_are_sent_only_where_they_are_asked_for(client):
@@ -163,6 +182,10 @@ def test_settings_of_kafkas_that_change_nothing_here_are_kept_and_shown(broker, 
     assert alter(client, TOPIC, "flights", (APPEND, throttled, "1:1")) == (0, None)
     assert alter(client, TOPIC, "flights", (SUBTRACT, throttled, "0:1")) == (0, None)
     assert entry(client, TOPIC, "flights", throttled).value == "1:1"
+    assert values(client, TOPIC, "flights", "follower.replication.throttled.replicas") == ("", [])
+    broker.services.given = {"log.preallocate": "true"}
+    preallocated = [("log.preallocate", "true", STATIC), ("log.preallocate", "false", DEFAULT)]
+    assert values(client, TOPIC, "flights", "preallocate") == ("true", preallocated)
     assert described(client, TOPIC, "flights", "message.format.version").configs == ()
     assert alter(client, TOPIC, "flights", (SET, "remote.storage.enable", "true"))[0] == ErrorCode.INVALID_CONFIG
 
