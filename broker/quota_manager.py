@@ -198,22 +198,35 @@ class Meter:
         self._hold(REQUESTS, over_ms)
         return over_ms
 
+    def may_mutate(self, partitions: int, now_ms: int) -> bool:
+        """Whether so many partitions may be made or deleted now, as the client has no debt; then they count."""
+        over_ms = self._debt_ms(now_ms)
+        if not over_ms:
+            self._take(partitions, now_ms)
+        return not over_ms
+
     def mutate(self, partitions: int, strict: bool, now_ms: int) -> None:
         """So many partitions are to be made or deleted. Where the client has a debt already, `strict` refuses it:
         ApiError THROTTLING_QUOTA_EXCEEDED. Else it is done, and waited for after."""
+        if strict and not self.may_mutate(partitions, now_ms):
+            over_ms = self._debt_ms(now_ms)
+            self._hold(MUTATIONS, over_ms)
+            said = f"{MUTATIONS} is {self._limits[MUTATIONS].quota:g} partitions a second; ask again in {over_ms} ms"
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, said)
+        if not strict:
+            self._take(partitions, now_ms)
+            self._hold(MUTATIONS, self._debt_ms(now_ms))
+
+    def _take(self, partitions: int, now_ms: int) -> None:
+        limit = self._limits.get(MUTATIONS)
+        if limit is not None:
+            self._manager.known(MUTATIONS, limit.whose, now_ms).tokens.take(partitions, limit.quota, now_ms)
+
+    def _debt_ms(self, now_ms: int) -> int:
         limit = self._limits.get(MUTATIONS)
         if limit is None:
-            return
-        tokens = self._manager.known(MUTATIONS, limit.whose, now_ms).tokens
-        if strict:
-            over_ms = tokens.over_ms(limit.quota, now_ms)
-            if over_ms:
-                self._hold(MUTATIONS, over_ms)
-                said = f"{MUTATIONS} is {limit.quota:g} partitions a second; ask again in {over_ms} ms"
-                raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, said)
-        tokens.take(partitions, limit.quota, now_ms)
-        if not strict:
-            self._hold(MUTATIONS, tokens.over_ms(limit.quota, now_ms))
+            return 0
+        return self._manager.known(MUTATIONS, limit.whose, now_ms).tokens.over_ms(limit.quota, now_ms)
 
     def _rate(self, kind: str, limit: Limit, now_ms: int) -> Rate:
         return self._manager.known(kind, limit.whose, now_ms).rate

@@ -3,7 +3,7 @@
 Behaviour: nodes, at the addresses advertised for the listener the request came in on, the controller, and the topics
 asked for, or all of them. A topic that is not there is made when both the client and `auto.create.topics.enable` allow
 it, with `num.partitions` partitions, and answered at once; of many the first, and the others are LEADER_NOT_AVAILABLE,
-at which clients ask again, as are those a quota of the client forbids for now.
+at which clients ask again.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
 auto-creation; from v8 on a client may ask what it is allowed to do (KIP-430), with the cluster to v10; v10 and v11 have
 a topic's id, and refuse all topics of a request that asks for one by it; from v12 on that can be done, and names beside
@@ -103,12 +103,8 @@ def _make(call: Call, names: Sequence[str], now: Now) -> dict[str, ErrorCode]:
             new.append(_new(services, name))
     most = services.config.auto_create_topics_max
     refused.update((each.name, ErrorCode.LEADER_NOT_AVAILABLE) for each in new[most:])
-    may = []
-    for each in new[:most]:
-        if _may_make(call, each, now):
-            may.append(each)
-        else:
-            refused[each.name] = ErrorCode.LEADER_NOT_AVAILABLE
+    # What a quota of the client forbids for now is said not to be there, as by Kafka, at which clients ask again too.
+    may = [each for each in new[:most] if call.meter is None or call.meter.may_mutate(each.partitions, now.ms)]
     try:
         for each, made in zip(may, create_topics(services, may), strict=True):
             if isinstance(made, ApiError):
@@ -116,15 +112,6 @@ def _make(call: Call, names: Sequence[str], now: Now) -> dict[str, ErrorCode]:
     except InvalidSetting:
         refused.update((each.name, ErrorCode.INVALID_CONFIG) for each in may)
     return refused
-
-
-def _may_make(call: Call, new: NewTopic, now: Now) -> bool:
-    """Whether the client's quota lets the topic be made now (KIP-599)."""
-    try:
-        call.count_mutation(new.partitions, 0, now)
-    except ApiError:
-        return False
-    return True
 
 
 def _new(services: Services, name: str) -> NewTopic:

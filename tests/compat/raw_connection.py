@@ -53,6 +53,27 @@ class RawConnection:
         return data
 
 
+class SocketLine:
+    """A connection for a World (tests/broker/any_api.py) to ask over."""
+
+    def __init__(self, address):
+        self._address = address
+        self._connection = RawConnection(address)
+
+    def another(self):
+        return SocketLine(self._address)
+
+    def send(self, frame):
+        self._connection.socket.sendall(frame)
+
+    def receive(self):
+        size = int.from_bytes(self._connection.read_exactly(4), "big")
+        return self._connection.read_exactly(size)
+
+    def rest(self):
+        """Each question takes its time as it is."""
+
+
 def frame(api_key, version, correlation_id, body, client_id="raw", flexible=True):
     """A whole request."""
     message = request_header(api_key, version, correlation_id, client_id, flexible) + body

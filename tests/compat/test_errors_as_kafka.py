@@ -4,31 +4,10 @@ settings come from."""
 from broker.config_entries import ConfigSource
 from tests.broker.any_api import World, codes_of
 from tests.broker.every_error import CASES
-from tests.compat.raw_connection import RawConnection
+from tests.compat.raw_connection import SocketLine
 
 # Kafka has no default for the one; the servers of these tests are given the others.
 NOT_ALIKE = {"node.id", "retention.ms", "log.retention.ms"}
-
-
-class SocketLine:
-    """A connection to a broker."""
-
-    def __init__(self, address):
-        self._address = address
-        self._connection = RawConnection(address)
-
-    def another(self):
-        return SocketLine(self._address)
-
-    def send(self, frame):
-        self._connection.socket.sendall(frame)
-
-    def receive(self):
-        size = int.from_bytes(self._connection.read_exactly(4), "big")
-        return self._connection.read_exactly(size)
-
-    def rest(self):
-        """Each question takes its time as it is."""
 
 
 def told(address, case, version, topic):

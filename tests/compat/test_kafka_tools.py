@@ -284,6 +284,15 @@ def test_the_settings_of_brokers_are_described_and_altered(run):
     run("kafka.admin.ConfigCommand", "--alter", *entity, "--entity-default", "--delete-config", "log.retention.ms")
 
 
+def test_a_quota_of_a_client_is_set_and_described(run):
+    entity = ("--entity-type", "clients", "--entity-name", "reports")
+    run("kafka.admin.ConfigCommand", "--alter", *entity, "--add-config", "producer_byte_rate=1024")
+    described = run("kafka.admin.ConfigCommand", "--describe", *entity)
+    assert "Quota configs for client-id 'reports' are producer_byte_rate=1024.0" in described
+    run("kafka.admin.ConfigCommand", "--alter", *entity, "--delete-config", "producer_byte_rate")
+    assert run("kafka.admin.ConfigCommand", "--describe", *entity) == ""
+
+
 @pytest.mark.parametrize("kind", ["clients", "users"])
 def test_of_clients_and_users_there_is_nothing_to_describe(run, kind):
     assert run("kafka.admin.ConfigCommand", "--describe", "--entity-type", kind) == ""

@@ -1,0 +1,102 @@
+"""Stock clients that are held to a quota (KIP-13, KIP-219, KIP-599): slower, and otherwise as ever.
+
+Every test here was seen to pass against Apache Kafka 4.3.1 with the same settings, too.
+"""
+
+import time
+from itertools import count
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.broker.any_api import World, code_of
+from tests.compat.raw_connection import SocketLine
+from tests.compat.server_process import ServerProcess
+from tests.compat.stock_java import StockJava, missing
+from tests.patience import SECONDS, until
+
+# With two windows what may come at once is the quota of one second, and not of ten.
+SETTINGS = {"quota.window.num": 2, "controller.quota.window.num": 2, "group.initial.rebalance.delay.ms": 0}
+RATE = 20_000
+VALUES = [b"%d " % n + bytes(4_000) for n in range(20)]
+LEAST_SECONDS = sum(map(len, VALUES)) / RATE - 2  # one second's worth may come at once, and one be under way
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("quotas") / "data", SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def alter(server):
+    """alter("client-id", "slow", producer_byte_rate=1_000)."""
+
+    def altered(kind, name, **quotas):
+        ops = [{"key": key, "value": float(value), "remove": False} for key, value in quotas.items()]
+        entry = {"entity": [{"entity_type": kind, "entity_name": name}], "ops": ops}
+        world = World(SocketLine(server.address))
+        assert not code_of(world.ask("AlterClientQuotas", {"entries": [entry], "validate_only": False}))
+
+    return altered
+
+
+@pytest.fixture
+def topic(server):
+    name = f"quotas-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": server.address})
+    (made,) = admin.create_topics([NewTopic(name, 1, 1)]).values()
+    made.result(SECONDS)
+    return name
+
+
+def produce(server, topic, values, told=None, **config):
+    """One batch for each."""
+    failed = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": server.address, "linger.ms": 0, "throttle_cb": told or (lambda event: None)} | config
+    )
+    for each in values:
+        producer.produce(topic, each, on_delivery=lambda error, _: error and failed.append(error))
+        assert producer.flush(SECONDS) == 0
+    assert not failed, failed
+
+
+def test_a_producer_is_held_to_its_quota_and_told_so(server, topic, alter):
+    alter("client-id", "slow writer", producer_byte_rate=RATE)
+    told = []
+    began = time.monotonic()
+    produce(server, topic, VALUES, told.append, **{"client.id": "slow writer"})
+    assert time.monotonic() - began > LEAST_SECONDS
+    assert max(event.throttle_time for event in told) > 0
+
+
+def test_a_consumer_is_held_to_its_quota_and_gets_all(server, topic, alter):
+    produce(server, topic, VALUES)
+    alter("client-id", "slow reader", consumer_byte_rate=RATE)
+    config = {"bootstrap.servers": server.address, "client.id": "slow reader", "group.id": topic}
+    told, found = [], []
+    consumer = confluent_kafka.Consumer(config | {"auto.offset.reset": "earliest", "throttle_cb": told.append})
+    began = time.monotonic()
+    consumer.subscribe([topic])
+    until(lambda: found.extend(consumer.consume(100, 0.1)) or len(found) >= len(VALUES), what="all that was produced")
+    assert time.monotonic() - began > LEAST_SECONDS
+    assert [message.value() for message in found] == VALUES
+    assert max(event.throttle_time for event in told) > 0
+    consumer.close()
+
+
+def test_javas_admin_client_waits_until_it_may_make_topics_again(server, alter):
+    """It is told THROTTLING_QUOTA_EXCEEDED, and asks again by itself."""
+    if reason := missing():
+        pytest.skip(reason)
+    with StockJava() as java:
+        names = [f"quotas-{next(_numbers)}" for _ in range(2)]
+        alter("user", "ANONYMOUS", controller_mutation_rate=2)
+        began = time.monotonic()
+        for name in names:
+            java.ask("createTopic", address=server.address, topic=name, partitions=8)
+        assert time.monotonic() - began > 1, "of 8 partitions 4 may come at once, and 2 a second after that"
