@@ -131,5 +131,5 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
-log.segment.delete.delay.ms=500
+log.segment.delete.delay.ms=0
 """
