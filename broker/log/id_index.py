@@ -5,7 +5,7 @@ Entries past the log's end (an append that failed, or a crash between the two wr
 before anything is written in their place: they must not come back beside a batch they were not made for.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from broker.log.placed import Placed
 from broker.log.storage import File, StorageError
@@ -26,16 +26,25 @@ class IdIndex:
     def __len__(self) -> int:
         return self.file.size // ENTRY_BYTES
 
-    def append(self, placed: Iterable[Placed]) -> None:
-        """The ids of batches, with one write."""
+    def append(self, placed: Sequence[Placed]) -> None:
+        """The ids of batches, with one write: an entry for each run of them, whichever batches it goes over."""
         entries = []
         base_offset, seed = self.base_offset, self._seed
+        start = next_offset = placed[0][2]
+        first = next_id = placed[0][3][0][0]
         for _, _, offset, runs in placed:
-            relative = offset - base_offset
             for first_id, length in runs:
-                entries.append(pack_entry(seed, relative, length, first_id))
-                relative += length
+                if first_id != next_id or offset != next_offset:
+                    entries.append(pack_entry(seed, start - base_offset, next_offset - start, first))
+                    start, first = offset, first_id
+                offset += length
+                next_offset, next_id = offset, first_id + length
+        entries.append(pack_entry(seed, start - base_offset, next_offset - start, first))
         self.file.append(entries[0] if len(entries) == 1 else b"".join(entries))
+
+    def append_entry(self, entry: IdEntry) -> None:
+        """One that follows all there are."""
+        self.file.append(pack_entry(self._seed, entry.offset - self.base_offset, entry.length, entry.first_id))
 
     def entry(self, number: int) -> IdEntry | None:
         """The entry, or None where its check does not hold."""

@@ -1,7 +1,7 @@
 """Finding out where a log ends, when it is opened.
 
 What the checkpoint covers was synced and is taken as it is (broker.log.synced). Past it every batch is looked at: its
-length against the file, its offset against the one before, its CRC, and that the id index has valid entries for just
+length against the file, its offset against the one before, its CRC, and that the id index has valid entries for all
 its offsets, ids rising. The log ends before the first batch for which any of this fails; both files are cut there,
 segments after it are removed. A log is never stamped again, so a batch whose ids were lost is lost with them: it was
 not synced.
@@ -22,6 +22,7 @@ from broker.log import leader_epochs, producer_state
 from broker.log.checkpoint import LogPosition
 from broker.log.clean_stop import Noted
 from broker.log.closed_segment import OpenSegments, closed
+from broker.log.id_index import IdIndex
 from broker.log.journal import Entry
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.placed import Placed
@@ -33,7 +34,7 @@ from broker.log.synced import LogDamaged, Synced, offsets_of
 from broker.log.syncs import RemoveFiles
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.record.control import decode_marker
-from broker.wire.id_entries import ENTRY_BYTES
+from broker.wire.id_entries import ENTRY_BYTES, IdEntry
 
 __all__ = ["LogDamaged", "RecoveryReport", "open_log"]
 
@@ -79,6 +80,45 @@ def open_log(
     among = OpenSegments(broker.max_open_segments) if open_segments is None else open_segments
     recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id, noted or {}, among)
     return recovery.run(journal, stopped_cleanly)
+
+
+class _IdWalk:
+    """The ids of one batch after the other, from an entry on. Batches that were written together may share one.
+
+    `number` entries are used up so far, `last_id` is the last id taken.
+    """
+
+    def __init__(self, ids: IdIndex, number: int, last_id: int) -> None:
+        self._ids = ids
+        self.number = number
+        self.last_id = last_id
+        self._entry: IdEntry | None = None
+        self._offset = 0
+
+    @property
+    def begun(self) -> IdEntry | None:
+        """What was taken of an entry that goes on behind it."""
+        entry = self._entry
+        return entry and entry._replace(length=self._offset - entry.offset)
+
+    def take(self, header: BatchHeader) -> bool:
+        """Whether the next ids are just those of this batch, and rise; nothing is taken where they are not."""
+        offset, end = header.base_offset, header.last_offset + 1
+        number, entry, last_id = self.number, self._entry, self.last_id
+        if entry is not None and offset != self._offset:
+            return False
+        while offset < end:
+            if entry is None:
+                entry = self._ids.entry(number)
+                if entry is None or entry.offset != offset or entry.first_id <= last_id:
+                    return False
+            entry_end = entry.offset + entry.length
+            offset = min(entry_end, end)
+            last_id = entry.first_id + offset - entry.offset - 1
+            if offset == entry_end:
+                number, entry = number + 1, None
+        self.number, self._entry, self._offset, self.last_id = number, entry, offset, last_id
+        return True
 
 
 class _Recovery:
@@ -276,16 +316,15 @@ class _Recovery:
 
     def _recover(self, segment: Segment, log_bytes: int, id_bytes: int) -> bool:
         """Walk a segment from a position known to be good; True when it is good to its end."""
-        number = id_bytes // ENTRY_BYTES
+        ids = _IdWalk(segment.ids, id_bytes // ENTRY_BYTES, self.last_id)
         position = log_bytes
         reason: str | None = "it ends in the middle of a batch"
         for at, header in segment.batches(log_bytes):
             reason = self._fault(segment, at, header)
-            entries = None if reason else self._entries_of(segment, number, header)
-            if entries is None:
-                reason = reason or "its ids are not in the id index"
+            if reason is None and not ids.take(header):
+                reason = "its ids are not in the id index"
+            if reason is not None:
                 break
-            number += entries
             self.report.batches_read += 1
             segment.passed(((at, header, header.last_offset),), self.config.index_interval_bytes)
             self._note(segment, at, header)
@@ -295,8 +334,11 @@ class _Recovery:
         if not sound:
             self.report.bytes_cut += segment.size - position
             self.report.reason = f"{segment.log.path} at byte {position}: {reason}"
-        for file in segment.cut(position, number * ENTRY_BYTES):
+        self.last_id = ids.last_id
+        for file in segment.cut(position, ids.number * ENTRY_BYTES):
             file.sync()
+        if ids.begun is not None:
+            segment.ids.append_entry(ids.begun)
         return sound
 
     def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
@@ -315,20 +357,6 @@ class _Recovery:
         except CorruptBatch as error:
             return str(error)
         return None
-
-    def _entries_of(self, segment: Segment, number: int, header: BatchHeader) -> int | None:
-        """How many entries from `number` on hold just the ids of this batch, rising; None where they do not."""
-        offset, end, last_id = header.base_offset, header.last_offset + 1, self.last_id
-        entries = 0
-        while offset < end:
-            entry = segment.ids.entry(number + entries)
-            if entry is None or entry.offset != offset or offset + entry.length > end or entry.first_id <= last_id:
-                return None
-            offset += entry.length
-            last_id = entry.first_id + entry.length - 1
-            entries += 1
-        self.last_id = last_id
-        return entries
 
     # --- the journal ---------------------------------------------------------------------------------------------
 

@@ -32,6 +32,12 @@ def append(log, *values, worker, now=NOW, **fields):
     return log.append(batch, judge(batch, log.config, BROKER), worker, now)
 
 
+def append_together(log, *batches, worker, now=NOW):
+    """Batches of some values each, with one write."""
+    judged = [(batch, judge(batch, log.config, BROKER)) for batch in (memoryview(batch_of(*each)) for each in batches)]
+    return log.append_together(judged, worker, now)
+
+
 def uuid_of(number):
     return UUID(int=number)
 

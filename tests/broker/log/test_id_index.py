@@ -41,6 +41,16 @@ def test_ids_of_a_range_are_its_runs_cut_to_it(runs, data):
     assert [run_first + i for run_first, length in found for i in range(length)] == ids[first:end]
 
 
+@given(RUNS, st.data())
+def test_batches_written_together_have_an_entry_for_each_run_of_ids(runs, data):
+    index, ids = index_of(runs)
+    together = IdIndex(MemoryStorage().open("s.idindex", create=True), BASE)
+    cuts = sorted({0, len(ids), *data.draw(st.lists(st.integers(0, len(ids))))})
+    together.append([at(BASE + first, *index.runs(BASE + first, BASE + end)) for first, end in zip(cuts, cuts[1:])])
+    assert [together.offset_of_id(id) for id in ids] == [BASE + n for n in range(len(ids))]
+    assert len(together) == 1 + sum(after != id + 1 for id, after in zip(ids, ids[1:]))
+
+
 @given(RUNS, st.integers(0, 250))
 def test_an_id_finds_the_first_offset_not_below_it(runs, wanted):
     index, ids = index_of(runs)

@@ -293,14 +293,14 @@ def test_a_disk_that_runs_full_in_any_of_the_four_files_leaves_them_all_as_they_
     assert [r.value for r in decode_records(read(log, 1))] == [b"c" * 7]
 
 
-@pytest.mark.parametrize("spare", range(0, 5 * (8 + 12), 10))
+@pytest.mark.parametrize("spare", range(0, 5 * (8 + 12), 10))  # ids and log fit; not all of both indexes does
 def test_a_disk_that_runs_full_under_several_batches_leaves_all_files_as_they_were(storage, worker, spare):
     log, _ = reopen(storage, config=TopicConfig(index_interval_bytes=0))
     append(log, b"a", worker=worker)
     before = {path: bytes(content.data) for path, content in storage.files.items()}
     batches = [memoryview(batch_of(b"b", timestamp_ms=START_MS + n)) for n in range(1, 6)]
     judged = [(batch, judge(batch, log.config, BROKER)) for batch in batches]
-    storage.free_bytes = 5 * (ENTRY_BYTES + len(batches[0])) + spare  # ids and log fit; not all of both indexes does
+    storage.free_bytes = ENTRY_BYTES + 5 * len(batches[0]) + spare
     with pytest.raises(ApiError, match="No space left"):
         log.append_together(judged, worker, NOW)
     assert {path: bytes(content.data) for path, content in storage.files.items()} == before

@@ -14,7 +14,7 @@ from broker.record.batch import walk
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES
 
-from .conftest import BROKER, NOW, START_MS, append, new_worker, reopen
+from .conftest import BROKER, NOW, START_MS, append, append_together, new_worker, reopen
 
 LOG, IDS, INDEX, TIMES = (f"flights-0/{0:020d}{s}" for s in (".log", ".idindex", ".index", ".timeindex"))
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=0)
@@ -90,6 +90,49 @@ def test_a_log_cut_at_any_byte_ends_at_the_last_whole_batch_with_its_ids(path):
         assert data_of(storage, LOG) == data_of(whole, LOG)[: ([0] + batches)[kept]]
         assert data_of(storage, IDS) == data_of(whole, IDS)[: ENTRY_BYTES * kept]
         assert report.cut == (path == IDS or size not in [0] + batches)
+
+
+@pytest.mark.parametrize("path", [LOG, IDS])
+def test_batches_that_were_written_together_and_cut_at_any_byte_keep_their_ids_up_to_the_last_whole_one(path):
+    """They share entries of the id index: one for each run of ids, of which a millisecond of this worker ends one."""
+    whole, worker = MemoryStorage(), new_worker()
+    log, _ = reopen(whole)
+    worker.next_ids(4096 - 5, START_MS)
+    append_together(log, *[[b"a%d" % n, b"b%d" % n] for n in range(4)], worker=worker)
+    data, sizes = data_of(whole, path), [position + h.size for position, h in walk(data_of(whole, LOG))]
+    ids = log.ids_of(0, 8)
+    each_id = [first + n for first, length in ids for n in range(length)]
+    assert [length for _, length in ids] == [5, 3] and len(data_of(whole, IDS)) == 2 * ENTRY_BYTES
+    for size in range(len(data)):
+        storage = copy_of(whole)
+        put(storage, path, data[:size])
+        opened, _ = reopen(storage)
+        whole_batches = sizes if path == LOG else [ENTRY_BYTES] * 2  # the first has the ids of two, and of half of one
+        kept = sum(end <= size for end in whole_batches)
+        assert opened.log_end_offset == 2 * kept, size
+        assert data_of(storage, LOG) == data_of(whole, LOG)[: ([0] + sizes)[kept]]
+        found = [first + n for first, length in opened.ids_of(0, 8) for n in range(length)]
+        assert found == each_id[: 2 * kept] and opened.last_id == (each_id[2 * kept - 1] if kept else -1)
+        append(opened, b"c", **later(10))
+        again, report = reopen(storage)
+        assert (again.log_end_offset, report.cut) == (2 * kept + 1, False), "what was begun of an entry is whole"
+        assert again.ids_of(0, 8)[:-1] == opened.ids_of(0, 2 * kept)
+
+
+def test_an_entry_of_which_the_log_lost_the_end_is_shortened_on_the_disk_before_anything_follows_it():
+    storage = MemoryStorage()
+    log, _ = reopen(storage)
+    append_together(log, [b"a"], [b"b"], [b"c"], worker=new_worker())
+    put(storage, LOG, data_of(storage, LOG)[:-1])
+    log, _ = reopen(storage)
+    assert storage.files[IDS].synced == data_of(storage, IDS) and log.log_end_offset == 2
+    append(log, b"d", **later(10))
+    for seed in range(200):
+        torn = MemoryStorage()
+        torn.make_directory("flights-0")
+        for path in (LOG, IDS):
+            put(torn, path, storage.files[path].after_power_cut(lambda n: seed * 31 % n))  # noqa: B023
+        assert reopen(torn)[0].log_end_offset in (2, 3), "what had been recovered is there"
 
 
 @pytest.mark.parametrize("path", [LOG, IDS])
