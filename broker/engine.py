@@ -62,6 +62,8 @@ class Engine:
         """Where an answer has made room for the next request; at most one entry for each answer of this call."""
         self._taken: list[Taken] = []
         """Of this turn, on the short way."""
+        self._taken_ns = 0
+        """When the first of them was taken, which is when all of them were there to be read."""
         self._now = Now(0, 0)
 
     # --- connections ---------------------------------------------------------------------------------------------
@@ -237,7 +239,6 @@ class Engine:
 
     def _take(self, conn: Connection, frame: memoryview) -> None:
         """One request, whatever comes of it."""
-        began_ns = self._clock_ns()
         if conn.taken:
             self._do_taken()
             if conn.close_reason is not None:
@@ -250,10 +251,14 @@ class Engine:
             if small := len(frame) <= COPIED_BYTES_MAX:
                 frame = memoryview(bytearray(frame))
             conn.take()
-            self._taken.append((conn, again, frame, began_ns))
-            if not small or len(self._taken) >= TAKEN_MAX:
+            taken = self._taken
+            if not taken:
+                self._taken_ns = self._clock_ns()
+            taken.append((conn, again, frame))
+            if not small or len(taken) >= TAKEN_MAX:
                 self._do_taken()
             return
+        began_ns = self._clock_ns()
         if self._taken:
             self._do_taken()  # what came first is done first
         self._go_the_long_way(conn, frame, began_ns)
@@ -347,24 +352,25 @@ class Engine:
     def _do_taken(self) -> None:
         """Do what went the short way since the last time, with one write for all that is alike."""
         taken, self._taken = self._taken, []
+        began_ns = self._taken_ns
         try:
             answers, later, refused = taken[0][1].together(taken, self._now)
         except Exception:
-            conns = [conn for conn, *_ in taken]
+            conns = [conn for conn, _, _ in taken]
             for conn in conns:
                 conn.let_go()
             self._failed(conns)
             return
-        now_ns = self._clock_ns()
-        ready, observe = self._ready.append, self._produced.observe
-        for (conn, _, _, began_ns), reply in answers:
+        ready = self._ready.append
+        for (conn, _, _), reply in answers:
             conn.let_go()
             conn.put([reply], len(reply))
             ready(conn)
-            observe(now_ns - began_ns)
+        if answers:
+            self._produced.observe(self._clock_ns() - began_ns, len(answers))
         for some, delayed in later:
-            self._wait_together(some, delayed)
-        for conn, _, frame, began_ns in refused:
+            self._wait_together(some, delayed, began_ns)
+        for conn, _, frame in refused:
             conn.let_go()
             conn.again = None
             if conn in self._connections:  # also where what came after it closes the connection
@@ -372,11 +378,11 @@ class Engine:
                 if conn.decoder.has_more:  # it may have no answer, with which it would be read on
                     self._resumable.append(conn)
 
-    def _wait_together(self, taken: list[Taken], delayed: Delayed[list[bytes]]) -> None:
+    def _wait_together(self, taken: list[Taken], delayed: Delayed[list[bytes]], began_ns: int) -> None:
         """Requests that are answered by one thing that happens; one whose connection goes keeps the others waiting."""
         slots = []
         conns = []
-        for conn, *_ in taken:
+        for conn, _, _ in taken:
             conn.let_go()
             slots.append(conn.wait())
             conns.append(conn)
@@ -384,14 +390,13 @@ class Engine:
         def done(replies: list[bytes] | None) -> None:
             if replies is None:
                 return  # a fault; their connections are being closed
-            now_ns = self._clock_ns()
-            for (conn, _, _, began_ns), slot, reply in zip(taken, slots, replies, strict=True):
+            for conn, slot, reply in zip(conns, slots, replies, strict=True):
                 if conn.close_reason is None:
                     conn.fill(slot, [reply], len(reply))
                     self._ready.append(conn)
-                    self._produced.observe(now_ns - began_ns)
                     if conn.decoder.has_more:
                         self._resumable.append(conn)
+            self._produced.observe(self._clock_ns() - began_ns, len(replies))
 
         delayed.try_complete = self._guarded(conns, delayed.try_complete)
         delayed.expire = self._guarded(conns, delayed.expire)

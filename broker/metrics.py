@@ -28,9 +28,9 @@ class Latency:
         self.sum_ns = 0
         self.max_ns = 0
 
-    def observe(self, duration_ns: int) -> None:
-        self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
-        self.sum_ns += duration_ns
+    def observe(self, duration_ns: int, number: int = 1) -> None:
+        self.counts[bisect_left(BOUNDS_NS, duration_ns)] += number
+        self.sum_ns += duration_ns * number
         if duration_ns > self.max_ns:
             self.max_ns = duration_ns
 

@@ -21,9 +21,9 @@ class Shortcut(Protocol):
         ...
 
 
-Taken: TypeAlias = tuple[Any, Any, memoryview, int]
-"""A request on the short way: its connection (broker.connection), the connection's way, the frame, which is the way's
-to change, and when it was taken (ns). A plain tuple, as there is one for each small request."""
+Taken: TypeAlias = tuple[Any, Any, memoryview]
+"""A request on the short way: its connection (broker.connection), the connection's way, and the frame, which is the
+way's to change. A plain tuple, as there is one for each small request."""
 
 
 class Known(Protocol):

@@ -110,15 +110,12 @@ class KafkaTransport(tcp.Server):
             self._queue.extend(parts)
             self._read_ahead(FileRegion(data.file, data.position, data.length + NEXT_BYTES))
             return 0
-        if data is not None:
-            return self._send_one(data)
-        self._queue.extend(parts)
-        if self._write() is not None:
-            # Nobody else would find it gone: where reading is paused, no descriptor is watched any more.
-            self.abortConnection()
-        return 0
-
-    def _send_one(self, data: bytes | bytearray) -> int:
+        if data is None:
+            self._queue.extend(parts)
+            if self._write() is not None:
+                # Nobody else would find it gone: where reading is paused, no descriptor is watched any more.
+                self.abortConnection()
+            return 0
         try:
             sent = self.socket.send(data)
         except BlockingIOError:

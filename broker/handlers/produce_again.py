@@ -28,7 +28,7 @@ from idgen.errors import IdError
 class ProduceAgain:
     """Reads the frames of one connection that repeat its envelope."""
 
-    __slots__ = ("log", "services", "acks", "timeout_ms", "_envelope", "_config", "_zstd")
+    __slots__ = ("log", "services", "acks", "timeout_ms", "reply", "_envelope", "_config", "_zstd")
 
     def __init__(
         self, envelope: Envelope, services: Services, log: PartitionLog, version: int, request: ProduceRequest
@@ -37,6 +37,7 @@ class ProduceAgain:
         self.services = services
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
+        self.reply = envelope.reply
         self._envelope = envelope
         self._config = log.config
         self._zstd = version >= produce.ZSTD_VERSION
@@ -49,7 +50,7 @@ class ProduceAgain:
             return None
         correlation_id, batch, fields = opened
         if is_plain(batch, fields, config, self.services.config):
-            header = BatchHeader._make(fields)
+            header = tuple.__new__(BatchHeader, fields)  # as `_make`, at half its price
         else:
             try:
                 header = look_closer(batch, config, self.services.config, self._zstd)
@@ -61,9 +62,6 @@ class ProduceAgain:
         ):
             return None
         return correlation_id, batch, header
-
-    def answer(self, correlation_id: int, base_offset: int) -> bytes:
-        return self._envelope.reply(correlation_id, base_offset, NO_TIMESTAMP, self.log.log_start_offset)
 
     def too_late(self, correlation_id: int) -> bytes:
         """What was appended is not on the disk when it has to be answered."""
@@ -91,7 +89,7 @@ class ProduceAgain:
         for log, asked in by_log.items():
             _append(log, asked, done, waiting, self.services, now)
         for (_, timeout_ms), late in waiting.items():
-            done.later.append(([each for each, *_ in late], _when_on_disk(late, now.ms + timeout_ms)))
+            done.later.append(([each[0] for each in late], _when_on_disk(late, now.ms + timeout_ms)))
         return done
 
 
@@ -123,16 +121,16 @@ def _append(
             done.refused.extend([each[0] for each in asked])
             return
         services.appended(log, now)
-        durable_end, waiting_acks = log.durable_end_offset, log.waiting_acks
+        durable_end, waiting_acks, log_start_offset = log.durable_end_offset, log.waiting_acks, log.log_start_offset
         for (taken, correlation_id, _, _), (base_offset, last_offset) in zip(asked, placed, strict=False):
             again: ProduceAgain = taken[1]
             if again.acks in waiting_acks and durable_end <= last_offset:
                 # One round of the journal is for all its logs; else each log has a sync of its own.
                 key = (None if log.journal is not None else log, again.timeout_ms)
-                waits = (taken[0], again, _NO_FRAME, taken[3])  # the frame need not be kept until then
+                waits = (taken[0], again, _NO_FRAME)  # the frame need not be kept until then
                 waiting.setdefault(key, []).append((waits, correlation_id, base_offset, last_offset))
             else:
-                done.answers.append((taken, again.answer(correlation_id, base_offset)))
+                done.answers.append((taken, again.reply(correlation_id, base_offset, NO_TIMESTAMP, log_start_offset)))
         asked = asked[len(placed) :]
 
 
@@ -142,7 +140,7 @@ def _when_on_disk(late: Sequence[_Late], deadline_ms: int) -> Delayed[list[bytes
 
     def try_complete(now: Now) -> list[bytes] | None:
         nonlocal synced
-        for (_, again, _, _), _, _, last_offset in islice(late, synced, None):
+        for (_, again, _), _, _, last_offset in islice(late, synced, None):
             log = again.log
             if log.durable_end_offset <= last_offset and log.offline is None:
                 return None
@@ -151,13 +149,13 @@ def _when_on_disk(late: Sequence[_Late], deadline_ms: int) -> Delayed[list[bytes
 
     def answers(now: Now) -> list[bytes]:
         return [
-            again.answer(correlation_id, base_offset)
+            again.reply(correlation_id, base_offset, NO_TIMESTAMP, again.log.log_start_offset)
             if last_offset < again.log.durable_end_offset
             else again.too_late(correlation_id)
-            for (_, again, _, _), correlation_id, base_offset, last_offset in late
+            for (_, again, _), correlation_id, base_offset, last_offset in late
         ]
 
-    return Delayed({again.log.on_disk for (_, again, _, _), *_ in late}, deadline_ms, try_complete, answers)
+    return Delayed({again.log.on_disk for (_, again, _), _, _, _ in late}, deadline_ms, try_complete, answers)
 
 
 def again(call: Call, frame: memoryview) -> ProduceAgain | None:

@@ -251,11 +251,11 @@ class PartitionLog:
         number, size, newest = 0, 0, NO_TIMESTAMP
         producers = set()
         for _, header in batches:
-            _, length, _, _, _, _, delta, _, max_timestamp, producer_id, *_ = header
-            offset += delta + 1
-            after = size + length + LENGTH_END
+            offset += header.last_offset_delta + 1
+            after = size + header.batch_length + LENGTH_END
             if number and (after > room or offset > offset_max):
                 break  # the first may begin a new segment
+            producer_id = header.producer_id
             if producer_id >= 0:
                 # What is known of a producer says nothing of its second batch before the first is in the log.
                 try:
@@ -267,8 +267,8 @@ class PartitionLog:
                     break
                 producers.add(producer_id)
             number, size = number + 1, after
-            if max_timestamp > newest:
-                newest = max_timestamp
+            if header.max_timestamp > newest:
+                newest = header.max_timestamp
         return number, size, newest
 
     def _placed(self, batches: Sequence[tuple[memoryview, BatchHeader]], runs: Sequence[Run]) -> list[Placed]:
@@ -299,8 +299,11 @@ class PartitionLog:
     def _write(self, placed: Sequence[Placed], last_offset: int, size: int, newest_ms: int, now: Now) -> None:
         """Batches with their ids, `size` bytes together, to the end of the log: all of them, or ApiError."""
         epoch, place = self.leader_epoch, PLACE.pack_into
+        by_producers = []
         for batch, header, base_offset, _ in placed:
             place(batch, 0, base_offset, header.batch_length, epoch)
+            if header.producer_id >= 0:
+                by_producers.append((header, base_offset))
         try:
             segment = self._segment_for(size, newest_ms, last_offset)
             segment.append(placed, self.config.index_interval_bytes)
@@ -316,9 +319,8 @@ class PartitionLog:
         self.unsynced_bytes += size
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now.ms
-        for _, header, base_offset, _ in placed:
-            if header.producer_id >= 0:
-                self.producers.appended(header, base_offset, now.wall_ms)
+        for header, base_offset in by_producers:
+            self.producers.appended(header, base_offset, now.wall_ms)
         if self.journal is not None:
             self.journal.add(self, placed)
 

@@ -149,7 +149,7 @@ class Segment:
         ids_size, times_size = self.ids.file.size, self.times.file.size
         try:
             self.ids.append(placed)
-            self.log.append(placed[0][0] if len(placed) == 1 else b"".join([batch for batch, *_ in placed]))
+            self.log.append(placed[0][0] if len(placed) == 1 else b"".join([each[0] for each in placed]))
             self.passed(_headers(placed, position), interval_bytes)
         except StorageError:
             self._undo(position, ids_size, times_size)
@@ -179,8 +179,8 @@ class Segment:
         newest, newest_offset, first = self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms
         since_index, last_offset = self._since_index, self.next_offset - 1
         for position, header, last_offset in batches:
-            _, length, _, _, _, _, _, _, max_timestamp, _, _, _, record_count = header
-            if record_count:
+            if header.record_count:
+                max_timestamp = header.max_timestamp
                 if max_timestamp > newest:
                     newest, newest_offset = max_timestamp, last_offset
                 if first < 0:
@@ -189,7 +189,7 @@ class Segment:
                 self.offsets.append(last_offset - self.base_offset, position)
                 self.times.maybe_append(newest, newest_offset - self.base_offset)
                 since_index = 0
-            since_index += length + LENGTH_END
+            since_index += header.batch_length + LENGTH_END
         self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms = newest, newest_offset, first
         self._since_index, self.next_offset = since_index, last_offset + 1
 
