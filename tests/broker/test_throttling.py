@@ -6,6 +6,7 @@ Where not said otherwise a quota is 1,000 a second, so that 10,000 bytes may com
 import pytest
 
 from broker.engine import Engine
+from broker.faulty_engine import FaultyEngine
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
@@ -52,13 +53,17 @@ def broker(clock):
     return broker
 
 
-def alter(broker, entity, **quotas):
+def altering(entity, **quotas):
     """None for a quota removes it."""
     entry = {
         "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
         "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in quotas.items()],
     }
-    answer = broker.connect("admin").ask(ALTER_QUOTAS, 1, {"entries": [entry], "validate_only": False})
+    return {"entries": [entry], "validate_only": False}
+
+
+def alter(broker, entity, **quotas):
+    answer = broker.connect("admin").ask(ALTER_QUOTAS, 1, altering(entity, **quotas))
     assert [each.error_code for each in answer.entries] == [0]
 
 
@@ -171,6 +176,49 @@ def test_what_waits_for_the_disk_is_counted_when_it_is_answered(broker):
     broker.release()
     assert throttle_ms(client.received) > 5_000
     assert not client.conn.readable
+
+
+def test_of_two_times_that_overlap_the_one_that_ends_last_counts(broker):
+    """Both waited for the disk, and are answered together."""
+    broker.create("durable", flakelog_durable_acks="true")
+    alter(broker, APP, producer_byte_rate=1_000)
+    client = broker.connect("app")
+    broker.hold_syncs()
+    sent = [client.send(PRODUCE, 9, produce_request("durable", bytes(size), acks=-1)) for size in (15_000, 9_000)]
+    broker.release()
+    assert [answered for answered, _ in client.replies()] == sent
+    began_ms = broker.now_ms
+    broker.at(began_ms + 13_000)
+    assert not client.conn.readable
+    broker.at(began_ms + 15_000)
+    assert client.conn.readable and len(broker.services.purgatory) == 0
+
+
+def test_what_is_on_the_short_way_when_a_quota_is_set_is_done_before_it(broker):
+    client, admin = broker.connect("app"), broker.connect("admin")
+    produce(client, bytes(3_000))
+    with broker.turn():
+        sent = [client.send(PRODUCE, 9, produce_request("flights", bytes(3_000)))]
+        assert client.conn.taken
+        admin.send(ALTER_QUOTAS, 1, altering(APP, producer_byte_rate=100))
+        sent.append(client.send(PRODUCE, 9, produce_request("flights", bytes(3_000))))
+    assert [answered for answered, _ in client.replies()] == sent
+    assert not client.conn.readable, "the second counts"
+    assert 20_000 < broker.services.metrics.throttled_ms["producer_byte_rate"] < 25_000, "and the first does not"
+
+
+def test_a_broker_that_fails_on_demand_holds_back_too(clock):
+    broker = EngineBroker(engine=lambda services: FaultyEngine(services, clock))
+    broker.create("flights")
+    alter(broker, APP, producer_byte_rate=1_000)
+    broker.engine.fail(PRODUCE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    broker.engine.delay(PRODUCE, 100)
+    client = broker.connect("app")
+    client.send(PRODUCE, 9, produce_request("flights", bytes(15_000)))
+    broker.at(broker.now_ms + 101)
+    assert throttle_ms(client.received) > 5_000
+    ((_, (result,)),) = client.replies()
+    assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and not client.conn.readable
 
 
 def test_a_connection_that_goes_while_it_is_held_back_leaves_nothing_behind(broker):

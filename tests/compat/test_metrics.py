@@ -7,7 +7,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.client.blocking import BlockingClient
+from tests.broker.any_api import World, code_of
 from tests.broker.engine_client import batch_of
+from tests.compat.raw_connection import SocketLine
 from tests.compat.server_process import ServerProcess
 from tests.patience import SECONDS
 
@@ -91,6 +93,18 @@ def test_groups_and_transactions_are_counted(server, samples):
     found = read(server)
     assert found["flakelog_groups", (("state", "Empty"),)] == 1
     assert found["flakelog_transactional_ids", (("state", "Ongoing"),)] == found["flakelog_open_transactions", ()] == 1
+
+
+def test_who_is_over_a_quota_is_counted(server, samples):
+    world = World(SocketLine(server.address))
+    ops = [{"key": "request_percentage", "value": 1e-6, "remove": False}]
+    entity = [{"entity_type": "client-id", "entity_name": "test"}]
+    assert not code_of(world.ask("AlterClientQuotas", {"entries": [{"entity": entity, "ops": ops}]}))
+    world.ask("Metadata", {"topics": []})
+    world.ask("Metadata", {"topics": []})
+    found = read(server)
+    assert found["flakelog_throttled_total", (("quota", "request_percentage"),)] >= 1
+    assert found["flakelog_throttled_seconds_total", (("quota", "request_percentage"),)] >= 1
 
 
 def test_the_process_is_measured_too(samples):
