@@ -5,10 +5,13 @@ Where not said otherwise a quota is 1,000 a second, so that 10,000 bytes may com
 
 import pytest
 
+from broker.api_table import APIS
 from broker.engine import Engine
 from broker.faulty_engine import FaultyEngine
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
+from broker.wire.schema import names_of
+from tests.broker.any_api import KEYS, EngineLine, World
 from tests.broker.engine_client import (
     ALTER_QUOTAS,
     CREATE_PARTITIONS,
@@ -23,6 +26,7 @@ from tests.broker.engine_client import (
     produce_request,
     values_of,
 )
+from tests.broker.test_every_api import ASKS
 
 APP, ANY_CLIENT, ANONYMOUS = (("client-id", "app"),), (("client-id", None),), (("user", "ANONYMOUS"),)
 TEN_SECONDS = bytes(10_000)
@@ -343,6 +347,33 @@ def test_an_answer_without_room_for_the_time_holds_back_all_the_same(broker, clo
     answer = client.ask(HEARTBEAT, version, heartbeat)
     assert version == 0 or answer.throttle_time.total_seconds() == 1
     assert not client.conn.readable
+
+
+class ListeningWorld(World):
+    """Keeps what is answered."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.answers = []
+
+    def receive(self, name, version=None, line=None):
+        answer = super().receive(name, version, line)
+        self.answers.append((name, answer))
+        return answer
+
+
+# Without those that look at what a Fetch brings, as that brings nothing here; both are told of elsewhere in this file.
+@pytest.mark.parametrize("name", sorted(ASKS.keys() - {"Fetch", "CreateTopics"}))
+def test_every_answer_with_room_for_the_time_says_it(clock, name):
+    settings = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
+    broker = EngineBroker(engine=lambda services: Engine(services, clock), **settings)
+    clock.step_ns = 1
+    broker.services.alter_quotas({(("client-id", "test"),): {"request_percentage": 1e-9}})
+    world = ListeningWorld(EngineLine(broker), name, APIS[KEYS[name]].newest)
+    ASKS[name](world)
+    answers = [answer for asked, answer in world.answers if asked == name]
+    if "throttle_time" in names_of(KEYS[name], "response"):
+        assert {answer.throttle_time.total_seconds() for answer in answers} == {1}
 
 
 # --- topics ------------------------------------------------------------------------------------------------------
