@@ -56,6 +56,20 @@ class Looks:
         return events
 
 
+def when_stopped_again(reactor: Any, call: Callable[[], None]) -> None:
+    """`call` at each signal to stop that comes while a reactor, whichever it is, stops: the operator is impatient, and
+    nothing is wrong."""
+    stop = reactor.stop
+
+    def stop_or_call() -> None:
+        try:
+            stop()
+        except ReactorNotRunning:
+            call()
+
+    reactor.stop = stop_or_call
+
+
 def install(busy_poll_us: int = 0) -> None:
     """Install the fast reactor where there is epoll, the default one elsewhere. Call before anything imports one.
 
@@ -77,19 +91,12 @@ def install(busy_poll_us: int = 0) -> None:
 
         def __init__(self) -> None:
             self._after_events: list[Callable[[], None]] = []
-            self.stopped_again: Callable[[], None] = lambda: None  # at each signal to stop that comes while it stops
             self._looks = Looks(busy_poll_us if len(os.sched_getaffinity(0)) > 1 else 0)
             super().__init__()
 
         def after_events(self, call: Callable[[], None]) -> None:
             """`call` when the events of a turn have all been seen to, before anything else happens."""
             self._after_events.append(call)
-
-        def stop(self) -> None:
-            try:
-                super().stop()
-            except ReactorNotRunning:
-                self.stopped_again()  # the operator is impatient, nothing is wrong
 
         def doPoll(self, timeout: float | None) -> None:
             try:

@@ -228,6 +228,7 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
         log.warn("{line}", line=line)
     app = Server(settings, directory, run.zookeeper, reactor, lambda line: log.info("{line}", line=line))
     app.topics = _topics(run.topics)
+    fast.when_stopped_again(reactor, app.end_grace)
     control = _control(app, reactor) if run.controlled else None
     outcome: list[str] = []
 
@@ -249,7 +250,6 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
 
     reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", app.stop)
-    reactor.stopped_again = app.end_grace
     reactor.run()
     if control is not None:
         control.clean_up()

@@ -104,9 +104,12 @@ class BrokerProcess:
                 return answer
 
     def stall(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
-        self._alive().send_signal(signal.SIGSTOP)
+        """SIGSTOP: it keeps its connections and says nothing from when this returns on."""
+        process = self._alive()
+        process.send_signal(signal.SIGSTOP)
         self.stalled = True
+        if hasattr(os, "waitid"):  # a signal takes its time; and that it may have ended instead is left for who asks
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT; fine where it was not stalled."""

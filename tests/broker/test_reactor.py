@@ -1,8 +1,12 @@
-"""When the reactor looks again before it sleeps."""
+"""When the reactor looks again before it sleeps, and that a second signal to stop is heard."""
+
+import signal
 
 import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.selectreactor import SelectReactor
 
-from broker.reactor import SHORT_SLEEPS, Looks
+from broker.reactor import SHORT_SLEEPS, Looks, when_stopped_again
 
 BUSY_POLL_US = 30
 READY = [(7, 1)]
@@ -80,3 +84,13 @@ def test_a_look_that_may_not_wait_tells_nothing_of_what_pays():
     assert looks.look(clock, 0) == []
     assert looks.look(clock, None) == READY and clock.sleeps == 2
     assert looks.look(clock, None) == READY and clock.sleeps == 2
+
+
+def test_a_second_signal_is_heard_on_the_stock_reactor_too():
+    reactor, grace, heard = SelectReactor(), Deferred(), []
+    reactor.addSystemEventTrigger("before", "shutdown", lambda: grace)
+    when_stopped_again(reactor, lambda: heard.append("again") or grace.callback(None))
+    for _ in range(2):
+        reactor.callWhenRunning(reactor.sigTerm, signal.SIGTERM)
+    reactor.run(installSignalHandlers=False)
+    assert heard == ["again"]

@@ -262,6 +262,13 @@ def test_a_slow_broker_makes_a_request_time_out(broker):
     assert failed == ["_MSG_TIMED_OUT"]
 
 
+def test_a_stalled_broker_has_stopped(broker):
+    for _ in range(20):  # a signal takes its time, now and then
+        broker.stall()
+        assert _state(broker.pid) == "T"
+        broker.resume()
+
+
 def test_a_stalled_broker_goes_on_where_it_was(broker):
     broker.create_topic("stalled")
     producer = idempotent(broker)
