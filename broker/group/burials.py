@@ -5,7 +5,7 @@ not written down would come back with the next start. What cannot be written sta
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from itertools import islice
 
 from broker.group.alarms import AlarmClock
@@ -13,12 +13,12 @@ from broker.group.commits import Commits
 from broker.group.config import GroupConfig
 from broker.group.group import Group
 from broker.group.groups import Groups
-from broker.group.lifetime import expired_offsets, is_expired_in, is_idle
+from broker.group.lifetime import is_expired_in, is_idle
 from broker.group.transactional_offsets import Place
 from broker.now import Now
 
 # No settings: 500 tombstones are some four milliseconds of work wherever there is a disk, and nobody waits for them.
-BURIED_AT_ONCE = 500  # offsets and groups
+BURIED_AT_ONCE = 500  # offsets and groups, also those that are only looked at
 BURY_EVERY_MS = 10  # so most of the time is left for requests
 RETRY_MS = 1_000  # where the disk takes none
 
@@ -35,8 +35,9 @@ class Burials:
         self._next = clock.alarm(self._go_on)
         self._to_look_through: deque[str] = deque()
         """Groups of which some offsets may have expired."""
-        self._expired: deque[Place] = deque()
-        """Offsets of one of them, all of which had."""
+        self._looked_at: str | None = None
+        self._places: Iterator[tuple[str, int]] = iter(())
+        """The group whose turn it is, and those of its offsets that have not had theirs."""
         self._offsets: list[Place] = []
         self._of_group: Counter[str] = Counter()
         self._dead: list[Group] = []
@@ -49,7 +50,7 @@ class Burials:
 
     def _look_through(self, now: Now) -> None:
         self._check.set(now.ms + self._config.offsets_retention_check_interval_ms)
-        if not self._to_look_through and not self._expired:
+        if not self._to_look_through and self._looked_at is None:
             self._to_look_through.extend(group.group_id for group in self._groups)
         self._go_on(now)
 
@@ -61,11 +62,8 @@ class Burials:
             self._write(place)
         is_left = len(self._offsets) < len(self._commits.lost)
         for _ in range(BURIED_AT_ONCE - len(self._offsets)):
-            if self._expired:
-                self._bury(self._expired.popleft(), now)
-            elif self._to_look_through:
-                self._look_at(self._groups.find(self._to_look_through.popleft()), now)
-        if is_left or self._expired or self._to_look_through:
+            self._look_on(now)
+        if is_left or self._looked_at is not None or self._to_look_through:
             self._next.set(now.ms + BURY_EVERY_MS)
 
     def _write(self, place: Place) -> None:
@@ -73,27 +71,30 @@ class Burials:
         self._offsets.append(place)
         self._of_group[place.group_id] += 1
 
-    def _look_at(self, group: Group | None, now: Now) -> None:
-        if group is None:
+    def _look_on(self, now: Now) -> None:
+        """At the next offset of the group whose turn it is; after the last of them it is the next group's."""
+        group = None if self._looked_at is None else self._groups.find(self._looked_at)
+        place = None if group is None else next(self._places, None)
+        if group is not None and place is not None:
+            self._bury(group, Place(group.group_id, *place), now)
             return
-        expired = expired_offsets(group, now.wall_ms, self._config.offsets_retention_ms)
-        self._expired.extend(Place(group.group_id, topic, partition) for topic, partition in expired)
-        if not len(group.offsets):
+        if group is not None:
             self._bury_group(group)
+        self._looked_at = self._to_look_through.popleft() if self._to_look_through else None
+        group = None if self._looked_at is None else self._groups.find(self._looked_at)
+        self._places = iter(()) if group is None else group.offsets.places()
 
-    def _bury(self, place: Place, now: Now) -> None:
-        """Unless it is used again by now, or the end of a transaction may change it."""
-        group = self._groups.find(place.group_id)
-        if group is None or self._commits.is_open(place):
+    def _bury(self, group: Group, place: Place, now: Now) -> None:
+        """Where it has expired, and no end of a transaction may change it."""
+        if self._commits.is_open(place):
             return
-        if not is_expired_in(group, place.topic, place.partition, now.wall_ms, self._config.offsets_retention_ms):
-            return
-        self._write(place)
-        if not self._expired and len(group.offsets) == self._of_group[place.group_id]:
-            self._bury_group(group)
+        if is_expired_in(group, place.topic, place.partition, now.wall_ms, self._config.offsets_retention_ms):
+            self._write(place)
 
     def _bury_group(self, group: Group) -> None:
         """One that has no offsets, when what is being buried is gone."""
+        if len(group.offsets) > self._of_group[group.group_id]:
+            return
         if is_idle(group) and not self._commits.is_open_in(group):
             self._groups.bury(group)
             self._dead.append(group)

@@ -24,22 +24,11 @@ def restored(group_id: str, stored: StoredGroup, offsets: GroupOffsets) -> Group
     return group
 
 
-def expired_offsets(group: Group, now_wall_ms: int, retention_ms: int) -> list[tuple[str, int]]:
-    """The (topic, partition) of offsets nobody has used for `retention_ms`.
+def is_expired_in(group: Group, topic: str, partition: int, now_wall_ms: int, retention_ms: int) -> bool:
+    """Whether one of a group's offsets is there, and nobody has used it for `retention_ms`.
 
     Nothing expires while a group rebalances, nor in one with members where the topics they read are not known.
     """
-    if not _may_expire(group):
-        return []
-    return [
-        (topic, partition)
-        for topic, partition, committed in group.offsets
-        if not reads(group, topic) and is_expired(committed, _unused_since_ms(group), now_wall_ms, retention_ms)
-    ]
-
-
-def is_expired_in(group: Group, topic: str, partition: int, now_wall_ms: int, retention_ms: int) -> bool:
-    """Whether a single one of a group's offsets is there and has expired."""
     committed = group.offsets.get(topic, partition)
     if committed is None or not _may_expire(group) or reads(group, topic):
         return False

@@ -43,6 +43,12 @@ class GroupOffsets:
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         return self._topics.get(topic, {}).get(partition)
 
+    def places(self) -> Iterator[tuple[str, int]]:
+        """(topic, partition) of each, for who goes through them while they come and go: of those that come some."""
+        for topic in list(self._topics):
+            for partition in list(self._topics.get(topic, ())):
+                yield topic, partition
+
     def of_topics(self, is_wanted: Callable[[str], bool]) -> list[tuple[str, int]]:
         """Where offsets are committed in such topics."""
         return [(topic, partition) for topic in self._topics if is_wanted(topic) for partition in self._topics[topic]]

@@ -10,9 +10,9 @@ On one node markers are written directly: the coordinator's epoch is always 0, a
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from broker.handlers.call import Services
+from broker.handlers.call import Backpressure, Services
 from broker.handlers.coordinator_topic import Answer, CoordinatorTopic
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
@@ -70,6 +70,19 @@ class End(NamedTuple):
     transactional_id: str
 
 
+class Asked(Protocol):
+    """Markers that a request asks for, without the coordinator (WriteTxnMarkers)."""
+
+    @property
+    def left(self) -> int: ...
+
+    def write(self, most: int, now: Now) -> None:
+        """Write so many of those that are left; Backpressure where there are no ids, and none is written."""
+
+    def finish(self, now: Now) -> None:
+        """Write all that are left, or have them refused."""
+
+
 Verb: TypeAlias = Callable[[Any, Now], int]
 """What is due for a transactional id, or for a stranded transaction; how many markers and records it wrote."""
 
@@ -101,6 +114,8 @@ class TransactionCoordination:
         self._due: dict[tuple[Verb, Any], None] = {}
         """What is due, and for what; in this order, some at a time."""
         self._due_ms = 0
+        self._asked: dict[Asked, None] = {}
+        """Markers that requests ask for, and that are being written."""
         self._failing: set[Partition] = set()
         """Partitions that did not take a marker: the operator is told once."""
 
@@ -224,6 +239,23 @@ class TransactionCoordination:
         if log.topic == GROUP_OFFSETS_TOPIC:
             self._services.groups.transaction_ended(log.partition, producer_id, marker.commit, now)
 
+    def write_in_turn(self, asked: Asked, now: Now) -> None:
+        """Write markers that a request asks for some at a time, with all else that is due."""
+        self._asked[asked] = None
+        self._later(self._write_asked, asked, now)
+
+    def _write_asked(self, asked: Asked, now: Now) -> int:
+        before = asked.left
+        try:
+            asked.write(MARKERS_AT_ONCE, now)
+        except Backpressure:
+            before += MARKERS_AT_ONCE  # there will be none for others either
+        if asked.left:
+            self._later(self._write_asked, asked, now)
+        else:
+            del self._asked[asked]
+        return before - asked.left
+
     def _settled(self, partition: Partition, error: ApiError | IdError) -> bool:
         """Whether a marker that was refused need not be tried again."""
         if isinstance(error, ApiError) and error.code in _NO_MARKER:
@@ -304,7 +336,7 @@ class TransactionCoordination:
         self._due[verb, about] = None
 
     def _pause_ms(self) -> int:
-        return END_EVERY_MS if self._untried else SLICE_EVERY_MS
+        return END_EVERY_MS if self._untried or self._asked else SLICE_EVERY_MS
 
     def _time_out(self, transactional_id: str, now: Now) -> int:
         decision = self.core.time_out(transactional_id, now)
@@ -346,6 +378,8 @@ class TransactionCoordination:
         ended, self._untried = self._untried, {}
         for transactional_id in ended:
             self._services.purgatory.touch(End(transactional_id), now)
+        for asked in self._asked:
+            asked.finish(now)
 
     def _load(self, partition: int) -> bool:
         try:

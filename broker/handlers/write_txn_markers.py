@@ -2,43 +2,95 @@
 
 Behaviour: ends what a producer has open in the partitions named, without its coordinator: among brokers of Kafka's the
 coordinator asks so, here only administrators do, of a transaction that hangs (KIP-664). Each partition has its error. A
-coordinator's epoch that is later than this node's is nobody's: its marker would shut out all that follow.
+coordinator's epoch that is later than this node's is nobody's: its marker would shut out all that follow. Many are
+written some at a time, and the answer comes with the last.
 Version notes: v2 says by which rules the transaction goes (KIP-1228), which changes nothing here.
 """
 
+from collections import deque
 from typing import Any
 
 from broker.handlers.call import Call
-from broker.handlers.transactions import COORDINATOR_EPOCH
+from broker.handlers.coordinator_topic import Answer
+from broker.handlers.transactions import COORDINATOR_EPOCH, MARKERS_AT_ONCE
 from broker.now import Now
+from broker.purgatory import Delayed
 from broker.record.control import Marker
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
-    markers = call.request.markers
-    partitions = sum(len(topic.partition_indexes) for each in markers for topic in each.topics)
-    if partitions:
-        call.services.stamp.ensure(partitions, now)
-    return {
-        "markers": [
-            {
-                "producer_id": each.producer_id,
-                "topics": [
-                    {
-                        "name": topic.name,
-                        "partitions": [
-                            {"partition_index": index, "error_code": _write(call, each, topic.name, index, now)}
-                            for index in topic.partition_indexes
-                        ],
-                    }
-                    for topic in each.topics
-                ],
-            }
-            for each in markers
-        ]
-    }
+def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+    asked = _Asked(call)
+    asked.write(MARKERS_AT_ONCE, now)
+    if not asked.left:
+        return asked.answer()
+    call.services.transactions.write_in_turn(asked, now)
+    return Delayed((asked,), None, asked.if_done, asked.at_once)
+
+
+class _Asked:
+    """The markers of one request: as EndTxn's they are written some at a time, and the answer comes with the last."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._to_write = deque(
+            (each, topic.name, index)
+            for each in call.request.markers
+            for topic in each.topics
+            for index in topic.partition_indexes
+        )
+        self._codes: list[ErrorCode] = []
+
+    @property
+    def left(self) -> int:
+        return len(self._to_write)
+
+    def write(self, most: int, now: Now) -> None:
+        """The next of them; Backpressure and none is written."""
+        count = min(most, self.left)
+        if count:
+            self._call.services.stamp.ensure(count, now)
+        self._write(count, now)
+
+    def finish(self, now: Now) -> None:
+        """The rest, come what may."""
+        self._write(self.left, now)
+
+    def _write(self, count: int, now: Now) -> None:
+        for _ in range(count):
+            self._codes.append(_write(self._call, *self._to_write.popleft(), now))
+        if not self.left:
+            self._call.services.purgatory.touch(self, now)
+
+    def if_done(self, now: Now) -> Answer | None:
+        return None if self.left else self.answer()
+
+    def at_once(self, now: Now) -> Answer:
+        """Where too many requests wait."""
+        self.finish(now)
+        return self.answer()
+
+    def answer(self) -> Answer:
+        codes = iter(self._codes)
+        return {
+            "markers": [
+                {
+                    "producer_id": each.producer_id,
+                    "topics": [
+                        {
+                            "name": topic.name,
+                            "partitions": [
+                                {"partition_index": index, "error_code": next(codes)}
+                                for index in topic.partition_indexes
+                            ],
+                        }
+                        for topic in each.topics
+                    ],
+                }
+                for each in self._call.request.markers
+            ]
+        }
 
 
 def _write(call: Call, asked: Any, topic: str, index: int, now: Now) -> ErrorCode:

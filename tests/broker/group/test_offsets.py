@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.group.burials import BURIED_AT_ONCE
+from broker.group.burials import BURIED_AT_ONCE, BURY_EVERY_MS
 from broker.group.offsets import NO_COMMITTED_OFFSET, CommittedOffset
 from broker.wire.errors import ErrorCode
 
@@ -162,6 +162,18 @@ def test_many_offsets_expire_some_at_a_time(make_house):
     taken = [before - after for before, after in zip(left, left[1:]) if before > after]
     assert taken == [BURIED_AT_ONCE - 1, BURIED_AT_ONCE - 1, 2], "to look at a group counts too"
     assert len(house.restarted().coordinator) == 0
+
+
+def test_many_offsets_that_do_not_expire_are_looked_through_some_at_a_time_too(make_house):
+    house = make_house(offsets_retention_minutes=60)
+    house.commit(*[("t", n, 5) for n in range(2 * BURIED_AT_ONCE)])
+    house.commit(("old", 0, 5), retention_ms=1)
+    for slices in range(2):
+        house.at(600_000 + slices * BURY_EVERY_MS)
+        assert ("old", 0) in offsets(house), "it is the last that is looked at"
+    house.commit(("u", 0, 5))
+    house.at(600_000 + 2 * BURY_EVERY_MS)
+    assert ("old", 0) not in offsets(house) and len(offsets(house.restarted())) == 2 * BURIED_AT_ONCE + 1
 
 
 @pytest.mark.parametrize("stored", [False, True])

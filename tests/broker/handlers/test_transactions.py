@@ -8,7 +8,9 @@ from broker.client.records import read_records
 from broker.handlers.transactions import MARKERS_AT_ONCE, Keyed
 from broker.log.keyed_records import append_records
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import END_TXN, FETCH, LIST_OFFSETS, EngineBroker
+from idgen.layout import Layout
+from idgen.worker import IdWorker
+from tests.broker.engine_client import END_TXN, FETCH, LIST_OFFSETS, WALL_MS, WRITE_TXN_MARKERS, EngineBroker
 from tests.broker.transactional import (
     HIGHEST,
     LOWEST,
@@ -439,6 +441,59 @@ def test_an_end_that_was_half_written_is_gone_on_with_after_a_kill(broker):
     again.at(again.now_ms + 1_000)
     assert ended_in(again) == MANY and state_of(again) == "CompleteCommit"
     assert [committed(again.connect(), "wide", n) for n in (0, MANY - 1)] == [[b"a"], [b"a"]]
+
+
+def send_markers(producer, client):
+    """As an administrator ends a transaction without its coordinator; the first partition named is none."""
+    topics = [{"name": "wide", "partition_indexes": [MANY, *range(MANY)]}]
+    fields = {"producer_id": producer.id, "producer_epoch": producer.epoch, "coordinator_epoch": 0}
+    marker = fields | {"transaction_result": False, "topics": topics}
+    client.send(WRITE_TXN_MARKERS, 1, {"markers": [marker]})
+
+
+def codes_of_markers(answer):
+    return [each.error_code for each in answer.markers[0].topics[0].partitions]
+
+
+def test_markers_for_many_partitions_let_others_in_between_and_are_answered_with_the_last(broker):
+    producer, admin, other = begin_in_many(broker), broker.connect(), broker.connect()
+    send_markers(producer, admin)
+    found = []
+    while not (answers := admin.replies()):
+        found.append(ended_in(broker))
+        other.produce("flights", b"b")
+        step(broker)
+    assert found == [MARKERS_AT_ONCE - 1, 2 * MARKERS_AT_ONCE - 1, MANY - 1] and ended_in(broker) == MANY
+    assert codes_of_markers(answers[0][1]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] + [0] * MANY
+
+
+def test_where_there_are_no_ids_for_markers_that_are_left_they_wait_for_them(broker):
+    producer, admin = begin_in_many(broker), broker.connect()
+    send_markers(producer, admin)
+    worker, broker.worker = broker.worker, IdWorker(Layout(), 1, start_ms=WALL_MS, limit_ms=WALL_MS + 1)
+    for _ in range(10):
+        step(broker)
+    assert ended_in(broker) == MARKERS_AT_ONCE - 1 and not admin.replies()
+    broker.worker = worker
+    broker.at(broker.now_ms + 1_000)
+    assert set(codes_of_markers(admin.replies()[0][1])[1:]) == {0} and ended_in(broker) == MANY
+
+
+def test_markers_are_written_though_who_asked_for_them_has_gone(broker):
+    producer, admin = begin_in_many(broker), broker.connect()
+    send_markers(producer, admin)
+    broker.engine.closed(admin.conn)
+    broker.at(broker.now_ms + 1_000)
+    assert ended_in(broker) == MANY
+
+
+def test_markers_are_written_whole_before_the_coordinators_topic_is_forgotten(broker):
+    producer, admin = begin_in_many(broker), broker.connect()
+    send_markers(producer, admin)
+    broker.delete("__transaction_state")
+    broker.pump()
+    assert ended_in(broker) == MANY
+    assert len(codes_of_markers(admin.replies()[0][1])) == MANY + 1
 
 
 def test_an_end_is_written_whole_before_its_coordinators_topic_is_forgotten(broker):
