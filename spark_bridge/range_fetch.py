@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode, WireError
-from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
 from spark_bridge.arrow_decode import MissingId, PlacedBatch, decode
@@ -132,7 +132,7 @@ class RangeFetch:
         return None
 
     def _fetched(self, conversation: Conversation) -> FetchedPartition:
-        response = fetch.decode_response(FETCH_VERSION, *conversation.receive())
+        response = self._once_not_held_back(conversation)
         what = f"{self._within.name} at offset {self._cursor.position}"
         check(response.error_code, what)
         if len(response.partitions) != 1:
@@ -145,6 +145,17 @@ class RangeFetch:
             )
         check(fetched.error_code, what)
         return fetched
+
+    def _once_not_held_back(self, conversation: Conversation) -> FetchResponse:
+        """The answer; a reader over its quota gets none at first, and the time to wait (KIP-219)."""
+        response = fetch.decode_response(FETCH_VERSION, *conversation.receive())
+        for _ in range(self._settings.patience.attempts):
+            if response.partitions or not response.throttle_ms:
+                break
+            self._network.pause(response.throttle_ms)
+            self._send_fetch(conversation)
+            response = fetch.decode_response(FETCH_VERSION, *conversation.receive())
+        return response
 
     def _decoded(self, batches: list[PlacedBatch], answer: FetchedPartition) -> Iterator[pa.RecordBatch]:
         ids = _ids(answer)

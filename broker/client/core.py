@@ -18,7 +18,7 @@ from broker.address import host_port
 from broker.client.errors import BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
-from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
 from broker.wire.schema import schema
 
@@ -29,6 +29,7 @@ LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCE
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 8, 9, 10, 15, 16, 42
 DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 21, 32, 37, 44
 LATEST, EARLIEST = -1, -2
+THROTTLED_MAX = 10  # how often a fetch that a quota holds back is asked again; Kafka holds some back for ever
 
 # The highest versions this client speaks; it has no use for topic ids, nor for several groups at once.
 _NEWEST = {
@@ -324,11 +325,16 @@ class ClientCore:
             max_wait_ms, min_bytes, max_bytes, [asked], isolation_level=isolation_level, wants_ids=wants_ids
         )
         body = fetch.encode_request(version, request)
-        answer = yield Exchange(address, fetch.API_KEY, version, version >= fetch.FLEXIBLE, body)
-        response = fetch.decode_response(version, answer, 0)
-        self._led(topic, partition, response.error_code)
+        response, tries = FetchResponse(throttle_ms=1), 0
+        while not response.partitions and response.throttle_ms and tries < THROTTLED_MAX:
+            # A reader over its quota gets no records, and the broker reads what it asks next once its time is over.
+            answer = yield Exchange(address, fetch.API_KEY, version, version >= fetch.FLEXIBLE, body)
+            response = fetch.decode_response(version, answer, 0)
+            self._led(topic, partition, response.error_code)
+            tries += 1
         if not response.partitions:
-            raise ClientError(f"the broker at {address} answered a fetch of {topic}-{partition} without it")
+            over = f"; a quota holds it back, {tries} times now" if response.throttle_ms else ""
+            raise ClientError(f"the broker at {address} answered a fetch of {topic}-{partition} without it{over}")
         result = response.partitions[0]
         self._led(topic, partition, result.error_code)
         return result

@@ -14,6 +14,7 @@ RETRIABLE = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
 

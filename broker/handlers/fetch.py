@@ -24,15 +24,7 @@ from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.compression import Codec
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.fetch import (
-    INITIAL_EPOCH,
-    NO_SESSION_ID,
-    READ_COMMITTED,
-    TOPIC_IDS,
-    FetchedPartition,
-    FetchPartition,
-    FetchResponse,
-)
+from broker.wire.fetch import INITIAL_EPOCH, READ_COMMITTED, TOPIC_IDS, FetchedPartition, FetchPartition, FetchResponse
 from broker.wire.frame import FileRegion
 
 STORAGE_ERROR_VERSION = 6
@@ -180,7 +172,7 @@ class _Fetch:
         meter = self._call.meter
         if meter is not None and not meter.may_fetch(sum(result.size for _, result in found), now.ms):
             # As Kafka's: no session is begun, and one that goes on is told nothing, so that nothing is passed over.
-            return FetchResponse(session_id=self._session.id if self._session is not None else NO_SESSION_ID)
+            return FetchResponse() if self._session is None else self._session.answer(self._request.session_epoch, [])
         self._count_out(found)
         request = self._request
         if self._session is not None:

@@ -1,6 +1,8 @@
 """How much was used lately, and how long is to be waited: numbers as Kafka's own (ClientQuotaManager, TokenBucket)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.quota_rates import Rate, TokenBucket, Windows
 
@@ -61,6 +63,21 @@ def test_what_is_taken_back_was_never_used():
     rate.add(10_000, 500)
     rate.add(-10_000, 500)
     assert rate.used(500) == 300
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 2_000)), min_size=1, max_size=60),
+    st.builds(Windows, st.integers(1, 12), st.sampled_from([500, 1_000, 3_000])),
+)
+def test_who_waits_as_told_uses_at_worst_twice_the_quota_and_what_may_come_at_once(uses, windows):
+    """However much at once, and whatever the pauses in between. Twice, as in Kafka, by who always begins anew just when
+    the windows have forgotten him."""
+    rate, now_ms, total = Rate(windows), 0, 0
+    for used, pause_ms in uses:
+        rate.add(used, now_ms)
+        total += used
+        now_ms += max(rate.over_ms(500, now_ms), pause_ms)
+    assert total <= 2 * 500 * (now_ms + windows.span_ms) / 1_000
 
 
 def test_one_window_measures_what_is_in_it():

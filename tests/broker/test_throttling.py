@@ -297,6 +297,16 @@ def test_a_session_goes_on_behind_an_answer_with_nothing(broker, reader):
     assert again.throttle_ms == 0 and len(values_of(again)) == 2
 
 
+def test_a_session_that_another_request_has_taken_on_is_refused_though_its_reader_is_held_back(broker, reader):
+    request = fetch_request("flights", 6)._replace(session_epoch=0)
+    first = reader.ask(FETCH, 12, request)
+    more = request._replace(session_id=first.session_id, partitions=[])
+    reader.send(FETCH, 12, more._replace(session_epoch=1, max_wait_ms=10_000))
+    reader.send(FETCH, 12, more._replace(session_epoch=2, max_wait_ms=10_000))
+    broker.connect().produce("flights", bytes(15_000))
+    assert [answer.error_code for _, answer in reader.replies()] == [ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0]
+
+
 def test_no_session_is_begun_by_an_answer_with_nothing(reader):
     assert ask(reader, 0, max_bytes=2 * BATCH_BYTES) == (2, 0)
     held = reader.ask(FETCH, 12, fetch_request("flights", 2)._replace(session_epoch=fetch.INITIAL_EPOCH))

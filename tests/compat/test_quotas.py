@@ -10,6 +10,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.client.blocking import BlockingClient
+from broker.client.core import CLIENT_ID
 from tests.broker.any_api import World, code_of
 from tests.compat.raw_connection import SocketLine
 from tests.compat.server_process import ServerProcess
@@ -87,6 +89,18 @@ def test_a_consumer_is_held_to_its_quota_and_gets_all(server, topic, alter):
     assert [message.value() for message in found] == VALUES
     assert max(event.throttle_time for event in told) > 0
     consumer.close()
+
+
+def test_our_own_client_is_held_to_it_too_and_reads_on(server, topic, alter):
+    produce(server, topic, VALUES)
+    alter("client-id", CLIENT_ID, consumer_byte_rate=RATE)
+    began, found, offset = time.monotonic(), [], 0
+    with BlockingClient(server.address) as client:
+        while len(found) < len(VALUES):
+            records, offset = client.fetch(topic, 0, offset)
+            found += records
+    assert time.monotonic() - began > LEAST_SECONDS
+    assert [record.value for record in found] == VALUES
 
 
 def test_javas_admin_client_waits_until_it_may_make_topics_again(server, alter):

@@ -1,5 +1,6 @@
 """A cluster in memory behind the Network port. It answers with the server's own codecs."""
 
+from typing import NamedTuple
 from uuid import UUID
 
 from broker.record.records import Record, encode_batch
@@ -17,10 +18,17 @@ TOPIC_ID = UUID(int=77)
 BATCH = 10
 
 
+class Throttle(NamedTuple):
+    """What a reader over its quota is told (KIP-219)."""
+
+    ms: int
+
+
 class Cluster:
     """The Network port over topic "t" of two partitions, both with the same log: batches of ten records, each with
     its offset as timestamp, ids from 1000 on. `faults` are taken one for each Fetch or ListOffsets: an exception is
-    raised, an error code answered. Without `ids` it is as Apache Kafka: the private tag means nothing to it."""
+    raised, an error code answered, a Throttle told of. Without `ids` it is as Apache Kafka: the private tag means
+    nothing to it."""
 
     def __init__(self, end, start=0, faults=(), ids=True, per_fetch=2):
         self.start, self.end, self.ids, self.per_fetch = start, end, ids, per_fetch
@@ -90,6 +98,8 @@ class Cluster:
         (asked,) = request.partitions
         self.fetched.append(asked.fetch_offset)
         fault = self.fault()
+        if isinstance(fault, Throttle):
+            return b"".join(fetch.encode_response(version, FetchResponse(throttle_ms=fault.ms)))
         answer = FetchedPartition(asked.topic, asked.partition, 0, self.end, self.end, self.start)
         if fault is not None:
             answer.error_code = fault

@@ -12,7 +12,7 @@ from spark_bridge.cluster import Patience
 from spark_bridge.offset_range import OffsetRange
 from spark_bridge.range_cursor import DataLoss
 from spark_bridge.range_fetch import RangeFetch, ReadFailed, ReadSettings
-from tests.spark_bridge.memory_cluster import BOOTSTRAP, LEADER, TOPIC_ID, Cluster
+from tests.spark_bridge.memory_cluster import BOOTSTRAP, LEADER, TOPIC_ID, Cluster, Throttle
 
 SETTINGS = ReadSettings(patience=Patience(attempts=3))
 
@@ -65,6 +65,13 @@ def test_after_a_fault_in_passing_the_leader_is_looked_up_again_and_no_row_is_lo
     assert read(cluster, 0, 100) == rows(0, 100)
     assert cluster.paused == [100, 200, 100]  # progress starts the pauses anew
     assert cluster.connected == [BOOTSTRAP, LEADER] * 4
+
+
+def test_a_reader_that_a_quota_holds_back_waits_as_told_and_misses_nothing():
+    cluster = Cluster(100, faults=[None, Throttle(3_000), Throttle(500)])
+    assert read(cluster, 0, 100) == rows(0, 100)
+    assert cluster.paused == [3_000, 500]
+    assert cluster.connected == [BOOTSTRAP, LEADER], "it is no failure"
 
 
 def test_rows_that_came_are_given_out_though_the_next_request_cannot_be_sent():
