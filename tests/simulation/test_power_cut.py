@@ -38,10 +38,15 @@ TRANSACTIONAL_FROM = 4  # producers 4 and 5 write in transactions
 AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_power_cut.py -k one_seed"
 
 
+LAYOUTS = Layout(), Layout(52, 0, 6, 5), Layout(58, 0, 0, 5)
+"""Many milliseconds in a batch; and one after the other without a gap, where there is but one worker."""
+
+
 class Stamp:
     """An id worker that remembers what it gave, over all generations."""
 
-    def __init__(self):
+    def __init__(self, layout):
+        self.layout = layout
         self.given = set()
         self.last = []
         self.marks = {}
@@ -49,10 +54,15 @@ class Stamp:
 
     def claim(self, number, now_ms):
         """As the registry does it: start at or above the old high-water mark of the number."""
+        number %= self.layout.workers
         start = max(self.marks.get(number, 0), now_ms)
         self.marks[number] = start + LEAD_MS
-        self.worker = IdWorker(Layout(), number, start_ms=start, limit_ms=start + LEAD_MS)
+        self.worker = IdWorker(self.layout, number, start_ms=start, limit_ms=start + LEAD_MS)
         return start
+
+    @property
+    def max_batch(self):
+        return self.worker.max_batch
 
     def next_ids(self, n, now_ms, floor=-1):
         runs = self.worker.next_ids(n, now_ms, floor)
@@ -82,7 +92,7 @@ class Life:
     def __init__(self, seed):
         self.random = Random(seed)
         self.storage = MemoryStorage()
-        self.stamp = Stamp()
+        self.stamp = Stamp(self.random.choice(LAYOUTS))
         self.now_ms = START_MS
         self.parts = [Partition() for _ in range(PARTITIONS)]
         journal_max_bytes = self.random.choice((1 << 16, 1 << 24))
@@ -115,7 +125,7 @@ class Life:
 
     def generation(self):
         for _ in range(self.random.randrange(1, 25)):
-            steps = self.append, self.append, self.append, self.mark, self.repeat, self.round, self.run_sync
+            steps = self.append, self.append, self.append_together, self.append_together, self.mark, self.repeat, self.round, self.run_sync
             self.random.choice(steps)()
         end = self.random.choice((self.power_cut, self.power_cut, self.kill, self.close))
         end()
@@ -149,9 +159,50 @@ class Life:
     # --- steps ---------------------------------------------------------------------------------------------------
 
     def append(self):
+        part_number = self.random.randrange(PARTITIONS)
+        batch = self.some_batch(self.parts[part_number])
+        self.trouble(part_number)
+        self.put(part_number, batch)
+        self.storage.free_bytes = None
+        self.storage.failing_cuts.clear()
+
+    def append_together(self):
+        """What several producers sent is written at once, as much of it as can be."""
+        part_number = self.random.randrange(PARTITIONS)
+        log, part = self.log(part_number), self.parts[part_number]
+        batches = [self.some_batch(part) for _ in range(self.random.randrange(1, 6))]
+        self.trouble(part_number)
+        sent = [bytearray(batch) for batch in batches]
+        judged = [(memoryview(each), judge(memoryview(each), self.topic, self.broker)) for each in sent]
+        offset, self.stamp.last = log.log_end_offset, []
+        try:
+            done = log.append_together(judged, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
+        except ApiError:
+            assert log.log_end_offset == offset
+            done = []
+        self.storage.free_bytes = None
+        self.storage.failing_cuts.clear()
+        left = list(self.stamp.last)
+        for number, (_, header) in enumerate(judged):
+            own, left = left[: header.record_count], left[header.record_count :]
+            if len(own) < header.record_count:
+                break
+            content = bytes(sent[number][16:])
+            part.attempts.setdefault(offset, []).append((content, own))
+            if number < len(done):
+                assert done[number] == (offset, offset + header.record_count - 1)
+                part.acked[offset] = content, own, done[number][1]
+                if header.producer_id >= 0:
+                    after = header.base_sequence + header.record_count
+                    part.sequences[header.producer_id] = after, bytes(batches[number]), offset
+            offset += header.record_count
+        if done:
+            assert not left and log.log_end_offset == done[-1][1] + 1
+            self.manager.appended(log)
+            self.syncs += self.manager.take_syncs()
+
+    def some_batch(self, part):
         random = self.random
-        part_number = random.randrange(PARTITIONS)
-        part = self.parts[part_number]
         self.now_ms += random.randrange(3)
         records = [
             Record(i, random.randrange(50), None, bytes([random.randrange(256)]) * random.choice((3, 3, 60, 700, 5000)))
@@ -166,11 +217,7 @@ class Life:
                 "base_sequence": part.sequences.get(producer, (0,))[0],
                 "transactional": producer >= TRANSACTIONAL_FROM,
             }
-        batch = encode_batch(records, base_timestamp_ms=START_MS + random.randrange(-1000, 1000), **fields)
-        self.trouble(part_number)
-        self.put(part_number, batch)
-        self.storage.free_bytes = None
-        self.storage.failing_cuts.clear()
+        return encode_batch(records, base_timestamp_ms=START_MS + random.randrange(-1000, 1000), **fields)
 
     def mark(self):
         """A transaction ends, or a marker comes again for one that has."""

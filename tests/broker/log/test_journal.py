@@ -10,6 +10,8 @@ from broker.log.log_manager import LogManager, SyncJournal, SyncLog
 from broker.log.memory_storage import MemoryStorage
 from broker.log.os_storage import OsStorage
 from broker.wire.errors import ApiError
+from idgen.layout import Layout
+from idgen.worker import IdWorker
 from tests.broker.log.conftest import NOW, START_MS, append, new_worker, uuid_of
 
 DURABLE = TopicConfig(durable_acks=True)
@@ -94,6 +96,15 @@ def crashed():
     for values in ((b"a",), (b"b", b"c"), (b"d" * 500,)):
         broker.append(*values)
     return broker.storage, broker.ids()
+
+
+def test_ids_that_go_on_over_a_millisecond_are_the_same_in_the_log_and_in_the_journal():
+    """Where there is one worker number only, a batch of two milliseconds has two runs, and no gap between them."""
+    broker = Broker()
+    broker.worker = IdWorker(Layout(58, 0, 0, 5), 0, start_ms=START_MS, limit_ms=START_MS + 1000)
+    assert len(broker.append(*[b"a"] * 40).runs) == 2
+    again = Broker(copy_of(broker.storage))
+    assert (again.manager.offline, again.log().log_end_offset, again.ids()) == ({}, 40, broker.ids())
 
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
