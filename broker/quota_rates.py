@@ -59,7 +59,7 @@ class Rate:
         elapsed_ms = self._elapsed_ms(now_ms)
         if used * 1_000 / elapsed_ms <= quota:
             return 0
-        return min(round(used * 1_000 / quota - elapsed_ms), INT_MAX)
+        return round(min(used * 1_000 / quota - elapsed_ms, INT_MAX))  # it may be infinite
 
     def _elapsed_ms(self, now_ms: int) -> int:
         """The time the samples are of: all windows but one, at least, or who has just begun would seem fast."""
@@ -91,9 +91,10 @@ class TokenBucket:
     def over_ms(self, quota: float, now_ms: int) -> int:
         """How long until there is no debt; 0 where there is none."""
         self._refill(quota, now_ms)
-        return 0 if self._tokens >= 0 else min(round(-self._tokens / quota * 1_000), INT_MAX)
+        return 0 if self._tokens >= 0 else round(min(-self._tokens / quota * 1_000, INT_MAX))
 
     def _refill(self, quota: float, now_ms: int) -> None:
-        come = quota * (now_ms - self._updated_ms) / 1_000
-        self._tokens = min(self._tokens + come, quota * self._span_seconds)
+        if now_ms > self._updated_ms:
+            self._tokens += quota * (now_ms - self._updated_ms) / 1_000
+        self._tokens = min(self._tokens, quota * self._span_seconds)
         self._updated_ms = now_ms

@@ -90,6 +90,18 @@ def test_a_wait_is_never_longer_than_a_client_can_be_told():
     assert rate_of((0, 2**62)).over_ms(1, 0) == 2**31 - 1
 
 
+TINY, INFINITE = 5e-324, float("inf")  # both are quotas that a client can be given, as in Kafka
+
+
+@pytest.mark.parametrize("quota, wait_ms", [(TINY, 2**31 - 1), (INFINITE, 0)])
+def test_the_least_and_the_largest_quota_there_are_hold_like_others(quota, wait_ms):
+    assert rate_of((0, 5)).over_ms(quota, 0) == wait_ms
+    bucket = TokenBucket(ELEVEN)
+    bucket.take(5, quota, now_ms=1_000)
+    bucket.take(5, quota, now_ms=1_000)
+    assert bucket.over_ms(quota, 1_000) == wait_ms
+
+
 # --- tokens ------------------------------------------------------------------------------------------------------
 
 
