@@ -38,6 +38,8 @@ class EntryFile:
         return self._entry.unpack(self.file.read(number * self._bytes, self._bytes))
 
     def append(self, *fields: int) -> None:
+        """A piece of one before it, left by a disk that was full and did not take the cut either, goes first."""
+        self.keep(len(self))
         self.file.append(self._entry.pack(*fields))
 
     def rank(self, key: int, field: int = 0) -> int:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from broker.config import TopicConfig
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.memory_storage import MemoryStorage
+from broker.log.storage import StorageError
 
 from .conftest import START_MS, append, new_worker, reopen
 
@@ -24,6 +25,19 @@ def test_entries_are_laid_out_as_kafkas():
     """OffsetIndex and TimeIndex of Kafka: big endian, relative offsets of four bytes."""
     assert new(OffsetIndex, (7, 4096)).file.read(0, 99) == struct.pack(">ii", 7, 4096)
     assert new(TimeIndex, (START_MS, 7)).file.read(0, 99) == struct.pack(">qi", START_MS, 7)
+
+
+def test_an_entry_does_not_follow_a_piece_of_one():
+    """As where a segment was to be closed and neither its last entry nor the cut of it was taken by the disk."""
+    storage = MemoryStorage()
+    index = TimeIndex(storage.open("x", create=True))
+    index.append(START_MS, 7)
+    storage.free_bytes, storage.failing_cuts = 5, {"x"}
+    with pytest.raises(StorageError):
+        index.append(START_MS + 1, 8)
+    storage.free_bytes, storage.failing_cuts = None, set()
+    index.append(START_MS + 2, 9)
+    assert [index[n] for n in range(len(index))] == [(START_MS, 7), (START_MS + 2, 9)]
 
 
 @given(st.sets(st.integers(0, 1000)), st.integers(-5, 1005))
