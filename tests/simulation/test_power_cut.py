@@ -125,8 +125,8 @@ class Life:
 
     def generation(self):
         for _ in range(self.random.randrange(1, 25)):
-            steps = self.append, self.append, self.append_together, self.append_together, self.mark, self.repeat, self.round, self.run_sync
-            self.random.choice(steps)()
+            writes = self.append, self.append, self.append_together, self.append_together, self.mark, self.repeat
+            self.random.choice((*writes, self.round, self.run_sync))()
         end = self.random.choice((self.power_cut, self.power_cut, self.kill, self.close))
         end()
         self.start()
