@@ -15,6 +15,7 @@ from broker.client.core import CLIENT_ID
 from tests.broker.any_api import World, code_of
 from tests.compat.raw_connection import SocketLine
 from tests.compat.server_process import ServerProcess
+from tests.compat.stock_clients import AioKafka, KafkaPython
 from tests.compat.stock_java import StockJava, missing
 from tests.patience import SECONDS, until
 
@@ -89,6 +90,15 @@ def test_a_consumer_is_held_to_its_quota_and_gets_all(server, topic, alter):
     assert [message.value() for message in found] == VALUES
     assert max(event.throttle_time for event in told) > 0
     consumer.close()
+
+
+@pytest.mark.parametrize("client", [KafkaPython, AioKafka], ids=lambda client: client.name)
+def test_clients_that_meet_answers_without_records_read_on(server, topic, alter, client):
+    """An answer to a fetch without a session is otherwise never without its partitions."""
+    some = VALUES[:12]
+    produce(server, topic, some)
+    alter("client-id", None, consumer_byte_rate=RATE)
+    assert [message.value for message in client.read(server.address, topic, len(some))] == some
 
 
 def test_our_own_client_is_held_to_it_too_and_reads_on(server, topic, alter):
