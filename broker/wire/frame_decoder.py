@@ -5,6 +5,8 @@ gathered in a buffer of its own; `wanted` is the rest of that buffer, and bytes 
 The buffer begins small and grows as bytes come: a length is only a claim, and must not cost what it claims.
 """
 
+import struct
+
 from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES
 
@@ -15,6 +17,7 @@ FIRST_BYTES = 1 << 20
 LITTLE_BYTES = 1 << 16
 
 _NOTHING = memoryview(bytearray())
+_length_from = struct.Struct(">I").unpack_from
 
 # First bytes of what is often sent to a plain Kafka port by mistake.
 _STRANGERS = {
@@ -73,7 +76,7 @@ class FrameDecoder:
             or self._head
             or self._view is not _NOTHING
             or size > self._max_frame_bytes
-            or size != data[0] << 24 | data[1] << 16 | data[2] << 8 | data[3]
+            or size != _length_from(data)[0]
         ):
             return None
         return data[LENGTH_BYTES:]
@@ -125,7 +128,7 @@ class FrameDecoder:
         left = len(view) - at
         if left < LENGTH_BYTES:
             return None
-        size = view[at] << 24 | view[at + 1] << 16 | view[at + 2] << 8 | view[at + 3]
+        (size,) = _length_from(view, at)
         if size > self._max_frame_bytes:
             raise WireError(self._complaint(bytes(view[at : at + 2]), size))
         if left - LENGTH_BYTES < size:
@@ -147,7 +150,7 @@ class FrameDecoder:
         view, at = self._view, self._at
         left = len(view) - at
         if left >= LENGTH_BYTES:
-            self._size = int.from_bytes(view[at : at + LENGTH_BYTES], "big")
+            (self._size,) = _length_from(view, at)
             self._filled = left - LENGTH_BYTES
             self._frames_begun += 1
             room = LITTLE_BYTES if self._filled < LITTLE_BYTES else max(FIRST_BYTES, 2 * self._filled)
