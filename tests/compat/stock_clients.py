@@ -22,6 +22,9 @@ LINGER_MS = 60_000  # what is sent together is one batch, however slowly: a flus
 SESSION_MS = 60_000  # a pause of the machine takes nobody's place in a group
 HEARTBEAT_MS = 300
 POLL_SECONDS = 0.1
+QUIET = {"log_level": 0}
+"""For clients of librdkafka's that may outlive their server, as an exception or a callback keeps them: they would say
+on stderr that they look for it."""
 
 
 class Message(NamedTuple):

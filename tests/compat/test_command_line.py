@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 import flakelog as face
 from idgen.snowflake import Snowflake
 from tests.compat.server_process import ServerProcess
+from tests.compat.stock_clients import QUIET
 from tests.patience import SECONDS
 
 NOBODY = "127.0.0.1:1"  # a port nothing listens at
@@ -116,7 +117,7 @@ def test_an_id_finds_its_message_in_any_topic_and_partition(flakelog):
 
 
 def test_ids_of_transactions_are_found_and_one_that_was_never_given_is_not(flakelog, broker):
-    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "cli-find"})
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "cli-find", **QUIET})
     producer.init_transactions(SECONDS)
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()

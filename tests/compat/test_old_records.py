@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonPartition
 
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_clients import CLIENTS
+from tests.compat.stock_clients import CLIENTS, QUIET
 from tests.patience import SECONDS, until
 
 SETTINGS = {
@@ -38,7 +38,7 @@ def server(tmp_path_factory):
 
 def make_topic(server, config):
     name = f"old-{next(_numbers)}"
-    admin = AdminClient({"bootstrap.servers": server.address})
+    admin = AdminClient({"bootstrap.servers": server.address, **QUIET})
     admin.create_topics([NewTopic(name, 1, config=config)])[name].result(SECONDS)
     return name
 
@@ -51,7 +51,8 @@ def produce(server, topic, records, **config):
         assert error is None, error
         found[message.offset()] = message.key(), message.value()
 
-    producer = Producer({"bootstrap.servers": server.address, "batch.num.messages": 20, "linger.ms": 1, **config})
+    settings = {"bootstrap.servers": server.address, "batch.num.messages": 20, "linger.ms": 1, **QUIET}
+    producer = Producer(settings | config)
     for key, value in records:
         producer.produce(topic, value, key, on_delivery=acknowledged)
         producer.poll(0)
@@ -162,7 +163,7 @@ def test_old_records_go_and_a_reader_of_them_goes_on_at_the_earliest_there_is(se
     until(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), SECONDS) == (1000, 1000), what="retention")
     for_ever = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
     kept = ConfigResource("topic", topic, incremental_configs=[for_ever])
-    admin = AdminClient({"bootstrap.servers": server.address})
+    admin = AdminClient({"bootstrap.servers": server.address, **QUIET})
     admin.incremental_alter_configs([kept])[kept].result(SECONDS)
     (offset,) = produce(server, topic, [(b"new", b"new")])
     assert offset == 1000, "an emptied log goes on where it was"
@@ -191,7 +192,7 @@ def low(server, topic):
 def test_records_are_deleted_by_stock_admin_clients(server):
     topic = make_topic(server, SEGMENT)
     produce(server, topic, updates(1000, 10))
-    admin = AdminClient({"bootstrap.servers": server.address})
+    admin = AdminClient({"bootstrap.servers": server.address, **QUIET})
     partition = TopicPartition(topic, 0, 400)
     assert admin.delete_records([partition])[partition].result(SECONDS).low_watermark == 400
     assert low(server, topic) == 400 and min(read(server, topic)) == 400
@@ -209,7 +210,7 @@ def test_what_was_deleted_stays_so_after_kill_9(tmp_path):
     with ServerProcess(tmp_path / "data").keep_ports() as server:
         topic = make_topic(server, SEGMENT)
         produce(server, topic, updates(1000, 10))
-        admin = AdminClient({"bootstrap.servers": server.address})
+        admin = AdminClient({"bootstrap.servers": server.address, **QUIET})
         partition = TopicPartition(topic, 0, -1)
         admin.delete_records([partition])[partition].result(SECONDS)
         checkpoint = server.data_dir / "checkpoint"
@@ -240,7 +241,7 @@ def test_offsets_of_groups_survive_compaction_and_restarts(tmp_path):
         topic = make_topic(server, {})
         produce(server, topic, updates(10, 10))
         commit(server, topic, "old", 7)
-        admin = AdminClient({"bootstrap.servers": server.address})
+        admin = AdminClient({"bootstrap.servers": server.address, **QUIET})
         small = ConfigEntry("segment.bytes", "10000", incremental_operation=AlterConfigOpType.SET)
         offsets = ConfigResource("topic", "__consumer_offsets", incremental_configs=[small])
         admin.incremental_alter_configs([offsets])[offsets].result(SECONDS)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker.record.batch import walk
 from broker.record.compression import Codec
 from tests.compat.server_process import ROOT, ServerProcess
-from tests.compat.stock_clients import CLIENTS, Message, gather
+from tests.compat.stock_clients import CLIENTS, QUIET, Message, gather
 from tests.patience import SECONDS, until
 
 PARTITIONS = 4
@@ -128,7 +128,7 @@ def test_a_killed_members_partitions_go_to_the_other(server, client):
     """It says no goodbye: its session has to end (session.timeout.ms) before the others share anew."""
     topic = make_topic(server, PARTITIONS)
     group = f"takeover-{client.name}"
-    producer = confluent_kafka.Producer({"bootstrap.servers": server.address})
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.address, **QUIET})
 
     def has(member, number):
         def polled():

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from tests.compat.server_process import ServerProcess
+from tests.compat.stock_clients import QUIET
 from tests.patience import SECONDS, until
 
 KILLS = 4
@@ -34,7 +35,7 @@ def name():
 
 def producing(server, transactional_id=None):
     config = {"bootstrap.servers": server.address, "transactional.id": transactional_id or name(), "linger.ms": 0}
-    producer = confluent_kafka.Producer(config)
+    producer = confluent_kafka.Producer(config | QUIET)
     producer.init_transactions(SECONDS)
     return producer
 
