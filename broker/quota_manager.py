@@ -29,6 +29,7 @@ from broker.wire.errors import ApiError, ErrorCode
 
 ANONYMOUS = "ANONYMOUS"  # what Kafka calls who comes in on a listener without authentication
 _NS_PER_PERCENT = 10_000_000  # of a second
+NAME_MAX = 256  # characters of a client id by which its use is remembered; who has a longer one shares with its like
 KEPT_MS = 3_600_000  # as Kafka's: a debt of changes of topics may be older than all windows
 _KINDS = (PRODUCER, CONSUMER, REQUESTS, MUTATIONS)
 
@@ -239,7 +240,7 @@ class Meter:
 def _entities(client_id: str | None, user: str) -> Iterator[tuple[Entity, Entity]]:
     """Whose quotas a client could have, the most its own first; and with whom it would share each."""
     of_user: Entity = ((USER, user),)
-    of_client: Entity = ((CLIENT_ID, client_id),)
+    of_client: Entity = ((CLIENT_ID, client_id and client_id[:NAME_MAX]),)
     of_both = of_client + of_user
     for name in (user, None):
         part: Entity = ((USER, name),)

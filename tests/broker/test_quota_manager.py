@@ -1,5 +1,7 @@
 """Which quota a client has, with whom it shares it, and what is remembered of its use."""
 
+import tracemalloc
+
 import pytest
 
 from broker.config import BrokerConfig
@@ -193,6 +195,18 @@ def test_only_so_many_uses_are_remembered():
     assert len(manager) == 2
     assert produced(manager, "a", 1) > 0
     assert produced(manager, "b", 10_000) == 0, "heard of longest ago, it begins anew"
+
+
+def test_a_use_takes_some_two_kilobytes_however_long_the_name():
+    """As the description of flakelog.max.quota.clients says."""
+    manager = manager_of({(ANY_CLIENT,): {"producer_byte_rate": 1_000.0}})
+    tracemalloc.start()
+    try:
+        for n in range(1_200):
+            produced(manager, f"client {n % 100}" + "\ufffd" * 32_000, 1, n // 100 * MS)
+        assert len(manager) == 100 and tracemalloc.get_traced_memory()[0] < 100 * 4_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_weighs_nothing_any_more_is_forgotten():
