@@ -85,8 +85,9 @@ class Burials:
         self._places = iter(()) if group is None else group.offsets.places()
 
     def _bury(self, group: Group, place: Place, now: Now) -> None:
-        """Where it has expired, and no end of a transaction may change it."""
-        if self._commits.is_open(place):
+        """Where it has expired, and no end of a transaction may change it. What is lost has its tombstone by itself:
+        with another one it would count twice among those of its group."""
+        if self._commits.is_open(place) or place in self._commits.lost:
             return
         if is_expired_in(group, place.topic, place.partition, now.wall_ms, self._config.offsets_retention_ms):
             self._write(place)

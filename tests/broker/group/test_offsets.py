@@ -241,3 +241,16 @@ def test_one_groups_tombstones_that_cannot_be_written_keep_nobody_elses(house):
     house.forget("t")
     house.at(1_000)
     assert (len(offsets(house.restarted())), offsets(house.restarted(), "h")) == (BURIED_AT_ONCE, {})
+
+
+def test_an_offset_in_use_outlives_one_that_has_expired_and_whose_topic_is_gone(make_house):
+    """Which is one offset less, not two: else the group would seem to have none left."""
+    house = make_house(offsets_retention_minutes=1)
+    house.commit(("deleted", 0, 5))
+    house.at(599_500)
+    house.refused = {"g"}
+    house.forget("deleted")
+    house.refused = set()
+    house.commit(("new", 0, 5))
+    house.at(602_000)
+    assert list(offsets(house)) == list(offsets(house.restarted())) == [("new", 0)]
