@@ -25,7 +25,8 @@ SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ID_INDEX)
 DELETED = ".deleted"
 """Follows the name of a file that is to be removed, and of a topic's directory."""
 CLEANED, SWAP = ".cleaned", ".swap"
-"""Follow the names of a segment that the cleaner writes, and of one that is to take others' place (see swap.py)."""
+"""Follow the names of a segment that the cleaner writes, and of one that is to take others' place (see swap.py); the
+first one also those of indexes that are being written anew."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 _EXTENT = struct.Struct(">qi11xi")  # of a batch's header: base offset, batch length, last offset delta
@@ -193,17 +194,23 @@ class Segment:
         self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms = newest, newest_offset, first
         self._since_index, self.next_offset = since_index, last_offset + 1
 
-    def index_anew(self, interval_bytes: int, end: int, sealed: bool = False) -> None:
-        """Write both indexes again from the headers of the batches before `end`, and sync them: they are trusted."""
-        self.offsets.keep(0)
-        self.times.keep(0)
+    def index_anew(self, storage: Storage, interval_bytes: int, end: int, sealed: bool = False) -> None:
+        """Write both indexes again from the headers of the batches before `end`. Each takes its name when all of it is
+        on the disk: a start that is cut short would leave a piece that the next one trusts."""
+        files = []
+        for suffix in (TIME_INDEX, INDEX):
+            files.append(storage.open(f"{self.directory}/{file_name(self.base_offset, suffix)}{CLEANED}", create=True))
+        self.times, self.offsets = TimeIndex(files[0]), OffsetIndex(files[1])
         self._since_index = 0
         self.first_timestamp_ms = self.max_timestamp_ms = -1
         self.passed(((at, header, header.last_offset) for at, header in self.batches(end=end)), interval_bytes)
         if sealed:
             self.seal()
-        self.offsets.file.sync()
-        self.times.file.sync()
+        for file in files:
+            file.sync()
+            whole = file.path.removesuffix(CLEANED)
+            storage.rename(file.path, whole)
+            file.path = whole
 
     def seal(self) -> None:
         """The last time index entry, as Kafka writes it when a segment is rolled."""

@@ -142,7 +142,7 @@ class Synced:
         if log_end != next_offset:
             raise self._gap(log_end, next_offset)
         if not indexed:
-            segment.index_anew(self.index_interval_bytes, segment.size, sealed=True)
+            segment.index_anew(self.storage, self.index_interval_bytes, segment.size, sealed=True)
         segment.next_offset = next_offset
         if not segment.aborted.is_sound(segment.base_offset, next_offset):
             self.aborted_known = False
@@ -177,7 +177,7 @@ class Synced:
             if last != (known.offset, known.last_id):
                 raise LogDamaged(f"{segment.ids.file.path} at byte {known.id_bytes}: not what was synced")
         if segment.offsets.file.size < known.index_bytes or segment.times.file.size < known.time_index_bytes:
-            segment.index_anew(self.index_interval_bytes, known.log_bytes)
+            segment.index_anew(self.storage, self.index_interval_bytes, known.log_bytes)
         else:
             segment.offsets.keep_bytes(known.index_bytes)
             segment.times.keep_bytes(known.time_index_bytes)

@@ -10,6 +10,8 @@ from broker.log import leader_epochs
 from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
 from broker.log.recovery import LogDamaged
+from broker.log.segment import CLEANED
+from broker.log.storage import StorageError
 from broker.record.batch import walk
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES
@@ -324,6 +326,24 @@ def test_damaged_indexes_of_synced_segments_are_written_again(content, number):
     log, report = reopen(storage, known, SMALL)
     assert (report.batches_read, report.cut) == (0, False)
     assert [log.offset_of_time(START_MS + n) for n in range(20)] == [(n, START_MS + n) for n in range(20)]
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_an_index_that_is_written_again_takes_its_name_when_all_of_it_is_on_the_disk(number):
+    """Entries have no check, so that what a power cut left of it would be trusted by the next start."""
+    storage, known = closed(SMALL, batches=20)
+    bases = sorted(int(p[10:30]) for p in storage.files if p.endswith(".log"))
+    path = f"flights-0/{bases[number]:020d}.index"
+    whole = data_of(storage, path)
+    put(storage, path, b"")
+    storage.failing_syncs = {path, path + CLEANED}
+    with pytest.raises(StorageError):
+        reopen(storage, known, SMALL)
+    assert data_of(storage, path) == b""
+    storage.failing_syncs = set()
+    reopen(storage, known, SMALL)
+    assert data_of(storage, path) == storage.files[path].synced == whole
+    assert not [path for path in storage.files if path.endswith(CLEANED)]
 
 
 def test_nonsense_in_an_index_past_what_was_synced_is_never_looked_at():
