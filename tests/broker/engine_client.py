@@ -67,6 +67,7 @@ class EngineBroker:
         self.reported = []
         self.held = None
         self._in_turn = False
+        self._pumping = False
         self._settings = settings
         self._uuids = count(1)
         self._peers = count(50_000)
@@ -121,9 +122,17 @@ class EngineBroker:
         self.pump()
 
     def pump(self):
-        """What the shell does after each verb."""
-        if self._in_turn:
+        """What the shell does after each verb; from within it, where a reader drains, what is begun goes on instead: an
+        answer that is being handed out must not be overtaken."""
+        if self._in_turn or self._pumping:
             return
+        self._pumping = True
+        try:
+            self._pump()
+        finally:
+            self._pumping = False
+
+    def _pump(self):
         self._send()
         while syncs := self.engine.take_syncs():
             for sync in syncs:
