@@ -651,8 +651,9 @@ class BrokerConfig:
     quota_window_num: int = setting(
         "quota.window.num",
         11,
-        "Windows over which the rates of client quotas are counted; more let longer bursts through.",
-        check=between(1, 10_000),
+        "Windows over which the rates of client quotas are counted; more let longer bursts through, and take some 100 "
+        "bytes each for each client that is held to one.",
+        check=between(1, 1_000),
     )
     quota_window_size_seconds: int = setting(
         "quota.window.size.seconds", 1, "How long each of them is.", check=between(1, 86_400), unit="s"

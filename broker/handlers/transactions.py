@@ -239,6 +239,11 @@ class TransactionCoordination:
         if log.topic == GROUP_OFFSETS_TOPIC:
             self._services.groups.transaction_ended(log.partition, producer_id, marker.commit, now)
 
+    @property
+    def has_room_for_markers(self) -> bool:
+        """Whether one more request may have its markers written in turn."""
+        return len(self._asked) < self.config.marker_requests_max
+
     def write_in_turn(self, asked: Asked, now: Now) -> None:
         """Write markers that a request asks for some at a time, with all else that is due."""
         self._asked[asked] = None

@@ -3,7 +3,8 @@
 Behaviour: ends what a producer has open in the partitions named, without its coordinator: among brokers of Kafka's the
 coordinator asks so, here only administrators do, of a transaction that hangs (KIP-664). Each partition has its error. A
 coordinator's epoch that is later than this node's is nobody's: its marker would shut out all that follow. Many are
-written some at a time, and the answer comes with the last.
+written some at a time, and the answer comes with the last; where too many requests have such markers left the next is
+refused.
 Version notes: v2 says by which rules the transaction goes (KIP-1228), which changes nothing here.
 """
 
@@ -22,6 +23,8 @@ from idgen.errors import IdError
 
 def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
     asked = _Asked(call)
+    if asked.left > MARKERS_AT_ONCE and not call.services.transactions.has_room_for_markers:
+        return asked.refused(ErrorCode.BROKER_NOT_AVAILABLE)  # Kafka's administrators try it again
     asked.write(MARKERS_AT_ONCE, now)
     if not asked.left:
         return asked.answer()
@@ -69,6 +72,11 @@ class _Asked:
     def at_once(self, now: Now) -> Answer:
         """Where too many requests wait."""
         self.finish(now)
+        return self.answer()
+
+    def refused(self, code: ErrorCode) -> Answer:
+        """None of them is written."""
+        self._codes = [code] * self.left
         return self.answer()
 
     def answer(self) -> Answer:

@@ -72,6 +72,14 @@ class TransactionConfig:
         check=at_least(1),
         unit="steps",
     )
+    marker_requests_max: int = setting(
+        "flakelog.marker.requests.max",
+        8,
+        "Most requests for markers (WriteTxnMarkers) that are written some at a time: each may name a hundred thousand "
+        "partitions, and is seen to though who asked has gone. Of one more all is refused with BROKER_NOT_AVAILABLE.",
+        check=at_least(1),
+        unit="requests",
+    )
     transaction_marker_retry_ms: int = setting(
         "flakelog.transaction.marker.retry.ms",
         1_000,

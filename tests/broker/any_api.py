@@ -305,11 +305,15 @@ class World:
         fields = {"transactional_id": name, "producer_id": producer[0], "producer_epoch": producer[1]}
         return self.ask("EndTxn", fields | {"committed": commit}, version)
 
-    def mark(self, producer, topic=None, partition=0, commit=False, coordinator_epoch=0):
-        """WriteTxnMarkers."""
+    def markers(self, producer, topic=None, partitions=(0,), commit=False, coordinator_epoch=0):
+        """The fields of WriteTxnMarkers."""
         fields = {"producer_id": producer[0], "producer_epoch": producer[1], "coordinator_epoch": coordinator_epoch}
-        topics = [{"name": topic or self.topic, "partition_indexes": [partition]}]
-        return self.ask("WriteTxnMarkers", {"markers": [fields | {"transaction_result": commit, "topics": topics}]})
+        topics = [{"name": topic or self.topic, "partition_indexes": list(partitions)}]
+        return {"markers": [fields | {"transaction_result": commit, "topics": topics}]}
+
+    def mark(self, producer, topic=None, partition=0, **more):
+        """WriteTxnMarkers."""
+        return self.ask("WriteTxnMarkers", self.markers(producer, topic, [partition], **more))
 
     def commit_in(self, producer, topic=None, partition=0, note="", transactional_id=None, **more):
         """TxnOffsetCommit."""

@@ -783,6 +783,8 @@ TRANSACTED = [
     Case("WriteTxnMarkers", E.TRANSACTION_COORDINATOR_FENCED, lambda w: w.mark(ongoing(w), coordinator_epoch=7),
          kafka=E.NONE),
     Case("WriteTxnMarkers", E.TRANSACTION_COORDINATOR_FENCED, lambda w: mark_earlier(w)),
+    Case("WriteTxnMarkers", E.BROKER_NOT_AVAILABLE, lambda w: mark_many_twice(w), inside=True,
+         settings={"marker_requests_max": 1}),
     Case("WriteTxnMarkers", E.KAFKA_STORAGE_ERROR, lambda w: w.mark((1, 0), offline(w)), inside=True),
     Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w: listed(w, "(a"), oldest=2),
     *(Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w, pattern=pattern: listed(w, pattern), oldest=2,
@@ -792,6 +794,14 @@ TRANSACTED = [
     Case("DescribeTransactions", E.TRANSACTIONAL_ID_NOT_FOUND, lambda w: w.producer() and transactions(w, "nobody")),
     Case("DescribeTransactions", E.INVALID_REQUEST, lambda w: w.producer() and transactions(w, "")),
 ]  # fmt: skip
+
+
+def mark_many_twice(world):
+    """Markers for many partitions while those of another request are being written."""
+    for _ in range(2):
+        world.send("WriteTxnMarkers", world.markers((1, 0), partitions=range(100)))
+    world.receive("WriteTxnMarkers")
+    return world.receive("WriteTxnMarkers")
 
 
 def mark_late(world):

@@ -34,6 +34,10 @@ REACHED = {
     "flakelog.journal.max.bytes": (
         "log/test_journal.py::test_the_journal_is_bounded_and_of_use_again_when_segments_are_synced"
     ),
+    "flakelog.marker.requests.max": (
+        "handlers/test_transactions.py::"
+        "test_past_the_limit_of_requests_for_many_markers_the_next_is_refused_and_can_be_asked_again"
+    ),
     "flakelog.max.batch.records": "log/test_judge.py::test_more_records_than_the_limit_are_refused",
     "flakelog.max.client.quotas": EVERY_ERROR,
     "flakelog.max.delayed.operations": (

@@ -487,6 +487,20 @@ def test_markers_are_written_though_who_asked_for_them_has_gone(broker):
     assert ended_in(broker) == MANY
 
 
+def test_past_the_limit_of_requests_for_many_markers_the_next_is_refused_and_can_be_asked_again():
+    broker = EngineBroker(marker_requests_max=1)
+    producer, admin, other = begin_in_many(broker), broker.connect(), broker.connect()
+    send_markers(producer, admin)
+    broker.engine.closed(admin.conn)
+    send_markers(producer, other)
+    assert set(codes_of_markers(other.replies()[0][1])) == {ErrorCode.BROKER_NOT_AVAILABLE}
+    assert ended_in(broker) == MARKERS_AT_ONCE - 1, "nothing was written for it"
+    broker.at(broker.now_ms + 1_000)
+    send_markers(producer, other)
+    broker.at(broker.now_ms + 1_000)
+    assert set(codes_of_markers(other.replies()[0][1])[1:]) == {0} and ended_in(broker) == MANY
+
+
 def test_markers_are_written_whole_before_the_coordinators_topic_is_forgotten(broker):
     producer, admin = begin_in_many(broker), broker.connect()
     send_markers(producer, admin)
