@@ -61,8 +61,13 @@ class FrameRecorder:
                 client, _ = self._listening.accept()
             except OSError:
                 return  # closed
-            broker = socket.create_connection(self._upstream)
-            self._sockets += [client, broker]
+            self._sockets.append(client)
+            try:
+                broker = socket.create_connection(self._upstream)
+            except ConnectionRefusedError:
+                client.close()  # it has stopped, and this client does not know yet
+                continue
+            self._sockets.append(broker)
             number = next(self._numbers)
             for source, target, keep in ((client, broker, self._asked), (broker, client, self._answered)):
                 threading.Thread(target=_pump, args=(source, target, number, keep), daemon=True).start()

@@ -31,9 +31,10 @@ from kafka.admin import ConfigResourceType
 from kafka.admin import NewTopic as PythonTopic
 
 from tests.compat.server_process import ServerProcess
+from tests.compat.stock_clients import QUIET
 from tests.patience import SECONDS
 
-SETTINGS = {"log.retention.hours": 24, "num.io.threads": 16}
+SETTINGS = {"log.retention.ms": 86_400_000, "num.io.threads": 16}
 
 _numbers = count()
 
@@ -46,7 +47,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def admin(server):
-    return AdminClient({"bootstrap.servers": server.address})
+    return AdminClient({"bootstrap.servers": server.address, **QUIET})
 
 
 @pytest.fixture
@@ -79,7 +80,8 @@ def test_confluent_describes_and_alters_a_topics_settings(admin, topic):
         ConfigSource.DYNAMIC_TOPIC_CONFIG.value,
     )
     assert before["retention.ms"].source == ConfigSource.STATIC_BROKER_CONFIG.value
-    assert list(before["retention.ms"].synonyms) == ["log.retention.ms"] and not before["retention.ms"].is_read_only
+    assert list(before["retention.ms"].synonyms) == ["log.retention.ms", "log.retention.hours"]  # the default
+    assert not before["retention.ms"].is_read_only
     changes = [
         ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET),
         ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND),
