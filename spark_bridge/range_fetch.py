@@ -150,7 +150,7 @@ class RangeFetch:
         """The answer; a reader over its quota gets none at first, and the time to wait (KIP-219)."""
         response = fetch.decode_response(FETCH_VERSION, *conversation.receive())
         for _ in range(self._settings.patience.attempts):
-            if response.partitions or not response.throttle_ms:
+            if not response.is_held_back:
                 break
             self._network.pause(response.throttle_ms)
             self._send_fetch(conversation)

@@ -18,7 +18,7 @@ from broker.address import host_port
 from broker.client.errors import BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
-from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
 from broker.wire.schema import schema
 
@@ -325,15 +325,14 @@ class ClientCore:
             max_wait_ms, min_bytes, max_bytes, [asked], isolation_level=isolation_level, wants_ids=wants_ids
         )
         body = fetch.encode_request(version, request)
-        response, tries = FetchResponse(throttle_ms=1), 0
-        while not response.partitions and response.throttle_ms and tries < THROTTLED_MAX:
-            # A reader over its quota gets no records, and the broker reads what it asks next once its time is over.
+        for _ in range(THROTTLED_MAX):
             answer = yield Exchange(address, fetch.API_KEY, version, version >= fetch.FLEXIBLE, body)
             response = fetch.decode_response(version, answer, 0)
             self._led(topic, partition, response.error_code)
-            tries += 1
+            if not response.is_held_back:  # else the broker reads what is asked next once the time is over
+                break
         if not response.partitions:
-            over = f"; a quota holds it back, {tries} times now" if response.throttle_ms else ""
+            over = f"; a quota holds it back, {THROTTLED_MAX} times now" if response.is_held_back else ""
             raise ClientError(f"the broker at {address} answered a fetch of {topic}-{partition} without it{over}")
         result = response.partitions[0]
         self._led(topic, partition, result.error_code)

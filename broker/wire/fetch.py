@@ -129,6 +129,11 @@ class FetchResponse:
     session_id: int = NO_SESSION_ID
     throttle_ms: int = 0
 
+    @property
+    def is_held_back(self) -> bool:
+        """Its reader is over a quota: nothing is told of what it asked for, but to wait so long (KIP-219)."""
+        return not self.partitions and self.throttle_ms > 0
+
 
 @told_where_cut("Fetch request")
 def decode_request(version: int, data: memoryview, position: int) -> FetchRequest:
