@@ -127,6 +127,9 @@ class MemoryFile:
         self._content.truncate(size)
         self._zeros = 0
 
+    def trim(self) -> None:
+        """Nothing is set aside."""
+
     def sync(self) -> None:
         self._storage.fail_if_told(self.path, self._storage.failing_syncs)
         self._content.sync()

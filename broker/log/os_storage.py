@@ -4,8 +4,10 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 
 from broker.log.storage import AHEAD_SPARE, Buffer, StorageError
 
@@ -17,9 +19,29 @@ LOCK = ".lock"  # as Kafka names it
 _datasync = getattr(os, "fdatasync", os.fsync)
 
 
+# To find room for a large append page by page, while it is written, takes as long again as to copy it. So the disk is
+# asked ahead for as much as the file has, for so much at most at a time: larger pieces gain nothing more.
+_RESERVE_FROM_BYTES = 64 * 1024
+_RESERVE_BYTES = 8 << 20
+_BLOCK_BYTES = 512  # what st_blocks counts
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the end of the file stays where it is
+
 _PROBE_EVERY_BYTES = 256 * 1024  # the kernel reads a file ahead by so much at least, once it is read in order
 _READ_BYTES = 1 << 20
 _NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux's
+
+
+@cache
+def _allocator() -> Callable[[int, int, int, int], int] | None:
+    """fallocate(fd, mode, position, length), Linux's: Python has only the one that makes the file longer."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # seldom needed, and not soon
+
+    call: Callable[[int, int, int, int], int] | None = getattr(ctypes.CDLL(None), "fallocate", None)
+    if call is not None:
+        call.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long  # type: ignore[attr-defined]
+    return call
 
 
 @contextmanager
@@ -34,15 +56,18 @@ def _named(path: str) -> Iterator[None]:
 class OsFile:
     """One descriptor. It closes with the last reference, so a reader of a deleted segment keeps its bytes."""
 
-    __slots__ = ("path", "size", "_fd")
+    __slots__ = ("path", "size", "_fd", "_asked_end")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
         self.size = os.fstat(fd).st_size
+        self._asked_end = 0
 
     def append(self, data: Buffer) -> None:
         size = len(data)
+        if size >= _RESERVE_FROM_BYTES and self.size + size > self._asked_end:
+            self._reserve(size)
         try:
             written = os.write(self._fd, data)
             while written < size:  # one write takes 2 GiB at most
@@ -55,6 +80,29 @@ class OsFile:
                 self.size = before
             raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
         self.size += size
+
+    def _reserve(self, size: int) -> None:
+        """Set room aside for `size` bytes and more that will follow; where it cannot be done, a write finds its own."""
+        length = size + min(self.size, _RESERVE_BYTES)
+        self._asked_end = self.size + length  # also where there is none: it is not asked for again and again
+        allocate = _allocator()
+        with suppress(StorageError):
+            if allocate is not None and self._has_spare(length, length):
+                allocate(self._fd, _KEEP_SIZE, self.size, length)
+
+    def _has_spare(self, size: int, ahead_bytes: int) -> bool:
+        """Whether `size` bytes leave the disk enough for room of so many bytes to be taken ahead."""
+        with _named(self.path):
+            disk = os.fstatvfs(self._fd)
+        return disk.f_bavail * disk.f_frsize >= size + AHEAD_SPARE * ahead_bytes
+
+    def trim(self) -> None:
+        # By what the disk says, as a process that was killed could not give anything back.
+        with suppress(OSError, StorageError):
+            there = os.fstat(self._fd)
+            if there.st_blocks * _BLOCK_BYTES >= self.size + _RESERVE_FROM_BYTES:
+                self.truncate(self.size)
+                os.utime(self._fd, ns=(there.st_atime_ns, there.st_mtime_ns))  # nothing was written
 
     def read(self, position: int, length: int) -> bytes:
         try:  # a small fetch reads ten times: no context manager
@@ -69,6 +117,7 @@ class OsFile:
         with _named(self.path):
             os.ftruncate(self._fd, size)
         self.size = size
+        self._asked_end = 0
 
     def sync(self) -> None:
         with _named(self.path):
@@ -103,7 +152,7 @@ class OsFileAhead(OsFile):
         size = len(data)
         block = memoryview(data)
         # What is larger takes its time anyhow.
-        if size > self._zeros and size < self._ahead_bytes and self._has_spare(size):
+        if size > self._zeros and size < self._ahead_bytes and self._has_spare(size, self._ahead_bytes):
             block = memoryview(b"".join((data, bytes(self._ahead_bytes))))
         written = 0
         try:
@@ -120,11 +169,6 @@ class OsFileAhead(OsFile):
             return
         self.size += size
         self._zeros = max(self._zeros, written) - size
-
-    def _has_spare(self, size: int) -> bool:
-        with _named(self.path):
-            disk = os.fstatvfs(self._fd)
-        return disk.f_bavail * disk.f_frsize >= size + AHEAD_SPARE * self._ahead_bytes
 
     def truncate(self, size: int) -> None:
         super().truncate(size)

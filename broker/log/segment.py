@@ -213,7 +213,8 @@ class Segment:
             file.path = whole
 
     def seal(self) -> None:
-        """The last time index entry, as Kafka writes it when a segment is rolled."""
+        """The last time index entry, as Kafka writes it when a segment is rolled; nothing more is appended for now."""
+        self.log.trim()
         if self.max_timestamp_ms >= 0:
             self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
 

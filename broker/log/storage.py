@@ -7,8 +7,8 @@ Paths are relative to the data directory, with "/". Everything a log writes is a
 
 from typing import Protocol, TypeAlias
 
-# Zeros are put ahead of what is appended only where the disk has room for so many times as many: they must not take its
-# last, which is somebody else's to write to.
+# Room is taken ahead of what is appended only where the disk has so many times as much: it must not be its last, which
+# is somebody else's to write to.
 AHEAD_SPARE = 64
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -46,6 +46,10 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None: ...
+
+    def trim(self) -> None:
+        """Give back what the disk has set aside past the end, if any: no more is appended soon. It never fails."""
+        ...
 
     def sync(self) -> None:
         """Return when the file's data is on the disk. Called from a thread; a failure is never retried."""

@@ -179,6 +179,76 @@ def test_an_append_that_failed_and_cannot_be_cut_says_what_is_there(tmp_path):
     os.close(reader)
 
 
+# --- room ahead ------------------------------------------------------------------------------------------------------
+
+LARGE = bytes(range(256)) * 4096  # a bulk producer's batch
+
+
+def test_a_file_that_was_trimmed_goes_on_where_it_was(storage, file):
+    file.append(LARGE)
+    file.trim()
+    file.append(b"more")
+    file.trim()
+    assert (file.size, content(storage, "d/f")) == (len(LARGE) + 4, LARGE + b"more")
+
+
+@pytest.fixture
+def on_disk(tmp_path):
+    """A file, and a function that tells how many bytes of the disk it has."""
+    file = OsStorage(str(tmp_path)).open("f", create=True)
+    return file, lambda: os.stat(tmp_path / "f").st_blocks * 512
+
+
+@pytest.fixture
+def reserving(on_disk):
+    file, taken = on_disk
+    file.append(LARGE)
+    file.append(LARGE)
+    if taken() < 3 * len(LARGE):
+        pytest.skip("this system sets no room aside")
+    return on_disk
+
+
+def test_room_is_set_aside_for_large_appends_and_the_end_of_the_file_stays_where_it_is(reserving):
+    file, taken = reserving
+    assert os.fstat(file.fileno()).st_size == file.size == 2 * len(LARGE)
+    for _ in range(30):
+        file.append(LARGE)
+    assert file.size <= taken() <= file.size + (10 << 20)
+    assert file.read(31 * len(LARGE), 2 * len(LARGE)) == LARGE
+
+
+def test_room_is_given_back_and_when_it_was_written_to_stays(reserving):
+    file, taken = reserving
+    file.set_modified_ms(1_000)
+    file.trim()
+    assert (file.modified_ms(), file.read(len(LARGE), 2 * len(LARGE))) == (1_000, LARGE)
+    assert taken() <= 2 * len(LARGE) + 8192
+
+
+def test_room_that_a_killed_process_left_is_given_back_by_the_next_one(reserving, tmp_path):
+    file, taken = reserving
+    OsStorage(str(tmp_path)).open("f").trim()
+    assert taken() <= file.size + 8192
+
+
+def test_small_appends_set_no_room_aside(on_disk):
+    file, taken = on_disk
+    for _ in range(100):
+        file.append(bytes(40_000))
+    os.fsync(file.fileno())
+    assert taken() <= file.size + 65536
+
+
+def test_the_last_room_of_a_disk_is_not_set_aside(on_disk, monkeypatch):
+    file, taken = on_disk
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=64 * len(LARGE), f_frsize=1))
+    for _ in range(4):
+        file.append(LARGE)
+    os.fsync(file.fileno())
+    assert taken() <= file.size + 8192
+
+
 # --- zeros ahead -----------------------------------------------------------------------------------------------------
 
 
