@@ -37,6 +37,7 @@ _LENGTH_AND_ID = struct.Struct(">ii")
 # On the short way what is small waits for the end of the turn, so it is copied; a larger one costs enough by itself.
 COPIED_BYTES_MAX = 4096
 TAKEN_MAX = 512
+ACTIVE_STEP_MS = 1_000  # that a connection is active is noted so often at most, so a silent one is closed so much later
 
 
 class Engine:
@@ -55,6 +56,9 @@ class Engine:
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._ready: list[Connection] = []
         self._closes: list[Connection] = []
+        idle_ms = services.config.connections_max_idle_ms
+        self._active_step_ms = min(ACTIVE_STEP_MS, idle_ms // 100)
+        self._idle_ms = idle_ms + self._active_step_ms
         self._limits = ConnectionLimits(services.listener_limits)
         memory = services.config.queued_max_request_bytes
         self._memory = RequestMemory(memory) if memory > 0 else None
@@ -98,9 +102,8 @@ class Engine:
         self._now = now
         if conn.close_reason is not None:
             return
-        if conn.active_ms != now.ms:
-            conn.active_ms = now.ms
-            self._connections.move_to_end(conn)
+        if now.ms > conn.active_ms + self._active_step_ms:
+            self._is_active(conn, now)
         self.metrics.bytes_received += len(data)
         frame = conn.decoder.sole_frame(data) if conn.readable else None
         if frame is not None:
@@ -116,9 +119,8 @@ class Engine:
         self._now = now
         conn.sent(sent_bytes)
         self.metrics.bytes_sent += sent_bytes
-        if conn.active_ms != now.ms:
-            conn.active_ms = now.ms
-            self._connections.move_to_end(conn)
+        if now.ms > conn.active_ms + self._active_step_ms:
+            self._is_active(conn, now)
         if conn.decoder.has_more and conn.readable:  # only what had to be put aside is read on
             self._read(conn)
             self._resume()
@@ -175,7 +177,7 @@ class Engine:
             deadline = coordinators
         if self._connections:
             oldest = next(iter(self._connections))
-            deadline = min(deadline, oldest.active_ms + self.services.config.connections_max_idle_ms)
+            deadline = min(deadline, oldest.active_ms + self._idle_ms)
         return deadline
 
     def tick(self, now: Now) -> None:
@@ -185,16 +187,19 @@ class Engine:
         self.services.tick_coordinators(now)
         for log in self.services.logs.tick(now):
             self.services.touch(log, now)
-        idle_ms = self.services.config.connections_max_idle_ms
         while self._connections:  # no copy of them all: a tick comes with each fetch whose time is over
             conn = next(iter(self._connections))
-            if conn.active_ms + idle_ms > now.ms:
+            if conn.active_ms + self._idle_ms > now.ms:
                 break
             half = " in the middle of a frame" if conn.decoder.in_frame else ""
+            idle_ms = self.services.config.connections_max_idle_ms
             self._close(conn, f"silent for {idle_ms} ms{half} (connections.max.idle.ms)")
-            self._connections.move_to_end(conn)
-            conn.active_ms = now.ms
+            self._is_active(conn, now)
         self._resume()
+
+    def _is_active(self, conn: Connection, now: Now) -> None:
+        conn.active_ms = now.ms
+        self._connections.move_to_end(conn)
 
     def take_syncs(self, begin_round: bool = True) -> list[Sync]:
         """To be run in a thread each; then `synced` or `sync_failed`. The next round of the journal only with
@@ -363,8 +368,7 @@ class Engine:
             return
         ready = self._ready.append
         for (conn, _, _), reply in answers:
-            conn.let_go()
-            conn.put([reply], len(reply))
+            conn.answer(reply)
             ready(conn)
         if answers:
             self._produced.observe(self._clock_ns() - began_ns, len(answers))
