@@ -100,15 +100,13 @@ class Engine:
     def receive(self, conn: Connection, data: memoryview, now: Now) -> None:
         """Bytes from a peer: writable, valid during this call only."""
         self._now = now
-        if conn.close_reason is not None:
-            return
         if now.ms > conn.active_ms + self._active_step_ms:
             self._is_active(conn, now)
         self.metrics.bytes_received += len(data)
         frame = conn.decoder.sole_frame(data) if conn.readable else None
         if frame is not None:
             self._take(conn, frame)
-        else:
+        elif conn.close_reason is None:
             conn.decoder.feed(data)
             self._read(conn)
         if self._resumable:

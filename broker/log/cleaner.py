@@ -192,8 +192,8 @@ class CleanLog:
         return last
 
     def _write(self, target: Segment, placed: Placed) -> None:
-        target.append([placed], self._config.index_interval_bytes)
-        _, header, *_ = placed
+        _, header, _, runs = placed
+        target.append([placed], runs, self._config.index_interval_bytes)
         self.moved.bytes_written += header.size
         self.moved.records_written += header.record_count
 

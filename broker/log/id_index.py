@@ -7,7 +7,6 @@ before anything is written in their place: they must not come back beside a batc
 
 from collections.abc import Iterator, Sequence
 
-from broker.log.placed import Placed
 from broker.log.storage import File, StorageError
 from broker.wire.frame import FileRegion
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry, pack_entry, read_entries, read_entry, seed_of
@@ -26,21 +25,15 @@ class IdIndex:
     def __len__(self) -> int:
         return self.file.size // ENTRY_BYTES
 
-    def append(self, placed: Sequence[Placed]) -> None:
-        """The ids of batches, with one write: an entry for each run of them, whichever batches it goes over."""
+    def append(self, offset: int, runs: Sequence[tuple[int, int]]) -> None:
+        """The ids from an offset on, as runs (first id, how many), with one write: an entry for each run, whichever
+        batches it goes over."""
+        relative_offset = offset - self.base_offset
         entries = []
-        base_offset, seed = self.base_offset, self._seed
-        start = next_offset = placed[0][2]
-        first = next_id = placed[0][3][0][0]
-        for _, _, offset, runs in placed:
-            for first_id, length in runs:
-                if first_id != next_id or offset != next_offset:
-                    entries.append(pack_entry(seed, start - base_offset, next_offset - start, first))
-                    start, first = offset, first_id
-                offset += length
-                next_offset, next_id = offset, first_id + length
-        entries.append(pack_entry(seed, start - base_offset, next_offset - start, first))
-        self.file.append(entries[0] if len(entries) == 1 else b"".join(entries))
+        for first_id, length in runs:
+            entries.append(pack_entry(self._seed, relative_offset, length, first_id))
+            relative_offset += length
+        self.file.append(b"".join(entries))
 
     def append_entry(self, entry: IdEntry) -> None:
         """One that follows all there are."""

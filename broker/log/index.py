@@ -37,10 +37,10 @@ class EntryFile:
             number += len(self)
         return self._entry.unpack(self.file.read(number * self._bytes, self._bytes))
 
-    def append(self, *fields: int) -> None:
-        """A piece of one before it, left by a disk that was full and did not take the cut either, goes first."""
+    def append(self, *entries: tuple[int, ...]) -> None:
+        """A piece of one before them, left by a disk that was full and did not take the cut either, goes first."""
         self.keep(len(self))
-        self.file.append(self._entry.pack(*fields))
+        self.file.append(b"".join([self._entry.pack(*fields) for fields in entries]))
 
     def rank(self, key: int, field: int = 0) -> int:
         """How many entries have a key <= `key`."""
@@ -131,10 +131,16 @@ class TimeIndex(EntryFile):
     def __init__(self, file: File) -> None:
         super().__init__(file, struct.Struct(">qI"))
 
-    def maybe_append(self, timestamp_ms: int, relative_offset: int) -> None:
-        """Append if the timestamp is above the last entry's, as its keys must rise."""
-        if timestamp_ms > (self[-1][0] if len(self) else NO_TIMESTAMP):
-            self.append(timestamp_ms, relative_offset)
+    def append_risen(self, *entries: tuple[int, int]) -> None:
+        """Append those of (timestamp, relative offset) with a timestamp above the one before: its keys must rise."""
+        newest = self[-1][0] if len(self) else NO_TIMESTAMP
+        risen = []
+        for entry in entries:
+            if entry[0] > newest:
+                risen.append(entry)
+                newest = entry[0]
+        if risen:
+            self.append(*risen)
 
     def offset_before(self, timestamp_ms: int) -> int:
         """A relative offset up to which every timestamp is below `timestamp_ms`; 0 where none is known."""

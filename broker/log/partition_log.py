@@ -216,7 +216,7 @@ class PartitionLog:
             batch, header = rewrite(batch, header, runs)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        self._write([(batch, header, base_offset, runs)], last_offset, header.size, header.max_timestamp, now)
+        self._write([(batch, header, base_offset, runs)], runs, last_offset, header.size, header.max_timestamp, now)
         return Appended(base_offset, last_offset, runs)
 
     def append_together(
@@ -230,20 +230,19 @@ class PartitionLog:
         self._check_online()
         if self.mending:
             return []
-        number, size, newest = self._fitting(batches, min(ids.max_batch, TOGETHER_RECORDS_MAX))
+        number, size, newest, end = self._fitting(batches, min(ids.max_batch, TOGETHER_RECORDS_MAX))
         if not number:
             return []
         batches = batches[:number]
-        last_offset = self.log_end_offset - 1 + sum([header.record_count for _, header in batches])
-        runs = ids.next_ids(last_offset + 1 - self.log_end_offset, now.wall_ms, self.last_id)
+        runs = ids.next_ids(end - self.log_end_offset, now.wall_ms, self.last_id)
         placed = self._placed(batches, runs)
-        self._write(placed, last_offset, size, newest, now)
+        self._write(placed, runs, end - 1, size, newest, now)
         return [(base, base + header.last_offset_delta) for _, header, base, _ in placed]
 
     def _fitting(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], records_max: int
-    ) -> tuple[int, int, int]:
-        """How many batches, from the first on, may be one write; their bytes and their newest time."""
+    ) -> tuple[int, int, int, int]:
+        """How many batches, from the first on, may be one write; their bytes, newest time, and the next offset."""
         segment = self._segments[-1]
         room = self.config.segment_bytes - segment.size
         offset = self.log_end_offset
@@ -251,9 +250,9 @@ class PartitionLog:
         number, size, newest = 0, 0, NO_TIMESTAMP
         producers = set()
         for _, header in batches:
-            offset += header.last_offset_delta + 1
+            end = offset + header.last_offset_delta + 1
             after = size + header.batch_length + LENGTH_END
-            if number and (after > room or offset > offset_max):
+            if number and (after > room or end > offset_max):
                 break  # the first may begin a new segment
             producer_id = header.producer_id
             if producer_id >= 0:
@@ -266,10 +265,10 @@ class PartitionLog:
                         raise
                     break
                 producers.add(producer_id)
-            number, size = number + 1, after
+            number, size, offset = number + 1, after, end
             if header.max_timestamp > newest:
                 newest = header.max_timestamp
-        return number, size, newest
+        return number, size, newest, offset
 
     def _placed(self, batches: Sequence[tuple[memoryview, BatchHeader]], runs: Sequence[Run]) -> list[Placed]:
         """Batches with their places at the log's end and their ids, which are those of `runs`."""
@@ -296,8 +295,10 @@ class PartitionLog:
             offset += count
         return placed
 
-    def _write(self, placed: Sequence[Placed], last_offset: int, size: int, newest_ms: int, now: Now) -> None:
-        """Batches with their ids, `size` bytes together, to the end of the log: all of them, or ApiError."""
+    def _write(
+        self, placed: Sequence[Placed], runs: Sequence[Run], last_offset: int, size: int, newest_ms: int, now: Now
+    ) -> None:
+        """Batches, `size` bytes together, and the ids of all to the end of the log: all of them, or ApiError."""
         epoch, place = self.leader_epoch, PLACE.pack_into
         by_producers = []
         for batch, header, base_offset, _ in placed:
@@ -306,13 +307,13 @@ class PartitionLog:
                 by_producers.append((header, base_offset))
         try:
             segment = self._segment_for(size, newest_ms, last_offset)
-            segment.append(placed, self.config.index_interval_bytes)
+            segment.append(placed, runs, self.config.index_interval_bytes)
         except StorageError as error:
             self._undone(error)
             for batch, header, _, _ in placed:  # as they came
                 PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        first_id, length = placed[-1][3][-1]
+        first_id, length = runs[-1]
         self.last_id = first_id + length - 1
         self.log_end_offset = segment.next_offset
         self.bytes_in += size

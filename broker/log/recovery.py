@@ -326,7 +326,7 @@ class _Recovery:
             if reason is not None:
                 break
             self.report.batches_read += 1
-            segment.passed(((at, header, header.last_offset),), self.config.index_interval_bytes)
+            segment.passed(at, ((header, header.base_offset),), self.config.index_interval_bytes)
             self._note(segment, at, header)
             position = at + header.size
             reason = "it ends in the middle of a batch"
@@ -381,7 +381,7 @@ class _Recovery:
             segments.append(Segment(self.storage, self.name, header.base_offset, create=True))
         position = segments[-1].size
         placed: Placed = (memoryview(batch), header, header.base_offset, entry.runs)
-        segments[-1].append([placed], self.config.index_interval_bytes)
+        segments[-1].append([placed], entry.runs, self.config.index_interval_bytes)
         self._note(segments[-1], position, header)
         first_id, length = entry.runs[-1]
         self.last_id = first_id + length - 1

@@ -30,6 +30,7 @@ first one also those of indexes that are being written anew."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 _EXTENT = struct.Struct(">qi11xi")  # of a batch's header: base offset, batch length, last offset delta
+_INDEXED_MAX = 1024  # entries of an index that are written together
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
 
 
@@ -93,13 +94,6 @@ def first_ending_from(
     return None
 
 
-def _headers(placed: Sequence[Placed], position: int) -> Iterator[tuple[int, BatchHeader, int]]:
-    """(position, header, last offset) of batches written one after the other from `position` on."""
-    for _, header, base_offset, _ in placed:
-        yield position, header, base_offset + header.last_offset_delta
-        position += header.batch_length + LENGTH_END
-
-
 class Segment:
     """Offsets from `base_offset` to `next_offset`. Only the newest segment of a log is appended to."""
 
@@ -140,8 +134,9 @@ class Segment:
         """In the order they are synced: ids first, as they are written first."""
         return (self.ids.file, self.log, self.offsets.file, self.times.file, *self.aborted.files)
 
-    def append(self, placed: Sequence[Placed], interval_bytes: int) -> None:
-        """Batches that follow each other, with one write to each file: ids, then log, then indexes.
+    def append(self, placed: Sequence[Placed], runs: Sequence[tuple[int, int]], interval_bytes: int) -> None:
+        """Batches that follow each other and the ids of all of them, with one write to each file: ids, then log, then
+        indexes.
 
         All or none of them: on StorageError the segment is as it was, or `broken` if it cannot be. Nothing may be
         written to it then until its files were synced; see `cut`.
@@ -149,9 +144,9 @@ class Segment:
         position = self.log.size
         ids_size, times_size = self.ids.file.size, self.times.file.size
         try:
-            self.ids.append(placed)
+            self.ids.append(placed[0][2], runs)
             self.log.append(placed[0][0] if len(placed) == 1 else b"".join([each[0] for each in placed]))
-            self.passed(_headers(placed, position), interval_bytes)
+            self.passed(position, [(header, base_offset) for _, header, base_offset, _ in placed], interval_bytes)
         except StorageError:
             self._undo(position, ids_size, times_size)
             raise
@@ -174,12 +169,14 @@ class Segment:
             file.truncate(size)
         return tuple(file for file, _ in cut)
 
-    def passed(self, batches: Iterable[tuple[int, BatchHeader, int]], interval_bytes: int) -> None:
-        """Note batches (position, header, last offset): at an append, and again when recovery walks over them. On
-        StorageError none is noted, but the indexes may have entries of some."""
+    def passed(self, position: int, batches: Iterable[tuple[BatchHeader, int]], interval_bytes: int) -> None:
+        """Note batches (header, base offset) that lie one after the other from a position on: at an append, and again
+        when recovery walks over them. On StorageError none is noted, but the indexes may have entries of some."""
         newest, newest_offset, first = self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms
         since_index, last_offset = self._since_index, self.next_offset - 1
-        for position, header, last_offset in batches:
+        indexed: list[tuple[int, int, int, int]] = []
+        for header, base_offset in batches:
+            last_offset = base_offset + header.last_offset_delta
             if header.record_count:
                 max_timestamp = header.max_timestamp
                 if max_timestamp > newest:
@@ -187,12 +184,23 @@ class Segment:
                 if first < 0:
                     first = max_timestamp
             if since_index > interval_bytes:
-                self.offsets.append(last_offset - self.base_offset, position)
-                self.times.maybe_append(newest, newest_offset - self.base_offset)
+                indexed.append((last_offset - self.base_offset, position, newest, newest_offset - self.base_offset))
                 since_index = 0
-            since_index += header.batch_length + LENGTH_END
+                if len(indexed) == _INDEXED_MAX:
+                    self._index(indexed)
+                    indexed = []
+            size = header.batch_length + LENGTH_END
+            since_index += size
+            position += size
+        if indexed:
+            self._index(indexed)
         self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms = newest, newest_offset, first
         self._since_index, self.next_offset = since_index, last_offset + 1
+
+    def _index(self, indexed: Sequence[tuple[int, int, int, int]]) -> None:
+        """Entries of both indexes: relative offset and position; time and relative offset."""
+        self.offsets.append(*[each[:2] for each in indexed])
+        self.times.append_risen(*[each[2:] for each in indexed])
 
     def index_anew(self, storage: Storage, interval_bytes: int, end: int, sealed: bool = False) -> None:
         """Write both indexes again from the headers of the batches before `end`. Each takes its name when all of it is
@@ -203,7 +211,7 @@ class Segment:
         self.times, self.offsets = TimeIndex(files[0]), OffsetIndex(files[1])
         self._since_index = 0
         self.first_timestamp_ms = self.max_timestamp_ms = -1
-        self.passed(((at, header, header.last_offset) for at, header in self.batches(end=end)), interval_bytes)
+        self.passed(0, ((header, header.base_offset) for _, header in self.batches(end=end)), interval_bytes)
         if sealed:
             self.seal()
         for file in files:
@@ -216,7 +224,7 @@ class Segment:
         """The last time index entry, as Kafka writes it when a segment is rolled; nothing more is appended for now."""
         self.log.trim()
         if self.max_timestamp_ms >= 0:
-            self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+            self.times.append_risen((self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset))
 
     def renamed(self, before: str, after: str) -> None:
         """A file of it has another path now; it can be read all the same."""

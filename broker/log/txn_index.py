@@ -57,7 +57,7 @@ class TransactionIndex:
     def append(self, aborted: AbortedTransaction) -> None:
         if self._entries is None:
             self._entries = EntryFile(self._storage.open(self._path, create=True), _ENTRY)
-        self._entries.append(_VERSION, *aborted)
+        self._entries.append((_VERSION, *aborted))
 
     def keep_bytes(self, size: int) -> None:
         """Cut it after so many bytes."""

@@ -35,9 +35,13 @@ _STRANGERS = {
 class FrameDecoder:
     """`feed`, then `next_frame` until it gives None, then `end`; or `pause` in between."""
 
-    __slots__ = ("_max_frame_bytes", "_view", "_at", "_head", "_partial", "_size", "_filled", "_frames_begun")
+    __slots__ = (
+        "has_more", "_max_frame_bytes", "_view", "_at", "_head", "_partial", "_size", "_filled", "_frames_begun",
+    )  # fmt: skip
 
     def __init__(self, max_frame_bytes: int) -> None:
+        self.has_more = False
+        """Bytes were put aside by `pause` and wait to be read."""
         self._max_frame_bytes = max_frame_bytes
         self._view = _NOTHING
         self._at = 0
@@ -56,11 +60,6 @@ class FrameDecoder:
     def in_frame(self) -> bool:
         """Part of a frame has come and its rest has not."""
         return self._partial is not None or bool(self._head)
-
-    @property
-    def has_more(self) -> bool:
-        """Bytes were put aside by `pause` and wait to be read."""
-        return self._at < len(self._view)
 
     def wanted(self) -> memoryview | None:
         """Where the next bytes may be received to, when a frame has begun."""
@@ -140,10 +139,12 @@ class FrameDecoder:
         """Give back a frame that was read, to be read again first; what follows it was put aside by `pause`."""
         size = len(frame).to_bytes(LENGTH_BYTES, "big")
         self._view, self._at = memoryview(bytearray(size) + frame + self._view[self._at :]), 0
+        self.has_more = True
 
     def pause(self) -> None:
         """Put aside what has not been read: the bytes fed are valid no longer, and reading goes on later."""
         self._view, self._at = memoryview(bytearray(self._view[self._at :])), 0
+        self.has_more = len(self._view) > 0
 
     def end(self) -> None:
         """All whole frames were read: keep the beginning of the next one."""
@@ -159,6 +160,7 @@ class FrameDecoder:
         elif left:
             self._head = bytes(view[at:])
         self._view, self._at = _NOTHING, 0
+        self.has_more = False
 
     def _complaint(self, first: bytes, size: int) -> str:
         stranger = _STRANGERS.get(first)

@@ -17,7 +17,7 @@ from .conftest import START_MS, append, new_worker, reopen
 def new(kind, *entries):
     index = kind(MemoryStorage().open("x", create=True))
     for entry in entries:
-        index.append(*entry)
+        index.append(entry)
     return index
 
 
@@ -31,12 +31,12 @@ def test_an_entry_does_not_follow_a_piece_of_one():
     """As where a segment was to be closed and neither its last entry nor the cut of it was taken by the disk."""
     storage = MemoryStorage()
     index = TimeIndex(storage.open("x", create=True))
-    index.append(START_MS, 7)
+    index.append((START_MS, 7))
     storage.free_bytes, storage.failing_cuts = 5, {"x"}
     with pytest.raises(StorageError):
-        index.append(START_MS + 1, 8)
+        index.append((START_MS + 1, 8))
     storage.free_bytes, storage.failing_cuts = None, set()
-    index.append(START_MS + 2, 9)
+    index.append((START_MS + 2, 9))
     assert [index[n] for n in range(len(index))] == [(START_MS, 7), (START_MS + 2, 9)]
 
 
@@ -60,7 +60,7 @@ def test_below_the_first_entry_and_without_any_a_lookup_begins_at_the_start():
 def test_times_only_rise_and_no_time_is_no_entry():
     index = new(TimeIndex)
     for time, offset in ((-1, 0), (50, 1), (50, 2), (40, 3), (60, 4)):
-        index.maybe_append(time, offset)
+        index.append_risen((time, offset))
     assert [index[n] for n in range(len(index))] == [(50, 1), (60, 4)]
 
 
@@ -111,7 +111,7 @@ def test_what_was_appended_or_cut_between_lookups_is_seen(steps):
         if step == "add":
             for _ in range(number % 400):
                 known.append((known[-1] if known else 0) + number + 1)
-                index.append(known[-1], 4_000 + len(known))
+                index.append((known[-1], 4_000 + len(known)))
         elif step == "cut":
             del known[number:]
             index.keep(len(known))

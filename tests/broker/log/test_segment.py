@@ -23,7 +23,8 @@ def segment_of(sizes, interval_bytes, storage=None):
         records = [Record(n, 0, None, bytes(size)) for n in range(3)]
         batch = encode_batch(records, base_timestamp_ms=0, base_offset=100 + 3 * number)
         placed.append((segment.size, batch))
-        segment.append([(batch, read_header(batch), 100 + 3 * number, ((number * 10, 3),))], interval_bytes)
+        runs = ((number * 10, 3),)
+        segment.append([(batch, read_header(batch), 100 + 3 * number, runs)], runs, interval_bytes)
     return segment, [position for position, _ in placed]
 
 
