@@ -26,8 +26,9 @@ SHORT_SLEEPS = 3  # times as long as it looks: most of a short sleep is the waki
 
 
 class Looks:
-    """What is ready, by epoll. It looks again for so long where that has paid lately: the last look found something, or
-    the last sleep was so short that a little more looking would have been no worse."""
+    """What is ready, by epoll. It looks again for so long where that has paid lately: looking again found something, or
+    the last sleep was so short that a little more looking would have been no worse. What is ready at once tells nothing:
+    a bulk producer keeps us busy for a while, and then needs the processor to make the next batches."""
 
     def __init__(self, busy_poll_us: int, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._busy_poll_ns = busy_poll_us * 1_000
@@ -39,9 +40,10 @@ class Looks:
         """(descriptor, events) of what is ready within `timeout` seconds, for as long as it takes where that is None.
         Errors as of `epoll.poll`."""
         events: list[tuple[int, int]]
-        if timeout == 0:
+        if timeout == 0 or self._busy_poll_ns:
             events = poller.poll(0, EVENTS_MAX)
-            return events
+            if events or timeout == 0:
+                return events
         clock_ns = self._clock_ns
         began_ns = clock_ns()
         if self._pays:

@@ -49,27 +49,32 @@ def looked_at(*ready_after_us, busy_poll_us=BUSY_POLL_US):
 
 def test_at_first_it_sleeps():
     clock = looked_at(10)
-    assert (clock.looks, clock.sleeps) == (0, 1)
+    assert (clock.looks, clock.sleeps) == (1, 1)
 
 
 def test_after_a_short_sleep_it_looks_and_what_comes_meanwhile_needs_no_sleep():
     clock = looked_at(10, 10, 20)
-    assert clock.sleeps == 1 and clock.looks == 30
+    assert clock.sleeps == 1 and clock.looks == 1 + 10 + 20
 
 
 def test_a_sleep_is_short_as_long_as_the_waking_may_be_most_of_it():
-    assert looked_at(BUSY_POLL_US * SHORT_SLEEPS - 1, 1).looks == 1
-    assert looked_at(BUSY_POLL_US * SHORT_SLEEPS, 1).looks == 0
+    assert looked_at(BUSY_POLL_US * SHORT_SLEEPS, 5).sleeps == 1
+    assert looked_at(BUSY_POLL_US * SHORT_SLEEPS + 1, 5).sleeps == 2
 
 
 def test_who_comes_seldom_is_slept_for_and_not_looked_for_more_than_once():
     clock = looked_at(10, *[700] * 10)
-    assert clock.looks == BUSY_POLL_US and clock.sleeps == 11
+    assert clock.looks == BUSY_POLL_US + 11 and clock.sleeps == 11
+
+
+def test_what_is_ready_at_once_does_not_make_it_look_again():
+    clock = looked_at(700, 0, 0, 0, 700)
+    assert (clock.looks, clock.sleeps) == (5, 2)
 
 
 def test_what_comes_just_too_late_is_looked_for_the_next_time_too():
     clock = looked_at(10, BUSY_POLL_US + 5, 5)
-    assert clock.sleeps == 2 and clock.looks == BUSY_POLL_US + 5
+    assert clock.sleeps == 2 and clock.looks == 1 + 1 + BUSY_POLL_US + 5
 
 
 @pytest.mark.parametrize("after_us", [0, 10, 700])
