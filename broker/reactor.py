@@ -27,8 +27,8 @@ SHORT_SLEEPS = 3  # times as long as it looks: most of a short sleep is the waki
 
 class Looks:
     """What is ready, by epoll. It looks again for so long where that has paid lately: looking again found something, or
-    the last sleep was so short that a little more looking would have been no worse. What is ready at once tells nothing:
-    a bulk producer keeps us busy for a while, and then needs the processor to make the next batches."""
+    the last sleep was so short that a little more looking would have been no worse. What is ready at once tells
+    nothing: a bulk producer keeps us busy for a while, and then needs the processor to make more."""
 
     def __init__(self, busy_poll_us: int, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._busy_poll_ns = busy_poll_us * 1_000
