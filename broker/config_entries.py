@@ -96,6 +96,8 @@ def text_of(value: Any) -> str | None:
     """A value as properties have it; None where there is none."""
     if value is None:
         return None
+    if isinstance(value, float):
+        return str(value).replace("e+", "E")  # as Java writes them
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -163,8 +165,8 @@ def topic_entries(config: TopicConfig, own: Mapping[str, str], sources: BrokerSo
 
 
 def _is_shown(row: KafkaSetting, own: Mapping[str, str]) -> bool:
-    """Whether Kafka would show a setting that is left aside here: not what Kafka 4 took away, unless it was set."""
-    return row.standing != HONOURED and (row.default is not None or row.name in own)
+    """Whether Kafka would show a setting that is left aside here."""
+    return row.standing != HONOURED and (row.told or row.name in own)
 
 
 def _unused(row: KafkaSetting, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:

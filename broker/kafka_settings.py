@@ -19,7 +19,8 @@ HONOURED, IGNORED, REFUSED = "honoured", "ignored", "refused"
 
 class KafkaSetting(NamedTuple):
     """One of Kafka's settings. `default` is as Kafka writes it, None for none. `harmless` are the values of a refused
-    one that ask for nothing."""
+    one that ask for nothing. `told`: DescribeConfigs tells of it also where nobody has set it; not so of what is
+    internal to Kafka or gone from it."""
 
     name: str
     type: str
@@ -27,6 +28,7 @@ class KafkaSetting(NamedTuple):
     standing: str
     reason: str
     harmless: tuple[str, ...] = ()
+    told: bool = True
 
     def refusal(self, value: str) -> str | None:
         """Why this value cannot be taken, or None."""
@@ -156,12 +158,14 @@ SERVER_NAMES = {
 
 
 def _rows(text: str, standing: str, reason: str, harmless: tuple[str, ...] = ()) -> list[KafkaSetting]:
-    """Rows of "name type default"; "-" for no default, nothing for an empty one; a long one on a line of its own."""
+    """Rows of "name type default"; "-" for no default, nothing for an empty one; a long one on a line of its own. "~"
+    stands before the name of one that is not `told`."""
     found = []
     for line in text.strip().splitlines():
         name, type, *default = line.split(None, 2)
         value = default[0].replace(" ", "") if default else ""
-        found.append(KafkaSetting(name, type, None if value == "-" else value, standing, reason, harmless))
+        default_or_none, told = None if value == "-" else value, not name.startswith("~")
+        found.append(KafkaSetting(name.lstrip("~"), type, default_or_none, standing, reason, harmless, told))
     return found
 
 
@@ -425,7 +429,7 @@ _BROKER_ROWS = [
         group.consumer.min.assignment.interval.ms int 0
         group.consumer.min.heartbeat.interval.ms int 5000
         group.consumer.min.session.timeout.ms int 45000
-        group.consumer.regex.refresh.interval.ms int 600000
+        ~group.consumer.regex.refresh.interval.ms int 600000
         group.consumer.session.timeout.ms int 45000
         """,
         IGNORED,
@@ -437,7 +441,7 @@ _BROKER_ROWS = [
         group.share.assignors list simple
         group.share.delivery.count.limit int 5
         group.share.heartbeat.interval.ms int 5000
-        group.share.initialize.retry.interval.ms int 30000
+        ~group.share.initialize.retry.interval.ms int 30000
         group.share.max.assignment.interval.ms int 15000
         group.share.max.delivery.count.limit int 10
         group.share.max.heartbeat.interval.ms int 15000
@@ -453,18 +457,18 @@ _BROKER_ROWS = [
         group.share.min.record.lock.duration.ms int 15000
         group.share.min.session.timeout.ms int 45000
         group.share.partition.max.record.locks int 2000
-        group.share.persister.class.name string org.apache.kafka.server.share.persister.DefaultStatePersister
+        ~group.share.persister.class.name string org.apache.kafka.server.share.persister.DefaultStatePersister
         group.share.record.lock.duration.ms int 30000
         group.share.session.timeout.ms int 45000
         share.coordinator.append.linger.ms int -1
         share.coordinator.cached.buffer.max.bytes int 1048588
-        share.coordinator.cold.partition.snapshot.interval.ms int 300000
+        ~share.coordinator.cold.partition.snapshot.interval.ms int 300000
         share.coordinator.load.buffer.size int 5242880
         share.coordinator.snapshot.update.records.per.snapshot int 500
         share.coordinator.state.topic.compression.codec int 0
         share.coordinator.state.topic.min.isr short 2
         share.coordinator.state.topic.num.partitions int 50
-        share.coordinator.state.topic.prune.interval.ms int 300000
+        ~share.coordinator.state.topic.prune.interval.ms int 300000
         share.coordinator.state.topic.replication.factor short 3
         share.coordinator.state.topic.segment.bytes int 104857600
         share.coordinator.threads int 1
@@ -501,7 +505,7 @@ _BROKER_ROWS = [
         remote.fetch.max.wait.ms int 500
         remote.list.offsets.request.timeout.ms long 30000
         remote.log.index.file.cache.total.size.bytes long 1073741824
-        remote.log.index.file.cache.ttl.ms long 900000
+        ~remote.log.index.file.cache.ttl.ms long 900000
         remote.log.manager.copier.thread.pool.size int 10
         remote.log.manager.copy.max.bytes.per.second long 9223372036854775807
         remote.log.manager.copy.quota.window.num int 11
@@ -512,9 +516,9 @@ _BROKER_ROWS = [
         remote.log.manager.fetch.quota.window.size.seconds int 1
         remote.log.manager.follower.thread.pool.size int 2
         remote.log.manager.task.interval.ms long 30000
-        remote.log.manager.task.retry.backoff.max.ms long 30000
-        remote.log.manager.task.retry.backoff.ms long 500
-        remote.log.manager.task.retry.jitter double 0.2
+        ~remote.log.manager.task.retry.backoff.max.ms long 30000
+        ~remote.log.manager.task.retry.backoff.ms long 500
+        ~remote.log.manager.task.retry.jitter double 0.2
         remote.log.manager.thread.pool.size int 2
         remote.log.metadata.custom.metadata.max.bytes int 128
         remote.log.metadata.manager.class.name string \
@@ -565,8 +569,8 @@ _BROKER_ROWS = [
         """
         broker.heartbeat.interval.ms int 2000
         broker.session.timeout.ms int 9000
-        controller.performance.always.log.threshold.ms long 2000
-        controller.performance.sample.period.ms long 60000
+        ~controller.performance.always.log.threshold.ms long 2000
+        ~controller.performance.sample.period.ms long 60000
         controller.quorum.append.linger.ms int 25
         controller.quorum.auto.join.enable boolean false
         controller.quorum.bootstrap.servers list
@@ -581,9 +585,9 @@ _BROKER_ROWS = [
         controller.socket.timeout.ms int 30000
         early.start.listeners list -
         initial.broker.registration.timeout.ms int 60000
-        internal.metadata.delete.delay.millis long 60000
-        internal.metadata.log.segment.bytes int -
-        internal.metadata.max.batch.size.in.bytes int 8388608
+        ~internal.metadata.delete.delay.millis long 60000
+        ~internal.metadata.log.segment.bytes int -
+        ~internal.metadata.max.batch.size.in.bytes int 8388608
         metadata.log.dir string -
         metadata.log.max.record.bytes.between.snapshots long 20971520
         metadata.log.max.snapshot.interval.ms long 3600000
@@ -592,7 +596,7 @@ _BROKER_ROWS = [
         metadata.max.idle.interval.ms int 500
         metadata.max.retention.bytes long 104857600
         metadata.max.retention.ms long 604800000
-        server.max.startup.time.ms long 9223372036854775807
+        ~server.max.startup.time.ms long 9223372036854775807
         """,
         IGNORED,
         "this node is the quorum of controllers by itself: metadata is one file of the data directory",
@@ -645,7 +649,7 @@ _BROKER_ROWS = [
         transaction.state.log.min.isr int 2
         transaction.state.log.replication.factor short 3
         unclean.leader.election.enable boolean false
-        unclean.leader.election.interval.ms long 300000
+        ~unclean.leader.election.interval.ms long 300000
         """,
         IGNORED,
         "there is one node, so that nothing is replicated, moved or elected",
@@ -656,12 +660,12 @@ _BROKER_ROWS = [
         log.cleaner.io.buffer.size int 524288
         log.flush.start.offset.checkpoint.interval.ms int 60000
         log.index.size.max.bytes int 10485760
-        log.initial.task.delay.ms long 30000
+        ~log.initial.task.delay.ms long 30000
         log.preallocate boolean false
         log.roll.jitter.hours int 0
         log.roll.jitter.ms long -
         offsets.load.buffer.size int 5242880
-        producer.id.expiration.check.interval.ms int 600000
+        ~producer.id.expiration.check.interval.ms int 600000
         transaction.state.log.load.buffer.size int 5242880
         """,
         IGNORED,
@@ -683,36 +687,36 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        unstable.api.versions.enable boolean false
-        unstable.feature.versions.enable boolean false
+        ~unstable.api.versions.enable boolean false
+        ~unstable.feature.versions.enable boolean false
         """,
         IGNORED,
         "there are no unfinished versions to open up",
     ),
     *_rows(
         """
-        zookeeper.client.secure string -
-        zookeeper.clientCnxnSocket string -
-        zookeeper.connect string -
-        zookeeper.connection.timeout.ms string -
-        zookeeper.max.in.flight.requests string -
-        zookeeper.metadata.migration.enable string -
-        zookeeper.session.timeout.ms string -
-        zookeeper.set.acl string -
-        zookeeper.ssl.cipher.suites string -
-        zookeeper.ssl.client.enable string -
-        zookeeper.ssl.crl.enable string -
-        zookeeper.ssl.enabled.protocols string -
-        zookeeper.ssl.endpoint.identification.algorithm string -
-        zookeeper.ssl.keystore.location string -
-        zookeeper.ssl.keystore.password string -
-        zookeeper.ssl.keystore.type string -
-        zookeeper.ssl.ocsp.enable string -
-        zookeeper.ssl.protocol string -
-        zookeeper.ssl.truststore.location string -
-        zookeeper.ssl.truststore.password string -
-        zookeeper.ssl.truststore.type string -
-        zookeeper.sync.time.ms string -
+        ~zookeeper.client.secure string -
+        ~zookeeper.clientCnxnSocket string -
+        ~zookeeper.connect string -
+        ~zookeeper.connection.timeout.ms string -
+        ~zookeeper.max.in.flight.requests string -
+        ~zookeeper.metadata.migration.enable string -
+        ~zookeeper.session.timeout.ms string -
+        ~zookeeper.set.acl string -
+        ~zookeeper.ssl.cipher.suites string -
+        ~zookeeper.ssl.client.enable string -
+        ~zookeeper.ssl.crl.enable string -
+        ~zookeeper.ssl.enabled.protocols string -
+        ~zookeeper.ssl.endpoint.identification.algorithm string -
+        ~zookeeper.ssl.keystore.location string -
+        ~zookeeper.ssl.keystore.password string -
+        ~zookeeper.ssl.keystore.type string -
+        ~zookeeper.ssl.ocsp.enable string -
+        ~zookeeper.ssl.protocol string -
+        ~zookeeper.ssl.truststore.location string -
+        ~zookeeper.ssl.truststore.password string -
+        ~zookeeper.ssl.truststore.type string -
+        ~zookeeper.sync.time.ms string -
         """,
         IGNORED,
         "Kafka 4 has no ZooKeeper, and metadata is one file of the data directory; worker numbers: flakelog "
@@ -720,47 +724,47 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        auto.include.jmx.reporter string -
-        broker.id.generation.enable string -
-        controlled.shutdown.max.retries string -
-        controlled.shutdown.retry.backoff.ms string -
-        delegation.token.master.key string -
-        eligible.leader.replicas.enable string -
-        group.coordinator.new.enable string -
-        group.share.enable string -
-        inter.broker.protocol.version string -
-        leader.imbalance.per.broker.percentage string -
-        log.message.downconversion.enable string -
-        log.message.format.version string -
-        offsets.commit.required.acks string -
-        password.encoder.cipher.algorithm string -
-        password.encoder.iterations string -
-        password.encoder.key.length string -
-        password.encoder.keyfactory.algorithm string -
-        password.encoder.old.secret string -
-        password.encoder.secret string -
-        quota.consumer.default string -
-        quota.producer.default string -
-        reserved.broker.max.id string -
+        ~auto.include.jmx.reporter string -
+        ~broker.id.generation.enable string -
+        ~controlled.shutdown.max.retries string -
+        ~controlled.shutdown.retry.backoff.ms string -
+        ~delegation.token.master.key string -
+        ~eligible.leader.replicas.enable string -
+        ~group.coordinator.new.enable string -
+        ~group.share.enable string -
+        ~inter.broker.protocol.version string -
+        ~leader.imbalance.per.broker.percentage string -
+        ~log.message.downconversion.enable string -
+        ~log.message.format.version string -
+        ~offsets.commit.required.acks string -
+        ~password.encoder.cipher.algorithm string -
+        ~password.encoder.iterations string -
+        ~password.encoder.key.length string -
+        ~password.encoder.keyfactory.algorithm string -
+        ~password.encoder.old.secret string -
+        ~password.encoder.secret string -
+        ~quota.consumer.default string -
+        ~quota.producer.default string -
+        ~reserved.broker.max.id string -
         """,
         IGNORED,
         "Kafka 4 has it no longer, and nothing takes its place",
     ),
     *_rows(
         """
-        follower.replication.throttled.rate long -
-        leader.replication.throttled.rate long -
-        replica.alter.log.dirs.io.max.bytes.per.second long -
+        ~follower.replication.throttled.rate long -
+        ~leader.replication.throttled.rate long -
+        ~replica.alter.log.dirs.io.max.bytes.per.second long -
         """,
         IGNORED,
         "there is one node, so that there is no replication to slow down",
     ),
     *_rows(
         """
-        advertised.host.name string -
-        advertised.port string -
-        host.name string -
-        port string -
+        ~advertised.host.name string -
+        ~advertised.port string -
+        ~host.name string -
+        ~port string -
         """,
         REFUSED,
         "Kafka 3 took it away; listeners=PLAINTEXT://host:port says where the broker listens, "
@@ -769,7 +773,7 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        log.message.timestamp.difference.max.ms long -
+        ~log.message.timestamp.difference.max.ms long -
         """,
         REFUSED,
         "Kafka 4 took it away; set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
@@ -844,7 +848,7 @@ _TOPIC_ROWS = [
     ),
     *_rows(
         """
-        internal.segment.bytes int -
+        ~internal.segment.bytes int -
         """,
         REFUSED,
         "it is for Kafka's own tests; segment.bytes is for everybody",
@@ -852,7 +856,7 @@ _TOPIC_ROWS = [
     ),
     *_rows(
         """
-        message.timestamp.difference.max.ms long -
+        ~message.timestamp.difference.max.ms long -
         """,
         REFUSED,
         "Kafka 4 took it away; set message.timestamp.before.max.ms and message.timestamp.after.max.ms",
@@ -860,8 +864,8 @@ _TOPIC_ROWS = [
     ),
     *_rows(
         """
-        message.downconversion.enable boolean -
-        message.format.version string -
+        ~message.downconversion.enable boolean -
+        ~message.format.version string -
         """,
         REFUSED,
         "Kafka 4 took it away: batches are kept as they came, in the newest format, for clients of Kafka 0.11 "

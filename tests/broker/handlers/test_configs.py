@@ -190,6 +190,16 @@ def test_settings_of_kafkas_that_change_nothing_here_are_kept_and_shown(broker, 
     assert alter(client, TOPIC, "flights", (SET, "remote.storage.enable", "true"))[0] == ErrorCode.INVALID_CONFIG
 
 
+def test_of_kafkas_settings_those_without_a_default_are_shown_and_those_internal_to_it_or_gone_are_not(broker, client):
+    shown = {each.name: each for each in described(client, BROKER, "1").configs}
+    for name in ("ssl.keystore.location", "process.roles", "sasl.jaas.config", "client.quota.callback.class"):
+        assert (shown[name].value, shown[name].config_source, shown[name].synonyms) == (None, DEFAULT, ())
+    assert not shown.keys() & {"server.max.startup.time.ms", "zookeeper.connect", "leader.replication.throttled.rate"}
+    assert "internal.segment.bytes" not in {each.name for each in described(client, TOPIC, "flights").configs}
+    broker.services.given = {"server.max.startup.time.ms": "5"}
+    assert values(client, BROKER, "1", "server.max.startup.time.ms")[0] == "5"
+
+
 def test_kafkas_settings_a_broker_was_given_and_does_not_use_are_shown(broker, client):
     """An operator brings a file of Kafka's, and tools ask what is in it; never for its passwords."""
     given = {"num.io.threads": "16", "ssl.key.password": "secret", "inter.broker.protocol.version": "3.9"}
