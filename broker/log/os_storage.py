@@ -34,11 +34,14 @@ _NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux's
 @cache
 def _allocator() -> Callable[[int, int, int, int], int] | None:
     """fallocate(fd, mode, position, length), Linux's: Python has only the one that makes the file longer."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or sys.maxsize < 1 << 32:  # with 32 bits the C libraries differ in what a position is
         return None
-    import ctypes  # seldom needed, and not soon
+    try:
+        import ctypes  # seldom needed, and not soon
 
-    call: Callable[[int, int, int, int], int] | None = getattr(ctypes.CDLL(None), "fallocate", None)
+        call: Callable[[int, int, int, int], int] | None = getattr(ctypes.CDLL(None), "fallocate", None)
+    except (ImportError, OSError):  # a Python compiled without libffi, or without shared libraries
+        return None
     if call is not None:
         call.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long  # type: ignore[attr-defined]
     return call

@@ -2,13 +2,14 @@
 
 import os
 import resource
+import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from broker.log.memory_storage import PAGE_BYTES, MemoryStorage
-from broker.log.os_storage import OsStorage, is_in_memory, read_into_memory, read_now
+from broker.log.os_storage import OsStorage, _allocator, is_in_memory, read_into_memory, read_now
 from broker.log.storage import StorageError
 
 
@@ -230,6 +231,17 @@ def test_room_that_a_killed_process_left_is_given_back_by_the_next_one(reserving
     file, taken = reserving
     OsStorage(str(tmp_path)).open("f").trim()
     assert taken() <= file.size + 8192
+
+
+def test_a_python_that_cannot_call_the_c_library_sets_no_room_aside(on_disk, monkeypatch):
+    file, _ = on_disk
+    monkeypatch.setitem(sys.modules, "ctypes", None)  # as where libffi was not there when it was compiled
+    _allocator.cache_clear()
+    try:
+        file.append(LARGE)
+    finally:
+        _allocator.cache_clear()
+    assert file.read(0, 2 * len(LARGE)) == LARGE
 
 
 def test_small_appends_set_no_room_aside(on_disk):
