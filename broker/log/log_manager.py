@@ -442,13 +442,15 @@ class LogManager:
 
     def _begin(self, log: PartitionLog) -> SyncLog:
         self._syncing.add(log)
-        files = tuple(file for segment in log.unflushed_segments() for file in segment.files)
+        segments = log.unflushed_segments()
+        files = tuple(file for segment in segments for file in segment.files)
+        whole = tuple(segment.log for segment in segments[:-1])
         position = log.position()
         for_checkpoint = self._round is not None and log in self._round
         snapshot = log.producers.snapshot() if for_checkpoint and position.producers else None
         log.unflushed_since_ms = None
         log.unsynced_bytes = 0
-        return SyncLog(log, files, position, self.storage, for_checkpoint, snapshot, log.mending)
+        return SyncLog(log, files, position, self.storage, for_checkpoint, snapshot, log.mending, whole)
 
     # --- outcomes ------------------------------------------------------------------------------------------------
 
@@ -592,6 +594,9 @@ class LogManager:
         while syncs := self.take_syncs():
             for sync in syncs:
                 self._run(sync)
+        for log in self._logs.values():
+            if log.offline is None:
+                log.segments[-1].log.trim()
         gone = self._journal.close()
         if gone is not None:
             self._run(gone)

@@ -101,11 +101,12 @@ class OsFile:
 
     def trim(self) -> None:
         # By what the disk says, as a process that was killed could not give anything back.
-        with suppress(OSError, StorageError):
+        with suppress(OSError):
             there = os.fstat(self._fd)
-            if there.st_blocks * _BLOCK_BYTES >= self.size + _RESERVE_FROM_BYTES:
-                self.truncate(self.size)
+            if there.st_blocks * _BLOCK_BYTES >= there.st_size + _RESERVE_FROM_BYTES:
+                os.ftruncate(self._fd, there.st_size)
                 os.utime(self._fd, ns=(there.st_atime_ns, there.st_mtime_ns))  # nothing was written
+                self._asked_end = 0
 
     def read(self, position: int, length: int) -> bytes:
         try:  # a small fetch reads ten times: no context manager

@@ -406,6 +406,7 @@ class PartitionLog:
             for segment in self.unflushed_segments()[:-1]:
                 for file in segment.files:
                     file.sync()
+                segment.log.trim()
             self._storage.sync_directory(self.name)
         except StorageError as error:
             self.take_offline(f"a sync failed: {error}")

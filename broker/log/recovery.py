@@ -294,6 +294,7 @@ class _Recovery:
         segment.seal()
         for file in segment.files:
             file.sync()
+        segment.log.trim()
         return closed(self.storage, segment, self.among)
 
     def _remove_others(self, kept: set[int]) -> None:

@@ -221,8 +221,7 @@ class Segment:
             file.path = whole
 
     def seal(self) -> None:
-        """The last time index entry, as Kafka writes it when a segment is rolled; nothing more is appended for now."""
-        self.log.trim()
+        """The last time index entry, as Kafka writes it when a segment is rolled."""
         if self.max_timestamp_ms >= 0:
             self.times.append_risen((self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset))
 

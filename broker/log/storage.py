@@ -48,7 +48,10 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def trim(self) -> None:
-        """Give back what the disk has set aside past the end, if any: no more is appended soon. It never fails."""
+        """Give back what the disk has set aside past the end, if any: no more is appended soon. It never fails.
+
+        Called after a sync, from a thread: some file systems write all there is to the disk before they give any back.
+        """
         ...
 
     def sync(self) -> None:

@@ -27,10 +27,14 @@ class SyncLog:
     """The producers at `position`, where the checkpoint will refer to them."""
     mends: bool = False
     """A write was undone before it was asked for: with it the log is whole again."""
+    whole: tuple[File, ...] = ()
+    """Those that are not appended to any more, and may have room set aside."""
 
     def run(self) -> None:
         for file in self.files:
             file.sync()
+        for file in self.whole:
+            file.trim()
         if self.snapshot is not None:
             path = f"{self.log.name}/{file_name(self.position.offset, producer_state.SUFFIX)}"
             # A full disk takes no snapshot, yet the log is synced: without one, recovery reads the batches' headers.

@@ -1,5 +1,7 @@
 """All logs: syncs as values, rounds that end in a checkpoint, and logs that come and go."""
 
+import os
+
 import pytest
 
 from broker.config import BrokerConfig, TopicConfig
@@ -584,3 +586,52 @@ def test_a_sync_that_fails_while_a_log_is_rolled_is_reported_and_who_waits_for_t
     assert broker.lines == [f"partition flights-0 is offline: a sync failed: {LOG}: Input/output error"]
     assert broker.manager.next_deadline_ms(NOW.ms) == NOW.ms
     assert broker.manager.tick(NOW) == [log] and broker.manager.tick(NOW) == []
+
+
+@pytest.fixture
+def on_disk(tmp_path):
+    """A broker, its log with room set aside for more, and a function that tells how much: bytes past the end."""
+    broker = Broker(OsStorage(str(tmp_path)))
+    log = broker.open()
+
+    def spare():
+        there = os.stat(tmp_path / LOG)
+        return there.st_blocks * 512 - there.st_size
+
+    for _ in range(2):
+        broker.append(log, bytes(range(256)) * 2048)
+    if spare() < 1 << 18:
+        pytest.skip("this system sets no room aside")
+    return broker, log, spare
+
+
+def test_a_roll_does_not_wait_for_the_disk_to_give_room_back_the_sync_after_it_does(on_disk):
+    """XFS writes all that is not on the disk before it gives anything back: seconds, for everybody."""
+    broker, log, spare = on_disk
+    log.roll()
+    assert spare() >= 1 << 18
+    broker.run()
+    assert spare() <= 8192
+
+
+def test_who_rolls_too_fast_for_the_syncs_gives_room_back_itself(tmp_path):
+    broker = Broker(OsStorage(str(tmp_path)), BrokerConfig(max_open_segments=1), segment_bytes=1 << 20)
+    log = broker.open()
+    for _ in range(12):
+        broker.append(log, bytes(range(256)) * 1024)
+    spare = [there.st_blocks * 512 - there.st_size for there in map(os.stat, (tmp_path / "flights-0").glob("*.log"))]
+    assert len(spare) == 4 and sum(each > 8192 for each in spare) <= 2
+
+
+def test_after_a_clean_stop_no_room_is_set_aside(on_disk):
+    broker, _, spare = on_disk
+    broker.manager.close()
+    assert spare() <= 8192
+
+
+def test_a_start_gives_back_the_room_of_segments_that_are_not_appended_to_any_more(on_disk, tmp_path):
+    broker, log, spare = on_disk
+    log.roll()
+    broker.append(log)
+    Broker(OsStorage(str(tmp_path))).open()  # after kill -9
+    assert spare() <= 8192

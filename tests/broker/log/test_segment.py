@@ -1,12 +1,9 @@
 """Finding a batch in a segment: by the index, then from header to header."""
 
-import os
-
 import pytest
 
 from broker.log.glance import find_now
 from broker.log.memory_storage import MemoryStorage
-from broker.log.os_storage import OsStorage
 from broker.log.segment import Segment
 from broker.record.batch import read_header
 from broker.record.records import Record, encode_batch
@@ -14,9 +11,9 @@ from broker.record.records import Record, encode_batch
 SMALL, LARGE, HUGE = 1, 6_000, 40_000
 
 
-def segment_of(sizes, interval_bytes, storage=None):
+def segment_of(sizes, interval_bytes):
     """A segment of batches of three records with values of these sizes; the offset each ends at, and its position."""
-    storage = storage or MemoryStorage()
+    storage = MemoryStorage()
     storage.make_directory("flights-0")
     segment, placed = Segment(storage, "flights-0", 100, create=True), []
     for number, size in enumerate(sizes):
@@ -39,9 +36,3 @@ def test_each_offset_is_found_whatever_lies_before_it(sizes, interval_bytes):
             for found in (segment.find(offset), find_now(segment, offset, with_ids=False)):
                 assert found is not None and (found[0], found[1].base_offset) == (position, 100 + 3 * number)
     assert segment.find(100 + 3 * len(sizes)) is None
-
-
-def test_one_that_is_sealed_has_no_room_set_aside(tmp_path):
-    segment, _ = segment_of([1 << 20] * 4, 4_096, OsStorage(str(tmp_path)))
-    segment.seal()
-    assert os.fstat(segment.log.fileno()).st_blocks * 512 <= segment.size + 8192

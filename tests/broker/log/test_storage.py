@@ -244,6 +244,14 @@ def test_a_python_that_cannot_call_the_c_library_sets_no_room_aside(on_disk, mon
     assert file.read(0, 2 * len(LARGE)) == LARGE
 
 
+def test_giving_room_back_takes_nothing_that_another_handle_has_written(reserving, tmp_path):
+    _, taken = reserving
+    file, other = (OsStorage(str(tmp_path)).open("f") for _ in range(2))
+    other.append(LARGE)
+    file.trim()
+    assert os.stat(tmp_path / "f").st_size == other.size == 3 * len(LARGE)
+
+
 def test_small_appends_set_no_room_aside(on_disk):
     file, taken = on_disk
     for _ in range(100):
