@@ -5,9 +5,11 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from typing import Any
 
 from broker.log.storage import AHEAD_SPARE, Buffer, StorageError
 
@@ -25,6 +27,9 @@ _RESERVE_FROM_BYTES = 64 * 1024
 _RESERVE_BYTES = 8 << 20
 _BLOCK_BYTES = 512  # what st_blocks counts
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the end of the file stays where it is
+# ext4 and XFS, as statfs(2) has them. btrfs compresses nothing of a file that once had room set aside.
+_GAINING = (0xEF53, 0x58465342)
+_STATFS_BYTES = 256  # more than any system's has
 
 _PROBE_EVERY_BYTES = 256 * 1024  # the kernel reads a file ahead by so much at least, once it is read in order
 _READ_BYTES = 1 << 20
@@ -32,19 +37,31 @@ _NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux's
 
 
 @cache
-def _allocator() -> Callable[[int, int, int, int], int] | None:
-    """fallocate(fd, mode, position, length), Linux's: Python has only the one that makes the file longer."""
+def _c_library() -> Any:
+    """Linux's: Python has no fallocate but one that makes the file longer, and does not tell the kind of a file system.
+    None elsewhere."""
     if sys.platform != "linux" or sys.maxsize < 1 << 32:  # with 32 bits the C libraries differ in what a position is
         return None
     try:
         import ctypes  # seldom needed, and not soon
 
-        call: Callable[[int, int, int, int], int] | None = getattr(ctypes.CDLL(None), "fallocate", None)
-    except (ImportError, OSError):  # a Python compiled without libffi, or without shared libraries
+        library = ctypes.CDLL(None)
+        library.fallocate.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long
+        library.fstatfs.argtypes = ctypes.c_int, ctypes.c_void_p
+    except (ImportError, OSError, AttributeError):  # a Python compiled without libffi, or without shared libraries
         return None
-    if call is not None:
-        call.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long  # type: ignore[attr-defined]
-    return call
+    return library
+
+
+def _set_aside(fd: int, position: int, length: int) -> None:
+    """Have the disk keep room for so much of a file from a position on, where that is of use and can be done."""
+    library = _c_library()
+    if library is None:
+        return
+    about = array("I", bytes(_STATFS_BYTES))
+    library.fstatfs(fd, about.buffer_info()[0])
+    if about[0] in _GAINING:
+        library.fallocate(fd, _KEEP_SIZE, position, length)
 
 
 @contextmanager
@@ -88,10 +105,9 @@ class OsFile:
         """Set room aside for `size` bytes and more that will follow; where it cannot be done, a write finds its own."""
         length = size + min(self.size, _RESERVE_BYTES)
         self._asked_end = self.size + length  # also where there is none: it is not asked for again and again
-        allocate = _allocator()
         with suppress(StorageError):
-            if allocate is not None and self._has_spare(length, length):
-                allocate(self._fd, _KEEP_SIZE, self.size, length)
+            if self._has_spare(length, length):
+                _set_aside(self._fd, self.size, length)
 
     def _has_spare(self, size: int, ahead_bytes: int) -> bool:
         """Whether `size` bytes leave the disk enough for room of so many bytes to be taken ahead."""

@@ -397,7 +397,7 @@ class _Recovery:
 
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Without a cut where the ids go on: with one worker number only, a millisecond's first id follows the last one's.
-    The id index has such runs as one, the journal as they were taken."""
+    An id index may have such runs as one, the journal has them as they were taken."""
     joined: list[tuple[int, int]] = []
     for first_id, length in runs:
         if joined and sum(joined[-1]) == first_id:
