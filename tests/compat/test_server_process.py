@@ -4,7 +4,6 @@ Each sentence is one of issue 3's "What must hold": one clear line, an exit code
 """
 
 import hashlib
-import itertools
 import shutil
 import signal
 import socket
@@ -17,6 +16,7 @@ from confluent_kafka import KafkaError, Producer
 from broker.client.blocking import BlockingClient
 from broker.client.core import LATEST
 from broker.client.errors import BrokerError
+from broker.log import checkpoint
 from broker.record.batch import LENGTH_END, PLACE
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
@@ -209,26 +209,29 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
                 client.create_topic(TOPIC, 1, {"flakelog.durable.acks": durable})
                 disk.take(1 << 20)
                 producer = client.run(client.core.init_producer_id())
-                taken = produce_until_refused(client, producer, 50_000)
-                mark, before = server.mark(), len(taken)
+                taken = []
+                produce_until_refused(client, producer, 50_000, taken)
+                mark = server.mark()
 
                 def refuses_all():
                     """False where a checkpoint under way, or a journal that is cut, has given space back meanwhile."""
                     for size in (50_000, 1_000, 1):  # the log's last page takes some small ones
-                        taken.extend(produce_until_refused(client, producer, size, len(taken)))
+                        produce_until_refused(client, producer, size, taken)
                     disk.fill()
-                    refused = [produce_until_refused(client, producer, 50_000, len(taken)) for _ in range(3)]
-                    taken.extend(itertools.chain.from_iterable(refused))
-                    return not any(refused) and makes_no_topic(client)
+                    number = len(taken)
+                    for _ in range(3):
+                        produce_until_refused(client, producer, 50_000, taken)
+                    return len(taken) == number and makes_no_topic(client)
 
-                until(refuses_all, "a disk that stays full")
+                def has_met_checkpoint():
+                    """One could not be written, or what was given back was room for one that speaks of all."""
+                    said = "the checkpoint could not be written" in server.log_since(mark)
+                    return said or checkpointed(disk) == len(taken)
+
+                until(lambda: refuses_all() and has_met_checkpoint(), "a disk that stays full, for the checkpoint too")
                 assert values_in(client, TOPIC) == taken
-                # Where nothing is new the last checkpoint speaks of all; a journal that is cut makes room for one.
-                if len(taken) > before and durable == "false":
-                    said = "the checkpoint could not be written"
-                    until(lambda: refuses_all() and said in server.log_since(mark), said)
                 disk.free()
-                client.produce(TOPIC, 0, batch_of(b"after"))
+                assert is_taken(client, batch_of(b"after"))
                 client.create_topic("another")
                 assert values_in(client, TOPIC) == [*taken, b"after"]
             assert "fault of the broker's own" not in server.log
@@ -237,19 +240,36 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
                 assert values_in(client, TOPIC) == [*taken, b"after"]
 
 
-def produce_until_refused(client, producer, size, first=0):
-    """The messages that were acknowledged, at most a thousand: a disk that still takes small ones has been given space
-    back. The producer is idempotent: its state is part of each checkpoint."""
-    taken = []
-    for number in range(first, first + 1_000):
+def produce_until_refused(client, producer, size, taken):
+    """Add messages to those that were acknowledged, at most a thousand: a disk that still takes small ones has been
+    given space back. The producer is idempotent: its state is part of each checkpoint."""
+    for number in range(len(taken), len(taken) + 1_000):
         value = b"%d %s" % (number, bytes(size))
+        if not is_taken(client, batch_of(value, producer=producer, sequence=number)):
+            return
+        taken.append(value)
+
+
+def is_taken(client, batch):
+    """False where the disk is full. While what was refused before is being undone, which a thread has the disk do, it
+    is sent again, as every producer does."""
+
+    def answered():
         try:
-            client.produce(TOPIC, 0, batch_of(value, producer=producer, sequence=number))
+            client.produce(TOPIC, 0, batch)
         except BrokerError as error:
             assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
-            return taken
-        taken.append(value)
-    return taken
+            return None if "is being undone; try again" in str(error) else "refused"
+        return "taken"
+
+    return until(answered, "the end of what is undone") == "taken"
+
+
+def checkpointed(disk):
+    """How many messages the checkpoint on the disk speaks of."""
+    path, log = disk.root / "data" / checkpoint.FILE, f"{TOPIC}-0"
+    positions = checkpoint.decode(path.read_bytes()) if path.exists() else {}
+    return positions[log].offset if log in positions else 0
 
 
 def makes_no_topic(client):
