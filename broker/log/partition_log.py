@@ -308,10 +308,12 @@ class PartitionLog:
         try:
             segment = self._segment_for(size, newest_ms, last_offset)
             segment.append(placed, runs, self.config.index_interval_bytes)
-        except StorageError as error:
+        except Exception as error:
             self._undone(error)
             for batch, header, _, _ in placed:  # as they came
                 PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
+            if not isinstance(error, StorageError):
+                raise
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         first_id, length = runs[-1]
         self.last_id = first_id + length - 1
@@ -325,7 +327,7 @@ class PartitionLog:
         if self.journal is not None:
             self.journal.add(self, placed)
 
-    def _undone(self, error: StorageError) -> None:
+    def _undone(self, error: Exception) -> None:
         """After a failed write: wait for a sync before the next one, or stop where the log is not as it was."""
         active = self._segments[-1]
         if active.broken:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from broker.log.id_index import IdIndex
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.placed import Placed
-from broker.log.storage import File, Storage, StorageError
+from broker.log.storage import File, Storage
 from broker.log.txn_index import TXN_INDEX, TransactionIndex
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
 from broker.wire.frame import FileRegion
@@ -138,7 +138,7 @@ class Segment:
         """Batches that follow each other and the ids of all of them, with one write to each file: ids, then log, then
         indexes.
 
-        All or none of them: on StorageError the segment is as it was, or `broken` if it cannot be. Nothing may be
+        All or none of them: on an exception the segment is as it was, or `broken` if it cannot be. Nothing may be
         written to it then until its files were synced; see `cut`.
         """
         position = self.log.size
@@ -147,7 +147,7 @@ class Segment:
             self.ids.append(placed[0][2], runs)
             self.log.append(placed[0][0] if len(placed) == 1 else b"".join([each[0] for each in placed]))
             self.passed(position, [(header, base_offset) for _, header, base_offset, _ in placed], interval_bytes)
-        except StorageError:
+        except Exception:  # whatever it is (MemoryError): ids without their batch would be another one's
             self._undo(position, ids_size, times_size)
             raise
 

@@ -635,3 +635,26 @@ def test_a_start_gives_back_the_room_of_segments_that_are_not_appended_to_any_mo
     broker.append(log)
     Broker(OsStorage(str(tmp_path))).open()  # after kill -9
     assert spare() <= 8192
+
+
+def test_a_write_that_fails_as_nobody_expected_leaves_no_ids_that_the_next_batch_would_find_in_its_place(
+    tmp_path, monkeypatch
+):
+    broker = Broker(OsStorage(str(tmp_path)))
+    log = broker.open()
+    write = os.write
+
+    def little_memory(fd, data):
+        if len(data) > 1_000:
+            raise MemoryError
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", little_memory)
+    with pytest.raises(MemoryError):
+        broker.append(log, bytes(range(256)) * 8)
+    broker.run()
+    broker.append(log, b"a")
+    broker.append(log, b"b")
+    broker.run()
+    found = Broker(OsStorage(str(tmp_path))).open()  # after kill -9
+    assert found.log_end_offset == 2 and found.ids_of(0, 2) == log.ids_of(0, 2)
