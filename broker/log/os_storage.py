@@ -22,8 +22,10 @@ _datasync = getattr(os, "fdatasync", os.fsync)
 
 
 # To find room for a large append page by page, while it is written, takes as long again as to copy it. So the disk is
-# asked ahead for as much as the file has, for so much at most at a time: larger pieces gain nothing more.
+# asked ahead for a part of what the file has, for so much at most at a time: larger pieces gain nothing more. With as
+# much as the file has, a third of a full disk might be set aside for partitions that are silent.
 _RESERVE_FROM_BYTES = 64 * 1024
+_RESERVE_PART = 4
 _RESERVE_BYTES = 8 << 20
 _BLOCK_BYTES = 512  # what st_blocks counts
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the end of the file stays where it is
@@ -103,7 +105,7 @@ class OsFile:
 
     def _reserve(self, size: int) -> None:
         """Set room aside for `size` bytes and more that will follow; where it cannot be done, a write finds its own."""
-        length = size + min(self.size, _RESERVE_BYTES)
+        length = size + min(self.size // _RESERVE_PART, _RESERVE_BYTES)
         self._asked_end = self.size + length  # also where there is none: it is not asked for again and again
         with suppress(StorageError):
             if self._has_spare(length, length):

@@ -598,7 +598,7 @@ def on_disk(tmp_path):
         there = os.stat(tmp_path / LOG)
         return there.st_blocks * 512 - there.st_size
 
-    for _ in range(2):
+    for _ in range(5):
         broker.append(log, bytes(range(256)) * 2048)
     if spare() < 1 << 18:
         pytest.skip("this system sets no room aside")
