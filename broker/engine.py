@@ -196,8 +196,9 @@ class Engine:
         self._resume()
 
     def _is_active(self, conn: Connection, now: Now) -> None:
-        conn.active_ms = now.ms
-        self._connections.move_to_end(conn)
+        if conn in self._connections:
+            conn.active_ms = now.ms
+            self._connections.move_to_end(conn)
 
     def take_syncs(self, begin_round: bool = True) -> list[Sync]:
         """To be run in a thread each; then `synced` or `sync_failed`. The next round of the journal only with

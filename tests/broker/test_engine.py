@@ -119,6 +119,25 @@ def test_half_a_frame_and_silence_ends_by_the_idle_timeout(broker, cut):
     assert is_served(other)
 
 
+def test_who_says_something_is_not_closed_before_the_idle_timeout_and_at_most_a_second_after_it(broker):
+    began_ms, idle_ms = broker.now_ms, broker.services.config.connections_max_idle_ms
+    client = broker.connect()
+    broker.at(began_ms + 900)  # too soon to be noted
+    assert is_served(client)
+    broker.at(began_ms + 900 + idle_ms)
+    assert not client.closed
+    broker.at(began_ms + 1_000 + idle_ms)
+    assert client.closed
+
+
+def test_bytes_of_a_connection_that_is_gone_are_nobodys(broker):
+    client = broker.connect()
+    broker.engine.closed(client.conn)
+    broker.at(5_000)
+    broker.engine.receive(client.conn, memoryview(bytearray(b"\0\0\0\1a")), broker.now)
+    assert broker.engine.take_replies() == []
+
+
 ITEMS = uvarint(REQUEST_ITEMS_MAX + 2)
 TWICE_TOPICS = b"\x03" + 2 * (b"\x02g" + uvarint(100_001) + b"\x01\x01\0" * 100_000 + b"\0") + b"\0\0"
 MANY = {
