@@ -101,7 +101,7 @@ class Engine:
         """Bytes from a peer: writable, valid during this call only."""
         self._now = now
         if now.ms > conn.active_ms + self._active_step_ms:
-            self._is_active(conn, now)
+            self._note_active(conn, now)
         self.metrics.bytes_received += len(data)
         frame = conn.decoder.sole_frame(data) if conn.readable else None
         if frame is not None:
@@ -118,7 +118,7 @@ class Engine:
         conn.sent(sent_bytes)
         self.metrics.bytes_sent += sent_bytes
         if now.ms > conn.active_ms + self._active_step_ms:
-            self._is_active(conn, now)
+            self._note_active(conn, now)
         if conn.decoder.has_more and conn.readable:  # only what had to be put aside is read on
             self._read(conn)
             self._resume()
@@ -192,10 +192,10 @@ class Engine:
             half = " in the middle of a frame" if conn.decoder.in_frame else ""
             idle_ms = self.services.config.connections_max_idle_ms
             self._close(conn, f"silent for {idle_ms} ms{half} (connections.max.idle.ms)")
-            self._is_active(conn, now)
+            self._note_active(conn, now)
         self._resume()
 
-    def _is_active(self, conn: Connection, now: Now) -> None:
+    def _note_active(self, conn: Connection, now: Now) -> None:
         if conn in self._connections:
             conn.active_ms = now.ms
             self._connections.move_to_end(conn)

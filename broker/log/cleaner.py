@@ -164,9 +164,7 @@ class CleanLog:
             target.aborted.append(aborted)
         target.seal()
         target.log.set_modified_ms(apart.log.modified_ms())  # records without times are as old as they were
-        for file in target.files:
-            file.sync()
-        target.log.trim()
+        target.sync_whole()
         self._storage.sync_directory(directory)
         self.cleaned = Cleaned(target, tuple(old))
         yield 0

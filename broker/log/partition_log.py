@@ -406,9 +406,7 @@ class PartitionLog:
         """Too many segments wait for a sync with their files open: so does the writer then."""
         try:
             for segment in self.unflushed_segments()[:-1]:
-                for file in segment.files:
-                    file.sync()
-                segment.log.trim()
+                segment.sync_whole()
             self._storage.sync_directory(self.name)
         except StorageError as error:
             self.take_offline(f"a sync failed: {error}")

@@ -292,9 +292,7 @@ class _Recovery:
     def _close(self, segment: Segment) -> Segment:
         """A segment that was recovered to its end: there may be too many of them to keep all open until a sync."""
         segment.seal()
-        for file in segment.files:
-            file.sync()
-        segment.log.trim()
+        segment.sync_whole()
         return closed(self.storage, segment, self.among)
 
     def _remove_others(self, kept: set[int]) -> None:

@@ -225,6 +225,12 @@ class Segment:
         if self.max_timestamp_ms >= 0:
             self.times.append_risen((self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset))
 
+    def sync_whole(self) -> None:
+        """Sync all its files, now that no more is appended; the disk has room back that was set aside. StorageError."""
+        for file in self.files:
+            file.sync()
+        self.log.trim()
+
     def renamed(self, before: str, after: str) -> None:
         """A file of it has another path now; it can be read all the same."""
         for file in self.files:
