@@ -75,9 +75,8 @@ class KafkaTransport(tcp.Server):
     # --- reading -------------------------------------------------------------------------------------------------
 
     def doRead(self) -> Exception | None:  # type: ignore[override]
-        buffer = self.conn.decoder.wanted()
-        if buffer is None:
-            buffer = _scratch
+        decoder = self.conn.decoder
+        buffer = _scratch if decoder.partial is None else decoder.wanted() or _scratch
         try:
             size = self.socket.recv_into(buffer)
         except BlockingIOError:

@@ -2,7 +2,8 @@
 
 A frame that lies whole in what was received is a view into it, valid until the next `feed`. One that does not is
 gathered in a buffer of its own; `wanted` is the rest of that buffer, and bytes received straight into it need no copy.
-The buffer begins small and grows as bytes come: a length is only a claim, and must not cost what it claims.
+The buffer begins small and grows as bytes come: a length is only a claim, and must not cost what it claims. A few that
+nobody looks at any more are kept for the next frames, whoever sends them: zeroing a megabyte is not free.
 """
 
 import struct
@@ -16,6 +17,9 @@ FIRST_BYTES = 1 << 20
 # peers that announce a frame each and then say no more would else cost a megabyte each, for eight bytes.
 LITTLE_BYTES = 1 << 16
 
+SPARE_MAX = 4
+
+_spare: list[bytearray] = []
 _NOTHING = memoryview(bytearray())
 _length_from = struct.Struct(">I").unpack_from
 
@@ -36,7 +40,8 @@ class FrameDecoder:
     """`feed`, then `next_frame` until it gives None, then `end`; or `pause` in between."""
 
     __slots__ = (
-        "has_more", "_max_frame_bytes", "_view", "_at", "_head", "_partial", "_size", "_filled", "_frames_begun",
+        "has_more", "partial", "_max_frame_bytes", "_view", "_at", "_head", "_size", "_filled", "_frames_begun",
+        "_done",
     )  # fmt: skip
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -46,24 +51,26 @@ class FrameDecoder:
         self._view = _NOTHING
         self._at = 0
         self._head = b""
-        self._partial: bytearray | None = None
+        self.partial: bytearray | None = None
+        """Of the frame that has begun: its beginning, and room for more of it."""
         self._size = 0
         self._filled = 0
         self._frames_begun = 0
+        self._done: bytearray | None = None  # where the last frame that was gathered is
 
     @property
     def begun(self) -> tuple[int, int] | None:
         """The frame that has begun and is not whole, where its length is known: (its number, its bytes)."""
-        return None if self._partial is None else (self._frames_begun, self._size)
+        return None if self.partial is None else (self._frames_begun, self._size)
 
     @property
     def in_frame(self) -> bool:
         """Part of a frame has come and its rest has not."""
-        return self._partial is not None or bool(self._head)
+        return self.partial is not None or bool(self._head)
 
     def wanted(self) -> memoryview | None:
         """Where the next bytes may be received to, when a frame has begun."""
-        return None if self._partial is None else memoryview(self._partial)[self._filled :]
+        return None if self.partial is None else memoryview(self.partial)[self._filled : self._size]
 
     def sole_frame(self, data: memoryview) -> memoryview | None:
         """The frame, without its length, where `data` is one whole frame and nothing was begun before it: as small
@@ -71,7 +78,7 @@ class FrameDecoder:
         size = len(data) - LENGTH_BYTES
         if (
             size < 0
-            or self._partial is not None
+            or self.partial is not None
             or self._head
             or self._view is not _NOTHING
             or size > self._max_frame_bytes
@@ -82,7 +89,7 @@ class FrameDecoder:
 
     def feed(self, data: memoryview) -> None:
         """Writable bytes of the stream; what was fed before must have been read, or put aside by `pause`."""
-        partial = self._partial
+        partial = self.partial
         if partial is not None:
             if data.obj is partial:
                 self._filled += len(data)
@@ -100,9 +107,9 @@ class FrameDecoder:
         """Take from `data` what belongs to the frame that has begun; what follows it is given back."""
         end = min(len(data), self._size - self._filled)
         taken = 0
-        while taken < end and self._partial is not None:
-            piece = data[taken : min(end, taken + len(self._partial) - self._filled)]
-            self._partial[self._filled : self._filled + len(piece)] = piece
+        while taken < end and self.partial is not None:
+            piece = data[taken : min(end, taken + len(self.partial) - self._filled)]
+            self.partial[self._filled : self._filled + len(piece)] = piece
             self._filled += len(piece)
             taken += len(piece)
             self._make_room()
@@ -110,19 +117,19 @@ class FrameDecoder:
 
     def _make_room(self) -> None:
         """Double a buffer that is full before its frame is whole."""
-        partial = self._partial
+        partial = self.partial
         if partial is not None and self._filled == len(partial) < self._size:
-            self._partial = bytearray(min(max(2 * len(partial), FIRST_BYTES), self._size))
-            self._partial[: self._filled] = partial
+            self.partial = _buffer(min(max(2 * len(partial), FIRST_BYTES), self._size))
+            self.partial[: self._filled] = partial
 
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its length; None until more is fed. WireError for an impossible length."""
-        partial = self._partial
+        partial = self.partial
         if partial is not None:
             if self._filled < self._size:
                 return None
-            self._partial = None
-            return memoryview(partial)
+            self.partial, self._done = None, partial
+            return memoryview(partial)[: self._size]
         view, at = self._view, self._at
         left = len(view) - at
         if left < LENGTH_BYTES:
@@ -148,6 +155,9 @@ class FrameDecoder:
 
     def end(self) -> None:
         """All whole frames were read: keep the beginning of the next one."""
+        if self._done is not None:
+            _give_back(self._done)
+            self._done = None
         view, at = self._view, self._at
         left = len(view) - at
         if left >= LENGTH_BYTES:
@@ -155,7 +165,7 @@ class FrameDecoder:
             self._filled = left - LENGTH_BYTES
             self._frames_begun += 1
             room = LITTLE_BYTES if self._filled < LITTLE_BYTES else max(FIRST_BYTES, 2 * self._filled)
-            self._partial = partial = bytearray(min(self._size, room))
+            self.partial = partial = _buffer(min(self._size, room))
             partial[: self._filled] = view[at + LENGTH_BYTES :]
         elif left:
             self._head = bytes(view[at:])
@@ -167,3 +177,23 @@ class FrameDecoder:
         if stranger:
             return f"its first bytes are {stranger}"
         return f"a frame of {size} bytes is announced, socket.request.max.bytes is {self._max_frame_bytes}"
+
+
+def _buffer(size: int) -> bytearray:
+    """One of so many bytes at least, whatever is in them."""
+    if not FIRST_BYTES // 2 < size <= FIRST_BYTES:
+        return bytearray(size)
+    try:
+        return _spare.pop()
+    except IndexError:
+        return bytearray(FIRST_BYTES)
+
+
+def _give_back(buffer: bytearray) -> None:
+    """Its frame has been read. Who still looks at it keeps it: a buffer with views cannot change its size."""
+    if len(buffer) == FIRST_BYTES and len(_spare) < SPARE_MAX:
+        try:
+            buffer.append(buffer.pop())
+        except BufferError:
+            return
+        _spare.append(buffer)
