@@ -72,7 +72,7 @@ class Connection:
         self._max_inflight = max_inflight
         self._max_queued_bytes = max_queued_bytes
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """`readable` anew. A request asks for it several times, so what may change it says so instead."""
         self.readable = (
             self.held is None
@@ -94,12 +94,12 @@ class Connection:
     def starve(self, starved: bool) -> None:
         """Whether its next request waits for memory (broker.request_memory)."""
         self._starved = starved
-        self._look()
+        self.look()
 
     def mute(self, muted: AnyDelayed | None) -> None:
         """Read nothing until this is over; None once it is."""
         self.muted = muted
-        self._look()
+        self.look()
 
     def hold(self, frame: memoryview) -> None:
         """Keep a request that is to be tried again, before any that follow it."""
@@ -108,7 +108,7 @@ class Connection:
 
     def release(self) -> memoryview | None:
         frame, self.held = self.held, None
-        self._look()
+        self.look()
         return frame
 
     def take(self) -> None:
@@ -121,7 +121,7 @@ class Connection:
         """The request on the short way is there no more."""
         self.taken = False
         if not self.readable:
-            self._look()
+            self.look()
 
     def answer(self, reply: bytes) -> None:
         """The whole answer of the request on the short way."""
@@ -132,7 +132,7 @@ class Connection:
         else:
             self.out.append(reply)
         if not self.readable or self.queued_bytes >= self._max_queued_bytes:
-            self._look()
+            self.look()
 
     def put(self, parts: list[Part], size: int) -> None:
         """A reply of so many bytes, for now or behind the slots that wait."""
@@ -160,10 +160,4 @@ class Connection:
         while slots and slots[0].parts is not None:
             self.out += slots.popleft().parts or []
         if not self.readable or self.queued_bytes >= self._max_queued_bytes:
-            self._look()
-
-    def sent(self, size: int) -> None:
-        """So many bytes of its replies went out."""
-        self.queued_bytes -= size
-        if not self.readable:
-            self._look()
+            self.look()

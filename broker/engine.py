@@ -97,25 +97,30 @@ class Engine:
         """How many are open."""
         return len(self._connections)
 
-    def receive(self, conn: Connection, data: memoryview, now: Now) -> None:
-        """Bytes from a peer: writable, valid during this call only."""
+    def receive(self, conn: Connection, data: memoryview, now: Now) -> bool:
+        """Bytes from a peer: writable, valid during this call only. False where a frame has only become longer: nobody
+        need look at what the engine wants then."""
         self._now = now
         if now.ms > conn.active_ms + self._active_step_ms:
             self._note_active(conn, now)
         self.metrics.bytes_received += len(data)
+        stirred = True
         frame = conn.decoder.sole_frame(data) if conn.readable else None
         if frame is not None:
             self._take(conn, frame)
         elif conn.close_reason is None:
             conn.decoder.feed(data)
-            self._read(conn)
+            stirred = self._read(conn)
         if self._resumable:
             self._resume()
+        return stirred
 
     def drained(self, conn: Connection, sent_bytes: int, now: Now) -> None:
         """So many bytes of the replies went out; requests that waited for room are read."""
         self._now = now
-        conn.sent(sent_bytes)
+        conn.queued_bytes -= sent_bytes
+        if not conn.readable:
+            conn.look()
         self.metrics.bytes_sent += sent_bytes
         if now.ms > conn.active_ms + self._active_step_ms:
             self._note_active(conn, now)
@@ -223,9 +228,10 @@ class Engine:
 
     # --- requests ------------------------------------------------------------------------------------------------
 
-    def _read(self, conn: Connection) -> None:
-        """Handle the requests that are there, as far as the connection may be read."""
+    def _read(self, conn: Connection) -> bool:
+        """Handle the requests that are there, as far as the connection may be read; whether it came to any."""
         decoder = conn.decoder
+        stirred = False
         try:
             while conn.readable:
                 frame = decoder.next_frame()
@@ -233,13 +239,15 @@ class Engine:
                     decoder.end()
                     if self._memory is not None:
                         self._memory.settle(conn)
-                    return
+                    return stirred or not conn.readable
+                stirred = True
                 self._take(conn, frame)
             decoder.pause()
             if self._memory is not None:
                 self._memory.settle(conn)
         except WireError as error:
             self._close(conn, str(error))
+        return True
 
     def _take(self, conn: Connection, frame: memoryview) -> None:
         """One request, whatever comes of it."""

@@ -53,6 +53,7 @@ class BrokerServer:
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # while a flush is under way
+        self._stirred = False  # in this turn the engine may have come to want something
         self._turn: Now | None = None  # the moment of this turn of the reactor, once something was received in it
         # A reactor of ours says when all that was readable has been read; on any other each read is a turn.
         self._turns = hasattr(reactor, "after_events")
@@ -152,15 +153,17 @@ class BrokerServer:
         now = self._turn
         if now is None:
             now = self._turn = self.now()
-        self._engine.receive(conn, data, now)
+        if self._engine.receive(conn, data, now):
+            self._stirred = True
         if not conn.readable:
             self._paused.add(self._transports[conn])
         if not self._turns:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        if self._turn is not None:
-            self._turn = None
+        self._turn = None
+        if self._stirred:
+            self._stirred = False
             self._flush(self.now())  # anew: a first import may have taken long, which is not the peers' silence
 
     def drained(self, conn: Connection, sent_bytes: int) -> None:

@@ -4,6 +4,8 @@ What a Kafka broker does with each: https://kafka.apache.org/protocol#protocol_n
 third rule: a peer that breaks the protocol loses its own connection, with a reason; everyone else is served on.
 """
 
+from functools import partial
+
 import pytest
 
 from broker.handlers.produce_again import ProduceAgain
@@ -136,6 +138,16 @@ def test_bytes_of_a_connection_that_is_gone_are_nobodys(broker):
     broker.at(5_000)
     broker.engine.receive(client.conn, memoryview(bytearray(b"\0\0\0\1a")), broker.now)
     assert broker.engine.take_replies() == []
+
+
+def test_a_piece_of_a_frame_that_only_makes_it_longer_leaves_nothing_to_be_looked_at(broker):
+    client = broker.connect()
+    request = bytearray(b"\0\x01\0\0") + bytes(1 << 16)
+    receive = partial(broker.engine.receive, client.conn, now=broker.now)
+    assert not receive(memoryview(request[:1]))
+    assert not receive(memoryview(request[1:1000]))
+    assert receive(memoryview(request[1000:])), "it is whole, and there is something to be said to it"
+    assert broker.engine.take_closes() == [client.conn]
 
 
 ITEMS = uvarint(REQUEST_ITEMS_MAX + 2)
