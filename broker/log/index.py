@@ -130,10 +130,13 @@ class TimeIndex(EntryFile):
 
     def __init__(self, file: File) -> None:
         super().__init__(file, struct.Struct(">qI"))
+        self._newest = -1, NO_TIMESTAMP  # as of which cut; to read it anew would cost as much as the append
 
     def append_risen(self, *entries: tuple[int, int]) -> None:
         """Append those of (timestamp, relative offset) with a timestamp above the one before: its keys must rise."""
-        newest = self[-1][0] if len(self) else NO_TIMESTAMP
+        cut, newest = self._newest
+        if cut != self._cuts:
+            newest = self[-1][0] if len(self) else NO_TIMESTAMP
         risen = []
         for entry in entries:
             if entry[0] > newest:
@@ -141,6 +144,7 @@ class TimeIndex(EntryFile):
                 newest = entry[0]
         if risen:
             self.append(*risen)
+            self._newest = self._cuts, newest
 
     def offset_before(self, timestamp_ms: int) -> int:
         """A relative offset up to which every timestamp is below `timestamp_ms`; 0 where none is known."""

@@ -64,6 +64,14 @@ def test_times_only_rise_and_no_time_is_no_entry():
     assert [index[n] for n in range(len(index))] == [(50, 1), (60, 4)]
 
 
+def test_times_rise_from_what_a_cut_has_left():
+    index = new(TimeIndex)
+    index.append_risen((50, 1), (90, 2))
+    index.keep(1)
+    index.append_risen((40, 3), (60, 4))
+    assert [index[n] for n in range(len(index))] == [(50, 1), (60, 4)]
+
+
 def test_entries_past_a_position_are_dropped_half_ones_too():
     index = new(OffsetIndex, (0, 0), (5, 100), (9, 200))
     index.file.append(b"half")
