@@ -510,8 +510,9 @@ class BrokerConfig:
     )
     background_sync_bytes: int = setting(
         "flakelog.background.sync.bytes",
-        64 << 20,
-        "A log is synced in the background after so many bytes, before the kernel holds writers up to write them back.",
+        256 << 20,
+        "A log is synced in the background after so many bytes, before the kernel holds writers up to write them back; "
+        "less where memory is short.",
         check=at_least(1 << 16),
         unit="bytes",
     )
