@@ -42,9 +42,9 @@ class ProduceAgain:
         self._config = log.config
         self._zstd = version >= produce.ZSTD_VERSION
 
-    def read(self, frame: memoryview, now: Now) -> tuple[int, memoryview, BatchHeader] | None:
-        """Correlation id, batch and its header; None where the long way is to be gone."""
-        opened = self._envelope.open(frame)
+    def read(self, taken: Taken, now: Now) -> "_Asked | None":
+        """What the request asks for; None where the long way is to be gone."""
+        opened = self._envelope.open(taken[2])
         config = self._config
         if opened is None or self.log.config is not config:
             return None
@@ -61,7 +61,7 @@ class ProduceAgain:
             or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms
         ):
             return None
-        return correlation_id, batch, header
+        return taken, correlation_id, batch, header
 
     def too_late(self, correlation_id: int) -> bytes:
         """What was appended is not on the disk when it has to be answered."""
@@ -75,19 +75,19 @@ class ProduceAgain:
         for each in taken:
             again: ProduceAgain = each[1]
             try:
-                read = again.read(each[2], now)
+                asked = again.read(each, now)
             except Exception:
-                read = None  # on the long way it is this connection's alone, and may not be met
+                asked = None  # on the long way it is this connection's alone, and may not be met
                 self.services.report_fault("reading a Produce on its short way")
-            if read is None:
+            if asked is None:
                 done.refused.append(each)
-            elif (asked := by_log.get(again.log)) is None:
-                by_log[again.log] = [(each, *read)]
+            elif (alike := by_log.get(again.log)) is None:
+                by_log[again.log] = [asked]
             else:
-                asked.append((each, *read))
+                alike.append(asked)
         waiting: dict[tuple[PartitionLog | None, int], list[_Late]] = {}
-        for log, asked in by_log.items():
-            _append(log, asked, done, waiting, self.services, now)
+        for log, alike in by_log.items():
+            _append(log, alike, done, waiting, self.services, now)
         for (_, timeout_ms), late in waiting.items():
             done.later.append(([each[0] for each in late], _when_on_disk(late, now.ms + timeout_ms)))
         return done

@@ -159,7 +159,7 @@ class CleanLog:
             apart = old[-1].apart()
             end = yield from self._clean_into(target, apart, transactions)
         if target.next_offset < old[-1].next_offset:
-            self._write(target, end)
+            self._write(target, *end)
         for aborted in transactions.take_kept():
             target.aborted.append(aborted)
         target.seal()
@@ -175,23 +175,23 @@ class CleanLog:
 
     def _clean_into(
         self, target: Segment, segment: Segment, transactions: Transactions
-    ) -> Generator[int, None, Placed]:
-        """Write what stays of a segment; its last batch, emptied, in case nothing comes after it."""
+    ) -> Generator[int, None, tuple[Placed, Sequence[tuple[int, int]]]]:
+        """Write what stays of a segment; its last batch, emptied, and the ids, in case nothing comes after it."""
         ids = _IdsInOrder(segment)
         for _, header, batch in _batches(segment, 0):
             kept = self._retained(header, batch, transactions)
             data = kept or emptied(header)
             runs = ids.of(header.base_offset, header.last_offset + 1)
-            last = (memoryview(data), read_header(data), header.base_offset, runs)
+            last = (memoryview(data), read_header(data), header.base_offset)
             if kept is not None:
-                self._write(target, last)
+                self._write(target, last, runs)
             self.moved.bytes_read += header.size
             self.moved.records_read += header.record_count
             yield header.size
-        return last
+        return last, runs
 
-    def _write(self, target: Segment, placed: Placed) -> None:
-        _, header, _, runs = placed
+    def _write(self, target: Segment, placed: Placed, runs: Sequence[tuple[int, int]]) -> None:
+        header = placed[1]
         target.append([placed], runs, self._config.index_interval_bytes)
         self.moved.bytes_written += header.size
         self.moved.records_written += header.record_count

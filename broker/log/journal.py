@@ -31,7 +31,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from broker.log.partition_log import PartitionLog
-from broker.log.placed import Placed
+from broker.log.placed import Placed, each_ones_runs
 from broker.log.storage import Buffer, File, Storage, StorageError
 from broker.log.syncs import CutJournal, SyncJournal
 from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify
@@ -92,19 +92,20 @@ class Journal:
         self._gathered: dict[PartitionLog, tuple[int, int]] = {}
         self._out: dict[PartitionLog, tuple[int, int]] | None = None
 
-    def add(self, log: PartitionLog, placed: Sequence[Placed]) -> None:
-        """Take batches that were just appended, one after the other, into the next round; their bytes are copied."""
+    def add(self, log: PartitionLog, placed: Sequence[Placed], runs: Sequence[tuple[int, int]]) -> None:
+        """Take batches that were just appended, one after the other, with the ids of all of them, into the next round;
+        their bytes are copied."""
         topic_id, partition = log.topic_id.bytes, log.partition
         parts: list[Buffer] = []
         size = 0
-        for batch, _, _, runs in placed:
-            head = _head(topic_id, partition, batch, runs)
+        for (batch, _, _), own in zip(placed, each_ones_runs(placed, runs), strict=True):
+            head = _head(topic_id, partition, batch, own)
             parts += (head, bytes(batch))
             size += len(head) + len(batch)
         if self.failed is not None or self._bytes + size > self._max_bytes:
             log.ask_sync(log, True)
             return
-        _, header, last_base, _ = placed[-1]
+        _, header, last_base = placed[-1]
         base, end = placed[0][2], last_base + header.last_offset_delta + 1
         first, before = self._gathered.get(log, (base, base))
         self._gathered[log] = (first if before == base else base, end)

@@ -9,7 +9,6 @@ offline for good (`offline` says why): what the disk then holds nobody knows.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -216,7 +215,7 @@ class PartitionLog:
             batch, header = rewrite(batch, header, runs)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        self._write([(batch, header, base_offset, runs)], runs, last_offset, header.size, header.max_timestamp, now)
+        self._write([(batch, header, base_offset)], runs, last_offset, header.size, header.max_timestamp, now)
         return Appended(base_offset, last_offset, runs)
 
     def append_together(
@@ -230,29 +229,27 @@ class PartitionLog:
         self._check_online()
         if self.mending:
             return []
-        number, size, newest, end = self._fitting(batches, min(ids.max_batch, TOGETHER_RECORDS_MAX))
-        if not number:
-            return []
-        batches = batches[:number]
-        runs = ids.next_ids(end - self.log_end_offset, now.wall_ms, self.last_id)
-        placed = self._placed(batches, runs)
-        self._write(placed, runs, end - 1, size, newest, now)
-        return [(base, base + header.last_offset_delta) for _, header, base, _ in placed]
+        placed, size, newest, end = self._fitting(batches, min(ids.max_batch, TOGETHER_RECORDS_MAX))
+        if placed:
+            runs = ids.next_ids(end - self.log_end_offset, now.wall_ms, self.last_id)
+            self._write(placed, runs, end - 1, size, newest, now)
+        return [(base, base + header.last_offset_delta) for _, header, base in placed]
 
     def _fitting(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], records_max: int
-    ) -> tuple[int, int, int, int]:
-        """How many batches, from the first on, may be one write; their bytes, newest time, and the next offset."""
+    ) -> tuple[list[Placed], int, int, int]:
+        """The batches, from the first on, that may be one write; their bytes, newest time, and the next offset."""
         segment = self._segments[-1]
         room = self.config.segment_bytes - segment.size
         offset = self.log_end_offset
         offset_max = min(segment.base_offset + RELATIVE_OFFSET_MAX, offset + records_max)
-        number, size, newest = 0, 0, NO_TIMESTAMP
+        placed: list[Placed] = []
+        size, newest = 0, NO_TIMESTAMP
         producers = set()
-        for _, header in batches:
+        for batch, header in batches:
             end = offset + header.last_offset_delta + 1
             after = size + header.batch_length + LENGTH_END
-            if number and (after > room or end > offset_max):
+            if placed and (after > room or end > offset_max):
                 break  # the first may begin a new segment
             producer_id = header.producer_id
             if producer_id >= 0:
@@ -261,39 +258,15 @@ class PartitionLog:
                     if producer_id in producers or self.producers.check(header) is not None:
                         break
                 except ApiError:
-                    if not number:
+                    if not placed:
                         raise
                     break
                 producers.add(producer_id)
-            number, size, offset = number + 1, after, end
+            placed.append((batch, header, offset))
+            size, offset = after, end
             if header.max_timestamp > newest:
                 newest = header.max_timestamp
-        return number, size, newest, offset
-
-    def _placed(self, batches: Sequence[tuple[memoryview, BatchHeader]], runs: Sequence[Run]) -> list[Placed]:
-        """Batches with their places at the log's end and their ids, which are those of `runs`."""
-        placed: list[Placed] = []
-        offset = self.log_end_offset
-        left = deque(runs)
-        first_id, length = left.popleft()
-        for batch, header in batches:
-            count = header.record_count
-            own: Sequence[tuple[int, int]]
-            if count <= length:
-                own = ((first_id, count),)
-                first_id, length = first_id + count, length - count
-            else:
-                own = []
-                wanted = count
-                while wanted:
-                    if not length:
-                        first_id, length = left.popleft()
-                    some = min(wanted, length)
-                    own.append((first_id, some))
-                    first_id, length, wanted = first_id + some, length - some, wanted - some
-            placed.append((batch, header, offset, own))
-            offset += count
-        return placed
+        return placed, size, newest, offset
 
     def _write(
         self, placed: Sequence[Placed], runs: Sequence[Run], last_offset: int, size: int, newest_ms: int, now: Now
@@ -301,7 +274,7 @@ class PartitionLog:
         """Batches, `size` bytes together, and the ids of all to the end of the log: all of them, or ApiError."""
         epoch, place = self.leader_epoch, PLACE.pack_into
         by_producers = []
-        for batch, header, base_offset, _ in placed:
+        for batch, header, base_offset in placed:
             place(batch, 0, base_offset, header.batch_length, epoch)
             if header.producer_id >= 0:
                 by_producers.append((header, base_offset))
@@ -310,7 +283,7 @@ class PartitionLog:
             segment.append(placed, runs, self.config.index_interval_bytes)
         except Exception as error:
             self._undone(error)
-            for batch, header, _, _ in placed:  # as they came
+            for batch, header, _ in placed:  # as they came
                 PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
             if not isinstance(error, StorageError):
                 raise
@@ -325,7 +298,7 @@ class PartitionLog:
         for header, base_offset in by_producers:
             self.producers.appended(header, base_offset, now.wall_ms)
         if self.journal is not None:
-            self.journal.add(self, placed)
+            self.journal.add(self, placed, runs)
 
     def _undone(self, error: Exception) -> None:
         """After a failed write: wait for a sync before the next one, or stop where the log is not as it was."""

@@ -146,7 +146,7 @@ class Segment:
         try:
             self.ids.append(placed[0][2], runs)
             self.log.append(placed[0][0] if len(placed) == 1 else b"".join([each[0] for each in placed]))
-            self.passed(position, [(header, base_offset) for _, header, base_offset, _ in placed], interval_bytes)
+            self.passed(position, [(header, base_offset) for _, header, base_offset in placed], interval_bytes)
         except Exception:  # whatever it is (MemoryError): ids without their batch would be another one's
             self._undo(position, ids_size, times_size)
             raise
