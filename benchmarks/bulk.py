@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from io import RawIOBase
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
@@ -22,6 +23,7 @@ from tests.compat.server_process import ServerProcess
 MOCK_TOPIC = "bench"
 LEADERS_SECONDS = 20
 RECORD_OVERHEAD_BYTES = 10
+BATCH_BYTES = 1_000_000  # librdkafka's, when it is in a hurry
 
 
 def run_program(*argv: str) -> list[float]:
@@ -46,9 +48,9 @@ def child(*argv: str) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def flakelog(**settings: str) -> Iterator[ServerProcess]:
-    """A server in a directory of its own."""
+    """A server in a directory of its own. As with its peer, what a deleted topic took is free at once."""
     with TemporaryDirectory(prefix="flakelog-bench-") as directory:
-        with ServerProcess(Path(directory) / "data", settings) as server:
+        with ServerProcess(Path(directory) / "data", {"log.segment.delete.delay.ms": "0"} | settings) as server:
             yield server
 
 
@@ -85,20 +87,34 @@ class Topics:
                             raise
 
 
-def after_one_that_does_not_count(run: Callable[[], Figures]) -> Figures:
-    """The figures of the second of two runs. A virtual machine has to ask its host for memory that it has not used for
-    a while, page by page, which costs more than any log: the first run asks for it, and leaves it to the second."""
-    run()
-    return run()
+def kept_bytes(messages: int, size: int) -> int:
+    """What a log keeps of them."""
+    return messages * (size + RECORD_OVERHEAD_BYTES)
+
+
+def have_memory_at_hand(size: int) -> None:
+    """Right before a run that keeps `size` bytes, whosever it is. A virtual machine may have to ask its host for memory
+    that it has not used for a second, page by page, which costs more than any log: several times as much is taken and
+    let go, in pieces as large as those that will be asked for, as a kernel keeps free memory by the size of its pieces.
+    """
+    for _ in range(2):
+        with TemporaryFile(buffering=0) as file:
+            _fill(file, 5 * size)
+
+
+def _fill(file: RawIOBase, size: int) -> None:
+    block = bytes(BATCH_BYTES)
+    for _ in range(0, size, len(block)):
+        file.write(block)
 
 
 def plain_file(messages: int, size: int) -> Figures:
     """So many bytes to a new file and nothing else: what any log on this machine has to pay its page cache."""
-    block = bytes(1 << 20)
+    kept = kept_bytes(messages, size)
+    have_memory_at_hand(kept)
     with TemporaryFile(buffering=0) as file:
         began, cpu = time.perf_counter(), time.process_time()
-        for _ in range(0, messages * (size + RECORD_OVERHEAD_BYTES), len(block)):
-            file.write(block)
+        _fill(file, kept)
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     return {"MB/s": messages * size / seconds / 1e6, "msg/s": messages / seconds, "CPU s": cpu}
 
@@ -124,19 +140,20 @@ def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Ite
 
         def run() -> Figures:
             with topics.fresh(partitions) as topic:
+                have_memory_at_hand(kept_bytes(count, size))
                 return produce(peer.address, peer.pid, topic, count, size, partitions)
 
-        return partial(after_one_that_does_not_count, run)
+        return run
 
     with flakelog() as server, child(*mock) as (mock_pid, mock_address):
         peers = {"flakelog": Peer(server.address, server.pid)} | kafka(scale)
         contenders = {name: to_fresh_topics(peer) for name, peer in peers.items()}
 
         def mocks() -> Figures:
+            have_memory_at_hand(kept_bytes(count, size))
             return produce(mock_address, mock_pid, MOCK_TOPIC, count, size, partitions)
 
-        file = partial(after_one_that_does_not_count, partial(plain_file, count, size))
-        yield contenders | {"librdkafka's mock": mocks, "a plain file": file}
+        yield contenders | {"librdkafka's mock": mocks, "a plain file": partial(plain_file, count, size)}
 
 
 @contextmanager
