@@ -2,8 +2,7 @@
 
 A frame that lies whole in what was received is a view into it, valid until the next `feed`. One that does not is
 gathered in a buffer of its own; `wanted` is the rest of that buffer, and bytes received straight into it need no copy.
-The buffer begins small and grows as bytes come: a length is only a claim, and must not cost what it claims. A few that
-nobody looks at any more are kept for the next frames, whoever sends them: zeroing a megabyte is not free.
+The buffer begins small and grows as bytes come: a length is only a claim, and must not cost what it claims.
 """
 
 import struct
@@ -17,9 +16,6 @@ FIRST_BYTES = 1 << 20
 # peers that announce a frame each and then say no more would else cost a megabyte each, for eight bytes.
 LITTLE_BYTES = 1 << 16
 
-SPARE_MAX = 4
-
-_spare: list[bytearray] = []
 _NOTHING = memoryview(bytearray())
 _length_from = struct.Struct(">I").unpack_from
 
@@ -41,7 +37,6 @@ class FrameDecoder:
 
     __slots__ = (
         "has_more", "partial", "_max_frame_bytes", "_view", "_at", "_head", "_size", "_filled", "_frames_begun",
-        "_done",
     )  # fmt: skip
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -56,7 +51,6 @@ class FrameDecoder:
         self._size = 0
         self._filled = 0
         self._frames_begun = 0
-        self._done: bytearray | None = None  # where the last frame that was gathered is
 
     @property
     def begun(self) -> tuple[int, int] | None:
@@ -70,7 +64,7 @@ class FrameDecoder:
 
     def wanted(self) -> memoryview | None:
         """Where the next bytes may be received to, when a frame has begun."""
-        return None if self.partial is None else memoryview(self.partial)[self._filled : self._size]
+        return None if self.partial is None else memoryview(self.partial)[self._filled :]
 
     def sole_frame(self, data: memoryview) -> memoryview | None:
         """The frame, without its length, where `data` is one whole frame and nothing was begun before it: as small
@@ -119,7 +113,7 @@ class FrameDecoder:
         """Double a buffer that is full before its frame is whole."""
         partial = self.partial
         if partial is not None and self._filled == len(partial) < self._size:
-            self.partial = _buffer(min(max(2 * len(partial), FIRST_BYTES), self._size))
+            self.partial = bytearray(min(max(2 * len(partial), FIRST_BYTES), self._size))
             self.partial[: self._filled] = partial
 
     def next_frame(self) -> memoryview | None:
@@ -128,8 +122,8 @@ class FrameDecoder:
         if partial is not None:
             if self._filled < self._size:
                 return None
-            self.partial, self._done = None, partial
-            return memoryview(partial)[: self._size]
+            self.partial = None
+            return memoryview(partial)
         view, at = self._view, self._at
         left = len(view) - at
         if left < LENGTH_BYTES:
@@ -155,9 +149,6 @@ class FrameDecoder:
 
     def end(self) -> None:
         """All whole frames were read: keep the beginning of the next one."""
-        if self._done is not None:
-            _give_back(self._done)
-            self._done = None
         view, at = self._view, self._at
         left = len(view) - at
         if left >= LENGTH_BYTES:
@@ -165,7 +156,7 @@ class FrameDecoder:
             self._filled = left - LENGTH_BYTES
             self._frames_begun += 1
             room = LITTLE_BYTES if self._filled < LITTLE_BYTES else max(FIRST_BYTES, 2 * self._filled)
-            self.partial = partial = _buffer(min(self._size, room))
+            self.partial = partial = bytearray(min(self._size, room))
             partial[: self._filled] = view[at + LENGTH_BYTES :]
         elif left:
             self._head = bytes(view[at:])
@@ -177,23 +168,3 @@ class FrameDecoder:
         if stranger:
             return f"its first bytes are {stranger}"
         return f"a frame of {size} bytes is announced, socket.request.max.bytes is {self._max_frame_bytes}"
-
-
-def _buffer(size: int) -> bytearray:
-    """One of so many bytes at least, whatever is in them."""
-    if not FIRST_BYTES // 2 < size <= FIRST_BYTES:
-        return bytearray(size)
-    try:
-        return _spare.pop()
-    except IndexError:
-        return bytearray(FIRST_BYTES)
-
-
-def _give_back(buffer: bytearray) -> None:
-    """Its frame has been read. Who still looks at it keeps it: a buffer with views cannot change its size."""
-    if len(buffer) == FIRST_BYTES and len(_spare) < SPARE_MAX:
-        try:
-            buffer.append(buffer.pop())
-        except BufferError:
-            return
-        _spare.append(buffer)

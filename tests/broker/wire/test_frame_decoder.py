@@ -50,33 +50,6 @@ def test_a_large_frame_is_gathered_in_pieces(size, piece):
     assert found == [body, b"next"]
 
 
-def gathered(decoder, body):
-    """One frame that does not come whole, as the decoder gives it."""
-    decoder.feed(memoryview(bytearray(framed(body)[:-1])))
-    assert decoder.next_frame() is None
-    decoder.end()
-    decoder.feed(memoryview(bytearray(body[-1:])))
-    return decoder.next_frame()
-
-
-def test_a_frame_that_somebody_still_looks_at_is_not_written_over_by_the_next():
-    decoder, others = FrameDecoder(MAX_FRAME_BYTES), FrameDecoder(MAX_FRAME_BYTES)
-    first = gathered(decoder, b"1" * 900_000)
-    decoder.end()
-    assert gathered(decoder, b"2" * 900_000) == b"2" * 900_000
-    assert gathered(others, b"3" * 900_000) == b"3" * 900_000
-    assert first == b"1" * 900_000
-
-
-def test_the_memory_of_a_frame_that_was_read_is_used_for_the_next_whatever_its_size():
-    """Zeroing it anew took a bulk producer's broker a twentieth of its time."""
-    decoder = FrameDecoder(MAX_FRAME_BYTES)
-    memory = id(gathered(decoder, b"1" * 900_000).obj)
-    decoder.end()
-    second = gathered(decoder, b"2" * 700_000)
-    assert id(second.obj) == memory and second == b"2" * 700_000
-
-
 def test_bytes_from_elsewhere_are_taken_into_a_frame_that_has_begun():
     """A shell need not ask what is wanted: a frame's rest may come with the next frame's beginning."""
     body, decoder = bytes(3 * FIRST_BYTES), FrameDecoder(MAX_FRAME_BYTES)
