@@ -113,6 +113,7 @@ class Engine:
             stirred = self._read(conn)
         if self._resumable:
             self._resume()
+            stirred = True
         return stirred
 
     def drained(self, conn: Connection, sent_bytes: int, now: Now) -> None:

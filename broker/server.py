@@ -153,8 +153,8 @@ class BrokerServer:
         now = self._turn
         if now is None:
             now = self._turn = self.now()
-        if self._engine.receive(conn, data, now):
-            self._stirred = True
+        before, self._stirred = self._stirred, True  # also where it raises
+        self._stirred = self._engine.receive(conn, data, now) or before
         if not conn.readable:
             self._paused.add(self._transports[conn])
         if not self._turns:
