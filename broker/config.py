@@ -512,7 +512,8 @@ class BrokerConfig:
         "flakelog.background.sync.bytes",
         256 << 20,
         "A log is synced in the background after so many bytes, before the kernel holds writers up to write them back; "
-        "less where memory is short.",
+        "one whose answers wait for the disk after a quarter of flakelog.journal.max.bytes at most. Set it lower where "
+        "memory is short, or many partitions are written to at once.",
         check=at_least(1 << 16),
         unit="bytes",
     )

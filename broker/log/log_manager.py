@@ -383,7 +383,11 @@ class LogManager:
             self._ask(log)
         elif log.config.flush_ms < LONG_MAX:
             self._note_flush(log)
-        if log.unsynced_bytes >= self.config.background_sync_bytes:
+        config = self.config
+        limit_bytes = config.background_sync_bytes
+        if log.journal is not None:  # which keeps what is not synced, and has room for so much
+            limit_bytes = min(limit_bytes, config.journal_max_bytes // 4)
+        if log.unsynced_bytes >= limit_bytes:
             self._ask(log, soon=False)
 
     def _note_flush(self, log: PartitionLog) -> None:

@@ -237,6 +237,17 @@ def test_a_round_that_follows_one_that_was_not_written_does_not_count_before_the
     assert broker.log().durable_end_offset == 2
 
 
+def test_a_log_is_synced_by_itself_when_it_fills_a_quarter_of_the_journal():
+    """Else the journal is full before its files may go, and each answer waits for a sync of its own log."""
+    broker = Broker(journal_max_bytes=1 << 18)
+    for _ in range(6):
+        broker.append(bytes(10_000))
+    assert broker.manager.take_syncs() == []
+    append(broker.log(), bytes(10_000), worker=broker.worker)
+    broker.manager.appended(broker.log())
+    assert sorted(type(sync).__name__ for sync in broker.manager.take_syncs()) == ["SyncJournal", "SyncLog"]
+
+
 def test_the_journal_is_bounded_and_of_use_again_when_segments_are_synced():
     """flakelog.journal.max.bytes."""
     broker = Broker(journal_max_bytes=1 << 16)
