@@ -24,6 +24,7 @@ MOCK_TOPIC = "bench"
 LEADERS_SECONDS = 20
 RECORD_OVERHEAD_BYTES = 10
 BATCH_BYTES = 1_000_000  # librdkafka's, when it is in a hurry
+AT_HAND_BYTES_MAX = 2 << 30
 
 
 def run_program(*argv: str) -> list[float]:
@@ -99,7 +100,7 @@ def have_memory_at_hand(size: int) -> None:
     """
     for _ in range(2):
         with TemporaryFile(buffering=0) as file:
-            _fill(file, 5 * size)
+            _fill(file, min(5 * size, AT_HAND_BYTES_MAX))
 
 
 def _fill(file: RawIOBase, size: int) -> None:
