@@ -180,7 +180,8 @@ def _fetch_row(messages: int, size: int, scale: Scale) -> Iterator[Contenders]:
 
 ROWS = [
     Row("produce-100", "bulk produce, 100 B, 1 partition, librdkafka", partial(_produce_row, 3_000_000, 100, 1)),
-    Row("produce-100-8p", "the same, 8 partitions", partial(_produce_row, 2_000_000, 100, 8)),
+    Row("produce-100-long", "the same, for about ten seconds", partial(_produce_row, 30_000_000, 100, 1)),
+    Row("produce-100-8p", "bulk produce, 100 B, 8 partitions, librdkafka", partial(_produce_row, 2_000_000, 100, 8)),
     Row("produce-1k", "bulk produce, 1 KiB, 1 partition, librdkafka", partial(_produce_row, 300_000, 1024, 1)),
     Row("fetch-1k", "fetch, 1 KiB, from the page cache, librdkafka", partial(_fetch_row, 1_000_000, 1024)),
 ]

@@ -137,6 +137,7 @@ class TimeIndex(EntryFile):
         cut, newest = self._newest
         if cut != self._cuts:
             newest = self[-1][0] if len(self) else NO_TIMESTAMP
+            self._newest = self._cuts, newest
         risen = []
         for entry in entries:
             if entry[0] > newest:
