@@ -30,7 +30,6 @@ OLD_MAGICS = (0, 1)  # of Kafka before 0.11
 _ZSTD = 4
 _CODECS = 5
 _RECORD_BYTES_MIN = 7  # length, attributes, time, offset, key, value and headers, a byte each
-_NOT_THE_PRODUCERS = TIMESTAMP_TYPE_BIT | CONTROL_BIT
 
 
 def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool = True) -> BatchHeader:
@@ -51,17 +50,14 @@ def is_plain(batch: memoryview, fields: tuple[int, ...], topic: TopicConfig, bro
     sake. `fields` are those of its header."""
     size = len(batch)
     base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, number = fields
+    codec = attributes & COMPRESSION_MASK
     return (
         magic == MAGIC
         and not base_offset
         and length + LENGTH_END == size <= topic.max_message_bytes
-        and not attributes & _NOT_THE_PRODUCERS
+        and not attributes & (TIMESTAMP_TYPE_BIT | CONTROL_BIT)
         and 0 < number == delta + 1 <= broker.max_batch_records
-        and (
-            (codec < _ZSTD)
-            if (codec := attributes & COMPRESSION_MASK)
-            else number * _RECORD_BYTES_MIN <= size - HEADER_BYTES
-        )
+        and (number * _RECORD_BYTES_MIN <= size - HEADER_BYTES if not codec else codec < _ZSTD)
         and (sequence >= 0 or producer_id <= NO_PRODUCER_ID)
         and crc32c(batch[CRC_START:]) == crc
     )
