@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from broker.log.cleaner_keys import KeyOffsets
 from broker.log.cleaner_plan import Plan
 from broker.log.cleaner_transactions import Transactions
-from broker.log.placed import Placed
 from broker.log.producer_state import LastRecords
-from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Segment, remove_files
+from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
 from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify

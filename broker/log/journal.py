@@ -8,13 +8,13 @@ is the next round, so no delay is added. Segments are synced in the background. 
 from here, with its ids (broker.log.recovery).
 
     0       4        8          24          28        32                    32 + 12 * number
-    +-------+--------+----------+-----------+---------+---------------------+-------+
-    | check | length | topic id | partition | number  | runs: first id i64, | batch |
-    | u32   | u32    | 16 bytes | i32       | of runs | number of ids u32   |       |
-    +-------+--------+----------+-----------+---------+---------------------+-------+
+    +-------+--------+----------+-----------+---------+---------------------+---------+
+    | check | length | topic id | partition | number  | runs: first id i64, | batches |
+    | u32   | u32    | 16 bytes | i32       | of runs | number of ids u32   |         |
+    +-------+--------+----------+-----------+---------+---------------------+---------+
 
-The length is that of all after it. The check is the CRC-32C of what follows it up to the end of the batch's header; for
-the rest the batch has a CRC of its own.
+A record has the batches that were appended with one write, and the ids of all of them. The check is the CRC-32C of all
+after it; the length is that of all after itself.
 
 A file ends in zeros, over which the next rounds are written; a record that is all zeros does not hold.
 
@@ -23,6 +23,7 @@ promise is the same, only slower. A sync that fails is never tried again: every 
 """
 
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -31,21 +32,20 @@ from uuid import UUID
 from crc32c import crc32c
 
 from broker.log.partition_log import PartitionLog
-from broker.log.placed import Placed, each_ones_runs
 from broker.log.storage import Buffer, File, Storage, StorageError
 from broker.log.syncs import CutJournal, SyncJournal
-from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify
+from broker.record.batch import HEADER_BYTES, BatchHeader, read_header
 
 SUFFIX = ".journal"
-# Rounds of small requests are some kilobytes, so that one sync of some hundreds has to bring a new size to the disk.
-AHEAD_BYTES = 1 << 20
+# Rounds of small requests are some kilobytes, so that one sync of several has to bring a new size to the disk. With
+# more that one takes as much longer as it is seldom, and everybody waits for it.
+AHEAD_BYTES = 64 << 10
 
 _LENGTHS = struct.Struct(">II")
 _PLACE = struct.Struct(">16siI")
 _RUN = struct.Struct(">qI")
-_HEAD = struct.Struct(">I16siI")  # of what is checked: the length, and the place
-_HEAD_OF_ONE = struct.Struct(">I16siIqI")  # and the only run
-_CHECK_BYTES = 4
+_HEAD = struct.Struct(">I16siI")  # the length, and the place
+_CHECK_BYTES = _LENGTH_BYTES = 4
 
 Key = tuple[UUID, int]
 """Topic id and partition: a topic made anew under an old name has nothing to do with the old one's records."""
@@ -92,24 +92,19 @@ class Journal:
         self._gathered: dict[PartitionLog, tuple[int, int]] = {}
         self._out: dict[PartitionLog, tuple[int, int]] | None = None
 
-    def add(self, log: PartitionLog, placed: Sequence[Placed], runs: Sequence[tuple[int, int]]) -> None:
-        """Take batches that were just appended, one after the other, with the ids of all of them, into the next round;
-        their bytes are copied."""
-        topic_id, partition = log.topic_id.bytes, log.partition
-        parts: list[Buffer] = []
-        size = 0
-        for (batch, _, _), own in zip(placed, each_ones_runs(placed, runs), strict=True):
-            head = _head(topic_id, partition, batch, own)
-            parts += (head, bytes(batch))
-            size += len(head) + len(batch)
+    def add(
+        self, log: PartitionLog, first_offset: int, batches: Buffer, runs: Sequence[tuple[int, int]]
+    ) -> None:
+        """Take into the next round what was just appended with one write, from an offset to the log's end: the bytes,
+        which are copied, and the ids."""
+        head = _head(log.topic_id.bytes, log.partition, batches, runs)
+        size = len(head) + len(batches)
         if self.failed is not None or self._bytes + size > self._max_bytes:
             log.ask_sync(log, True)
             return
-        _, header, last_base = placed[-1]
-        base, end = placed[0][2], last_base + header.last_offset_delta + 1
-        first, before = self._gathered.get(log, (base, base))
-        self._gathered[log] = (first if before == base else base, end)
-        self._parts += parts
+        first, before = self._gathered.get(log, (first_offset, first_offset))
+        self._gathered[log] = (first if before == first_offset else first_offset), log.log_end_offset
+        self._parts += (head, bytes(batches))
         self._bytes += size
 
     def take_round(self) -> SyncJournal | None:
@@ -217,13 +212,10 @@ def _is_synced(written: _Written, log: PartitionLog) -> bool:
     return log not in written.ends
 
 
-def _head(topic_id: bytes, partition: int, batch: memoryview, runs: Sequence[tuple[int, int]]) -> bytes:
-    size = _PLACE.size + len(runs) * _RUN.size + len(batch)
-    if len(runs) == 1:  # nearly always
-        checked = _HEAD_OF_ONE.pack(size, topic_id, partition, 1, *runs[0])
-    else:
-        checked = b"".join((_HEAD.pack(size, topic_id, partition, len(runs)), *[_RUN.pack(*run) for run in runs]))
-    return crc32c(batch[:HEADER_BYTES], crc32c(checked)).to_bytes(_CHECK_BYTES, "big") + checked
+def _head(topic_id: bytes, partition: int, batches: Buffer, runs: Sequence[tuple[int, int]]) -> bytes:
+    size = _PLACE.size + len(runs) * _RUN.size + len(batches)
+    checked = b"".join((_HEAD.pack(size, topic_id, partition, len(runs)), *[_RUN.pack(*run) for run in runs]))
+    return crc32c(batches, crc32c(checked)).to_bytes(_CHECK_BYTES, "big") + checked
 
 
 class FoundJournal:
@@ -267,30 +259,42 @@ class FoundJournal:
 
 
 def _read(file: File) -> Iterator[tuple[Key, Entry]]:
-    """The records of a file, up to the first that does not hold: of rounds that were not answered."""
+    """The batches of a file, up to the first record that does not hold: of rounds that were not answered."""
     position = 0
-    while (found := _record(file, position)) is not None:
-        key, entry = found
-        yield key, entry
-        position = entry.position + entry.header.size
+    while head := _whole_head(file, position):
+        check, size = head
+        start = position + _LENGTHS.size
+        body = memoryview(file.read(start, size))
+        if crc32c(body, crc32c(size.to_bytes(_LENGTH_BYTES, "big"))) != check:
+            return
+        topic_id, partition, number = _PLACE.unpack_from(body)
+        at = _PLACE.size + number * _RUN.size
+        runs = deque(_RUN.iter_unpack(body[_PLACE.size : at]))
+        while at < size:
+            header = read_header(body, at)
+            yield (UUID(bytes=topic_id), partition), Entry(_take(runs, header.record_count), header, file, start + at)
+            at += header.size
+        position = start + size
 
 
-def _record(file: File, position: int) -> tuple[Key, Entry] | None:
+def _whole_head(file: File, position: int) -> tuple[int, int] | None:
+    """The check and length of a record that the file is long enough for: no room is made for the four gigabytes that a
+    torn write may ask for."""
     head = file.read(position, _LENGTHS.size)
     if len(head) < _LENGTHS.size:
         return None
     check, size = _LENGTHS.unpack(head)
-    if not _PLACE.size + HEADER_BYTES <= size <= file.size - position - _LENGTHS.size:
-        return None  # nor is room made for the four gigabytes that a torn write may ask for
-    body = memoryview(file.read(position + _LENGTHS.size, size))
-    topic_id, partition, number = _PLACE.unpack_from(body)
-    start = _PLACE.size + number * _RUN.size
-    if size < start + HEADER_BYTES or crc32c(body[: start + HEADER_BYTES], crc32c(head[_CHECK_BYTES:])) != check:
-        return None
-    header = read_header(body, start)
-    try:
-        verify(body, header, start)
-    except CorruptBatch:
-        return None
-    runs = tuple(_RUN.iter_unpack(body[_PLACE.size : start]))
-    return (UUID(bytes=topic_id), partition), Entry(runs, header, file, position + _LENGTHS.size + start)
+    return (check, size) if _PLACE.size + HEADER_BYTES <= size <= file.size - position - _LENGTHS.size else None
+
+
+def _take(runs: deque[tuple[int, int]], number: int) -> tuple[tuple[int, int], ...]:
+    """The first so many ids, off these runs."""
+    taken: list[tuple[int, int]] = []
+    while number:
+        first_id, length = runs.popleft()
+        some = min(number, length)
+        taken.append((first_id, some))
+        if some < length:
+            runs.appendleft((first_id + some, length - some))
+        number -= some
+    return tuple(taken)

@@ -20,10 +20,9 @@ from broker.log import leader_epochs
 from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.glance import Glanced, NotInMemory, find_now
-from broker.log.placed import Placed
 from broker.log.producer_state import ProducerState
 from broker.log.search import NOT_COUNTED, WAITING, Search, Way
-from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, remove_files
+from broker.log.segment import RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
 from broker.now import Now
@@ -280,7 +279,7 @@ class PartitionLog:
                 by_producers.append((header, base_offset))
         try:
             segment = self._segment_for(size, newest_ms, last_offset)
-            segment.append(placed, runs, self.config.index_interval_bytes)
+            written = segment.append(placed, runs, self.config.index_interval_bytes)
         except Exception as error:
             self._undone(error)
             for batch, header, _ in placed:  # as they came
@@ -298,7 +297,7 @@ class PartitionLog:
         for header, base_offset in by_producers:
             self.producers.appended(header, base_offset, now.wall_ms)
         if self.journal is not None:
-            self.journal.add(self, placed, runs)
+            self.journal.add(self, placed[0][2], written, runs)
 
     def _undone(self, error: Exception) -> None:
         """After a failed write: wait for a sync before the next one, or stop where the log is not as it was."""

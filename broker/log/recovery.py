@@ -25,9 +25,8 @@ from broker.log.closed_segment import OpenSegments, closed
 from broker.log.id_index import IdIndex
 from broker.log.journal import Entry
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
-from broker.log.placed import Placed
 from broker.log.producer_state import ProducerState
-from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Segment, file_name, remove_files
+from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
 from broker.log.storage import Storage, StorageError
 from broker.log.swap import finish_swaps
 from broker.log.synced import LogDamaged, Synced, offsets_of

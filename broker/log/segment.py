@@ -11,11 +11,11 @@ A segment is read by whoever holds it: dropping it from the log's list does not 
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from broker.log.id_index import IdIndex
 from broker.log.index import OffsetIndex, TimeIndex
-from broker.log.placed import Placed
-from broker.log.storage import File, Storage
+from broker.log.storage import Buffer, File, Storage
 from broker.log.txn_index import TXN_INDEX, TransactionIndex
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
 from broker.wire.frame import FileRegion
@@ -32,6 +32,9 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 _EXTENT = struct.Struct(">qi11xi")  # of a batch's header: base offset, batch length, last offset delta
 _INDEXED_MAX = 1024  # entries of an index that are written together
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
+
+Placed: TypeAlias = tuple[memoryview, BatchHeader, int]
+"""A batch that has got its place, its header, and its base offset."""
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -134,9 +137,9 @@ class Segment:
         """In the order they are synced: ids first, as they are written first."""
         return (self.ids.file, self.log, self.offsets.file, self.times.file, *self.aborted.files)
 
-    def append(self, placed: Sequence[Placed], runs: Sequence[tuple[int, int]], interval_bytes: int) -> None:
+    def append(self, placed: Sequence[Placed], runs: Sequence[tuple[int, int]], interval_bytes: int) -> Buffer:
         """Batches that follow each other and the ids of all of them, with one write to each file: ids, then log, then
-        indexes.
+        indexes. The bytes of the batches, as the log has them now.
 
         All or none of them: on an exception the segment is as it was, or `broken` if it cannot be. Nothing may be
         written to it then until its files were synced; see `cut`.
@@ -144,12 +147,14 @@ class Segment:
         position = self.log.size
         ids_size, times_size = self.ids.file.size, self.times.file.size
         try:
+            batches: Buffer = placed[0][0] if len(placed) == 1 else b"".join([each[0] for each in placed])
             self.ids.append(placed[0][2], runs)
-            self.log.append(placed[0][0] if len(placed) == 1 else b"".join([each[0] for each in placed]))
+            self.log.append(batches)
             self.passed(position, [(header, base_offset) for _, header, base_offset in placed], interval_bytes)
         except Exception:  # whatever it is (MemoryError): ids without their batch would be another one's
             self._undo(position, ids_size, times_size)
             raise
+        return batches
 
     def _undo(self, position: int, ids_size: int, times_size: int) -> None:
         self.broken = self.undone = True

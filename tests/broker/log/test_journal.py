@@ -12,7 +12,7 @@ from broker.log.os_storage import OsStorage
 from broker.wire.errors import ApiError
 from idgen.layout import Layout
 from idgen.worker import IdWorker
-from tests.broker.log.conftest import NOW, START_MS, append, new_worker, uuid_of
+from tests.broker.log.conftest import NOW, START_MS, append, append_together, new_worker, uuid_of
 
 DURABLE = TopicConfig(durable_acks=True)
 JOURNAL = f"{1:020d}{SUFFIX}"
@@ -61,6 +61,10 @@ class Broker:
         return log.ids_of(0, log.log_end_offset)
 
 
+def every_id(broker):
+    return [id for first, length in broker.ids() for id in range(first, first + length)]
+
+
 def journal_bytes(broker):
     return sum(len(content.data) for path, content in broker.storage.files.items() if path.endswith(SUFFIX))
 
@@ -105,6 +109,25 @@ def test_ids_that_go_on_over_a_millisecond_are_the_same_in_the_log_and_in_the_jo
     assert len(broker.append(*[b"a"] * 40).runs) == 2
     again = Broker(copy_of(broker.storage))
     assert (again.manager.offline, again.log().log_end_offset, again.ids()) == ({}, 40, broker.ids())
+
+
+@pytest.mark.parametrize("suffix", [".log", ".idindex"])
+def test_of_batches_that_were_written_together_those_that_a_log_lacks_are_restored_each_with_its_ids(suffix):
+    """They are one record of the journal, and here a run of ids ends within the second."""
+    broker = Broker()
+    broker.worker = IdWorker(Layout(58, 0, 0, 5), 0, start_ms=START_MS, limit_ms=START_MS + 1000)
+    append_together(broker.log(), [b"a"] * 20, [b"b"] * 20, [b"c"] * 20, worker=broker.worker)
+    broker.manager.appended(broker.log())
+    broker.run(SyncJournal)
+    path, log = f"flights-0/{0:020d}{suffix}", f"flights-0/{0:020d}.log"
+    whole = bytes(broker.storage.files[path].data)
+    for size in range(len(whole) + 1):
+        each = copy_of(broker.storage)
+        put(each, path, whole[:size])
+        again = Broker(each)
+        assert (again.manager.offline, every_id(again)) == ({}, every_id(broker)), f"cut at byte {size}"
+        assert each.files[log].data == broker.storage.files[log].data
+    assert [len(entry.runs) for entry in entries(broker.storage)] == [1, 2, 1]
 
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
