@@ -29,9 +29,9 @@ from broker.work_thread import WorkThread
 from idgen.clock import IdClock
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
-# Whom a round of the journal answers has the time of two looks to ask for more: two rounds of half the size would cost
+# Whom a round of the journal answers has the time of some looks to ask for more: two rounds of half the size would cost
 # more than the disk stands idle for it.
-ROUND_LOOKS = 2
+ROUND_LOOKS = 4
 FAULT_WAIT_MS = 1_000  # a fault that comes back with each tick must not fill the log
 
 Log = Callable[[str], None]
