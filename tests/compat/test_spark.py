@@ -93,7 +93,6 @@ def seen(rows):
 
 
 def test_every_row_is_what_was_produced_with_the_id_it_was_acknowledged_with(spark, servers, topic):
-    """Issue 3: every acknowledged message is there, with its id."""
     acknowledged = fill(servers, topic)
     rows = reader(spark, servers, subscribe=topic, includeHeaders="true").load()
     assert seen(rows) == acknowledged

@@ -34,7 +34,7 @@ def test_two_in_one_directory_have_two_numbers_and_a_closed_one_gives_its_back(t
 
 
 def test_threads_may_share_one(tmp_path):
-    """Threads: one documented way that is safe (issue 5)."""
+    """The one way that is documented: no lock of the caller's is needed."""
     batches = []
     with Snowflake(directory=tmp_path) as snowflake:
 

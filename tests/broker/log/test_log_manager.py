@@ -188,7 +188,7 @@ def test_snapshots_of_producers_go_with_the_checkpoint_that_names_them(broker):
 
 
 def test_a_disk_too_full_for_a_snapshot_takes_no_log_offline(broker):
-    """Issue 3: serving goes on when there is space again. The log is synced; producers are known by its headers too."""
+    """Serving goes on when there is space again. The log is synced; producers are known by its headers too."""
     log = broker.open()
     sent = {"producer_id": 7, "producer_epoch": 0}
     broker.append(log, base_sequence=0, **sent)
