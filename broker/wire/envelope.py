@@ -70,6 +70,10 @@ class Envelope:
             return None
         return fields[1], frame[self._start : end], fields[4:]
 
+    def records_span(self, frame: memoryview) -> tuple[int, int]:
+        """Where the records lie in a frame that it opened just now: from, to."""
+        return self._start, len(frame) - len(self._tail)
+
     def _measured_anew(self, frame: memoryview) -> bool:
         """Whether the records' length has another number of bytes in this frame than in the one before, as where sizes
         go to and fro about 126 bytes; frames like this one are taken from now on."""

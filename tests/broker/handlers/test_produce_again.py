@@ -3,9 +3,7 @@ those of the long way."""
 
 import pytest
 
-from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
-from broker.wire.produce import PartitionRecords, ProduceRequest
 from tests.broker.engine_client import (
     FETCH,
     PRODUCE,
@@ -42,6 +40,41 @@ def test_the_answer_is_that_of_the_long_way(broker, version):
     by_short.base_offset += 2
     assert by_short == by_long
     assert long.fetch("flights") == [b"first", b"one", b"two", b"one", b"two"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_so_is_that_of_one_as_long_as_those_before_it(broker, version):
+    short, long = broker.connect(), broker.connect()
+    for value in (b"one", b"two", b"six"):
+        short.produce("flights", value, version=version)
+    by_short = short.produce("flights", b"ten", version=version)
+    assert repeats(short)
+    by_long = long.produce("flights", b"ten", version=version)
+    by_short.base_offset += 1
+    assert by_short == by_long
+    assert long.fetch("flights") == [b"one", b"two", b"six", b"ten", b"ten"]
+
+
+def test_what_was_let_pass_before_is_refused_once_a_setting_says_so(broker):
+    client = broker.connect()
+    for _ in range(4):
+        client.produce("flights", b"one")
+    broker.services.alter_broker("", {"message.max.bytes": "50"})
+    assert client.produce("flights", b"one").error_code == ErrorCode.MESSAGE_TOO_LARGE
+    broker.services.alter_broker("", {})
+    assert client.produce("flights", b"one").base_offset == 4
+
+
+def test_a_producers_batches_of_one_size_are_each_known_again(broker):
+    """KIP-98: what is sent again is answered as the first time, and a gap is one."""
+    client = broker.connect()
+
+    def produce(sequence):
+        return client.ask(PRODUCE, 9, produce_request("flights", batch=of_producer(b"x", sequence)))[0]
+
+    assert [produce(sequence).base_offset for sequence in (0, 1, 2, 3, 4, 3, 5)] == [0, 1, 2, 3, 4, 3, 5]
+    assert produce(7).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(6).base_offset == 6
 
 
 @pytest.mark.parametrize("version", [9, 12])
@@ -143,12 +176,24 @@ def test_a_topic_deleted_and_made_again_is_another_log(broker):
 
 def test_a_corrupt_batch_is_refused_and_the_next_one_is_not(broker):
     client = broker.connect()
-    client.produce("flights", b"one")
-    bad = bytearray(encode_batch([Record(0, 0, None, b"two", ())], base_timestamp_ms=1))
-    bad[-1] ^= 1
-    request = ProduceRequest(None, 1, 1000, [PartitionRecords("flights", 0, memoryview(bad))], False)
-    assert client.ask(PRODUCE, 9, request)[0].error_code == 2
-    assert client.produce("flights", b"three").base_offset == 1
+    for offset in range(6):
+        bad = bytearray(batch_of(b"bad"))
+        bad[-1] ^= 1
+        assert client.produce("flights", b"one").base_offset == offset
+        result = client.ask(PRODUCE, 9, produce_request("flights", batch=bad))[0]
+        assert result.error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("before", [0, 1, 4])
+def test_a_batch_of_a_transaction_that_the_request_does_not_name_is_refused_each_time(broker, before):
+    client = broker.connect()
+    for _ in range(before):
+        client.produce("flights", b"one")
+    batch = batch_of(b"two", transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
+    for _ in range(4):
+        result = client.ask(PRODUCE, 9, produce_request("flights", batch=batch))[0]
+        assert result.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert client.fetch("flights") == [b"one"] * before
 
 
 def test_a_disk_that_becomes_full_is_answered_as_such(broker):
