@@ -25,8 +25,9 @@ from broker.wire.errors import ApiError
 from broker.wire.produce import ProduceRequest
 from idgen.errors import IdError
 
-# Where frames as long as the one before are not like it so often, nothing is gained by looking.
-ALIKE_TRIES = 8
+# Where frames as long as the one before are not like it, to make ready for more of them gains nothing. Twice as many
+# pass each time before it is done again, up to so many: what a producer does now is not what it does in an hour.
+ALIKE_PAUSE_MAX = 255
 
 
 class ProduceAgain:
@@ -34,7 +35,7 @@ class ProduceAgain:
 
     __slots__ = (
         "log", "services", "acks", "timeout_ms", "reply", "_envelope", "_config", "_zstd", "_size", "_alike",
-        "_tries",
+        "_pause", "_passing",
     )  # fmt: skip
 
     def __init__(
@@ -50,7 +51,7 @@ class ProduceAgain:
         self._zstd = version >= produce.ZSTD_VERSION
         self._size = 0  # of the frame before
         self._alike: Alike | None = None
-        self._tries = ALIKE_TRIES
+        self._pause = self._passing = 0
 
     def read(self, taken: Taken, now: Now) -> Asked | None:
         """What the request asks for; None where the long way is to be gone."""
@@ -82,8 +83,10 @@ class ProduceAgain:
             return None
         if len(frame) != self._size:
             self._size = len(frame)
-        elif self._tries:
-            self._tries -= 1
+        elif self._passing:
+            self._passing -= 1
+        else:
+            self._passing = self._pause = min(2 * self._pause + 1, ALIKE_PAUSE_MAX)
             self._alike = Alike(frame, *self._envelope.records_span(frame), header)
         return taken, correlation_id, batch, header
 

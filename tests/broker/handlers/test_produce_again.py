@@ -3,6 +3,9 @@ those of the long way."""
 
 import pytest
 
+from broker.handlers import produce_again
+from broker.handlers.produce_alike import Alike
+from broker.log.judge import is_plain
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
     FETCH,
@@ -53,6 +56,30 @@ def test_so_is_that_of_one_as_long_as_those_before_it(broker, version):
     by_short.base_offset += 1
     assert by_short == by_long
     assert long.fetch("flights") == [b"one", b"two", b"six", b"ten", b"ten"]
+
+
+@pytest.mark.parametrize("changes", [0, 8, 9, 100])
+def test_batches_of_one_size_are_soon_known_however_often_the_size_changed_before(broker, monkeypatch, changes):
+    judged = []
+    monkeypatch.setattr(produce_again, "is_plain", lambda *rules: judged.append(rules) or is_plain(*rules))
+    client = broker.connect()
+    for size in range(changes):
+        client.produce("flights", bytes(size))
+        client.produce("flights", bytes(size))
+    for _ in range(produce_again.ALIKE_PAUSE_MAX + 2):
+        client.produce("flights", bytes(200))
+    judged.clear()
+    client.produce("flights", bytes(200))
+    assert judged == []
+
+
+def test_batches_that_are_as_long_and_never_alike_are_seldom_made_ready_for(broker, monkeypatch):
+    made = []
+    monkeypatch.setattr(produce_again, "Alike", lambda *frame: made.append(frame) or Alike(*frame))
+    client = broker.connect()
+    for n in range(1000):
+        client.produce("flights", *([b"a" * 9], [b"a"] * 2)[n % 2])
+    assert len({len(frame) for frame, *_ in made}) == 1 and len(made) < 12
 
 
 def test_what_was_let_pass_before_is_refused_once_a_setting_says_so(broker):

@@ -6,13 +6,23 @@ import pytest
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log.journal import SUFFIX, FoundJournal
+from broker.log.judge import judge
 from broker.log.log_manager import LogManager, SyncJournal, SyncLog
 from broker.log.memory_storage import MemoryStorage
 from broker.log.os_storage import OsStorage
 from broker.wire.errors import ApiError
 from idgen.layout import Layout
 from idgen.worker import IdWorker
-from tests.broker.log.conftest import NOW, START_MS, append, append_together, new_worker, uuid_of
+from tests.broker.log.conftest import (
+    BROKER,
+    NOW,
+    START_MS,
+    append,
+    append_together,
+    batch_of,
+    new_worker,
+    uuid_of,
+)
 
 DURABLE = TopicConfig(durable_acks=True)
 JOURNAL = f"{1:020d}{SUFFIX}"
@@ -142,6 +152,31 @@ def test_a_segment_cut_at_any_byte_is_made_whole_with_the_same_ids(crashed, suff
         again = Broker(each)
         assert again.manager.offline == {}
         assert (again.log().log_end_offset, again.ids()) == (4, ids), f"cut at byte {size}"
+
+
+def test_a_batchs_memory_may_be_written_over_before_its_round_is_on_the_disk():
+    """A large frame lies in the memory that the next one is received into."""
+    broker = Broker()
+    batch = memoryview(batch_of(b"a" * 5000))
+    log = broker.log()
+    log.append(batch, judge(batch, log.config, BROKER), broker.worker, NOW)
+    written = bytes(batch)
+    batch[:] = bytes(len(batch))
+    broker.run(SyncJournal)
+    assert [entry.batch() for entry in entries(broker.storage)] == [written]
+
+
+def test_what_found_no_room_between_two_writes_of_a_round_is_not_counted_with_them():
+    """The round has the first and the third; the second is on the disk when its log is synced."""
+    broker = Broker(journal_max_bytes=1 << 16)
+    for size in (10, 70_000, 10):
+        append(broker.log(), bytes(size), worker=broker.worker)
+    asked = broker.manager.take_syncs()
+    assert sorted(type(sync).__name__ for sync in asked) == ["SyncJournal", "SyncLog"]
+    for sync in sorted(asked, key=lambda sync: isinstance(sync, SyncLog)):
+        sync.run()
+        broker.manager.synced(sync)
+        assert broker.log().durable_end_offset == (3 if isinstance(sync, SyncLog) else 0)
 
 
 def test_a_journal_cut_at_any_byte_gives_the_records_before_it():
