@@ -41,10 +41,8 @@ SUFFIX = ".journal"
 # more that one takes as much longer as it is seldom, and everybody waits for it.
 AHEAD_BYTES = 64 << 10
 
-_LENGTHS = struct.Struct(">II")
-_PLACE = struct.Struct(">16siI")
 _RUN = struct.Struct(">qI")
-_HEAD = struct.Struct(">I16siI")  # the length, and the place
+_HEAD = struct.Struct(">I16siI")  # length, topic id, partition, number of runs
 _CHECK_BYTES = _LENGTH_BYTES = 4
 
 Key = tuple[UUID, int]
@@ -92,9 +90,7 @@ class Journal:
         self._gathered: dict[PartitionLog, tuple[int, int]] = {}
         self._out: dict[PartitionLog, tuple[int, int]] | None = None
 
-    def add(
-        self, log: PartitionLog, first_offset: int, batches: Buffer, runs: Sequence[tuple[int, int]]
-    ) -> None:
+    def add(self, log: PartitionLog, first_offset: int, batches: Buffer, runs: Sequence[tuple[int, int]]) -> None:
         """Take into the next round what was just appended with one write, from an offset to the log's end: the bytes,
         which are copied, and the ids."""
         head = _head(log.topic_id.bytes, log.partition, batches, runs)
@@ -213,8 +209,8 @@ def _is_synced(written: _Written, log: PartitionLog) -> bool:
 
 
 def _head(topic_id: bytes, partition: int, batches: Buffer, runs: Sequence[tuple[int, int]]) -> bytes:
-    size = _PLACE.size + len(runs) * _RUN.size + len(batches)
-    checked = b"".join((_HEAD.pack(size, topic_id, partition, len(runs)), *[_RUN.pack(*run) for run in runs]))
+    length = _HEAD.size - _LENGTH_BYTES + len(runs) * _RUN.size + len(batches)
+    checked = b"".join((_HEAD.pack(length, topic_id, partition, len(runs)), *[_RUN.pack(*run) for run in runs]))
     return crc32c(batches, crc32c(checked)).to_bytes(_CHECK_BYTES, "big") + checked
 
 
@@ -261,30 +257,29 @@ class FoundJournal:
 def _read(file: File) -> Iterator[tuple[Key, Entry]]:
     """The batches of a file, up to the first record that does not hold: of rounds that were not answered."""
     position = 0
-    while head := _whole_head(file, position):
-        check, size = head
-        start = position + _LENGTHS.size
-        body = memoryview(file.read(start, size))
-        if crc32c(body, crc32c(size.to_bytes(_LENGTH_BYTES, "big"))) != check:
+    while size := _checked_bytes(file, position):
+        start = position + _CHECK_BYTES
+        checked = memoryview(file.read(start, size))
+        if crc32c(checked).to_bytes(_CHECK_BYTES, "big") != file.read(position, _CHECK_BYTES):
             return
-        topic_id, partition, number = _PLACE.unpack_from(body)
-        at = _PLACE.size + number * _RUN.size
-        runs = deque(_RUN.iter_unpack(body[_PLACE.size : at]))
+        _, topic_id, partition, number = _HEAD.unpack_from(checked)
+        at = _HEAD.size + number * _RUN.size
+        runs = deque(_RUN.iter_unpack(checked[_HEAD.size : at]))
         while at < size:
-            header = read_header(body, at)
+            header = read_header(checked, at)
             yield (UUID(bytes=topic_id), partition), Entry(_take(runs, header.record_count), header, file, start + at)
             at += header.size
         position = start + size
 
 
-def _whole_head(file: File, position: int) -> tuple[int, int] | None:
-    """The check and length of a record that the file is long enough for: no room is made for the four gigabytes that a
-    torn write may ask for."""
-    head = file.read(position, _LENGTHS.size)
-    if len(head) < _LENGTHS.size:
-        return None
-    check, size = _LENGTHS.unpack(head)
-    return (check, size) if _PLACE.size + HEADER_BYTES <= size <= file.size - position - _LENGTHS.size else None
+def _checked_bytes(file: File, position: int) -> int:
+    """What the check of a record covers; 0 where the file is too short for it: no room is made for the four gigabytes
+    that a torn write may ask for."""
+    left = file.size - position - _CHECK_BYTES
+    if left < _LENGTH_BYTES:
+        return 0
+    size = _LENGTH_BYTES + int.from_bytes(file.read(position + _CHECK_BYTES, _LENGTH_BYTES), "big")
+    return size if _HEAD.size + HEADER_BYTES <= size <= left else 0
 
 
 def _take(runs: deque[tuple[int, int]], number: int) -> tuple[tuple[int, int], ...]:

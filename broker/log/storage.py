@@ -85,7 +85,7 @@ class Storage(Protocol):
         """Open for reading and appending; StorageError where it is not there and `create` is not set.
 
         `ahead_bytes`: what is appended is written over zeros that were put past the end before, so many at a time: most
-        syncs then have no change of the file's size to bring to the disk, and take a tenth of the time. Who opens the
+        syncs then have no change of the file's size to bring to the disk, and take half the time or less. Who opens the
         file later finds those zeros at its end. None are put where the disk has no room for AHEAD_SPARE times as many.
         """
         ...
