@@ -2,8 +2,8 @@
 
 idgen/claim_state.py lists the states and their transitions.
 A sans-I/O core: `tick` passes the time, `take_operation` hands out operations for the coordinator one at a
-time, `answered` or `failed` take an operation's result, and `happened` takes the session's events. No method waits: while
-no number was claimed, `usable_worker` raises NoWorkerNumber.
+time, `answered` or `failed` take an operation's result, and `happened` takes the session's events. No method waits:
+while no number was claimed, `usable_worker` raises NoWorkerNumber.
 """
 
 from collections.abc import Callable
