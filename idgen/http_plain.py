@@ -1,4 +1,4 @@
-"""The fast path for POST /id: a request is recognised by its bytes and answered without a web server.
+"""The fast path for one id per request, POST /id: recognised by its bytes and answered without a web server.
 
 A request is plain if it is HTTP/1.1, asks for `POST /id` and nothing more, has no body, and has no header that changes
 the form of the answer or the end of the request. The fast path serves a connection as long as its requests are plain;
@@ -16,7 +16,7 @@ from idgen.http_api import USER_AGENT, refusal
 from idgen.service import IdService
 from idgen.turns import Look
 
-HEAD_BYTES_MAX = 4_096  # of a remembered request; real requests have fewer than 300
+HEAD_BYTES_MAX = 4_096  # of a request's head, which is remembered; real ones have fewer than 300
 START = b"POST /id HTTP/1.1\r\n"
 _END = b"\r\n\r\n"
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -73,7 +73,7 @@ class PlainCaller:
         self.idle = False
 
     def take_rest(self) -> bytes:
-        """Return the unanswered bytes, for another protocol to answer, and forget them."""
+        """Return the unanswered bytes, and forget them so that another protocol can answer them."""
         rest, self._data, self._at = self._data[self._at :], b"", 0
         self.idle = True
         return rest

@@ -69,7 +69,7 @@ class HttpProtocol(IdConnection):
         self._idle_call = self.owner.reactor.callLater(self.owner.idle_ms / 1000, self._look)
 
     def _look(self) -> None:
-        """Close the connection if it received nothing since the last check: one timer, not one for each request."""
+        """Close the connection if it received nothing since the last check. Requests do not set a timer each."""
         self._idle_call = None
         if not self._heard:
             self.close()

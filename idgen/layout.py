@@ -71,7 +71,7 @@ class Layout:
         return self.epoch_ms + (1 << self.time_bits) - 1
 
     def ending(self, now_ms: int) -> str | None:
-        """Return a text for people from a year before the end on: the time left, and the remedy. Before that, None."""
+        """Return a warning for people, with the time left and the remedy; None until a year before the end."""
         left_ms = self.last_ms - now_ms
         if left_ms > ENDING_MS:
             return None

@@ -270,7 +270,7 @@ class IdConnection(Protocol):
         self.close()
 
     def close(self) -> None:
-        """Send the answers made so far, then close. A producer still registered would be asked for more instead."""
+        """Send the answers made so far, then close. Twisted would ask a registered producer for more instead."""
         self.caller.idle = True
         self.owner.line.leave(self)
         self.transport.unregisterProducer()
