@@ -1,4 +1,4 @@
-"""`flakelog group`: consumer groups: list, describe, reset and delete them."""
+"""`flakelog group`: list, describe, reset and delete consumer groups."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 

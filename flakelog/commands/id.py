@@ -192,10 +192,10 @@ def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
 @json_option
 @idgen_options
 def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen: "IdgenConfig") -> None:
-    """List worker numbers: each one's holder, the holder's start, and its high-water mark.
+    """List worker numbers: each one's holder, its start, and its high-water mark, which limits the time of its ids.
 
-    A number is held while its holder lives. After a crash it rests until the time of its last possible id has passed;
-    then it is free. Ids are unique among all holders in one list.
+    A number is held while its holder lives. After a crash it rests until the time of its holder's last possible id has
+    passed; then it is free. Ids are unique among all holders in one list.
     """
     from coordination.directory import has_nodes
     from coordination.port import CoordinationError, run

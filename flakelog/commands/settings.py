@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def settings(words: tuple[str, ...], as_json: bool) -> None:
     """Explain the settings of `flakelog server` and of topics.
 
-    With WORDs, explain those whose names contain one of them, and also Kafka's settings that are not used here.
+    With WORDs, explain only those whose names contain one of them, and also how Kafka's settings that are not used here
+    are treated.
     """
     found = [each for each in _all() if not words or any(word in each[1].name for word in words)]
     unused = [each for each in _unused() if any(word in each[1].name for word in words)] if words else []

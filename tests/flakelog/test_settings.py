@@ -196,7 +196,7 @@ def test_what_would_mean_something_else_is_refused_with_a_way_out():
     ],
 )
 def test_of_kafkas_names_for_one_thing_the_first_in_its_order_goes(given, wanted):
-    """log.retention.ms wins over minutes, which win over hours (https://kafka.apache.org/documentation/#brokerconfigs)."""
+    """log.retention.ms wins over minutes, minutes over hours: https://kafka.apache.org/documentation/#brokerconfigs."""
     assert texts(*given) == wanted
 
 
