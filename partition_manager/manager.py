@@ -10,7 +10,7 @@ The states are those of storm-kafka 0.9.3's PartitionManager, with its faults fi
                                            +-----------------------------------------------------+
 
 The watermark is the least unsettled offset. Offsets are first fetched in ascending order, so a deque of fetched offsets
-finds the watermark by dropping settled offsets from its head. That costs O(1) for each message over its life, where a
+finds the watermark by dropping settled offsets from its head. This costs O(1) for each message over its life, where a
 sorted set costs O(log n) for each change. A message is kept in memory until it is settled, so that a retry needs no
 second fetch and still succeeds after retention or compaction removed the message from the log.
 
@@ -375,8 +375,7 @@ class PartitionManager:
         self._pending_bytes -= entry.size
 
     def _settled_from(self, start: int) -> Iterator[Range]:
-        """Iterate over the ranges settled from `start` up: gaps between live messages, then ranges of an earlier run.
-        """
+        """Iterate over the settled ranges: gaps between live messages from `start`, then ranges of an earlier run."""
         for offset in self._live:
             if offset > start:
                 yield start, offset
