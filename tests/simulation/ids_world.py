@@ -23,7 +23,7 @@ from idgen.worker import IdWorker
 from tests.simulation.ids_links import LEAD_MS, SESSION_MS, Directory, DirectoryLink, Forked, Servers, ZooKeeperLink
 
 LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=2, sequence_bits=2, epoch_ms=0)
-OTHER_LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=3, sequence_bits=1, epoch_ms=0)  # can equal LAYOUT's ids
+OTHER_LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=3, sequence_bits=1, epoch_ms=0)  # may give equal ids
 START_MS = 1_000_000_000
 HOUR_MS = 3_600_000
 RAISE_INTERVAL_MS, RETRY_MS, MAX_AHEAD_MS = 1_000, 100, 500
