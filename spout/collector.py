@@ -48,7 +48,10 @@ class SpoutCollector:
         stream: str = DEFAULT_STREAM,
         task: int | None = None,
     ) -> list[int]:
-        """Return the tasks that received the tuple. Raise ValueError if the stream or the values were not declared."""
+        """Return the numbers of the receiving tasks.
+
+        Raise ValueError if the stream or the values were not declared.
+        """
         if anchors:
             raise ValueError(f"{self._task.component} is a spout: its tuples are anchored to nothing")
         exchange, me = self._exchange, self._task
@@ -96,7 +99,7 @@ class BoltCollector:
         stream: str = DEFAULT_STREAM,
         task: int | None = None,
     ) -> list[int]:
-        """Return the tasks that received the tuple.
+        """Return the numbers of the receiving tasks.
 
         Raise ValueError if the stream or the values were not declared, or if an anchor is already acked or failed.
         """

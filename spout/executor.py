@@ -142,7 +142,7 @@ class Executor:
         return worked
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the next step will have work, after a step without work and without a wake, or None if never."""
+        """Return when the next step will have work if the last one had none and no port calls `wake`, or None."""
         times = [self._acker.next_deadline_ms(), *(task.tick_at_ms for task in self._bolts)]
         later = self.now_ms + self.config.topology_spout_wait_ms
         for task in self._spouts:

@@ -23,7 +23,7 @@ STEPS_MAX = 1_000_000  # a topology with work after this number of steps without
 
 
 def repeatable_bits(seed: int) -> Callable[[], int]:
-    """Return a generator function of 64 pseudo-random bits, the same for the same seed.
+    """Return a function that returns 64 pseudo-random bits a call; the same seed gives the same bits.
 
     SplitMix64 (Steele, Lea, Flood 2014).
     """
