@@ -1,4 +1,4 @@
-"""Each fenced block of the README and each program in examples/ is run, against one real server, as a reader would."""
+"""Each fenced block of the README and each program in examples/ runs against one real server, as for a reader."""
 
 import signal
 import subprocess
@@ -65,7 +65,7 @@ def test_example_replay_with_spark(broker, tmp_path):
 
 
 class CountWords:
-    """The example's process: read until it says so many words, then stop it as a user or as fate does."""
+    """The count_words example as a process. `until` reads its output up to a line and then sends it a signal."""
 
     def __init__(self, broker, directory):
         command = example("count_words.py", broker.address, "example-lines", directory)
