@@ -155,7 +155,7 @@ def test_after_a_crash_no_marker_is_written_before_the_decision_is_on_the_disk(b
     producer = TransactionalProducer(broker, timeout_ms=600_000)
     producer.init()
     producer.write("flights", b"a")
-    broker.at(broker.now_ms + 61_000)  # all is on the disk, and the journal is empty
+    broker.at(broker.now_ms + 61_000)  # all is on the disk, and the journal is deleted
     before = broker.services.log_of("flights", 0).log_end_offset
     broker.hold_syncs()
     fields = {"transactional_id": "payments", "producer_id": producer.id, "producer_epoch": producer.epoch}
