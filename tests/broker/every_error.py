@@ -26,7 +26,7 @@ FAR_AHEAD_MS = 1 << 52
 
 
 class Case(NamedTuple):
-    """One expected error. `ask` takes a World and returns the answer whose first error is checked; `settings` are the
+    """An expected error. `ask` takes a World and returns the answer whose first error is checked; `settings` are the
     broker's."""
 
     api: str

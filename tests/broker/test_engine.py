@@ -463,7 +463,7 @@ def test_what_comes_after_a_held_request_waits_also_where_requests_repeat():
 
 
 def test_requests_of_one_turn_that_want_more_ids_than_one_call_gives_are_appended_in_parts():
-    """One call gives `IdWorker.max_batch` ids; with no run-ahead and spread starts that is less than a millisecond
+    """A call gives `IdWorker.max_batch` ids; with no run-ahead and spread starts that is less than a millisecond
     has."""
     broker = EngineBroker(max_ahead_ms=0)
     broker.worker = IdWorker(

@@ -37,7 +37,7 @@ def test_generations_go_on_where_they_were(house):
     house.leave(member.member_id)
     again = house.restarted()
     (newcomer,) = again.stable("b")
-    assert newcomer.generation == 3  # the empty generation counts
+    assert newcomer.generation == 3  # the generation without members counts too
 
 
 def test_offsets_come_back(house):

@@ -105,7 +105,8 @@ def test_offsets_committed_for_it_mean_nothing_any_more(broker, client):
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_neither_do_they_where_the_disk_would_not_take_it_down(broker, client, ends):
-    """The deletion is retried, also at the next start, and covers the offsets of a transaction that ends meanwhile."""
+    """The removal of the offsets is tried again, also at the next start. It includes the offsets of a transaction that
+    ends meanwhile."""
     client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
     producer = TransactionalProducer(broker)
     producer.init()

@@ -172,7 +172,7 @@ def test_and_the_brokers(many):
 
 
 def test_only_the_first_batch_of_an_answer_may_be_larger_than_the_limits(many):
-    """That batch is sent whole (KIP-74)."""
+    """The first batch is sent whole (KIP-74)."""
     assert sizes(many, request_of((0, 3, 1), (1, 0, 1), (2, 0, 1), max_bytes=1)) == [0, BATCH, 0]
 
 

@@ -50,7 +50,7 @@ def test_a_place_nobody_knows_is_refused(client, timestamp):
 
 @pytest.mark.parametrize("version", [4, 11])
 def test_a_client_that_names_another_leader_epoch_is_told(client, version):
-    """As in Fetch, the client's metadata is older or newer than the leader's (KIP-320)."""
+    """The client's metadata is older or newer than the leader's, as in Fetch (KIP-320)."""
     client.broker.services.log_of("flights", 0).start_leader_epoch(3)
     assert ask(client, version, LATEST, current_leader_epoch=3) == (0, 2)
     assert ask(client, version, LATEST, current_leader_epoch=2) == (ErrorCode.FENCED_LEADER_EPOCH, -1)

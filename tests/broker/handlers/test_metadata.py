@@ -63,7 +63,7 @@ def test_since_v12_topics_are_asked_for_by_id(broker, version):
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_where_one_is_asked_for_by_id_names_are_passed_over(broker, version):
-    """As in Kafka, an unknown id is an error even if an existing topic's name is beside it."""
+    """An unknown id is an error even if an existing topic's name is beside it, as in Kafka."""
     asked = [{"name": "flights", "topic_id": UUID(int=77)}, {"name": "flights", "topic_id": None}]
     (topic,) = broker.connect().ask(METADATA, version, {"topics": asked}).topics
     assert (topic.name, topic.topic_id, topic.error_code) == (None, UUID(int=77), ErrorCode.UNKNOWN_TOPIC_ID)

@@ -69,7 +69,7 @@ def test_a_topic_without_it_is_answered_at_once_and_makes_no_journal(broker):
 
 
 def test_fifty_producers_on_fifty_partitions_take_one_sync_a_round(broker):
-    """One sync for each partition collapses with many partitions, so there is one journal and one fdatasync."""
+    """The rate of per-partition syncs collapses with many partitions, so there is one journal and one fdatasync."""
     create(broker, DURABLE, partitions=51)
     clients = [broker.connect() for _ in range(51)]
     held = broker.hold_syncs()

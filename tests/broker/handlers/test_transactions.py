@@ -274,7 +274,7 @@ def test_a_transaction_that_is_on_for_too_long_is_aborted_and_its_producer_fence
 
 
 def test_many_transactions_that_time_out_together_are_aborted_some_at_a_time(broker):
-    """One abort delays no other client, but all of them at once would."""
+    """A single abort delays no other client, but all of them at once would."""
     producers = [TransactionalProducer(broker, f"payments-{n}", timeout_ms=1_000) for n in range(100)]
     for each in producers:
         each.init()

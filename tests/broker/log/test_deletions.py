@@ -138,7 +138,7 @@ def test_thousands_of_files_are_renamed_bit_by_bit():
 
 
 def test_a_checkpoint_under_way_is_waited_for():
-    """That checkpoint may describe the log as it was before."""
+    """The running checkpoint may describe the log as it was before."""
     broker, log = filled()
     broker.append(log)
     broker.manager.start_round()
@@ -227,7 +227,7 @@ def test_a_disk_that_does_not_rename_is_said_and_the_next_start_removes_them():
     broker, log = filled()
     delete(broker, log, 2)
     broker.manager.tick(LATER)
-    del broker.storage.files[f"flights-0/{1:020d}.index"]  # the worst case: a file is missing
+    del broker.storage.files[f"flights-0/{1:020d}.index"]  # the worst case: something else removed a file
     broker.run()
     broker.run()
     again = Broker(broker.storage)

@@ -1,4 +1,5 @@
-"""One partition's log: each record has the next offset, ids rise strictly, and a read returns the batches as sent."""
+"""The log of one partition: each record has the next offset, ids rise strictly, and a read returns the batches as
+sent."""
 
 import pytest
 

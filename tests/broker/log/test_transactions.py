@@ -177,7 +177,8 @@ class _LooksInto(MemoryStorage):
 
 
 def test_a_committed_read_looks_into_the_segments_where_something_was_aborted_only(worker):
-    """This holds for any number of later segments; a read names only the aborted transactions of its own records."""
+    """This holds for any number of later segments. A read names the aborted transactions in its records and no later
+    ones."""
     storage = _LooksInto()
     manager = LogManager(storage, BROKER, pytest.fail)
     manager.open("flights", 0, TopicConfig(**SMALL))
