@@ -395,8 +395,7 @@ def test_answers_behind_one_that_waits_take_room_too():
 
 
 def test_a_held_request_waits_though_no_more_may_wait():
-    """flakelog.max.delayed.operations answers early, but a held request that is tried again early would be tried for
-    ever."""
+    """flakelog.max.delayed.operations answers early; a held request that is retried early would be retried for ever."""
     broker = EngineBroker(max_ahead_ms=0, max_delayed_operations=1)
     broker.create("flights")
     waiting, client = broker.connect(), broker.connect()
@@ -411,8 +410,7 @@ def test_a_held_request_waits_though_no_more_may_wait():
 
 
 class OnceExhausted:
-    """An id worker without ids at one moment. It fails if it is asked again at that moment; the test would hang
-    otherwise."""
+    """An id worker without ids at one moment. A second request at that moment fails; the test would hang otherwise."""
 
     def __init__(self, worker):
         self._worker = worker
@@ -463,8 +461,7 @@ def test_what_comes_after_a_held_request_waits_also_where_requests_repeat():
 
 
 def test_requests_of_one_turn_that_want_more_ids_than_one_call_gives_are_appended_in_parts():
-    """A call gives `IdWorker.max_batch` ids; with no run-ahead and spread starts that is less than a millisecond
-    has."""
+    """`IdWorker.max_batch` limits one call; with no run-ahead and spread starts it is less than a millisecond has."""
     broker = EngineBroker(max_ahead_ms=0)
     broker.worker = IdWorker(
         Layout(), 1, start_ms=broker.now.wall_ms, limit_ms=broker.now.wall_ms + 1_000_000, max_ahead_ms=0,

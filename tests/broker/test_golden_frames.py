@@ -38,8 +38,7 @@ class Session:
         """Maps the bytes of names that the recorded broker made up to the bytes of the new names."""
 
     def ask(self, exchange):
-        """Send a recorded request; return the answer without its length prefix, or None if the request has no
-        answer."""
+        """Send a recorded request; return the answer without its length prefix, or None if the request has none."""
         client = self._clients.get(exchange.connection)
         if client is None:
             client = self._clients[exchange.connection] = self.broker.connect()

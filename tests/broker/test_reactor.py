@@ -13,8 +13,7 @@ READY = [(7, 1)]
 
 
 class Clock:
-    """A clock in nanoseconds and an epoll whose events become ready after the given times; one look takes a
-    microsecond."""
+    """A clock in nanoseconds, and an epoll with events ready after the given times; one look takes a microsecond."""
 
     def __init__(self, *ready_after_us):
         self.now_ns = 0

@@ -23,8 +23,7 @@ def protocols(*names, metadata=b"topics"):
 
 
 class House:
-    """A coordinator with its log. Each method finishes as the handlers do: append the records, then hand on the
-    answers."""
+    """A coordinator with its log. Each method ends as the handlers do: append the records, then hand on the answers."""
 
     def __init__(self, **settings):
         self.config = GroupConfig(**settings)

@@ -77,8 +77,7 @@ def alter_all(client, kind, name, version=2, validate_only=False, **configs):
 
 
 def test_a_setting_is_told_with_where_it_comes_from(client):
-    """The sources are in KIP-226's order: topic, broker, default. A topic's setting has another name than the
-    broker's."""
+    """The sources are in KIP-226's order: topic, broker, default. A topic's setting and the broker's differ in name."""
     assert values(client, TOPIC, "flights", "retention.bytes") == ("-1", [("log.retention.bytes", "-1", DEFAULT)])
     assert values(client, TOPIC, "flights", "segment.bytes") == (
         "1048576",

@@ -134,8 +134,7 @@ def test_a_topic_whose_logs_cannot_all_be_opened_is_refused_and_leaves_nothing(c
 
 
 def test_the_answer_has_partitions_and_settings_with_their_sources(client):
-    """KIP-525 added them. They are never null, even in refusals, because Java's admin client 4.3 fails on null
-    settings."""
+    """KIP-525 added them. Refusals have an empty list, because Java's admin client 4.3 fails on null settings."""
     configs = [{"name": "retention.ms", "value": "60000"}]
     topics = [asked("flights", 2) | {"configs": configs}, asked("a/b")]
     made, refused = client.ask(CREATE_TOPICS, 5, {"topics": topics, "timeout": 1_000, "validate_only": False}).topics
@@ -158,8 +157,7 @@ def test_the_name_of_kafkas_own_log_is_refused(client):
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 def test_a_topic_of_the_brokers_own_can_be_made_before_it_needs_it(client, name):
-    """Kafka allows it too. Settings that the request omits get the broker's values, so that commits are not deleted by
-    age."""
+    """Kafka allows it too. Omitted settings get the broker's values, so that commits are not deleted by age."""
     configs = [{"name": "segment.bytes", "value": "1048576"}]
     assert codes(client, asked(name, 3) | {"configs": configs}) == [0]
     topic = client.broker.services.metadata.topic(name)

@@ -32,8 +32,7 @@ def client(broker):
 
 
 def delete(client, version, *names):
-    """Send DeleteTopics with names, or with ids for UUIDs, as the version has them; return the answer for each
-    topic."""
+    """Send DeleteTopics with names, or ids for UUIDs, as the version has them; return the answer for each topic."""
     if version >= 6:
         fields = {"topics": [{"name": None, "topic_id": None} | _key(name) for name in names]}
     else:
@@ -195,8 +194,7 @@ def test_no_topic_is_deleted_where_that_is_not_enabled(version, code):
 
 
 def test_nothing_of_it_stays_open_for_who_remembers_it(broker, client):
-    """A fetch session, which outlives its consumer, and an idle producer release the files, so that the disk's space is
-    free."""
+    """A fetch session, which outlives its consumer, and an idle producer release the files, and so their disk space."""
     producer = broker.connect()
     producer.produce("flights", b"a")
     session = fetch_request("flights")._replace(session_epoch=0)

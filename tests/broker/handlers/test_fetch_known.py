@@ -157,8 +157,7 @@ def test_questions_of_several_apis_are_known_together(broker):
 
 
 def begun(broker, version=17):
-    """Return a client and the id of its session of one partition; the client has received the records from offset 0
-    on."""
+    """Return a client and the id of its session of one partition; the client has received the records from 0 on."""
     client = broker.connect()
     answer = client.ask(FETCH, version, request_of(broker, version, 0, session_epoch=0))
     return client, answer.session_id

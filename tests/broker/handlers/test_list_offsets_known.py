@@ -1,5 +1,4 @@
-"""Fast path for a ListOffsets that repeats the previous one of the same partition. The answers are those of the slow
-path."""
+"""Fast path for a ListOffsets that repeats the previous one of the same partition. It answers like the slow path."""
 
 import pytest
 

@@ -1,5 +1,4 @@
-"""Requests about many topics: each makes one commit of the metadata, because all clients wait for the disk during
-it."""
+"""Requests about many topics: each makes one commit of the metadata, because a commit delays all clients."""
 
 import pytest
 

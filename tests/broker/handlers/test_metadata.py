@@ -87,8 +87,7 @@ def test_before_v12_a_topic_without_a_name_is_refused(broker, version, topic_id)
 
 @pytest.mark.parametrize("version", [8, 10])
 def test_who_asks_is_told_that_all_is_allowed(broker, version):
-    """Kafka without an authorizer allows all operations too (KIP-430). Since v11 Metadata has none for the cluster
-    (KIP-700)."""
+    """Kafka without an authorizer allows all too (KIP-430). Since v11 Metadata has none for the cluster (KIP-700)."""
     asked = {"topics": [{"name": "flights"}]}
     answer = broker.connect().ask(METADATA, version, asked)
     assert answer.cluster_authorized_operations == answer.topics[0].topic_authorized_operations == -(2**31)

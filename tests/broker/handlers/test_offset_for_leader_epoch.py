@@ -1,5 +1,4 @@
-"""OffsetForLeaderEpoch through the wire (KIP-101, KIP-320): a reader learns whether its records are still in the
-log."""
+"""OffsetForLeaderEpoch through the wire (KIP-101, KIP-320): are a reader's records still in the log?"""
 
 import pytest
 

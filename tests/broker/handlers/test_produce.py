@@ -418,8 +418,7 @@ def test_a_request_that_waits_for_ids_is_then_taken_as_it_was_sent():
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_one_replica_is_in_sync_however_many_a_topic_wants(broker, acks):
-    """Kafka requires no more replicas than a partition has (Partition.effectiveMinIsr), so one node accepts
-    acks=all."""
+    """Kafka requires no more replicas than a partition has (Partition.effectiveMinIsr): one node accepts acks=all."""
     broker.create("flights", min_insync_replicas=2)
     assert broker.connect().produce("flights", b"a", acks=acks).error_code == 0
 

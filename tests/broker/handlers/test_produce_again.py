@@ -1,5 +1,4 @@
-"""Fast path for a Produce that repeats the previous one. Its answers and the content of the log are those of the slow
-path."""
+"""Fast path for a Produce that repeats the previous one. Its answers and the log are those of the slow path."""
 
 import pytest
 
@@ -315,8 +314,7 @@ def of_producer(value, sequence, producer_id=7):
 
 
 def test_a_producers_batch_that_comes_by_two_connections_is_written_once(broker):
-    """The producer gave up on a connection and sends again on another, while the first one's bytes still arrive
-    (KIP-98)."""
+    """The producer gave up on a connection and sends again on another, while the first's bytes still come (KIP-98)."""
     clients = connected(broker, 3)
     results = produced_in_one_turn(broker, clients, [of_producer(b"a", 0), batch_of(b"other"), of_producer(b"a", 0)])
     assert [(result.error_code, result.base_offset) for result in results] == [(0, 3), (0, 4), (0, 3)]

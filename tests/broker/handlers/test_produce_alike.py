@@ -111,6 +111,5 @@ def test_the_batch_is_the_frames_own_memory():
 
 
 def test_of_the_brokers_settings_the_rules_ask_for_none_that_is_altered_while_it_runs():
-    """Otherwise the batches that passed earlier would have to be validated again. A topic's settings are checked each
-    time."""
+    """Otherwise batches that passed earlier would have to be validated again. A topic's settings are checked anew."""
     assert "flakelog.max.batch.records" not in DYNAMIC and "message.max.bytes" in DYNAMIC

@@ -96,8 +96,7 @@ def test_neighbours_that_fit_become_one_segment(world):
 
 
 def test_an_emptied_batch_has_no_time_and_its_segment_is_as_old_as_it_was(world):
-    """Kafka's dump tool checks the time index against it. If retention is on too, the segment's age is that of its
-    file."""
+    """Kafka's dump tool checks the time index against it. With retention on too, the segment's age is its file's."""
     world.storage.wall_ms = 77
     world.put(("a", "x" * 1100))
     world.roll()
@@ -175,8 +174,7 @@ def test_the_keys_of_a_pass_are_bounded_and_a_long_key_is_not_taken_for_its_hash
 
 
 def test_a_tombstone_stays_for_the_delete_retention_after_it_was_cleaned(world):
-    """The retention begins with the first cleaning, not with the write, so that slow readers see the tombstone
-    (KIP-534)."""
+    """The retention begins with the first cleaning, not the write, so that slow readers see the tombstone (KIP-534)."""
     world.put(("a", "1"), ("b", "1"))
     world.put(("a", None))
     world.roll()

@@ -123,8 +123,7 @@ def test_a_batch_larger_than_the_topic_takes_is_refused_by_its_size():
 
 
 def test_whose_time_is_kept_is_not_for_a_producer_to_say():
-    """The broker clears attributes bit 3 when it keeps the producer's time; otherwise that time would pass for the
-    broker's."""
+    """The broker clears attributes bit 3 if it keeps the producer's time; otherwise that time would pass as its own."""
     batch = changed(batch_of(b"a"), attributes=0x08)
     header = judge(memoryview(batch), TOPIC, BROKER)
     assert header == read_header(batch) and not header.is_log_append_time

@@ -590,7 +590,7 @@ def test_a_sync_that_fails_while_a_log_is_rolled_is_reported_and_who_waits_for_t
 
 @pytest.fixture
 def on_disk(tmp_path):
-    """Return a broker, its log with preallocated space, and a function that returns the preallocated bytes past the
+    """Return a broker, its log with preallocated space, and a function that counts the bytes preallocated past the
     end."""
     broker = Broker(OsStorage(str(tmp_path)))
     log = broker.open()

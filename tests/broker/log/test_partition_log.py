@@ -1,5 +1,4 @@
-"""The log of one partition: each record has the next offset, ids rise strictly, and a read returns the batches as
-sent."""
+"""The log of one partition: offsets rise by one a record, ids rise strictly, and a read returns the batches as sent."""
 
 import pytest
 
@@ -93,8 +92,7 @@ def test_with_few_entries_in_the_index_small_batches_are_not_left_for_the_next_r
 
 
 def test_what_is_on_the_disk_is_read_to_its_end_wherever_the_index_has_its_last_entry(storage, worker):
-    """The caller, which waits for `fetch.min.bytes`, has found enough bytes in the whole read; fewer might be too
-    few."""
+    """The caller waits for `fetch.min.bytes` and found enough bytes in the whole read; fewer might not be enough."""
     log, _ = reopen(storage, config=TopicConfig(visible_after_flush=True))
     for n in range(1_500):
         append(log, b"x" * 100, worker=worker)

@@ -1,5 +1,4 @@
-"""Recovery of a log: past the checkpoint it ends before the first bad batch or id; below the checkpoint it must be
-whole."""
+"""Recovery of a log: past the checkpoint it ends before the first bad batch or id; below, it must be whole."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -195,8 +194,7 @@ def test_a_batch_whose_offset_does_not_follow_ends_the_log():
 
 
 def test_ids_that_do_not_rise_end_the_log():
-    """The entries are from an earlier log with the same offsets: their checks hold, but their ids are below those
-    before."""
+    """The entries are from an earlier log with the same offsets: their checks hold, but the ids do not rise."""
     old, _, _ = filled()
     storage = MemoryStorage()
     log, _ = reopen(storage)

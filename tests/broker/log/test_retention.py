@@ -14,8 +14,8 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def log(storage, worker):
-    """Return a log of three segments of one batch each, at offsets 0, 2 and 4, an hour apart; appends go to the last
-    one."""
+    """Return a log of three segments with a batch each, at offsets 0, 2 and 4, an hour apart; the last one is
+    active."""
     config = TopicConfig(segment_bytes=1 << 20)
     log, _ = open_log(storage, "flights", 0, config, BROKER, None)
     for hour in range(3):

@@ -12,8 +12,7 @@ SMALL, LARGE, HUGE = 1, 6_000, 40_000
 
 
 def segment_of(sizes, interval_bytes):
-    """Return a segment of batches, each of three records with values of one of these sizes, and the batches'
-    positions."""
+    """Return a segment of batches, each of three records with values of one of these sizes, and their positions."""
     storage = MemoryStorage()
     storage.make_directory("flights-0")
     segment, placed = Segment(storage, "flights-0", 100, create=True), []

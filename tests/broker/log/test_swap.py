@@ -60,8 +60,7 @@ def filled(storage=None):
 
 
 def killed(steps):
-    """Clean a log, with a kill after `steps` changes of names; return the world, and True if the cleaning was
-    finished."""
+    """Clean a log, with a kill after `steps` changes of names; return the world, and True if the cleaning ended."""
     world = filled(_StopsAt())
     world.ids_before = world.ids()
     world.storage.steps = steps

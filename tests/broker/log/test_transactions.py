@@ -80,8 +80,7 @@ def test_overlapping_aborts_are_found_by_each_part_of_them(log, worker):
 
 
 def test_the_index_is_laid_out_as_kafkas(storage, log, worker):
-    """Kafka's AbortedTxn has version, producer id, first, last and last stable offset. Without an abort there is no
-    file."""
+    """Kafka's AbortedTxn has version, producer id, first, last and last stable offset. No abort means no file."""
     send(log, 7, b"a", worker=worker)
     end(log, 7, COMMIT, worker=worker)
     path = "flights-0/00000000000000000000.txnindex"
@@ -177,8 +176,7 @@ class _LooksInto(MemoryStorage):
 
 
 def test_a_committed_read_looks_into_the_segments_where_something_was_aborted_only(worker):
-    """This holds for any number of later segments. A read names the aborted transactions in its records and no later
-    ones."""
+    """This holds for any number of later segments. A read names no aborted transactions past its own records."""
     storage = _LooksInto()
     manager = LogManager(storage, BROKER, pytest.fail)
     manager.open("flights", 0, TopicConfig(**SMALL))

@@ -1,5 +1,4 @@
-"""The four codecs in the framings of Kafka's clients, checked against the libraries of those clients (KIP-57,
-KIP-110)."""
+"""The four codecs in the framings of Kafka's clients, checked against those clients' libraries (KIP-57, KIP-110)."""
 
 import gzip
 import zlib

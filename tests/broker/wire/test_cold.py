@@ -188,8 +188,7 @@ def test_every_byte_but_zero_is_true(byte, told):
 
 @pytest.mark.parametrize("wanted_ms", [2**63 - 1, -(2**63), -1, 86_400_000])
 def test_a_duration_may_be_longer_than_there_are_days_for(wanted_ms):
-    """OffsetCommit's retention is an example: Kafka accepts every long, but kio's own reader stops past Python's
-    timedelta."""
+    """OffsetCommit's retention is one: Kafka accepts every long, but kio's own reader stops past Python's timedelta."""
     body = cold.encode(OFFSET_COMMIT, 4, "request", {"group_id": "g", "retention_time": wanted_ms})
     told = cold.decode(OFFSET_COMMIT, 4, "request", body, 0, 4).newest.retention_time
     assert told // timedelta(milliseconds=1) == max(LONGEST_MS[0], min(wanted_ms, LONGEST_MS[1]))

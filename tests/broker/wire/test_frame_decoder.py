@@ -1,5 +1,4 @@
-"""The frame decoder: bytes in, frames out, however the bytes are cut, put aside or received, and for any length
-claimed."""
+"""The frame decoder: bytes in, frames out, however they are cut, put aside or received, and for any length claimed."""
 
 import pytest
 from hypothesis import given
