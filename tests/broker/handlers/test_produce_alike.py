@@ -1,5 +1,5 @@
-"""What is taken for a Produce like the one before it, and read without asking the rules again, is what the rules let
-pass; anything else is left to them."""
+"""Template for Produce frames that repeat a validated one. A frame that matches the template is read without the rules,
+so only frames that the rules accept may match; all others go to the rules."""
 
 import pytest
 
@@ -21,14 +21,14 @@ def frame_of(batch, correlation_id=1, client_id="one"):
 
 
 def alike_to(batch):
-    """Frames that are like one with this batch."""
+    """Return a template made of a frame with this batch."""
     frame = frame_of(batch)
     start = bytes(frame).index(batch)
     return Alike(frame, start, start + len(batch), read_header(batch))
 
 
 def read(alike, frame):
-    """(correlation id, batch, header), or None."""
+    """Match a frame; return (correlation id, batch, header), or None if the frame differs."""
     assert len(frame) == alike.size
     asked = alike.read((None, None, frame), LATEST_MS)
     return asked and asked[1:]
@@ -103,7 +103,7 @@ def test_a_request_of_another_client_or_of_the_same_length_to_another_topic_is_a
 
 
 def test_the_batch_is_the_frames_own_memory():
-    """The log writes its place into it."""
+    """The log writes the batch's offset into that memory."""
     batch = batch_of(b"one")
     frame = frame_of(batch)
     _, found, _ = read(alike_to(batch), frame)
@@ -111,5 +111,5 @@ def test_the_batch_is_the_frames_own_memory():
 
 
 def test_of_the_brokers_settings_the_rules_ask_for_none_that_is_altered_while_it_runs():
-    """Else what was let pass before would have to be judged anew. A topic's are looked at each time."""
+    """Otherwise batches that passed earlier would have to be validated again. A topic's settings are checked anew."""
     assert "flakelog.max.batch.records" not in DYNAMIC and "message.max.bytes" in DYNAMIC
