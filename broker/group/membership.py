@@ -57,7 +57,8 @@ class Membership:
     def _has_room(self, group: Group, member_id: str) -> bool:
         """Return True if the member fits into `group.max.size`.
 
-        While the group rebalances, only members that have rejoined count, so the last ones to rejoin are refused.
+        While the group rebalances, only members that have rejoined count, so the last ones to rejoin are refused. The
+        same limit applies to ids that were given out and have not been used.
         """
         most = self._config.group_max_size
         member = group.members.get(member_id)
