@@ -18,7 +18,7 @@ from broker.group.lifetime import is_expired_in, is_idle
 from broker.group.transactional_offsets import Place
 from broker.now import Now
 
-# These are no settings: 500 tombstones take about four milliseconds on any disk, and no client waits for them.
+# Constants and not settings, because 500 tombstones take about four milliseconds on any disk, and no client waits.
 BURIED_AT_ONCE = 500  # offsets and groups per step, including those that are only checked
 BURY_EVERY_MS = 10  # leaves most of the time for requests
 RETRY_MS = 1_000  # after the disk refused a tombstone

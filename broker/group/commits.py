@@ -84,13 +84,13 @@ class Commits:
         return ErrorCode.NONE
 
     def put(self, place: Place, committed: CommittedOffset, group: Group) -> None:
-        """Take a commit without a transaction whose record is in the log or is about to be appended."""
+        """Store a non-transactional commit, whose record is in the log or is about to be appended."""
         self._transactional.overtake(place)
         self.lost.pop(place, None)
         group.offsets.put(place.topic, place.partition, committed)
 
     def put_in_transaction(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
-        """Take a commit of a transaction whose record is in the log."""
+        """Keep a commit until its transaction ends; its record is in the log."""
         self._transactional.put(producer_id, place, committed)
 
     def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
@@ -193,7 +193,7 @@ class Commits:
         self._outbox.append(place.group_id, offset_key(*place), None)
 
     def overtake(self, place: Place) -> None:
-        """Drop all earlier commits of open transactions: a tombstone of this place is in the log."""
+        """Drop the commits of open transactions at a place, because a tombstone for it is in the log."""
         self.lost.pop(place, None)
         self._transactional.overtake(place)
 

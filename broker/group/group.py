@@ -158,7 +158,8 @@ class Group:
         return self.awaiting_join == len(self.members) and not self.pending
 
     def elect_joined_leader(self) -> bool:
-        """Make a member that has joined the leader, unless the leader has joined. Return False if no member has."""
+        """Ensure that the leader has joined; otherwise elect a member that has. Return False if no member has joined.
+        """
         if self.leader_id is not None and self.members[self.leader_id].joining is not None:
             return True
         joined = next((member.member_id for member in self.members.values() if member.joining is not None), None)

@@ -1,8 +1,8 @@
 """Offsets committed in open transactions (KIP-98, KIP-447): they take effect when the transaction commits.
 
-The commit written last wins, not the transaction that ended last. A later commit overtakes an offset of a transaction,
-whether it is a commit without a transaction or one of another transaction that has committed. The order of the records
-therefore decides, and a replay gives the same result.
+The commit written last wins, not the transaction that ended last. A later commit overtakes an offset of a transaction
+if it is non-transactional or its own transaction has committed. So the order of the records decides, and a replay gives
+the same result.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ class TransactionalOffsets:
         self._order = 0
 
     def put(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
-        """Take an offset whose record was written and whose transaction is open."""
+        """Keep an offset whose record was written, until its transaction ends."""
         before = self._producers.get(producer_id, {}).get(place)
         self.drop(producer_id, place)
         self._order += 1
@@ -69,7 +69,8 @@ class TransactionalOffsets:
             del self._producers[producer_id]
 
     def overtake(self, place: Place) -> None:
-        """Drop all open offsets of a place: a commit without a transaction or a tombstone was written after them."""
+        """Drop all open offsets of a place, because a non-transactional commit or a tombstone was written after them.
+        """
         self._overtake(place, self._order + 1)
 
     def _overtake(self, place: Place, order: int) -> None:

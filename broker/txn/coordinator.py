@@ -206,7 +206,7 @@ class TransactionCoordinator:
         return Decision(ErrorCode.NONE, known.ended_with_next_epoch(commit, now.wall_ms, *following))
 
     def apply(self, change: Transaction) -> None:
-        """Make a change effective, which is in the log."""
+        """Apply a change that is in the log."""
         self._transactions[change.transactional_id] = change
         if change.state is TransactionState.ONGOING:
             self._ongoing[change.transactional_id] = None
