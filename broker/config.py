@@ -39,7 +39,7 @@ C = TypeVar("C", bound="TopicConfig | BrokerConfig")
 
 
 def with_properties(config: C, properties: Mapping[str, str]) -> C:
-    """Return `config` with these textual properties, except those it does not have. Raise InvalidSetting."""
+    """Return `config` with textual properties applied; ignore names it does not have. Raise InvalidSetting."""
     given = {s.field: parse_setting(s, properties[s.name]) for s in settings_of(type(config)) if s.name in properties}
     return replace(config, **given) if given else config
 

@@ -118,8 +118,7 @@ def type_of(setting: Setting) -> ConfigType:
 
 
 def broker_entries(configs: Iterable[object], sources: BrokerSources) -> list[ConfigEntry]:
-    """Return the settings of a broker's configurations, then Kafka's other settings with their given or default
-    values."""
+    """Return the settings of a broker's configurations, then Kafka's other settings with their values or defaults."""
     entries = []
     for config in configs:
         for setting in settings_of(type(config)):

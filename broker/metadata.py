@@ -67,8 +67,7 @@ class PartitionState(NamedTuple):
 
 
 Entity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""The owner of a quota: (type, name) pairs in the order of the types. None as a name stands for all without a separate
-quota."""
+"""The owner of a quota: (type, name) pairs, ordered by type. None as name stands for all without a separate quota."""
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
@@ -159,10 +158,9 @@ class Metadata:
     # --- the store -----------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the store, or begin a cluster. Then write the document back, so that a full or read-only disk is found
-        at once.
+        """Read the store, or begin a cluster, then write the document back. Raise MetadataDamaged or StorageError.
 
-        Raise MetadataDamaged or StorageError.
+        The write finds a full or read-only disk now instead of at the first change.
         """
         data = self._store.load()
         if data is None:
