@@ -273,7 +273,10 @@ class _IdsInOrder:
         self._entry: IdEntry | None = None
 
     def of(self, first_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """Return the ids of first_offset .. end_offset - 1 as runs (first id, count). StorageError if one has none."""
+        """Return the ids of first_offset .. end_offset - 1 as runs (first id, count).
+
+        Raise StorageError if an offset has no id.
+        """
         runs: list[tuple[int, int]] = []
         offset = first_offset
         while offset < end_offset:

@@ -21,8 +21,7 @@ class LogWalk:
         return bool(self._left)
 
     def begin(self, logs: Iterable[PartitionLog], now_ms: int) -> None:
-        """Start a walk over these logs. Do nothing while one is running, so that frequent calls cannot prevent its
-        end."""
+        """Start a walk over these logs. Do nothing while one is running, so that frequent calls cannot prolong it."""
         if not self._left:
             self._left.extend(logs)
             self._due_ms = now_ms
