@@ -10,6 +10,7 @@ from functools import cached_property
 from ipaddress import ip_address
 from typing import NamedTuple, TypeVar
 
+from broker.wire.produce import ANSWERED_ACKS
 from idgen.config import (
     Check,
     InvalidSetting,
@@ -24,7 +25,6 @@ from idgen.config import (
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
-ANSWERED_ACKS = frozenset({1, -1})  # of an answered Produce: 1 (the leader has the records) or -1 (all replicas have)
 
 DELETE = "delete"
 COMPACT = "compact"
@@ -645,6 +645,13 @@ class BrokerConfig:
         "Bytes of answers one slow reader may leave unread; past it reading from it is paused.",
         check=at_least(1 << 16),
         unit="bytes",
+    )
+    max_produce_templates: int = setting(
+        "flakelog.max.produce.templates",
+        10_000,
+        "Produce requests that are decoded by looking them up: one for each client id, topic, partition, acks and "
+        "timeout, some two kilobytes each; past it the one unused for longest is decoded anew.",
+        check=at_least(1),
     )
     max_client_quotas: int = setting(
         "flakelog.max.client.quotas",

@@ -6,7 +6,7 @@ table, whose handler asks `Faults` first. The usual row returns when no failure 
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from broker.api_table import APIS, Api, Handler
@@ -15,6 +15,7 @@ from broker.engine import Engine
 from broker.faults import AFTER, BEFORE, Fault, Faults
 from broker.handlers.call import Call, Services
 from broker.now import Now
+from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -74,10 +75,9 @@ class FaultyEngine(Engine):
 
     def _arm(self, key: int) -> None:
         served = APIS[key]
-        row = {field.name: getattr(served, field.name) for field in fields(Api)} | {"repeats": False, "asks": False}
+        row = {field.name: getattr(served, field.name) for field in fields(Api)} | {"asks": False}
         self._apis[key] = FaultyApi(**row, faulty=lambda call, now: self._handle(served, call, now))
         for conn in self._connections:
-            conn.again = None
             conn.known.pop(key, None)
 
     # --- at a request --------------------------------------------------------------------------------------------
@@ -107,10 +107,18 @@ class FaultyEngine(Engine):
     def _spoil(self, api: Api, response: Any, fault: Fault) -> Any:
         if fault.close is None and not fault.delay_ms:
             return response
+        if isinstance(response, StagedProduce):
+            response.adapt = partial(self._spoil_late, api, fault)
+            return response
         if isinstance(response, Delayed):
             response.try_complete = _spoilt(response.try_complete, fault)
             response.expire = _spoilt(response.expire, fault)
             return response
+        return self._spoil_late(api, fault, response)
+
+    @staticmethod
+    def _spoil_late(api: Api, fault: Fault, response: Any) -> Any:
+        """What becomes of a response that is there; None is a request without an answer."""
         if response is not None:
             return Spoilt(response, fault)
         if fault.close == AFTER:
@@ -145,7 +153,7 @@ class FaultyEngine(Engine):
                 super(FaultyEngine, self)._reply(conn, api, version, correlation_id, response, waiting)
             except Exception:
                 self._failed([conn])
-            self._resumable.append(conn)
+            self._resume(conn)
 
         self.services.purgatory.watch(late, done, self._now, limited=False)
 

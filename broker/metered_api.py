@@ -12,6 +12,7 @@ from typing import Any
 from broker.api_table import PRODUCE, Api, Handler
 from broker.handlers.call import Call
 from broker.now import Now
+from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
 from broker.quota_manager import Meter
 from broker.wire.frame import Part
@@ -38,9 +39,9 @@ class MeteredApi(Api):
     def _handle(self, call: Call, now: Now) -> Any:
         began_ns = self.clock_ns()
         response = self.served.handle(call._replace(meter=self.meter), now)
-        if response is None:  # acks=0: as in Kafka its time is not counted, because no answer could tell the client
-            self._done(now)
-            return None
+        if isinstance(response, StagedProduce) and not response.acks:
+            self._done(now)  # its time is not counted, as in Kafka, because no answer could tell the client
+            return response
         self._worked(began_ns, now)
         if isinstance(response, Delayed):
             response.try_complete = self._timed(response.try_complete)
@@ -84,5 +85,5 @@ def metered(
     hold: Callable[[Meter], None],
 ) -> MeteredApi:
     """Return a row that counts one request of `size` bytes."""
-    row = {each.name: getattr(api, each.name) for each in fields(Api)} | {"repeats": False, "asks": False}
+    row = {each.name: getattr(api, each.name) for each in fields(Api)} | {"asks": False}
     return MeteredApi(**row, served=api, meter=meter, size=size, clock_ns=clock_ns, now=now, hold=hold)

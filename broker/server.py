@@ -1,7 +1,8 @@
 """SHELL (Twisted): the engine on a port. It owns one timer, the threads that sync, and nothing of the logic.
 
-    doRead -> received -> engine.receive -> take_replies -> send
-                                         -> take_syncs   -> thread -> synced
+    doRead -> received -> engine.receive
+    end of the turn    -> engine.execute -> take_replies  -> send
+                                         -> take_syncs    -> thread -> synced
                                          -> next_deadline -> one callLater -> tick
 """
 
@@ -23,7 +24,7 @@ from broker.log.log_manager import Sync, SyncJournal
 from broker.log.os_storage import read_into_memory
 from broker.log.syncs import LookUp
 from broker.now import Now
-from broker.transport import KafkaPort, KafkaTransport, NullProtocol
+from broker.transport import KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
 from broker.wire.frame import FileRegion
 from broker.work_thread import WorkThread
 from idgen.clock import IdClock
@@ -53,7 +54,8 @@ class BrokerServer:
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # while a flush is under way
-        self._stirred = False  # in this turn the engine may have come to want something
+        self._stirred = False  # the engine has requests to execute, or the turn has failed half way
+        self._continues = False  # another turn is due for requests that the last one left
         self._turn: Now | None = None  # the moment of this turn of the reactor, once something was received in it
         # A reactor of ours says when all that was readable has been read; on any other each read is a turn.
         self._turns = hasattr(reactor, "after_events")
@@ -61,6 +63,7 @@ class BrokerServer:
         self._looks = 0  # so many more before the next round of the journal
         self._stopping = False
         self._accepting_later: set[KafkaPort] = set()
+        self.receive_buffer = ReceiveBuffer()
         self._pool = ThreadPool(0, 1, "sync")
         self._read_pool = ThreadPool(0, config.read_threads, "read")
         self._reads: set[Deferred[Any]] = set()
@@ -149,15 +152,16 @@ class BrokerServer:
             port.startReading()
 
     def received(self, conn: Connection, data: memoryview) -> None:
-        """Answers leave at once, so that their peers work meanwhile; all else is looked at once a turn."""
+        """Hand the bytes of a peer to the engine; they are executed with those of all others, at the end of the turn.
+
+        `data` lies in the receive buffer, or in a frame of the connection's decoder.
+        """
         now = self._turn
         if now is None:
             now = self._turn = self.now()
-        before, self._stirred = self._stirred, True  # also where it raises
+        before, self._stirred = self._stirred, True  # also if it raises
         self._stirred = self._engine.receive(conn, data, now) or before
-        if not conn.readable:
-            self._paused.add(self._transports[conn])
-        if not self._turns:
+        if not self._turns or self.receive_buffer.is_full:
             self._end_turn()
 
     def _end_turn(self) -> None:
@@ -208,16 +212,27 @@ class BrokerServer:
     # --- what the engine wants -----------------------------------------------------------------------------------
 
     def _flush(self, now: Now) -> None:
-        """Send, close, sync and set the timer, until the engine wants nothing more; `now` is one moment for all."""
+        """Execute a turn, send, close, sync and set the timer; `now` is one moment for all."""
+        self._engine.execute(now)
+        self.receive_buffer.clear()
         self._send(now)
         for conn in self._engine.take_closes():
             self._close(conn)
         if not self._stopping:
             for sync in self._engine.take_syncs(not self._looks):
                 self._sync(sync)
+        transports = self._transports
+        self._paused.update(transports[conn] for conn in self._engine.take_stalled() if conn in transports)
         if self._paused:
             self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
+        if self._engine.has_work and not self._continues and not self._stopping:
+            self._continues = True
+            self._reactor.callLater(0, self._another_turn)  # after the reactor has looked at its events
         self._arm(now)
+
+    def _another_turn(self) -> None:
+        self._continues = False
+        self._flush(self.now())
 
     def _send(self, now: Now) -> None:
         self._flush_now = now

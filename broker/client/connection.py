@@ -53,7 +53,7 @@ class ClientConnection:
         decoder = self._decoder
         decoder.feed(data)
         answers = []
-        while (frame := decoder.next_frame()) is not None:
+        while decoder.has_frame() and (frame := decoder.next_frame()) is not None:
             if not self._expected or len(frame) < 4:
                 raise WireError(f"{len(frame)} bytes came that no request asked for")
             correlation_id, tagged = self._expected.popleft()
@@ -62,5 +62,4 @@ class ClientConnection:
                 raise WireError(f"the answer has correlation id {got}, {correlation_id} is next")
             body = frame[skip_tags(frame, 4) if tagged else 4 :]
             answers.append(Answer(correlation_id, memoryview(bytes(body))))
-        decoder.end()
         return answers

@@ -190,7 +190,7 @@ class CleanLog:
             kept = self._retained(header, batch, transactions)
             data = kept or emptied(header)
             runs = ids.of(header.base_offset, header.last_offset + 1)
-            last = (memoryview(data), read_header(data), header.base_offset)
+            last = (read_header(data), header.base_offset, memoryview(data))
             if kept is not None:
                 self._write(target, last, runs)
             self.moved.bytes_read += header.size
@@ -199,7 +199,7 @@ class CleanLog:
         return last, runs
 
     def _write(self, target: Segment, placed: Placed, runs: Sequence[tuple[int, int]]) -> None:
-        header = placed[1]
+        header = placed[0]
         target.append([placed], runs, self._config.index_interval_bytes)
         self.moved.bytes_written += header.size
         self.moved.records_written += header.record_count

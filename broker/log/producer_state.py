@@ -206,6 +206,16 @@ class ProducerState:
             )
         return None
 
+    @staticmethod
+    def follows(before: BatchHeader, header: BatchHeader) -> bool:
+        """Return True if a batch continues `before`, a batch of the same producer that is about to be appended."""
+        return (
+            header.producer_epoch == before.producer_epoch
+            and header.base_sequence == (before.base_sequence + before.last_offset_delta + 1) % _SEQUENCES
+            and before.base_sequence != NO_SEQUENCE
+            and header.is_transactional == before.is_transactional
+        )
+
     def appended(self, header: BatchHeader, base_offset: int, seen_ms: int = NOT_KNOWN) -> None:
         """Note a batch that was appended at `base_offset`. Ignore markers and batches without a producer.
 

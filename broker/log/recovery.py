@@ -383,7 +383,7 @@ class _Recovery:
             segments[-1] = self._close(segments[-1])
             segments.append(Segment(self.storage, self.name, header.base_offset, create=True))
         position = segments[-1].size
-        placed: Placed = (memoryview(batch), header, header.base_offset)
+        placed: Placed = (header, header.base_offset, memoryview(batch))
         segments[-1].append([placed], entry.runs, self.config.index_interval_bytes)
         self._note(segments[-1], position, header)
         first_id, length = entry.runs[-1]

@@ -11,7 +11,7 @@ A reader keeps the segments that it holds, even after the log drops them from it
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from broker.log.id_index import IdIndex
 from broker.log.index import OffsetIndex, TimeIndex
@@ -33,8 +33,8 @@ _EXTENT = struct.Struct(">qi11xi")  # fields of a batch header: base offset, bat
 _INDEXED_MAX = 1024  # index entries per write
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
 
-Placed: TypeAlias = tuple[memoryview, BatchHeader, int]
-"""A batch with an assigned place, its header, and its base offset."""
+Placed: TypeAlias = tuple[BatchHeader, int, memoryview]
+"""The header of a batch whose place is decided, its base offset, and the batch."""
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -146,10 +146,10 @@ class Segment:
         position = self.log.size
         ids_size, times_size = self.ids.file.size, self.times.file.size
         try:
-            batches: Buffer = placed[0][0] if len(placed) == 1 else b"".join([each[0] for each in placed])
-            self.ids.append(placed[0][2], runs)
+            batches: Buffer = placed[0][2] if len(placed) == 1 else b"".join([each[2] for each in placed])
+            self.ids.append(placed[0][1], runs)
             self.log.append(batches)
-            self.passed(position, [(header, base_offset) for _, header, base_offset in placed], interval_bytes)
+            self.passed(position, placed, interval_bytes)
         except Exception:  # any exception (MemoryError too): ids without a batch would go to the next one
             self._undo(position, ids_size, times_size)
             raise
@@ -173,7 +173,9 @@ class Segment:
             file.truncate(size)
         return tuple(file for file, _ in cut)
 
-    def passed(self, position: int, batches: Iterable[tuple[BatchHeader, int]], interval_bytes: int) -> None:
+    def passed(
+        self, position: int, batches: Iterable[tuple[BatchHeader, int, *tuple[Any, ...]]], interval_bytes: int
+    ) -> None:
         """Note consecutive batches (header, base offset) from `position`, after an append or during recovery.
 
         If it raises StorageError, no batch is noted, but the indexes may have entries for some.
@@ -181,7 +183,8 @@ class Segment:
         newest, newest_offset, first = self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms
         since_index, last_offset = self._since_index, self.next_offset - 1
         indexed: list[tuple[int, int, int, int]] = []
-        for header, base_offset in batches:
+        for each in batches:
+            header, base_offset = each[0], each[1]
             last_offset = base_offset + header.last_offset_delta
             if header.record_count:
                 max_timestamp = header.max_timestamp

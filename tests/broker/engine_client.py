@@ -134,6 +134,7 @@ class EngineBroker:
             self._pumping = False
 
     def _pump(self):
+        self.engine.execute(self.now)
         self._send()
         while syncs := self.engine.take_syncs():
             for sync in syncs:
@@ -141,15 +142,21 @@ class EngineBroker:
                     self.run(sync)
                 else:
                     self.held.append(sync)
+            self.engine.execute(self.now)
             self._send()
         for conn in self.engine.take_closes():
             self.clients[conn].closed = conn.close_reason
             self.engine.closed(conn)
+        self.engine.take_stalled()
 
     def _send(self):
-        while replies := self.engine.take_replies():
-            for conn, parts in replies:
-                self.clients[conn].take(parts)
+        while True:
+            while replies := self.engine.take_replies():
+                for conn, parts in replies:
+                    self.clients[conn].take(parts)
+            if not self.engine.has_work:
+                return
+            self.engine.execute(self.now)
 
     def hold_syncs(self):
         """Hold every later sync, like a slow disk; return the list of held syncs, for `run` or `release`."""
