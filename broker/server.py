@@ -24,7 +24,7 @@ from broker.log.log_manager import Sync, SyncJournal
 from broker.log.os_storage import read_into_memory
 from broker.log.syncs import LookUp
 from broker.now import Now
-from broker.transport import KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
+from broker.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
 from broker.wire.frame import FileRegion
 from broker.work_thread import WorkThread
 from idgen.clock import IdClock
@@ -54,7 +54,7 @@ class BrokerServer:
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # while a flush is under way
-        self._stirred = False  # the engine has requests to execute, or the turn has failed half way
+        self._stirred = False  # the engine has requests to execute
         self._continues = False  # another turn is due for requests that the last one left
         self._turn: Now | None = None  # the moment of this turn of the reactor, once something was received in it
         # A reactor of ours says when all that was readable has been read; on any other each read is a turn.
@@ -156,12 +156,11 @@ class BrokerServer:
 
         `data` lies in the receive buffer, or in a frame of the connection's decoder.
         """
-        now = self._turn
-        if now is None:
-            now = self._turn = self.now()
-        before, self._stirred = self._stirred, True  # also if it raises
-        self._stirred = self._engine.receive(conn, data, now) or before
-        if not self._turns or self.receive_buffer.is_full:
+        if self._turn is None:
+            self._turn = self.now()
+        if self._engine.receive(conn, data, self._turn):
+            self._stirred = True
+        if not self._turns or len(self.receive_buffer.room) < RECEIVE_BYTES:
             self._end_turn()
 
     def _end_turn(self) -> None:

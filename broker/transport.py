@@ -39,25 +39,16 @@ _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 class ReceiveBuffer:
     """The bytes that connections receive in one turn, one after the other, so that none are copied."""
 
+    __slots__ = ("room", "_whole")
+
     def __init__(self) -> None:
-        self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self._filled = 0
-
-    @property
-    def is_full(self) -> bool:
-        """True if there is less room than one read wants, so that the turn must end."""
-        return self._filled > RECEIVE_BUFFER_BYTES - RECEIVE_BYTES
-
-    def room(self) -> memoryview:
-        return self._buffer[self._filled :]
-
-    def fill(self, size: int) -> None:
-        """Keep what the last read put there."""
-        self._filled += size
+        self._whole = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.room = self._whole
+        """Where the next read puts its bytes; the turn ends when that is less than RECEIVE_BYTES."""
 
     def clear(self) -> None:
         """All requests of the turn were executed, or copied."""
-        self._filled = 0
+        self.room = self._whole
 
 
 class Broker(Protocol):
@@ -102,9 +93,8 @@ class KafkaTransport(tcp.Server):
     # --- reading -------------------------------------------------------------------------------------------------
 
     def doRead(self) -> Exception | None:  # type: ignore[override]
-        shared = self._receive_buffer
-        own = None if self.conn.decoder.partial is None else self.conn.decoder.wanted()
-        buffer = own or shared.room()
+        conn, shared = self.conn, self._receive_buffer
+        buffer = shared.room if conn.decoder.partial is None else conn.decoder.wanted() or shared.room
         try:
             size = self.socket.recv_into(buffer)
         except BlockingIOError:
@@ -113,9 +103,9 @@ class KafkaTransport(tcp.Server):
             return main.CONNECTION_LOST
         if size == 0:
             return main.CONNECTION_DONE
-        if not own:
-            shared.fill(size)
-        self._broker.received(self.conn, buffer[:size])
+        if buffer is shared.room:
+            shared.room = buffer[size:]
+        self._broker.received(conn, buffer[:size])
         return None
 
     def pause_unless_readable(self) -> bool:
