@@ -19,6 +19,16 @@ from broker.log.cleaner import CleanLog
 from broker.log.cleaning import CleanerFigures, Cleaning
 from broker.log.closed_segment import OpenSegments
 from broker.log.deletions import Deletions
+from broker.log.io_jobs import (
+    CutJournal,
+    IoJob,
+    NotJournaled,
+    ReadJob,
+    RemoveFiles,
+    SyncJournal,
+    SyncLog,
+    WriteCheckpoint,
+)
 from broker.log.journal import FoundJournal, Journal
 from broker.log.log_walk import LogWalk
 from broker.log.new_logs import NewLog, NewLogs
@@ -26,7 +36,6 @@ from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import LogDamaged, RecoveryReport, open_log
 from broker.log.segment import DELETED, file_name
 from broker.log.storage import Storage, StorageError
-from broker.log.syncs import CutJournal, LookUp, NotJournaled, RemoveFiles, Sync, SyncJournal, SyncLog, WriteCheckpoint
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -34,8 +43,6 @@ FILES_SHARE = 32
 """Closed segments have an eighth of the process's files at most, four each."""
 FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka: what has become too old meanwhile goes soon
 Report = Callable[[str], None]
-
-__all__ = ["LogManager", "Sync", "SyncJournal", "SyncLog", "WriteCheckpoint"]
 
 
 class LogManager:
@@ -58,7 +65,7 @@ class LogManager:
         self._urgent: dict[PartitionLog, None] = {}
         self._background: dict[PartitionLog, None] = {}
         self._background_next = False
-        self._asked: list[Sync] = []
+        self._asked: list[IoJob] = []
         self._lost: list[PartitionLog] = []
         """Logs that have gone offline: who waits for them is to be told."""
         self._stale: list[str] = []
@@ -418,7 +425,7 @@ class LogManager:
         else:
             self._background[log] = None
 
-    def take_syncs(self, begin_round: bool = True) -> list[Sync]:
+    def take_syncs(self, begin_round: bool = True) -> list[IoJob]:
         """The syncs to be begun now; each comes back by `synced` or `sync_failed`."""
         journal = self._journal.take_round() if begin_round else None
         if journal is not None:
@@ -458,11 +465,11 @@ class LogManager:
 
     # --- outcomes ------------------------------------------------------------------------------------------------
 
-    def look_up(self, work: LookUp) -> None:
+    def look_up(self, work: ReadJob) -> None:
         """Have a thread do it."""
         self._asked.append(work)
 
-    def synced(self, sync: Sync) -> list[PartitionLog]:
+    def synced(self, sync: IoJob) -> list[PartitionLog]:
         """The logs of which more is on the disk now: answers may wait for that."""
         if isinstance(sync, SyncJournal):
             return self._journal.synced()
@@ -498,9 +505,9 @@ class LogManager:
         self._known[log.name] = self._uncovered[log] = position
         self._changed = True
 
-    def sync_failed(self, sync: Sync, error: Exception) -> list[PartitionLog]:
+    def sync_failed(self, sync: IoJob, error: Exception) -> list[PartitionLog]:
         """The logs that went offline, for good: the kernel may have dropped what it could not write."""
-        if isinstance(sync, LookUp):
+        if isinstance(sync, ReadJob):
             return []
         if isinstance(sync, SyncJournal):
             return self._journal_failed(error)
@@ -615,7 +622,7 @@ class LogManager:
         except StorageError as error:  # a full disk: the next start only syncs more than it must
             self._report(f"the clean stop could not be noted: {error}")
 
-    def _run(self, sync: Sync) -> None:
+    def _run(self, sync: IoJob) -> None:
         """Here and now, at the start and at the end."""
         try:
             sync.run()

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from broker.log.deletions import CHECKPOINT_WITHIN_MS, RENAMED_AT_ONCE
+from broker.log.io_jobs import RemoveFiles
 from broker.log.memory_storage import MemoryStorage
 from broker.log.os_storage import OsStorage
-from broker.log.syncs import RemoveFiles
 from broker.now import Now
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode

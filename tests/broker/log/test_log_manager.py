@@ -6,11 +6,11 @@ import pytest
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import checkpoint
-from broker.log.log_manager import LogManager, SyncLog, WriteCheckpoint
+from broker.log.io_jobs import RemoveFiles, SyncLog, WriteCheckpoint
+from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryFile, MemoryStorage
 from broker.log.os_storage import OsStorage
 from broker.log.storage import StorageError
-from broker.log.syncs import RemoveFiles
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
