@@ -206,7 +206,7 @@ class _Fetch:
         cold, self.cold = self.cold, []
         self._left = len(cold)
         for each in cold:
-            self._call.services.logs.look_up(each)
+            self._call.services.logs.syncs.add_job(each)
         return Delayed((self,), None, self._once_found, self._expire, self._found_one)
 
     def _found_one(self, _: Hashable) -> None:

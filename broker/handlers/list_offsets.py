@@ -96,7 +96,7 @@ class _ListOffsets:
         self._way = WAITING
         self._left = len(self.aside)
         for each in self.aside.values():
-            self._call.services.logs.look_up(each)
+            self._call.services.logs.syncs.add_job(each)
         return Delayed((self,), None, self._once_found, lambda now: self.answer(), self._found_one)
 
     def _found_one(self, _: Hashable) -> None:

@@ -137,4 +137,6 @@ class ReadJob:
             self.is_done = True
 
 
-IoJob: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles | SyncJournal | CutJournal | CleanLog | ReadJob
+Sync: TypeAlias = SyncLog | SyncJournal | CutJournal | WriteCheckpoint
+"""A job of the sync scheduler (broker.log.sync_scheduler)."""
+IoJob: TypeAlias = Sync | CleanLog | RemoveFiles | ReadJob

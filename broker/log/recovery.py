@@ -52,6 +52,16 @@ class RecoveryReport:
     def cut(self) -> bool:
         return bool(self.bytes_cut or self.segments_removed)
 
+    def line(self, log: PartitionLog) -> str:
+        """Return the line for the operator."""
+        line = f"partition {log.name} recovered: ends at offset {log.log_end_offset}, "
+        line += f"{self.batches_read} batches past the checkpoint"
+        if self.from_journal:
+            line += f", {self.from_journal} from the journal"
+        if not self.cut:
+            return line
+        return f"{line}; cut {self.bytes_cut} bytes and {self.segments_removed} segments ({self.reason})"
+
 
 def open_log(
     storage: Storage,

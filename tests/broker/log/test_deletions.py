@@ -159,12 +159,12 @@ def test_a_sync_covers_what_was_dropped_before_it():
     for _ in range(4):
         broker.append(log, b"x" * 700)
     delete(broker, log, 2)
-    broker.manager._ask(log)
+    log.ask_sync(log, True)
     (sync,) = broker.manager.take_syncs()
     assert [file.path.endswith(f"{0:020d}.log") for file in sync.files].count(True) == 1
     broker.run(sync)
     broker.append(log, b"x")
-    broker.manager._ask(log)
+    log.ask_sync(log, True)
     (sync,) = broker.manager.take_syncs()
     assert {int(file.path.split("/")[-1].split(".")[0]) for file in sync.files} == {3}
 
