@@ -27,9 +27,8 @@ from broker.connection import Connection, Slot
 from broker.connection_limits import ConnectionLimits
 from broker.handlers.call import Backpressure, Call, Services
 from broker.handlers.produce import stage, when_on_disk
-from broker.log.log_manager import Sync
+from broker.log.io_jobs import IoJob, ReadJob
 from broker.log.partition_log import PartitionLog
-from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
@@ -226,24 +225,24 @@ class Engine:
             conn.active_ms = now.ms
             self._connections.move_to_end(conn)
 
-    def take_syncs(self, begin_round: bool = True) -> list[Sync]:
+    def take_syncs(self, begin_round: bool = True) -> list[IoJob]:
         """To be run in a thread each; then `synced` or `sync_failed`. The next round of the journal only with
         `begin_round`."""
         return self.services.logs.take_syncs(begin_round)
 
-    def synced(self, sync: Sync, now: Now) -> None:
+    def synced(self, sync: IoJob, now: Now) -> None:
         """A sync is done; answers that waited for it leave."""
         self._came_back(sync, self.services.logs.synced(sync), now)
 
-    def sync_failed(self, sync: Sync, error: Exception, now: Now) -> None:
+    def sync_failed(self, sync: IoJob, error: Exception, now: Now) -> None:
         """A sync failed; who waited for it is told."""
         self._came_back(sync, self.services.logs.sync_failed(sync, error), now)
 
-    def _came_back(self, sync: Sync, changed: list[PartitionLog], now: Now) -> None:
+    def _came_back(self, sync: IoJob, changed: list[PartitionLog], now: Now) -> None:
         self._now = now
         for log in changed:
             self.services.touch(log, now)
-        if isinstance(sync, LookUp):
+        if isinstance(sync, ReadJob):
             self.services.purgatory.touch(sync.key, now)
 
     # --- turns ---------------------------------------------------------------------------------------------------

@@ -20,9 +20,8 @@ from twisted.python.threadpool import ThreadPool
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.engine import Engine
-from broker.log.log_manager import Sync, SyncJournal
+from broker.log.io_jobs import IoJob, ReadJob, SyncJournal
 from broker.log.os_storage import read_into_memory
-from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
 from broker.wire.frame import FileRegion
@@ -255,7 +254,7 @@ class BrokerServer:
             self._log(f"connection of {conn.peer} closed: {conn.close_reason}")
             transport.close()
 
-    def _sync(self, sync: Sync) -> None:
+    def _sync(self, sync: IoJob) -> None:
         """Run a sync in a thread; its outcome comes back to the engine, in the reactor's thread."""
 
         def run() -> int:
@@ -266,12 +265,12 @@ class BrokerServer:
         if isinstance(sync, SyncJournal):
             done = self._journal_thread.defer(run)
         else:
-            pool = self._read_pool if isinstance(sync, LookUp) else self._pool
+            pool = self._read_pool if isinstance(sync, ReadJob) else self._pool
             done = deferToThreadPool(self._reactor, pool, run)
         self._syncs.add(done)
 
         def synced(duration_ns: int) -> None:
-            if not isinstance(sync, LookUp):
+            if not isinstance(sync, ReadJob):
                 self._engine.metrics.flushes.observe(duration_ns)
             self._engine.synced(sync, self.now())
 
