@@ -21,7 +21,7 @@ from broker.wire.produce_template import ProduceTemplate
 from idgen.errors import IdError, LeadExhausted, SequenceExhausted
 
 if TYPE_CHECKING:
-    from broker.handlers.call import Services
+    from broker.handlers.call import BrokerServices
 
 LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised
 
@@ -87,7 +87,7 @@ Held: TypeAlias = tuple[StagedProduce, int, memoryview]
 class ProduceTurn:
     """What was staged since the last commit."""
 
-    def __init__(self, services: "Services") -> None:
+    def __init__(self, services: "BrokerServices") -> None:
         self._services = services
         self.by_log: dict[PartitionLog, list[StagedBatch]] = {}
         """The valid batches of each log, in the order they were staged."""
@@ -170,7 +170,7 @@ class ProduceTurn:
     def _write(self, log: PartitionLog, batches: Sequence[StagedBatch], now: Now) -> int:
         """Append the first batch, and those behind it that fit into the same write. Return how many were."""
         batch, header, staged, place, rewrite = batches[0]
-        stamp = self._services.stamp
+        stamp = self._services.id_stamper
         if rewrite is None:
             offsets, runs = log.append_batches(batches, stamp, now)
             if offsets:

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from broker.api_table import APIS
 from broker.engine import Engine
-from broker.handlers.call import Services
+from broker.handlers.call import BrokerServices
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
@@ -110,7 +110,7 @@ def _add(family: HistogramMetricFamily, labels: list[str], latency: Latency) -> 
     family.add_metric(labels, buckets, latency.sum_ns / NS_PER_SECOND)
 
 
-def _coordinators(services: Services) -> Iterator[Metric]:
+def _coordinators(services: BrokerServices) -> Iterator[Metric]:
     groups = GaugeMetricFamily("flakelog_groups", "Consumer groups, by state", labels=["state"])
     for state, number in sorted(services.group_states().items()):
         groups.add_metric([state], number)

@@ -47,7 +47,7 @@ def _no_worker() -> IdWorker:
     raise NoWorkerNumber("no ids: no worker number is claimed yet")
 
 
-class Stamp:
+class IdStamper:
     """The ids of this process. `worker` gives the worker held now, which is another one after each claim."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Stamp:
 
 
 @dataclass
-class Services:
+class BrokerServices:
     """All that handlers work on: one of these in each engine."""
 
     config: BrokerConfig
@@ -84,7 +84,7 @@ class Services:
     purgatory: Purgatory
     report: Callable[[str], None]
     """A line for the operator."""
-    stamp: Stamp = field(default_factory=Stamp)
+    id_stamper: IdStamper = field(default_factory=IdStamper)
     metrics: Metrics = field(default_factory=Metrics)
     advertised: Sequence[tuple[int, int, int]] = ()
     """What ApiVersions answers: (API key, lowest version, highest version)."""
@@ -290,10 +290,10 @@ class Services:
         self.purgatory.touch(log, now)
 
 
-class Call(NamedTuple):
+class RequestContext(NamedTuple):
     """One request. `request` is what its row of the API table decoded; see there."""
 
-    services: Services
+    services: BrokerServices
     version: int
     client_id: str | None
     peer: str

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from broker.group.offset_records import partition_of
-from broker.handlers.call import Services
+from broker.handlers.call import BrokerServices
 from broker.handlers.topic_changes import create_topic
 from broker.log.keyed_records import KeyedRecord, append_records
 from broker.log.partition_log import PartitionLog
@@ -27,7 +27,7 @@ class CoordinatorTopic:
     """The topic of a coordinator, made at its first use. `keeps` names its content for the operator: "groups"."""
 
     def __init__(
-        self, services: Services, name: str, partitions: int, properties: Mapping[str, str], keeps: str
+        self, services: BrokerServices, name: str, partitions: int, properties: Mapping[str, str], keeps: str
     ) -> None:
         self.name = name
         self._services = services
@@ -155,7 +155,7 @@ class CoordinatorTopic:
         """
         try:
             log = self._services.log_of(self.name, partition)
-            append_records(log, records, self._services.stamp, now, producer)
+            append_records(log, records, self._services.id_stamper, now, producer)
         except (ApiError, IdError) as error:
             if partition not in self._failing:
                 self._failing.add(partition)

@@ -12,7 +12,7 @@ from broker.group.coordinator import GroupCoordinator
 from broker.group.offset_records import BadOffsetsRecord
 from broker.group.outbox import Append
 from broker.group.results import Pending
-from broker.handlers.call import Services
+from broker.handlers.call import BrokerServices
 from broker.handlers.coordinator_topic import CoordinatorTopic
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
@@ -36,7 +36,7 @@ _TOLD = {
 class GroupCoordination:
     """The coordinator over `__consumer_offsets`. `start_ms` is on the monotonic clock."""
 
-    def __init__(self, services: Services, config: GroupConfig, start_ms: int) -> None:
+    def __init__(self, services: BrokerServices, config: GroupConfig, start_ms: int) -> None:
         self.config = config
         self.core = GroupCoordinator(config, start_ms)
         partitions = config.offsets_topic_num_partitions

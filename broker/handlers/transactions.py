@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from broker.handlers.call import Backpressure, Services
+from broker.handlers.call import Backpressure, BrokerServices
 from broker.handlers.coordinator_topic import Answer, CoordinatorTopic
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
@@ -92,7 +92,7 @@ Verb: TypeAlias = Callable[[Any, Now], int]
 class TransactionCoordination:
     """The coordinator over `__transaction_state`. `start_ms` is on the monotonic clock."""
 
-    def __init__(self, services: Services, config: TransactionConfig, start_ms: int) -> None:
+    def __init__(self, services: BrokerServices, config: TransactionConfig, start_ms: int) -> None:
         self.config = config
         self.core = TransactionCoordinator(config, services.metadata.next_producer_id, start_ms)
         properties = {
@@ -241,7 +241,7 @@ class TransactionCoordination:
 
     def write_marker(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> None:
         """End a producer's transaction in a partition, and do what follows. Raise the errors of `append_marker`."""
-        log.append_marker(producer_id, epoch, marker, self._services.stamp, now)
+        log.append_marker(producer_id, epoch, marker, self._services.id_stamper, now)
         self._services.appended(log, now)
         if log.topic == GROUP_OFFSETS_TOPIC:
             self._services.groups.transaction_ended(log.partition, producer_id, marker.commit, now)
@@ -435,7 +435,7 @@ class TransactionCoordination:
         The clock of ids is never behind the wall clock.
         """
         try:
-            layout = self._services.stamp.worker().layout
+            layout = self._services.id_stamper.worker().layout
             runs = log.ids_of(offset, offset + 1)
         except (ApiError, IdError):
             return None
