@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 from broker.api_table import API_VERSIONS, APIS, PRODUCE, Api, KnownOf
 from broker.connection import Connection, Slot
 from broker.connection_limits import ConnectionLimits
-from broker.handlers.call import Backpressure, BrokerServices, RequestContext
+from broker.handlers.call import BrokerServices, RequestContext
 from broker.handlers.produce import stage, when_on_disk
+from broker.id_stamper import Backpressure
 from broker.log.io_jobs import IoJob, ReadJob
 from broker.log.partition_log import PartitionLog
 from broker.now import Now

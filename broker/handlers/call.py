@@ -9,19 +9,18 @@ from uuid import UUID
 from broker.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.fetch_session import FetchSessions
 from broker.group.config import GroupConfig
+from broker.id_stamper import IdStamper
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import SUFFIXES
 from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Metadata, Topic
 from broker.metrics import Metrics
 from broker.now import Now
-from broker.produce_turn import LEAD_RETRY_MS, ProduceTurn
+from broker.produce_turn import ProduceTurn
 from broker.purgatory import Purgatory
 from broker.txn.config import TransactionConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
-from idgen.errors import IdError, LeadExhausted, NoWorkerNumber
-from idgen.worker import IdWorker, Run
 
 if TYPE_CHECKING:
     from broker.client_quotas import Quotas
@@ -33,45 +32,6 @@ if TYPE_CHECKING:
 FILES_PER_SEGMENT = len(SUFFIXES) - 1  # few have an index of aborted transactions
 FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
 FETCH_SESSION_ID_MAX = 2**31 - 1
-
-
-class Backpressure(Exception):
-    """Nothing was done; try the same request again at `retry_wall_ms`. Reading from its connection waits for it."""
-
-    def __init__(self, retry_wall_ms: int) -> None:
-        super().__init__(f"again at {retry_wall_ms}")
-        self.retry_wall_ms = retry_wall_ms
-
-
-def _no_worker() -> IdWorker:
-    raise NoWorkerNumber("no ids: no worker number is claimed yet")
-
-
-class IdStamper:
-    """The ids of this process. `worker` gives the worker held now, which is another one after each claim."""
-
-    def __init__(self) -> None:
-        self.worker: Callable[[], IdWorker] = _no_worker
-
-    @property
-    def max_batch(self) -> int:
-        return self.worker().max_batch
-
-    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]:
-        return self.worker().next_ids(n, now_ms, floor)
-
-    def ensure(self, n: int, now: Now) -> None:
-        """Backpressure unless `n` ids, or as many as there can be at once, can be had now; any other IdError is left
-        to who appends."""
-        try:
-            worker = self.worker()
-            ready = worker.ready_at_ms(min(n, worker.max_batch), now.wall_ms)
-        except LeadExhausted:
-            raise Backpressure(now.wall_ms + LEAD_RETRY_MS) from None
-        except IdError:
-            return
-        if ready > now.wall_ms:
-            raise Backpressure(ready)
 
 
 @dataclass
@@ -119,7 +79,7 @@ class BrokerServices:
             self.config.fetch_session_partitions_max,
         )
         self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
-        self.turn = ProduceTurn(self)
+        self.turn = ProduceTurn(self.metadata, self.metrics, self.id_stamper)
         self._use_quotas()
 
     # --- settings ------------------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from broker.handlers.call import Backpressure, BrokerServices
+from broker.handlers.call import BrokerServices
 from broker.handlers.coordinator_topic import Answer, CoordinatorTopic
+from broker.id_stamper import Backpressure
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
 from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
