@@ -45,6 +45,8 @@ _LENGTH_AND_ID = struct.Struct(">ii")
 ACTIVE_STEP_MS = 1_000  # activity is noted this often at most, so a silent connection is closed as much later
 ROUNDS_MAX = 32  # requests of one connection in a turn
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
+CONTENDED_NS = 10_000_000  # for so long after others had requests, one with a backlog leaves them room
+BACKLOG_WAITS = 19  # so one connection with a backlog takes a twentieth of the time at most
 BACKLOG_BYTES = 64 * 1024  # a connection with more bytes of requests to be executed is not read from
 _PRODUCE = PRODUCE.to_bytes(2, "big")
 
@@ -64,7 +66,11 @@ class Engine:
         services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._queue: list[Connection] = []
-        """Connections with requests to be executed, in the order of their turns."""
+        """Connections with requests to be executed in the next turn."""
+        self._backlog: list[Connection] = []
+        """Connections with requests that earlier turns have left."""
+        self._contended_ns = -CONTENDED_NS
+        """When connections with and without a backlog had requests in one turn."""
         self._ready: list[Connection] = []
         """Connections with replies to be sent."""
         self._closes: list[Connection] = []
@@ -250,33 +256,55 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """True if requests are left for another turn."""
-        return bool(self._queue)
+        return bool(self._queue or self._backlog)
 
     def execute(self, now: Now) -> None:
         """Execute one turn. The bytes that `receive` was given are invalid afterwards.
 
         In each round every connection left has one request executed: a Produce is staged, any other request runs at the
         end of the round, when all that is staged was committed. The turn goes on while more than half of the
-        connections it began with have more requests, so those that pipeline share its writes; and it ends when few are
-        left, after ROUNDS_MAX rounds or TURN_NS, so that they do not delay the others.
+        connections it began with have more requests, so those that pipeline share its writes. It ends when few are
+        left, after ROUNDS_MAX rounds or TURN_NS; the requests left are the backlog.
+
+        While connections come that have no backlog, one that has gets one request a turn, and waits BACKLOG_WAITS times
+        as long as that took, unless nobody else has requests.
         """
         self._now = now
-        queue, self._queue = self._queue, []
-        began = len(queue)
         self._began_ns = started_ns = self._clock_ns()
+        queue, later, is_contended = self._take_queue(started_ns)
+        began, executed = len(queue), 0
         for rounds in range(1, ROUNDS_MAX + 1):
+            executed += len(queue)
             queue = self._round(queue)
-            if not queue or (began > 1 and 2 * len(queue) <= began) or rounds == ROUNDS_MAX:
+            if not queue or rounds == ROUNDS_MAX or (2 * len(queue) <= began if began > 1 else is_contended):
                 break
             self._began_ns = self._clock_ns()
             if self._began_ns - started_ns > TURN_NS:
                 break
         if self._turn.requests:
             self._commit()
-        for conn in queue:
-            self._put_aside(conn)
         if queue:
-            self._queue = queue + self._queue
+            due_ns = self._clock_ns()
+            due_ns += BACKLOG_WAITS * (due_ns - started_ns) // executed
+            for conn in queue:
+                conn.due_ns = max(conn.due_ns, due_ns)
+                self._put_aside(conn)
+        self._backlog = later + queue
+
+    def _take_queue(self, now_ns: int) -> tuple[list[Connection], list[Connection], bool]:
+        """Choose the connections of a turn: return them, those with a backlog that wait, and whether they must share."""
+        queue, self._queue = self._queue, []
+        backlog = self._backlog
+        if not backlog:
+            return queue, [], False
+        if queue:
+            self._contended_ns = now_ns
+        elif now_ns - self._contended_ns > CONTENDED_NS:
+            return backlog, [], False
+        due = [conn for conn in backlog if conn.due_ns <= now_ns]
+        if not due and not queue:
+            return backlog, [], True
+        return due + queue, [conn for conn in backlog if conn.due_ns > now_ns], True
 
     def _round(self, queue: list[Connection]) -> list[Connection]:
         """Execute one request of each connection; return the connections that have more."""
@@ -307,7 +335,11 @@ class Engine:
                 if conn.staged:  # an earlier Produce of the connection has no ids yet
                     conn.decoder.put_back(frame)
                 elif conn.close_reason is None:
+                    began_ns = self._clock_ns()
                     self._handle_request(conn, frame)
+                    if conn.queued:
+                        now_ns = self._clock_ns()
+                        conn.due_ns = now_ns + BACKLOG_WAITS * (now_ns - began_ns)
         return following
 
     def _next_frame(self, conn: Connection, following: list[Connection]) -> memoryview | None:
