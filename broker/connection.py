@@ -70,6 +70,11 @@ class Connection:
         self._max_queued_bytes = max_queued_bytes
 
     @property
+    def has_room(self) -> bool:
+        """True if one more request may wait for its answer."""
+        return len(self.slots) + self.staged < self._max_inflight
+
+    @property
     def wants_data(self) -> bool:
         return self.readable and not self.backlogged
 
@@ -77,7 +82,7 @@ class Connection:
         """Work out `readable` anew, because something has changed that it depends on."""
         self.readable = (
             self.held is None
-            and len(self.slots) < self._max_inflight
+            and len(self.slots) + self.staged < self._max_inflight
             and self.queued_bytes < self._max_queued_bytes
             and self.close_reason is None
             and not self._starved

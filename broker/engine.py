@@ -312,6 +312,8 @@ class Engine:
         others: list[tuple[Connection, memoryview]] = []
         find_template = self._templates.open
         for conn in queue:
+            if conn.staged and not conn.has_room:
+                conn.readable = False
             if not conn.readable:
                 self._park(conn)
                 continue
@@ -438,8 +440,9 @@ class Engine:
 
     def _run(self, conn: Connection, api: Api, call: Call, correlation_id: int, frame: memoryview) -> None:
         """Call the handler, and answer its response: now, at the commit of the turn, or later."""
+        served = api
         if self.services.quotas is not None:
-            api = self._metered(conn, api, call.client_id, len(frame), self.services.quotas)
+            api = self._metered(conn, served, call.client_id, len(frame), self.services.quotas)
         try:
             response = api.handle(call, self._now)
         except Backpressure as wait:
@@ -449,6 +452,8 @@ class Engine:
             response.conn, response.api = conn, api
             response.correlation_id, response.began_ns = correlation_id, self._began_ns
             conn.staged += 1
+            if api is not served:
+                self._commit()  # the answer says how long the client is held back, from this request on
             return
         if conn.staged:
             self._commit()  # the answers of earlier requests go first

@@ -34,7 +34,7 @@ class StagedProduce:
     """
 
     __slots__ = (
-        "version", "client_id", "request", "acks", "results", "unsettled", "on_disk", "failure", "adapt", "conn", "api",
+        "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt", "conn", "api",
         "template", "reply", "correlation_id", "began_ns",
     )  # fmt: skip
 
@@ -51,6 +51,8 @@ class StagedProduce:
         self.acks = request.acks
         self.results: list[PartitionResult | None] = [None] * number
         self.unsettled = number
+        self.originals: dict[int, memoryview] | None = None
+        """By a partition's place, its batch as the producer sent it, if the topic's rules have changed it."""
         self.on_disk: list[tuple[PartitionLog, int, int]] | None = None
         """The logs whose disk the answer waits for: (log, the offset its disk must reach, the partition's place)."""
         self.failure: Exception | None = None
@@ -185,7 +187,9 @@ class ProduceTurn:
 
     def _hold(self, batches: Sequence[StagedBatch], retry_wall_ms: int) -> None:
         """Keep batches that found no ids. Their bytes are copied, because their frames end with the turn."""
-        self._held += [(staged, place, memoryview(bytearray(batch))) for batch, _, staged, place, _ in batches]
+        for batch, _, staged, place, _ in batches:
+            sent = batch if staged.originals is None else staged.originals.get(place, batch)
+            self._held.append((staged, place, memoryview(bytearray(sent))))
         if self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms:
             self.retry_wall_ms = retry_wall_ms
 

@@ -65,6 +65,7 @@ def stage(services: Services, staged: StagedProduce, place: int, batch: memoryvi
         if header.attributes & TRANSACTIONAL_BIT:
             services.transactions.verify(staged.request.transactional_id, header, log, staged.version)
         if config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms:
+            staged.originals = {**(staged.originals or {}), place: batch}
             batch, header, rewrite = _by_topic_rules(services, staged.client_id, log, batch, header, now)
     except RecordsRefused as error:
         services.turn.refuse(staged, place, error, record_errors=error.record_errors)
