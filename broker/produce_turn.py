@@ -100,6 +100,12 @@ class ProduceTurn:
         self.retry_wall_ms: int | None = None
         """When held batches are to be staged again; None while there are none."""
 
+    def abandon(self, staged: StagedProduce) -> None:
+        """Forget a request: an exception came in the middle of staging it."""
+        self.requests = [each for each in self.requests if each is not staged]
+        for log, batches in self.by_log.items():
+            self.by_log[log] = [each for each in batches if each[2] is not staged]
+
     def drop(self, conn: Any) -> None:
         """Forget the requests of a connection that is closed."""
         self.requests = [each for each in self.requests if each.conn is not conn]

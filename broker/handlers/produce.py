@@ -48,8 +48,12 @@ def handle(call: Call, now: Now) -> StagedProduce:
         for place in range(len(batches)):
             turn.refuse(staged, place, error)
     else:
-        for place, batch in enumerate(batches):
-            stage(services, staged, place, batch, now)
+        try:
+            for place, batch in enumerate(batches):
+                stage(services, staged, place, batch, now)
+        except Exception:
+            turn.abandon(staged)
+            raise
     return staged
 
 
