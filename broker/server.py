@@ -223,10 +223,18 @@ class BrokerServer:
         self._paused.update(transports[conn] for conn in self._engine.take_stalled() if conn in transports)
         if self._paused:
             self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
-        if self._engine.has_work and not self._continues and not self._stopping:
-            self._continues = True
-            self._reactor.callLater(0, self._another_turn)  # after the reactor has looked at its events
+        if self._engine.has_work and not self._stopping:
+            self._continue()
         self._arm(now)
+
+    def _continue(self) -> None:
+        """Have another turn, once the reactor has looked at its events."""
+        if self._turns:
+            self._stirred = True
+            self._reactor.poll_again()
+        elif not self._continues:
+            self._continues = True
+            self._reactor.callLater(0, self._another_turn)
 
     def _another_turn(self) -> None:
         self._continues = False

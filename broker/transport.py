@@ -30,6 +30,7 @@ RECEIVE_BUFFER_BYTES = 1 << 20  # what a turn receives at most, besides large fr
 TURN_BYTES = 4 << 20  # most bytes one connection sends before the others have their turn
 READ_AHEAD_BYTES = 4 << 20  # a thread reads at least so much, as who reads old data goes on
 NEXT_BYTES = 64 * 1024  # past a region: where the next Fetch will look for a batch
+JOINED_BYTES = 64 * 1024  # small answers to a slow reader are joined to pieces of this size
 PREAD_BYTES = 128 * 1024  # below it one copy and one send are cheaper than a sendfile
 CLOSE_WAIT_SECONDS = 5  # how long a peer may take for what is queued when its connection is closed
 
@@ -122,7 +123,7 @@ class KafkaTransport(tcp.Server):
         """Send in order. How many bytes went, where all did at once; else 0, and `drained` tells, as what the socket
         does not take now follows by itself."""
         if self._queue:
-            self._queue.extend(parts)
+            self._enqueue(parts)
             return 0
         data = parts[0] if len(parts) == 1 else _joined(parts)
         if isinstance(data, FileRegion):
@@ -149,6 +150,18 @@ class KafkaTransport(tcp.Server):
             self._broker.drained(self.conn, sent)
         self.startWriting()
         return 0
+
+    def _enqueue(self, parts: list[Part]) -> None:
+        """Queue parts behind those that wait. Small answers are joined: one send each would take a reader's turn."""
+        queue = self._queue
+        for part in parts:
+            last = queue[-1]
+            if isinstance(part, FileRegion) or len(part) > JOINED_BYTES:
+                queue.append(part)
+            elif isinstance(last, bytearray) and len(last) < JOINED_BYTES:
+                last += part
+            else:
+                queue.append(bytearray(part))
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
         error = self._write()
