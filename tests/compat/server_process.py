@@ -38,10 +38,11 @@ class DidNotStart(Exception):
 class ServerProcess:
     """`settings` go over free local ports; an empty listener turns that part off. `log` keeps what all runs wrote.
 
-    `prefix` is a command to run it under (`unshare`, `prlimit`, ...), which must exec the rest.
+    `prefix` is a command to run it under (`unshare`, `prlimit`, ...), which must exec the rest. `root` is the checkout
+    whose code it runs.
     """
 
-    def __init__(self, data_dir, settings=None, *, zookeeper=None, prefix=(), env=None, command="server"):
+    def __init__(self, data_dir, settings=None, *, zookeeper=None, prefix=(), env=None, command="server", root=ROOT):
         self.data_dir = Path(data_dir)
         self.settings = FREE_PORTS | (settings or {})
         if not any(name.startswith("log.retention") for name in self.settings):
@@ -50,6 +51,7 @@ class ServerProcess:
         self._prefix = tuple(prefix)
         self._env = env or {}
         self._command = command
+        self._root = root
         self._process = None
         self._addresses = {}
         self._log = []
@@ -89,8 +91,8 @@ class ServerProcess:
         self._addresses = {}
         self._process = subprocess.Popen(
             self.argv,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **self._env},
+            cwd=self._root,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(self._root), **self._env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
