@@ -16,9 +16,12 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 
 
 # Their only peer is Apache Kafka, which takes too long to start here.
-ALONE = {"fetch-1k", "list-offsets", "fetch-small", "java-consumer", "spark-connector"}
+ALONE = {
+    "fetch-1k", "fetch-default", "trickle-1000", "list-offsets", "fetch-small", "java-consumer", "spark-connector",
+    "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch",
+}  # fmt: skip
 BROUGHT_BY_MAVEN = {"java-consumer", "spark-connector"}
-MAY_BE_NOTHING = {"repeated"}
+MAY_BE_NOTHING = {"repeated", "flood answered/s"}
 
 
 def run_bench(*arguments):
