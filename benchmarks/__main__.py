@@ -83,7 +83,7 @@ def main(
     against: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure ROWs, by default all of them."""
+    """Measure ROWs, by default all of them. benchmarks/README.md explains them."""
     if not sys.platform.startswith("linux"):
         raise click.ClickException("the benchmarks read /proc, so they need Linux")
     if against is not None:
