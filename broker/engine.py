@@ -12,8 +12,8 @@ The shell calls `receive` with the bytes of a peer and `execute` once for all th
 calls `tick` when `next_deadline` has come. Nothing in here waits.
 
 Turns are fair: see `execute`. Only two kinds of errors leave a handler: a peer that breaks the protocol has its
-connection closed (`take_closes` says why), and everything else is an answer. A fault of our own closes the one connection
-it happened on, with its traceback in the log.
+connection closed (`take_closes` says why), and everything else is an answer. A fault of our own closes the one
+connection it happened on, with its traceback in the log.
 """
 
 import struct
@@ -295,7 +295,8 @@ class Engine:
         self._backlog = later + queue
 
     def _take_queue(self, now_ns: int) -> tuple[list[Connection], list[Connection], bool]:
-        """Choose the connections of a turn: return them, those with a backlog that wait, and whether they must share."""
+        """Choose the connections of a turn: return them, those with a backlog that wait, and whether they must
+        share."""
         queue, self._queue = self._queue, []
         backlog = self._backlog
         if not backlog:
