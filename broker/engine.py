@@ -37,7 +37,7 @@ from broker.request_memory import RequestMemory
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
 from broker.wire.primitives import skip_tags
-from broker.wire.produce_template import FoundTemplate, ProduceTemplate, ProduceTemplates
+from broker.wire.produce_template import FoundTemplate, ProduceTemplates
 
 if TYPE_CHECKING:
     from broker.quota_manager import Meter, QuotaManager
