@@ -19,7 +19,7 @@ it happened on, with its traceback in the log.
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from traceback import format_exc
+from traceback import format_exc, format_exception
 from typing import TYPE_CHECKING, Any
 
 from broker.api_table import API_VERSIONS, APIS, PRODUCE, Api, KnownOf
@@ -86,6 +86,8 @@ class Engine:
         self._limits = ConnectionLimits(services.listener_limits)
         memory = services.config.queued_max_request_bytes
         self._memory = RequestMemory(memory) if memory > 0 else None
+        self._must_commit = False
+        """The turn must be committed before the next round."""
         self._now = Now(0, 0)
 
     # --- connections ---------------------------------------------------------------------------------------------
@@ -330,9 +332,9 @@ class Engine:
                 self._handle_request(conn, frame)
             else:
                 others.append((conn, frame))
+        if (others or self._must_commit) and self._turn.requests:
+            self._commit()
         if others:
-            if self._turn.requests:
-                self._commit()
             for conn, frame in others:
                 if conn.staged:  # an earlier Produce of the connection has no ids yet
                     conn.decoder.put_back(frame)
@@ -351,6 +353,9 @@ class Engine:
         try:
             frame = decoder.next_frame()
         except WireError as error:
+            if not self._may_close(conn):  # the decoder says it again
+                self._park(conn)
+                return None
             self._close(conn, str(error))
             frame = None
         else:
@@ -371,6 +376,8 @@ class Engine:
         """Keep the requests of a connection for another turn."""
         self._unread(conn)
         conn.decoder.pause()
+        if self._memory is not None:
+            self._memory.settle(conn)
         conn.backlogged = conn.decoder.unread_bytes > BACKLOG_BYTES
         if not conn.wants_data:
             self._stalled.append(conn)
@@ -388,11 +395,20 @@ class Engine:
         try:
             self._request(conn, frame)
         except (WireError, ApiError) as error:
-            self._close(conn, str(error))
+            if self._may_close(conn):
+                self._close(conn, str(error))
+            else:
+                conn.decoder.put_back(frame)  # to be closed for it later
         except Exception:
             self._failed([conn])
         if not conn.readable:
             self._stalled.append(conn)
+
+    def _may_close(self, conn: Connection) -> bool:
+        """Answer what the connection has staged; return False if that waits for ids."""
+        if conn.staged:
+            self._commit()
+        return not conn.staged
 
     def _produce_again(self, conn: Connection, frame: memoryview, found: FoundTemplate) -> None:
         """Execute a Produce whose template was found."""
@@ -409,7 +425,7 @@ class Engine:
         try:
             stage(self.services, staged, 0, batch, self._now)
         except Exception:
-            self._turn.drop(conn)
+            self._turn.abandon(staged)
             self._failed([conn])
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
@@ -454,6 +470,7 @@ class Engine:
             conn.staged += 1
             if api is not served:
                 self._commit()  # the answer says how long the client is held back, from this request on
+            self._must_commit = self._must_commit or not response.acks  # if it fails, nothing more is executed
             return
         if conn.staged:
             self._commit()  # the answers of earlier requests go first
@@ -468,13 +485,15 @@ class Engine:
 
     def _commit(self) -> None:
         """Write what is staged, and answer the requests that are settled by that."""
+        self._must_commit = False
         settled = self._turn.commit(self._now)
         for log in self._turn.take_appended():
             try:
                 self.services.appended(log, self._now)
             except Exception:
                 self.services.report(f"a fault of the broker's own, after an append to {log.name}:\n{format_exc()}")
-        durable: dict[tuple[PartitionLog | None, int], list[StagedProduce]] = {}
+        durable: dict[tuple[PartitionLog | None, int], list[tuple[StagedProduce, Slot]]] = {}
+        failed: dict[int, list[StagedProduce]] = {}
         quick, began_ns = 0, 0
         for staged in settled:
             conn = staged.conn
@@ -483,11 +502,13 @@ class Engine:
                 conn.put_reply(staged.reply)
                 self._ready.append(conn)
                 quick, began_ns = quick + 1, staged.began_ns
-            elif staged.on_disk is not None and staged.failure is None:
+            elif staged.failure is not None:
+                failed.setdefault(id(staged.failure), []).append(staged)
+            elif staged.on_disk is not None:
                 # One round of the journal is for all its logs; any other log is synced separately.
                 log = staged.on_disk[0][0]
                 key = None if log.journal is not None else log, staged.request.timeout_ms
-                durable.setdefault(key, []).append(staged)
+                durable.setdefault(key, []).append((staged, conn.wait()))
             else:
                 self._answer(staged, None)
             if not conn.readable:
@@ -495,6 +516,8 @@ class Engine:
                 if not conn.staged:
                     conn.unstaged()
                     self._resume(conn)
+        for each in failed.values():
+            self._failed([staged.conn for staged in each], each[0].failure)
         for (_, timeout_ms), waiting in durable.items():
             self._wait_for_disk(waiting, self._now.ms + timeout_ms)
         if quick:
@@ -506,8 +529,6 @@ class Engine:
         """Answer a Produce that is settled; `slot` is where its answer was waited for."""
         conn = staged.conn
         try:
-            if staged.failure is not None:
-                raise staged.failure
             self._answer_in_full(staged, slot)
         except (WireError, ApiError) as error:
             self._close(conn, str(error))
@@ -528,22 +549,17 @@ class Engine:
         else:
             self._reply(staged.conn, staged.api, staged.version, staged.correlation_id, response, slot)
 
-    def _wait_for_disk(self, requests: list[StagedProduce], deadline_ms: int) -> None:
+    def _wait_for_disk(self, waiting: list[tuple[StagedProduce, Slot]], deadline_ms: int) -> None:
         """Answer requests when their batches are on the disk; if a connection is closed the others still wait."""
-        conns = [staged.conn for staged in requests]
-        slots = []
-        for conn in conns:
-            slots.append(conn.wait())
-            if not conn.readable:
-                self._stalled.append(conn)
-        delayed = when_on_disk(self.services, requests, deadline_ms)
+        conns = [staged.conn for staged, _ in waiting]
+        delayed = when_on_disk(self.services, [staged for staged, _ in waiting], deadline_ms)
         delayed.try_complete = self._guarded(conns, delayed.try_complete)
         delayed.expire = self._guarded(conns, delayed.expire)
 
         def done(answered: Sequence[StagedProduce] | None) -> None:
             if answered is None:
                 return  # a fault; the connections are being closed
-            for staged, slot in zip(answered, slots, strict=True):
+            for staged, slot in waiting:
                 if staged.conn.close_reason is None:
                     slot.began_ns = staged.began_ns
                     self._answer(staged, slot)
@@ -574,10 +590,11 @@ class Engine:
                 self._turn.drop(staged.conn)
                 self._failed([staged.conn])
 
-    def _failed(self, conns: Sequence[Connection]) -> None:
+    def _failed(self, conns: Sequence[Connection], error: Exception | None = None) -> None:
         """An exception that nobody expected: the connections it happened on pay for it, and the log has it all."""
         peers = ", ".join(conn.peer for conn in conns)
-        self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{format_exc()}")
+        trace = format_exc() if error is None else "".join(format_exception(error))
+        self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{trace}")
         for conn in conns:
             self._close(conn, "a fault of the broker's own; see the log")
 

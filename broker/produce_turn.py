@@ -100,6 +100,12 @@ class ProduceTurn:
         self.retry_wall_ms: int | None = None
         """When held batches are to be staged again; None while there are none."""
 
+    def abandon(self, staged: StagedProduce) -> None:
+        """Forget a request: an exception came in the middle of staging it."""
+        self.requests = [each for each in self.requests if each is not staged]
+        for log, batches in self.by_log.items():
+            self.by_log[log] = [each for each in batches if each[2] is not staged]
+
     def drop(self, conn: Any) -> None:
         """Forget the requests of a connection that is closed."""
         self.requests = [each for each in self.requests if each.conn is not conn]
@@ -186,11 +192,17 @@ class ProduceTurn:
         return 1
 
     def _hold(self, batches: Sequence[StagedBatch], retry_wall_ms: int) -> None:
-        """Keep batches that found no ids. Their bytes are copied, because their frames end with the turn."""
+        """Keep batches that found no ids. Their bytes are copied, because their frames end with the turn.
+
+        A request of which another batch is in the log must be answered; the client sends the rest again.
+        """
         for batch, _, staged, place, _ in batches:
+            if any(result is not None and not result.error_code for result in staged.results):
+                self.refuse(staged, place, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock"))
+                continue
             sent = batch if staged.originals is None else staged.originals.get(place, batch)
             self._held.append((staged, place, memoryview(bytearray(sent))))
-        if self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms:
+        if self._held and (self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms):
             self.retry_wall_ms = retry_wall_ms
 
 
