@@ -688,7 +688,7 @@ def test_where_records_of_the_coordinator_are_damaged_nothing_is_guessed(broker)
     producer.write("flights", b"a")
     for partition in (0, 1):
         log = broker.services.logs.get(STATE, partition)
-        append_records(log, [Keyed(b"\0\0\0\x01t", b"\0\x09")], broker.services.stamp, broker.now)
+        append_records(log, [Keyed(b"\0\0\0\x01t", b"\0\x09")], broker.services.id_stamper, broker.now)
     again = broker.restarted()
     assert again.services.logs.get("flights", 0).last_stable_offset == 0
     assert any("damaged" in line for line in again.reported)
