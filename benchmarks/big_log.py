@@ -17,7 +17,7 @@ from benchmarks.measure import Contenders, Figures, Row, Scale
 from benchmarks.native import program
 from benchmarks.startup import start_ms
 from broker.config import BrokerConfig, TopicConfig
-from broker.log.judge import judge
+from broker.log.judge import validate
 from broker.log.log_manager import LogManager
 from broker.log.os_storage import OsStorage
 from broker.metadata import FileMetadataStore, Metadata, NewTopic, Node, Topic
@@ -55,7 +55,7 @@ def write_log(directory: Path, log_bytes: int, segment_bytes: int) -> None:
     now = Now(0, 1_700_000_000_000)
     worker = IdWorker(Layout(), 1, start_ms=now.wall_ms, limit_ms=now.wall_ms + 86_400_000)
     batch = bytearray(encode_batch([Record(0, 0, None, bytes(BATCH_BYTES), ())], base_timestamp_ms=now.wall_ms))
-    header = judge(memoryview(batch), topic_config, config)
+    header = validate(memoryview(batch), topic_config, config)
     for number in range(max(log_bytes // len(batch), 1)):
         log.append(memoryview(batch), header, worker, now)
         manager.appended(log)
