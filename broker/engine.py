@@ -376,6 +376,8 @@ class Engine:
 
     def _put_aside(self, conn: Connection) -> None:
         """Keep the requests of a connection for another turn."""
+        if conn not in self._connections:
+            return  # its requests are dropped with it
         self._unread(conn)
         conn.decoder.pause()
         if self._memory is not None:
