@@ -1,12 +1,14 @@
-"""Runs what documents show: fenced blocks, in their order, against one real server.
+"""Run the fenced blocks of a document in order, as a reader would.
 
-```console   `$ command`, then its output. `flakelog server ...` is started and left running.
-```python    a program; the ```text block after it is what it prints. One that calls run(...) is stopped by Ctrl-C then.
-             Where there are tests in it, it is run by pytest, and they pass.
+```console     `$ command`, then its output. A command whose output begins with `ready:` is a server: it keeps running
+               until the document ends or starts another one. A page that needs a server starts it.
+```python      a program; the ```text block after it shows its output. A program that calls run(...) is stopped with
+               Ctrl-C after that output. A program that defines tests is run by pytest, and the tests must pass.
+```properties  settings of a server; a server must be able to start with them. They become server.properties.
 
-What comes to stdout is compared line by line, with times, durations, addresses and ids evened out; HOME is where the
-reader is. An id that a document shows stands for the one that came in its place, so a later block can use it. After a
-block that went wrong none is run: what it should have left behind is not there.
+Output to stdout is compared line by line, after times, durations, addresses and ids are replaced by placeholders. HOME
+stands for the reader's directory. An id in the document stands for the real id printed in its place, so that a later
+block can use it. After a block fails, no further block runs, because later blocks depend on its results.
 """
 
 import os
@@ -24,6 +26,7 @@ from tests.patience import PROGRAM_SECONDS, SECONDS
 
 BIN = Path(sys.executable).parent
 ADDRESSES = {"broker": "127.0.0.1:9092", "ids": "127.0.0.1:7609", "http": "127.0.0.1:8609"}
+PORTS = {"server": tuple(FREE_PORTS), "idgen": ("flakelog.ids.listener", "flakelog.http.listener")}
 HOME = "/home/ada"
 ID = re.compile(r"\d{18,19}")
 VARYING = (
@@ -32,7 +35,7 @@ VARYING = (
     (re.compile(r"in \d+\.\d s"), "in SECONDS"),
     (ID, "ID"),
 )
-# For machines without curl: what the README does with it.
+# A replacement for curl on machines without it; it does only what the README needs.
 CURL = """#!/bin/sh
 exec "{python}" -c 'import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[-1], method="POST"))
 .read().decode(), end="")' "$@"
@@ -40,7 +43,7 @@ exec "{python}" -c 'import sys, urllib.request as u; print(u.urlopen(u.Request(s
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, its text, and the ```text block right after it, if one is."""
+    """A fenced block: its language, its text, and the text of the ```text block right after it, if any."""
 
     line: int
     language: str
@@ -49,7 +52,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(path):
-    """All blocks of a document but the ```text ones, which belong to the block before them."""
+    """Return all blocks of a document. A ```text block becomes part of the block before it."""
     found = []
     for match in re.finditer(r"^```(\w*)\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL):
         line = path.read_text()[: match.start()].count("\n") + 1
@@ -61,7 +64,7 @@ def blocks_of(path):
 
 
 def commands_of(block):
-    """(command, its output) of a console block."""
+    """Return the (command, output) pairs of a console block."""
     found = []
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, output = part.partition("\n")
@@ -70,11 +73,11 @@ def commands_of(block):
 
 
 class Tour:
-    """A reader who does what a document says, in a directory of their own."""
+    """A simulated reader: runs the blocks of a document in a separate directory."""
 
     def __init__(self, directory):
         self.directory = directory
-        self.real = {}  # what a document shows -> what it is here
+        self.real = {}  # text in the document -> real text in its place
         self.broken = None
         self._server = None
         tools = directory / "tools"
@@ -98,10 +101,13 @@ class Tour:
     def _do(self, block):
         if block.language == "console":
             for command, output in commands_of(block):
-                if command.startswith("flakelog server"):
+                if output.startswith("ready:"):
                     self.serve(command, output)
                 else:
                     self.check(f"$ {command}", output, self.shell(command))
+        elif block.language == "properties":
+            (self.directory / "server.properties").write_text(block.text)
+            self.shell("flakelog server --check-config server.properties")
         else:
             assert block.language == "python", f"a block of {block.language!r} at line {block.line} is run by nobody"
             if re.search(r"^def test_", block.text, re.MULTILINE):
@@ -110,8 +116,9 @@ class Tour:
             self.check(f"the program at line {block.line}", block.prints or "", self.python(block))
 
     def serve(self, command, output):
-        """Start a server as the document does, but on free ports; its `ready:` line is the output."""
-        free = [f"--set={name}={value}" for name, value in FREE_PORTS.items()]
+        """Start a server as the document does, but on free ports, and check its `ready:` line."""
+        self.close()
+        free = [f"--set={name}={value}" for name, value in FREE_PORTS.items() if name in PORTS[command.split()[1]]]
         self._server = subprocess.Popen(
             [*command.split(), *free], cwd=self.directory, env=self.env, stdout=subprocess.PIPE, text=True
         )
@@ -119,7 +126,8 @@ class Tour:
         self.check(f"$ {command}", output, ready)
         words = [word.partition("=") for word in ready.split()]
         self.real |= {ADDRESSES[name]: address for name, _, address in words if address and name in ADDRESSES}
-        self.env |= {"FLAKELOG_SERVERS": self.real[ADDRESSES["broker"]], "FLAKELOG_IDS": self.real[ADDRESSES["ids"]]}
+        for variable, name in (("FLAKELOG_SERVERS", "broker"), ("FLAKELOG_IDS", "ids")):
+            self.env[variable] = self.real.get(ADDRESSES[name], "")
 
     def shell(self, command):
         done = subprocess.run(
@@ -130,7 +138,7 @@ class Tour:
         return done.stdout
 
     def python(self, block):
-        """What the program prints; one that would run for ever is stopped when it has printed what it should."""
+        """Return the program's output. A program that calls run(...) is stopped after the expected lines."""
         forever = re.search(r"^run\(", block.text, re.MULTILINE)
         process = subprocess.Popen(
             [sys.executable, "-c", self._here(block.text)],
@@ -144,7 +152,7 @@ class Tour:
         return printed
 
     def pytest(self, block):
-        """Tests are run with our plugin alone, by its name: whether that is installed is another matter."""
+        """Run the block's tests with only our plugin, loaded by name because its installation is not tested here."""
         file = self.directory / f"test_line_{block.line}.py"
         file.write_text(self._here(block.text))
         (self.directory / "pytest.ini").write_text("[pytest]\n")
@@ -156,7 +164,7 @@ class Tour:
         assert done.returncode == 0, f"the tests at line {block.line}: {done.stdout}{done.stderr}"
 
     def check(self, what, shown, printed):
-        """Compare, and learn which id stands for which."""
+        """Compare real output with the document's, and record which real id stands for each id shown."""
         printed = printed.replace(str(self.directory), HOME)
         assert _even(printed) == _even(shown), f"{what} printed\n{printed}"
         self.real |= dict(zip(ID.findall(shown), ID.findall(printed), strict=True))
@@ -168,8 +176,10 @@ class Tour:
 
 
 def _interrupted(process, shown):
-    """Ctrl-C when as many lines have come as are shown. Those of several partitions come in any order, so the answer is
-    in the order shown, if they are the same lines."""
+    """Send Ctrl-C after as many lines as the document shows, and return the output.
+
+    Lines of several partitions arrive in any order, so the same lines in another order are returned as shown.
+    """
     late = Timer(PROGRAM_SECONDS, process.kill)
     late.start()
     lines = [process.stdout.readline() for _ in shown.splitlines()]
