@@ -1,1 +1,1 @@
-"""The log, and Kafka's wire protocol in front of it."""
+"""A commit log behind Kafka's wire protocol."""

@@ -1,6 +1,6 @@
-"""Addresses as people and settings write them."""
+"""Addresses in the form that people and settings write them."""
 
 
 def host_port(host: str, port: int) -> str:
-    """ "host:port"; an IPv6 address in brackets, as in a URL (RFC 3986), so that it can be read back."""
+    """ "host:port", with an IPv6 address in brackets, as in a URL (RFC 3986), so that it can be parsed again."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -12,12 +12,11 @@ from typing import Any
 
 from broker.handlers.call import Call, Tagged
 from broker.now import Now
-from broker.shortcut import Known, Shortcut
+from broker.shortcut import Known
 from broker.wire import fetch, list_offsets, produce
 from broker.wire.frame import Part
 
 Handler = Callable[[Call, Now], Any]
-Again = Callable[[Call, memoryview], Shortcut | None]
 KnownOf = Callable[[Call, memoryview], Known | None]
 
 
@@ -32,8 +31,6 @@ class Api:
     flexible: int
     module: str
     advertise_from: int | None = None
-    repeats: bool = False
-    """Its requests repeat on a connection: the module's `again` makes a short way for more of them."""
     asks: bool = False
     """Its requests ask the same again and again: the module's `known` makes a short way to the answer."""
 
@@ -46,13 +43,6 @@ class Api:
     def handle(self) -> Handler:
         handler: Handler = import_module(f"broker.handlers.{self.module}").handle
         return handler
-
-    @cached_property
-    def again(self) -> Again | None:
-        if not self.repeats:
-            return None
-        found: Again = import_module(f"broker.handlers.{self.module}_again").again
-        return found
 
     @cached_property
     def known(self) -> KnownOf | None:
@@ -95,7 +85,7 @@ PRODUCE = produce.API_KEY
 API_VERSIONS = 18
 
 _ROWS = (
-    Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0, repeats=True),
+    Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0),
     Api(1, "Fetch", 4, 18, 12, "fetch", asks=True),
     Api(2, "ListOffsets", 1, 11, 6, "list_offsets", asks=True),
     Api(3, "Metadata", 0, 13, 9, "metadata"),

@@ -1,6 +1,6 @@
-"""Quotas of clients, as they are kept and shown: whose they are, which there are, and what a filter finds (KIP-546).
+"""Client quotas as stored and listed: entities, the quotas that exist, and filters (KIP-546).
 
-How they hold is in broker.quota_manager.
+broker.quota_manager enforces them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,11 @@ _IP_KEYS = {CONNECTIONS: (INT_MAX, False)}
 
 
 class Filter(NamedTuple):
-    """What entities are asked for: with these parts, and with any name for these types."""
+    """A filter for quota entities.
+
+    An entity matches if it has each type of `exact` with that name, and each type of `types` with any name. If
+    `strict`, it must have no other types.
+    """
 
     exact: Mapping[str, str | None]
     types: frozenset[str]
@@ -49,7 +53,7 @@ def _refuse(message: str) -> ApiError:
 
 
 def filter_of(components: Iterable[Any], strict: bool) -> Filter:
-    """The filter of a request; ApiError INVALID_REQUEST, UNSUPPORTED_VERSION."""
+    """Return the filter that a request describes. Raise ApiError INVALID_REQUEST or UNSUPPORTED_VERSION."""
     exact: dict[str, str | None] = {}
     types: set[str] = set()
     for each in components:
@@ -74,7 +78,7 @@ def filter_of(components: Iterable[Any], strict: bool) -> Filter:
 
 
 def check_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """Whose quotas are to be altered; ApiError."""
+    """Return the entity whose quotas a request alters. Raise ApiError INVALID_REQUEST."""
     entity = entity_of(parts)
     kinds = [kind for kind, _ in entity]
     if not kinds:
@@ -102,7 +106,7 @@ def _check_ip(name: str | None) -> None:
 
 
 def altered(quotas: Quotas, entity: Entity, operations: Iterable[Any]) -> dict[Entity, Mapping[str, float]]:
-    """The quotas with an entity's set or removed; ApiError and nothing is changed."""
+    """Return all quotas after applying the operations to one entity. Raise ApiError, with nothing changed."""
     values = dict(quotas.get(entity, {}))
     seen: set[str] = set()
     for each in operations:

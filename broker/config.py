@@ -1,6 +1,6 @@
-"""The broker's settings, by Kafka's names (https://kafka.apache.org/documentation/#brokerconfigs), and a topic's.
+"""The broker's settings and a topic's, under Kafka's names (https://kafka.apache.org/documentation/#brokerconfigs).
 
-A topic's own setting goes before the broker's default for it (`log.segment.bytes` is the default of `segment.bytes`).
+A topic's setting overrides the broker's default for it (`log.segment.bytes` is the default of `segment.bytes`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from functools import cached_property
 from ipaddress import ip_address
 from typing import NamedTuple, TypeVar
 
+from broker.wire.produce import ANSWERED_ACKS
 from idgen.config import (
     Check,
     InvalidSetting,
@@ -24,7 +25,6 @@ from idgen.config import (
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
-ANSWERED_ACKS = frozenset({1, -1})  # of a Produce request: the leader has the records, or all replicas have
 
 DELETE = "delete"
 COMPACT = "compact"
@@ -39,13 +39,13 @@ C = TypeVar("C", bound="TopicConfig | BrokerConfig")
 
 
 def with_properties(config: C, properties: Mapping[str, str]) -> C:
-    """A configuration with properties as text over it; those of others are left alone. InvalidSetting."""
+    """Return `config` with textual properties applied; ignore names it does not have. Raise InvalidSetting."""
     given = {s.field: parse_setting(s, properties[s.name]) for s in settings_of(type(config)) if s.name in properties}
     return replace(config, **given) if given else config
 
 
 def near_name(name: str, known: Sequence[str]) -> str:
-    """What might have been meant by a name that is not known."""
+    """Return a hint for an unknown name: the nearest known name, or all known names."""
     near = get_close_matches(name, known, 1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
@@ -64,7 +64,7 @@ def _cleanup_policy(value: str) -> str | None:
 
 
 def parse_overrides(value: str) -> dict[str, int]:
-    """ "address:number,..." as a mapping, IPv6 in brackets or without; ValueError."""
+    """Parse "address:number,..." into a mapping. IPv6 addresses may be in brackets. Raise ValueError."""
     found = {}
     for each in filter(None, (part.strip() for part in value.split(","))):
         address, _, number = each.rpartition(":")
@@ -86,7 +86,7 @@ def _minus_one_or(least: int) -> Check:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
-    """What a topic can set for itself (https://kafka.apache.org/documentation/#topicconfigs)."""
+    """Settings that a topic can override (https://kafka.apache.org/documentation/#topicconfigs)."""
 
     segment_bytes: int = setting(
         "segment.bytes",
@@ -241,14 +241,16 @@ class TopicConfig:
 
     @property
     def group_commit(self) -> bool:
-        """Whether what is appended goes to the journal, to be on the disk as soon as can be."""
+        """Return True if appends go to the journal, so that they reach the disk as soon as possible."""
         by_itself = self.flush_messages == LONG_MAX and self.flush_ms == LONG_MAX
         return self.durable_acks or (self.visible_after_flush and by_itself)
 
     @property
     def waiting_acks(self) -> frozenset[int]:
-        """The `acks` of a Produce request that are answered only when the records are on the disk. With one message to
-        a flush that is every message, as in Kafka, which flushes before it answers."""
+        """Return the `acks` of Produce requests that are answered only when the records are on the disk.
+
+        If `flush.messages` is 1 these are all answered requests, because Kafka flushes before it answers.
+        """
         if self.durable_acks or self.flush_messages == 1:
             return ANSWERED_ACKS
         return frozenset({-1} if self.visible_after_flush else ())
@@ -263,7 +265,7 @@ class TopicConfig:
 
     @cached_property
     def asks_of_records(self) -> bool:
-        """Whether a produced batch must meet more than `broker.log.judge` asks of its header."""
+        """Return True if a produced batch must meet demands that `broker.log.judge` does not check in its header."""
         return (
             self.message_timestamp_type == LOG_APPEND_TIME
             or self.message_timestamp_before_max_ms < LONG_MAX
@@ -274,37 +276,41 @@ class TopicConfig:
 
     @cached_property
     def roll_ms(self) -> int:
-        """The age at which a segment is closed: a compacted one in time for max.compaction.lag.ms."""
+        """Return the age at which a segment is closed; for a compacted topic at most max.compaction.lag.ms."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @staticmethod
     def check_names(properties: Mapping[str, str]) -> None:
-        """InvalidSetting for the first name that no topic can set here, with the nearest that one can, and for a value
-        that Kafka has no room for. What Kafka's topics have and nothing here depends on is taken (broker.kafka_settings
-        says why)."""
+        """Raise InvalidSetting for the first property that a topic cannot have here.
+
+        That is an unknown name (the message has the nearest known one), a setting that is refused here, or a value that
+        Kafka does not allow. Accept Kafka's settings that have no effect here (broker.kafka_settings gives the
+        reasons).
+        """
         known = [each.name for each in settings_of(TopicConfig)]
         for name, value in properties.items():
             _check_known(name, value, known)
 
     def check_together(self) -> None:
-        """InvalidSetting where one setting excludes another. Asked where a topic is made or altered: what is on the
-        disk already is taken as it is."""
+        """Raise InvalidSetting if two settings exclude each other.
+
+        Called when a topic is created or altered. Topics already on the disk are accepted as they are.
+        """
         least, most = self.min_compaction_lag_ms, self.max_compaction_lag_ms
         if least > most:
             why = f"must not be above max.compaction.lag.ms, which is {most}"
             raise InvalidSetting("min.compaction.lag.ms", str(least), why)
 
     def with_properties(self, properties: Mapping[str, str]) -> "TopicConfig":
-        """This configuration with a topic's own settings over it; InvalidSetting for an impossible one.
+        """Return this configuration with a topic's settings applied. Raise InvalidSetting for an impossible value.
 
-        Names that are not known here are left alone: `check_names` refuses them where a topic is made.
+        Unknown names are ignored: `check_names` refuses them when a topic is created.
         """
         return with_properties(self, properties)
 
 
 def _check_known(name: str, value: str, known: list[str]) -> None:
-    """InvalidSetting unless a topic can have this value: of a setting of ours, or of one of Kafka's that can be left
-    aside."""
+    """Raise InvalidSetting if topics have no such setting, or if Kafka's row of the setting refuses the value."""
     from broker.kafka_settings import topic_setting
 
     row = topic_setting(name)
@@ -318,8 +324,11 @@ def _check_known(name: str, value: str, known: list[str]) -> None:
 
 
 class ListenerLimits(NamedTuple):
-    """Limits of one listener, under those of all: listener.name.NAME.max.connections and the like (KIP-402, KIP-612).
-    Their fields are BrokerConfig's."""
+    """Connection limits of one listener, which apply in addition to the broker's limits (KIP-402, KIP-612).
+
+    They are set as listener.name.NAME.max.connections and listener.name.NAME.max.connection.creation.rate. The fields
+    are named as in BrokerConfig.
+    """
 
     max_connections: int = INT_MAX
     max_connection_creation_rate: int = INT_MAX
@@ -327,7 +336,7 @@ class ListenerLimits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
-    """One broker process. Every limit has a name, a default and a reason."""
+    """Settings of one broker process. Every limit has a name, a default and a reason."""
 
     node_id: int = setting("node.id", 1, "This broker's id in the cluster.", check=at_least(0))
     num_partitions: int = setting(
@@ -637,6 +646,13 @@ class BrokerConfig:
         check=at_least(1 << 16),
         unit="bytes",
     )
+    max_produce_templates: int = setting(
+        "flakelog.max.produce.templates",
+        10_000,
+        "Produce requests that are decoded by looking them up: one for each client id, topic, partition, acks and "
+        "timeout, some two kilobytes each; past it the one unused for longest is decoded anew.",
+        check=at_least(1),
+    )
     max_client_quotas: int = setting(
         "flakelog.max.client.quotas",
         10_000,
@@ -720,7 +736,7 @@ class BrokerConfig:
         return TopicConfig(**{field: getattr(self, default) for field, default in TOPIC_DEFAULTS.items()})
 
 
-# Which of the broker's settings is the default of a topic's, by their fields.
+# For each field of TopicConfig: the field of BrokerConfig that has its default.
 TOPIC_DEFAULTS = {
     "segment_bytes": "log_segment_bytes",
     "segment_ms": "log_roll_ms",
@@ -751,14 +767,14 @@ TOPIC_DEFAULTS = {
 
 
 def default_name(name: str) -> str | None:
-    """The broker's setting that is the default of a topic's; None where no topic has one of this name."""
+    """Return the name of the broker's setting that is a topic setting's default; None for an unknown topic setting."""
     fields = {each.name: each.field for each in settings_of(TopicConfig)}
     names = {each.field: each.name for each in settings_of(BrokerConfig)}
     return names[TOPIC_DEFAULTS[fields[name]]] if name in fields else None
 
 
-# Which of the broker's settings can be altered while it runs: Kafka's list (DynamicBrokerConfig), of what is looked up
-# at each use here. All others are read once, at the start. By their properties' names.
+# The broker's settings that can be altered at run time: those of Kafka's list (DynamicBrokerConfig) that the broker
+# looks up at each use. All others are read once, at the start. `DYNAMIC` has the properties' names.
 DYNAMIC_FIELDS = {
     *TOPIC_DEFAULTS.values(),
     "max_connections",
@@ -772,7 +788,7 @@ DYNAMIC_FIELDS = {
 }
 DYNAMIC = frozenset(each.name for each in settings_of(BrokerConfig) if each.field in DYNAMIC_FIELDS)
 
-# Settings whose value is a list with commas between, to which can be appended.
+# Settings with a comma-separated list as value, to which clients can append.
 LISTS = frozenset({"cleanup.policy", "log.cleanup.policy"})
 
 __all__ = ["BrokerConfig", "InvalidSetting", "TopicConfig"]

@@ -1,10 +1,11 @@
-"""Settings as clients are told of them: value, where it comes from, and what else it could have come from.
+"""Settings as clients see them: the value, its source, and the other sources it could have come from.
 
-Precedence is Kafka's (KIP-226): a topic's own, this node's altered at run time, all nodes' altered at run time, what
-the process was started with, the default. `synonyms` are those that there are, in that order; the first of them holds.
+Precedence is Kafka's (KIP-226): the topic's setting, this node's run-time change, the run-time change for all nodes,
+the property the process was started with, the default. `synonyms` has the sources that have a value, in that order; the
+first one is in effect.
 
-A broker's setting may have several names (log.retention.ms, .minutes, .hours), each with a place of its own there. As
-Kafka does, what stands before the first of the name that is told of is not told with it.
+A broker's setting may have several names (log.retention.ms, .minutes, .hours), each with a separate place in that
+order. The entry for one of these names omits the synonyms before the first one of that name, as in Kafka.
 """
 
 import re
@@ -28,7 +29,7 @@ from idgen.config import Setting, parse_setting, settings_of
 
 
 class ConfigSource(IntEnum):
-    """Kafka's codes (KIP-226)."""
+    """Kafka's codes for sources (KIP-226)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -38,7 +39,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """Kafka's codes (KIP-569)."""
+    """Kafka's codes for types (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -58,8 +59,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One setting. `value` is None where none is set, or where it is nobody's business; `source` is where it is from,
-    by whatever name."""
+    """A setting. `value` is None if it is unset or secret. `source` is the source in effect, under any of its names."""
 
     name: str
     value: str | None
@@ -72,37 +72,37 @@ class ConfigEntry(NamedTuple):
 
     @property
     def told_source(self) -> ConfigSource:
-        """Where it comes from as far as DescribeConfigs tells."""
+        """Return the source that DescribeConfigs reports."""
         return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT
 
 
 class BrokerSources(NamedTuple):
-    """Where a broker's settings come from, each by name and as text."""
+    """Sources of a broker's settings: text by name."""
 
     given: Mapping[str, str]
-    """What the process was started with, under the names it was given by."""
+    """Properties the process was started with, under the names they were given by."""
     altered_for_all: Mapping[str, str]
     altered: Mapping[str, str]
-    """What was altered at run time, of all nodes and of this one."""
+    """Run-time changes: `altered_for_all` applies to all nodes, `altered` to this one."""
 
 
 _BROKER = {each.name: each for each in settings_of(BrokerConfig)}
 _BROKER_DEFAULTS = {each.field: each.name for each in _BROKER.values()}
 _SECRET = re.compile("password|secret|jaas|credential")
-_LONG = frozenset({"ms", "messages"})  # units; and where a value may be too long for 32 bits
+_LONG = frozenset({"ms", "messages"})  # units of values that may need 64 bits
 
 
 def text_of(value: Any) -> str | None:
-    """A value as properties have it; None where there is none."""
+    """Return a value in the form that properties files have. Return None for None."""
     if value is None:
         return None
     if isinstance(value, float):
-        return str(value).replace("e+", "E")  # as Java writes them
+        return str(value).replace("e+", "E")  # as Java writes floats
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def type_of(setting: Setting) -> ConfigType:
-    """The type Kafka gives to a setting of this name; to one of our own, what it would."""
+    """Return the type that Kafka gives a setting of this name, or would give a setting of Flakelog."""
     row = topic_setting(setting.name) or broker_setting(setting.name)
     if row is not None:
         return ConfigType[row.type.upper()]
@@ -118,7 +118,7 @@ def type_of(setting: Setting) -> ConfigType:
 
 
 def broker_entries(configs: Iterable[object], sources: BrokerSources) -> list[ConfigEntry]:
-    """All settings of a broker's configurations, then Kafka's others with what they were given or have by default."""
+    """Return the settings of a broker's configurations, then Kafka's other settings with their values or defaults."""
     entries = []
     for config in configs:
         for setting in settings_of(type(config)):
@@ -134,10 +134,10 @@ def broker_entries(configs: Iterable[object], sources: BrokerSources) -> list[Co
 
 
 def default_entries(altered: Mapping[str, str]) -> list[ConfigEntry]:
-    """What was altered at run time of all brokers' settings, and nothing else."""
+    """Return the settings that were altered at run time for all brokers, and no others."""
     entries = []
     for name, text in altered.items():
-        if name not in _BROKER:  # kept by another version of this program
+        if name not in _BROKER:  # stored by another version of this program
             continue
         setting, value = _BROKER[name], parse_setting(_BROKER[name], text)
         synonym = Synonym(name, _shown(setting, value), ConfigSource.DYNAMIC_DEFAULT_BROKER)
@@ -146,7 +146,7 @@ def default_entries(altered: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def topic_entries(config: TopicConfig, own: Mapping[str, str], sources: BrokerSources) -> list[ConfigEntry]:
-    """All settings of a topic: `config` is what holds, `own` what was set for this topic."""
+    """Return all settings of a topic. `config` has the values in effect, `own` the properties set for this topic."""
     entries = []
     for setting in settings_of(TopicConfig):
         value = getattr(config, setting.field)
@@ -165,12 +165,12 @@ def topic_entries(config: TopicConfig, own: Mapping[str, str], sources: BrokerSo
 
 
 def _is_shown(row: KafkaSetting, own: Mapping[str, str]) -> bool:
-    """Whether Kafka would show a setting that is left aside here."""
+    """Return True if Kafka would show this setting, which has no effect here."""
     return row.standing != HONOURED and (row.told or row.name in own)
 
 
 def _unused(row: KafkaSetting, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:
-    """A setting that changes nothing here, with what it was set to."""
+    """Return the entry of a setting that has no effect here, with the value it was set to."""
     value = synonyms[0].value if synonyms else row.default
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     kind, said = ConfigType[row.type.upper()], f"Not used here: {row.reason}."
@@ -178,7 +178,7 @@ def _unused(row: KafkaSetting, synonyms: tuple[Synonym, ...], read_only: bool) -
 
 
 def _unused_synonyms(row: KafkaSetting, given: Mapping[str, str], source: ConfigSource) -> tuple[Synonym, ...]:
-    """What such a setting was set to; `source` is where that was."""
+    """Return the synonyms of a setting that has no effect here. `source` is the source of the `given` properties."""
     found = ((given.get(row.name), source), (row.default, ConfigSource.DEFAULT))
     told = [(None if _is_secret(row) else value, where) for value, where in found if value is not None]
     return tuple(Synonym(row.name, value, where) for value, where in told)
@@ -189,7 +189,7 @@ def _is_secret(row: KafkaSetting) -> bool:
 
 
 def _names_of(setting: Setting) -> tuple[str, ...]:
-    """By which Kafka's broker tells of it: the first that is set holds."""
+    """Return the names under which Kafka's broker reports the setting. The first one that is set is in effect."""
     others = SYNONYMS[setting.name] if setting.name in TOLD_APART else ()
     return setting.name, *(name for name, _ in others)
 
@@ -200,7 +200,7 @@ def _told_with(name: str, synonyms: tuple[Synonym, ...]) -> tuple[Synonym, ...]:
 
 
 def _one_of_names(setting: Setting, name: str, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:
-    """A broker's setting under one of its names: unset where it is set under another."""
+    """Return a broker's setting under one of its names. It is unset if the setting was made under another name."""
     told = _told_with(name, synonyms)
     entry = _entry(setting, None, told, read_only)._replace(name=name, value=told[0].value if told else None)
     row = broker_setting(name)

@@ -1,9 +1,8 @@
-"""How many connections there may be, of all listeners, of one, of one address, and how fast they may come (KIP-48,
-KIP-402, KIP-612).
+"""Limits on connections: in all, of one listener, of one address, and their rate (KIP-48, KIP-402, KIP-612).
 
-A connection too many is closed at once, with a line that names the limit. Connections that come too fast are not
-closed: the shell accepts none at their listener for as long as `pause_ms` says, and the system's backlog keeps the
-rest.
+A connection over a limit is closed at once, with a log line that names the limit. Connections that come too fast are
+not closed: the shell stops accepting at their listener for `pause_ms` milliseconds, and the system's backlog keeps the
+connections.
 """
 
 from collections import Counter
@@ -13,27 +12,30 @@ from types import MappingProxyType
 
 from broker.config import INT_MAX, BrokerConfig, ListenerLimits, parse_overrides
 
-BURST_MS = 1_000  # so much of the rate may come at once
+BURST_MS = 1_000  # the number of connections that the rate allows in this time may come at once
 
 
-_ALL = ""  # listeners together
+_ALL = ""  # the key for all listeners together
 _NONE = ListenerLimits()
 
 
 class ConnectionLimits:
-    """Counts what is open. The configuration is handed in each time, for it can be altered; the limits of single
-    listeners, by their names, can not."""
+    """Counters of open connections.
+
+    Each call takes the configuration because it can be altered at run time. The limits of single listeners, by listener
+    name, cannot.
+    """
 
     def __init__(self, of_listeners: Mapping[str, ListenerLimits] = MappingProxyType({})) -> None:
         self._of_listeners = of_listeners
         self._open: Counter[str] = Counter()
-        """By listener."""
+        """Open connections by listener."""
         self._by_address: Counter[str] = Counter()
         self._free_ms: dict[str, float] = {}
-        """By listener, and of all, when their connections so far have had their share of time at the rate allowed."""
+        """By listener, and in `_ALL` for all: when the connections so far will have used up their share of the rate."""
 
     def opened(self, address: str, config: BrokerConfig, now_ms: int, listener: str = "PLAINTEXT") -> str | None:
-        """One more, which counts until it is closed; why it is too many, or None."""
+        """Count a connection until it is closed. Return the limit it exceeds, or None."""
         self._open[listener] += 1
         self._by_address[address] += 1
         own = self._of_listeners.get(listener, _NONE)
@@ -59,7 +61,7 @@ class ConnectionLimits:
             del self._by_address[address]
 
     def pause_ms(self, config: BrokerConfig, now_ms: int, listener: str = "PLAINTEXT") -> int:
-        """How long a listener is to accept no connection; 0 where the next may come."""
+        """Return for how many milliseconds a listener must accept no connection; 0 if it may accept the next one."""
         own = self._of_listeners.get(listener, _NONE)
         return max(
             self._pause_ms(_ALL, config.max_connection_creation_rate, now_ms),

@@ -1,8 +1,9 @@
-"""An answer of any API that says one error wherever it can say one: what a request is told that a test wants to fail.
+"""Answers that report one error wherever they have a place for it, for requests that a test wants to fail.
 
-Nothing is looked at: the answer mirrors the request. Where the schema of the answer has an array with an error in it
-(topics, their partitions, groups, resources), it gets an item for each of the request's, named as that is. What the
-answer is of no use without, the nodes of Metadata, comes from the handler, and the error is written over it.
+The answer mirrors the request and does not depend on the broker's state. If an array of the answer's schema has items
+with an error (topics, partitions, groups, resources), it gets one item for each item of the request, with the same
+name. Some answers are useless without data of the broker, such as Metadata without nodes: the handler makes them, and
+the error is written over them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,14 +28,16 @@ SESSION_ERRORS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-# Reads whose answer a client cannot do without.
+# Reads whose answer is useless to a client without data of the broker.
 WRITTEN_OVER = frozenset({"Metadata", "DescribeTopicPartitions"})
 
 
 def error_answer(api: Api, call: Call, code: ErrorCode, now: Now) -> Any:
-    """What `api.handle` would return, with this error in all its places; None where this request's answer has none (a
-    Metadata request for no topic). Of any API but `broker.faults.NO_ERRORS`; ApiError for a Produce that wants no
-    answer."""
+    """Return what `api.handle` would return, with this error in all its places.
+
+    Return None if the answer to this request has no place for an error (a Metadata request for no topic). The API must
+    not be in `broker.faults.NO_ERRORS`. Raise ApiError for a Produce that wants no answer.
+    """
     if api.key == produce.API_KEY:
         return _produce(call, code)
     if api.key == fetch.API_KEY:
@@ -55,7 +58,10 @@ def _produce(call: Call, code: ErrorCode) -> list[PartitionResult]:
 
 
 def _fetch(call: Call, code: ErrorCode, now: Now) -> FetchResponse | None:
-    """Of a session all that it remembers is answered: a client need not name again what it named before."""
+    """Return a Fetch answer with the error.
+
+    It covers all partitions that a session remembers, because the client does not name these again.
+    """
     request = call.request
     if code in SESSION_ERRORS and call.version >= fetch.SESSIONS:
         return FetchResponse(error_code=code)
@@ -84,12 +90,12 @@ def _is_error(plan: FieldPlan) -> bool:
 
 @cache
 def _has_error(cls: SchemaClass) -> bool:
-    """Whether an error stands anywhere in a structure."""
+    """Return True if a structure has an error field at any depth."""
     return any(_is_error(plan) or (plan.nested is not None and _has_error(plan.nested)) for plan in plan_of(cls))
 
 
 def _mirror(cls: SchemaClass, asked_cls: SchemaClass, asked: Any, code: ErrorCode) -> dict[str, Any]:
-    """A structure of the answer, from the one of the request that it is about."""
+    """Return a structure of the answer, made from the request's structure that it answers."""
     plans, of_asked = plan_of(cls), {plan.name: plan for plan in plan_of(asked_cls)}
     answer: dict[str, Any] = {}
     for plan in plans:
@@ -106,8 +112,10 @@ def _mirror(cls: SchemaClass, asked_cls: SchemaClass, asked: Any, code: ErrorCod
 
 
 def _source(plan: FieldPlan, plans: Sequence[FieldPlan], of_asked: Mapping[str, FieldPlan]) -> FieldPlan | None:
-    """The array of the request that an array of the answer is about: of the same name, or, where nothing else could say
-    the error, the only one there is."""
+    """Return the request's array that an array of the answer mirrors.
+
+    It has the same name. If no other field of the answer has an error, it may also be the request's only array.
+    """
     if plan.name in of_asked:
         return of_asked[plan.name]
     arrays = [each for each in of_asked.values() if each.array]
@@ -128,7 +136,7 @@ def _says_error(plan: FieldPlan) -> bool:
 
 
 def _says(cls: SchemaClass, answer: Mapping[str, Any]) -> bool:
-    """Whether an error stands in the answer itself or in an item of it."""
+    """Return True if the answer, or an item in it, has an error field."""
     return any(
         _is_error(plan) or (plan.nested is not None and any(_says(plan.nested, each) for each in answer[plan.name]))
         for plan in plan_of(cls)
@@ -137,14 +145,14 @@ def _says(cls: SchemaClass, answer: Mapping[str, Any]) -> bool:
 
 
 def _making_nothing(call: Call) -> Call:
-    """The same question without leave to make the topics it is about."""
+    """Return the same call without permission to create topics."""
     if not hasattr(call.request, "allow_auto_topic_creation"):
         return call
     return call._replace(request=replace(call.request, allow_auto_topic_creation=False))
 
 
 def _write_over(cls: SchemaClass, answer: dict[str, Any], code: ErrorCode) -> dict[str, Any] | None:
-    """The handler's answer with the error at each topic."""
+    """Return the handler's answer with the error at each topic, or None if it has no place for the error."""
     topics = [{**topic, "error_code": code, "partitions": []} for topic in answer["topics"]]
     whole = {**answer, "topics": topics, "error_code": code}
     return whole if topics or any(map(_is_error, plan_of(cls))) else None

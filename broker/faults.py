@@ -1,8 +1,8 @@
-"""Failures on demand: which requests are to go wrong, and how. For tests of clients; nothing else ever has one.
+"""Failures on demand, for tests of clients only: which requests fail, and how.
 
 The names and the order are those of librdkafka's mock cluster (rd_kafka_mock_push_request_errors): failures of an API
-wait in a queue, and each request of that API takes the first. A delay stands beside the queue, as a link is slow for
-whatever is sent over it.
+wait in a queue, and each request of that API takes the first one. A delay is kept beside the queue, because a slow link
+delays everything sent over it.
 """
 
 from collections import deque
@@ -13,17 +13,21 @@ from typing import Any, NamedTuple
 from broker.api_table import APIS
 from broker.wire.errors import ErrorCode
 
-QUEUE_MAX = 10_000  # failures that wait for requests of one API: a test that needs more has lost count
+QUEUE_MAX = 10_000  # most failures that wait for requests of one API; a test that needs more has lost count
 DELAY_MS_MAX = 600_000  # longer than any client waits
 
 BEFORE, AFTER = "before", "after"
-# What a client looks for in these answers is not in its request, so no answer can be made of that (error_answers).
+# Clients look in these APIs' answers for data that is not in the request, so no answer can be made from it
+# (error_answers).
 NO_ERRORS = frozenset({"AlterClientQuotas", "AlterUserScramCredentials", "DescribeLogDirs"})
 
 
 class Fault(NamedTuple):
-    """What happens to one request: it is answered with `error` and not looked at, its connection is closed before or
-    after it was carried out, its answer comes `delay_ms` late."""
+    """The failure of one request.
+
+    With `error` the broker answers with it and does not handle the request. With `close` the broker closes the
+    connection before or after it handles the request. The answer is `delay_ms` late.
+    """
 
     error: ErrorCode | None = None
     close: str | None = None
@@ -34,18 +38,18 @@ class Fault(NamedTuple):
 class _Delay:
     ms: int
     times: int | None
-    """How many answers are still to be late; None: all."""
+    """Number of answers still to delay; None for all."""
 
 
 class Faults:
-    """The failures that are to come, by API key. ValueError says what is wrong with one."""
+    """Pending failures by API key. Methods raise ValueError for an invalid failure."""
 
     def __init__(self) -> None:
         self._queues: dict[int, deque[Fault]] = {}
         self._delays: dict[int, _Delay] = {}
 
     def fail(self, key: int, error: ErrorCode, times: int) -> None:
-        """Answer the next requests with an error."""
+        """Answer the next `times` requests with an error."""
         if APIS[key].name in NO_ERRORS:
             without = ", ".join(sorted(NO_ERRORS))
             raise ValueError(f"{APIS[key].name} cannot be made to fail; all but these can: {without}")
@@ -54,13 +58,13 @@ class Faults:
         self._push(key, Fault(error=error), times)
 
     def close(self, key: int, when: str, times: int) -> None:
-        """Close the connections of the next requests, "before" they are carried out or "after", with no answer."""
+        """Close the connections of the next requests without an answer, "before" or "after" handling them."""
         if when not in (BEFORE, AFTER):
             raise ValueError(f"when={when!r}; there are {BEFORE!r} and {AFTER!r} (the request was carried out)")
         self._push(key, Fault(close=when), times)
 
     def delay(self, key: int, ms: int, times: int | None) -> None:
-        """Answer so late; 0 ms ends an earlier delay."""
+        """Delay the next `times` answers, or all, by `ms`; 0 ms ends an earlier delay."""
         if not 0 <= ms <= DELAY_MS_MAX:
             raise ValueError(f"ms={ms}; a delay lies between 0 and {DELAY_MS_MAX}")
         if times is not None and times < 1:
@@ -80,20 +84,20 @@ class Faults:
             raise ValueError(f"times={times}; give 1 to {left} ({len(queue)} of {QUEUE_MAX} wait already)")
         queue.extend([fault] * times)
 
-    # --- what a request meets ------------------------------------------------------------------------------------
+    # --- at a request --------------------------------------------------------------------------------------------
 
     def awaits(self, key: int) -> bool:
-        """Whether anything is to happen to requests of this API."""
+        """Return True if requests of this API have a failure or a delay pending."""
         return bool(self._queues.get(key)) or key in self._delays
 
     def next(self, key: int) -> Fault:
-        """What is to happen to a request; it has not happened before `took`."""
+        """Return the failure of the next request. It stays pending until `took`."""
         queue, delay = self._queues.get(key), self._delays.get(key)
         fault = queue[0] if queue else Fault()
         return fault._replace(delay_ms=delay.ms) if delay is not None else fault
 
     def took(self, key: int, fault: Fault) -> None:
-        """What `next` gave has happened."""
+        """Remove a failure that `next` returned and that has now happened."""
         if fault.error is not None or fault.close is not None:
             self._queues[key].popleft()
         delay = self._delays.get(key)
@@ -103,7 +107,7 @@ class Faults:
                 del self._delays[key]
 
     def left(self) -> dict[str, dict[str, Any]]:
-        """What is still to come, by API's name: {"Produce": {"queue": 2, "delay_ms": 300}}."""
+        """Return the pending failures by API name: {"Produce": {"queue": 2, "delay_ms": 300}}."""
         keys = [key for key in APIS if self.awaits(key)]
         return {APIS[key].name: self._left_of(key) for key in keys}
 
@@ -113,7 +117,7 @@ class Faults:
 
 
 def key_of(name: str) -> int:
-    """The key of an API by its name in the protocol; ValueError has the nearest one."""
+    """Return the key of an API by its protocol name. Raise ValueError with the nearest name."""
     keys = {api.name: api.key for api in APIS.values()}
     if name not in keys:
         near = get_close_matches(name, keys, 1)
@@ -122,7 +126,7 @@ def key_of(name: str) -> int:
 
 
 def error_of(error: str | int) -> ErrorCode:
-    """An error by its name in the protocol or by its number; ValueError has the nearest one."""
+    """Return an error by its protocol name or its number. Raise ValueError with the nearest name."""
     if isinstance(error, int):
         try:
             return ErrorCode(error)

@@ -1,26 +1,27 @@
 """An engine that fails on demand, for tests of clients. Only a broker that was started for tests has one.
 
-What is not to fail goes the same way as in any engine. The row of an API that has something to come is another one,
-which asks `Faults` first; the row is the usual one again once nothing is left.
+Requests without a failure take the same path as in any engine. An API with pending failures has another row in the
+table, whose handler asks `Faults` first. The usual row returns when no failure is left.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from broker.api_table import APIS, Api, Handler
+from broker.api_table import APIS, PRODUCE, Api, Handler
 from broker.connection import Connection, Slot
 from broker.engine import Engine
 from broker.faults import AFTER, BEFORE, Fault, Faults
 from broker.handlers.call import Call, Services
 from broker.now import Now
+from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
 
 class Spoilt(NamedTuple):
-    """An answer, and what is to happen to it."""
+    """An answer, with the failure to apply to it."""
 
     response: Any
     fault: Fault
@@ -28,7 +29,7 @@ class Spoilt(NamedTuple):
 
 @dataclass(frozen=True)
 class FaultyApi(Api):
-    """A row with another handler, and without a short way past it."""
+    """A row with another handler, and without a fast path around it."""
 
     faulty: Handler | None = None
 
@@ -39,64 +40,68 @@ class FaultyApi(Api):
 
 
 class FaultyEngine(Engine):
-    """`fail`, `close` and `delay` say what is to happen to requests of an API that come from now on."""
+    """An engine whose `fail`, `close` and `delay` apply to requests of an API that arrive from now on."""
 
     def __init__(self, services: Services, clock_ns: Callable[[], int] = lambda: 0) -> None:
         super().__init__(services, clock_ns)
         self._apis = dict(APIS)
         self._faults = Faults()
 
-    # --- what is to happen ---------------------------------------------------------------------------------------
+    # --- pending failures ----------------------------------------------------------------------------------------
 
     def fail(self, key: int, error: ErrorCode, times: int = 1) -> None:
-        """Answer the next requests with an error, and do nothing for them; ValueError."""
+        """Answer the next requests with an error, without handling them. Raise ValueError."""
         self._faults.fail(key, error, times)
         self._arm(key)
 
     def close(self, key: int, when: str, times: int = 1) -> None:
-        """Close the connections of the next requests, "before" or "after" these are carried out; ValueError."""
+        """Close the connections of the next requests, "before" or "after" handling them. Raise ValueError."""
         self._faults.close(key, when, times)
         self._arm(key)
 
     def delay(self, key: int, ms: int, times: int | None = None) -> None:
-        """Let the answers be so late, of so many requests or of all; 0 ends it. ValueError."""
+        """Delay the next `times` answers, or all, by `ms`; 0 ends the delay. Raise ValueError."""
         self._faults.delay(key, ms, times)
         self._arm(key)
 
     def clear(self) -> None:
-        """Nothing more is to happen."""
+        """Remove all pending failures and delays."""
         self._faults.clear()
         self._apis = dict(APIS)
 
     def left(self) -> dict[str, dict[str, Any]]:
-        """What is still to happen, by API."""
+        """Return the pending failures by API."""
         return self._faults.left()
 
     def _arm(self, key: int) -> None:
         served = APIS[key]
-        row = {field.name: getattr(served, field.name) for field in fields(Api)} | {"repeats": False, "asks": False}
+        row = {field.name: getattr(served, field.name) for field in fields(Api)} | {"asks": False}
         self._apis[key] = FaultyApi(**row, faulty=lambda call, now: self._handle(served, call, now))
         for conn in self._connections:
-            conn.again = None
             conn.known.pop(key, None)
 
-    # --- as it happens -------------------------------------------------------------------------------------------
+    # --- at a request --------------------------------------------------------------------------------------------
 
     def _handle(self, api: Api, call: Call, now: Now) -> Any:
-        """The handler of an API that has something to come."""
+        """Handle a request of an API that has pending failures."""
         fault = self._faults.next(api.key)
         if fault.close == BEFORE:
             self._took(api, fault)
             raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"a test wants it closed before a {api.name}")
         if fault.error is not None:
-            from broker.error_answers import error_answer  # with kio, which takes longer to load than all the rest
+            from broker.error_answers import error_answer  # it loads kio, which takes longer than all the rest
 
             response = error_answer(api, call, fault.error, now)
             if response is None:
-                return api.handle(call, now)  # an answer with no place for the error; the next one may have one
+                return api.handle(call, now)  # this answer has no place for the error; the next answer may have one
         else:
             response = api.handle(call, now)
         self._took(api, fault)
+        if api.key == PRODUCE and isinstance(response, list):  # it must be answered after what is staged
+            answer = StagedProduce(call.version, call.client_id, call.request, 0)
+            answer.results = response
+            self.services.turn.requests.append(answer)
+            response = answer
         return self._spoil(api, response, fault)
 
     def _took(self, api: Api, fault: Fault) -> None:
@@ -107,10 +112,18 @@ class FaultyEngine(Engine):
     def _spoil(self, api: Api, response: Any, fault: Fault) -> Any:
         if fault.close is None and not fault.delay_ms:
             return response
+        if isinstance(response, StagedProduce):
+            response.adapt = partial(self._spoil_late, api, fault)
+            return response
         if isinstance(response, Delayed):
             response.try_complete = _spoilt(response.try_complete, fault)
             response.expire = _spoilt(response.expire, fault)
             return response
+        return self._spoil_late(api, fault, response)
+
+    @staticmethod
+    def _spoil_late(api: Api, fault: Fault, response: Any) -> Any:
+        """What becomes of a response that is there; None is a request without an answer."""
         if response is not None:
             return Spoilt(response, fault)
         if fault.close == AFTER:
@@ -130,7 +143,7 @@ class FaultyEngine(Engine):
     def _reply_late(
         self, conn: Connection, api: Api, version: int, correlation_id: int, spoilt: Spoilt, slot: Slot | None
     ) -> None:
-        """It keeps its place: answers to later requests of the connection are late with it."""
+        """Reply after the delay. The answer keeps its place, so later answers of the connection are late too."""
         if slot is None:
             slot = conn.wait()
             slot.began_ns = self._began_ns
@@ -145,7 +158,7 @@ class FaultyEngine(Engine):
                 super(FaultyEngine, self)._reply(conn, api, version, correlation_id, response, waiting)
             except Exception:
                 self._failed([conn])
-            self._resumable.append(conn)
+            self._resume(conn)
 
         self.services.purgatory.watch(late, done, self._now, limited=False)
 

@@ -1,16 +1,17 @@
-"""Fetch sessions (KIP-227): what a client that fetches many partitions asked for last, and what it was told last.
+"""Fetch sessions (KIP-227): what a client that fetches many partitions last asked for, and what it last received.
 
-A full request may begin a session; the ones after it name only what has changed in what they want, and are answered
-with only what has changed in what they get. Each request of a session has the next epoch, so one that was lost or came
-twice is noticed, and the client begins again.
+A full request may begin a session. The requests after it name only the partitions whose parameters changed, and their
+answers have only the partitions whose results changed. Each request of a session has the next epoch, so the broker
+detects a lost or repeated request, and the client begins again.
 
     request epoch 0     full; begins a session if there is room (the answer has its id, or 0)
     request epoch -1    full; without a session
-    request epoch n     goes on with the session it names; an answer to epoch n is due before n + 1 is sent
+    request epoch n     continues the session it names; an answer to epoch n is due before n + 1 is sent
 
-A session belongs to no connection. How many there are is limited, and how many partitions they all remember: what has
-no room goes on with full requests. To make room one goes that was not used for two minutes, else the smallest of those
-that are older than that, if it is smaller than the new one: large sessions save most.
+A session belongs to no connection. The number of sessions and the number of partitions in all of them are limited; a
+client without room continues with full requests. To make room the broker evicts a session that was not used for two
+minutes. If all were used, it evicts the smallest session older than two minutes if that is smaller than the new one,
+because large sessions save most.
 """
 
 from collections import OrderedDict
@@ -31,14 +32,15 @@ from broker.wire.fetch import (
     PartitionKey,
 )
 
-EVICTION_AGE_MS = 120_000  # Kafka's: less would let two clients take each other's place again and again
+EVICTION_AGE_MS = 120_000  # Kafka's; a shorter age would let two clients evict each other again and again
 _EPOCH_MAX = 2**31 - 1
 
 
 class WantedPartition:
-    """One partition a fetch is about: what was asked for it, and in a session what was last told of it.
+    """A partition of a Fetch: what the client asked for and, in a session, what it last received.
 
-    `log` is where it was found as of `generation` of the metadata; `name` the topic's, once it was found.
+    `log` is the partition's log as of `generation` of the metadata. `name` is the topic's name, None until it was
+    looked up.
     """
 
     __slots__ = ("asked", "name", "log", "generation", "high_watermark", "log_start_offset")
@@ -56,7 +58,10 @@ class WantedPartition:
         return self.asked.topic, self.asked.partition
 
     def has_nothing_new(self, generation: int) -> bool:
-        """The client is at the end of what it may see and knows all about it: most partitions, most of the time."""
+        """Return True if the client is at the end of the log it may see, and knows the log's state.
+
+        This holds for most partitions, most of the time.
+        """
         log = self.log
         return (
             log is not None
@@ -69,23 +74,26 @@ class WantedPartition:
         )
 
     def told(self, result: FetchedPartition) -> bool:
-        """Note what the client is told; False where it knows all of it and need not be told."""
+        """Note what the client receives. Return False if the client knows all of it, so that the answer can omit it."""
         failed = result.error_code != ErrorCode.NONE
         known = (self.high_watermark, self.log_start_offset) == (result.high_watermark, result.log_start_offset)
-        # After an error anything is news: the client must hear that it is over.
+        # After an error any result is news, because the client must learn that the error is over.
         self.high_watermark = NO_OFFSET if failed else result.high_watermark
         self.log_start_offset = result.log_start_offset
         return failed or not known or result.diverging is not None or result.size > 0
 
 
 def wanted(partitions: Iterable[FetchPartition]) -> dict[PartitionKey, WantedPartition]:
-    """Each partition once, in order; of one that is named twice the last request counts, as for Kafka."""
+    """Return each partition once, in order. If a partition is named twice the last one counts, as in Kafka."""
     return {(asked.topic, asked.partition): WantedPartition(asked) for asked in partitions}
 
 
 class FetchSession:
-    """`epoch` is that of the next request. Partitions are looked at in their order; those that gave records go to the
-    end, so none starves behind others that have always more than an answer holds."""
+    """A fetch session. `epoch` is that of the next request.
+
+    Partitions are served in their order. Partitions that gave records move to the end, so that none starves behind
+    others that always have more than an answer holds.
+    """
 
     def __init__(self, id: int, partitions: dict[PartitionKey, WantedPartition], by_id: bool, now_ms: int) -> None:
         self.id = id
@@ -105,7 +113,7 @@ class FetchSession:
         return self._partitions.get(key)
 
     def update(self, request: FetchRequest) -> None:
-        """What this request changes: partitions added or asked for anew, and forgotten."""
+        """Apply the changes of a request: partitions added, asked for with new parameters, and forgotten."""
         for asked in request.partitions:
             known = self._partitions.get((asked.topic, asked.partition))
             if known is None:
@@ -116,7 +124,7 @@ class FetchSession:
             self._partitions.pop(key, None)
 
     def answer(self, epoch: int, found: list[tuple[WantedPartition, FetchedPartition]]) -> FetchResponse:
-        """The answer to the request that had `epoch`; refused where another request of the session came meanwhile."""
+        """Return the answer to the request with `epoch`. Refuse if another request of the session came meanwhile."""
         if self.epoch != next_epoch(epoch):
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=self.id)
         response = FetchResponse(session_id=self.id)
@@ -129,13 +137,13 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of one broker. `new_id` gives random numbers from 1 to 2^31 - 1."""
+    """All sessions of one broker. `new_id` returns random numbers from 1 to 2^31 - 1."""
 
     def __init__(self, sessions_max: int, partitions_max: int, new_id: Callable[[], int]) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._new_id = new_id
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one used longest ago comes first
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
         self.partitions = 0
         self.evicted = 0
 
@@ -143,9 +151,10 @@ class FetchSessions:
         return len(self._sessions)
 
     def resume(self, request: FetchRequest, by_id: bool, now: Now) -> FetchSession | None:
-        """The session a request goes on with, as it is after it; None where the request says all it wants itself.
+        """Return the session that a request continues, updated by the request. Return None if the request is full.
 
-        A full request closes the session it names. ApiError where a session is not there, or not as the client thinks.
+        A full request closes the session it names. Raise ApiError if the session does not exist, or is not in the state
+        that the client thinks.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._remove(request.session_id)
@@ -163,7 +172,7 @@ class FetchSessions:
         return self._go_on(session, request, now)
 
     def sole(self, id: int, epoch: int, key: PartitionKey) -> WantedPartition | None:
-        """The partition of a session that is at this epoch and is about this one only; nothing is changed."""
+        """Return this partition if the session is at this epoch and has no other, else None. Nothing is changed."""
         session = self._sessions.get(id)
         if session is None or session.epoch != epoch or len(session) != 1:
             return None
@@ -186,7 +195,7 @@ class FetchSessions:
         return session
 
     def open(self, found: list[tuple[WantedPartition, FetchedPartition]], by_id: bool, now: Now) -> int:
-        """Begin a session for a client that is told this; its id, or 0 where there is no room for it."""
+        """Begin a session for a client that receives `found`. Return its id, or 0 if there is no room for it."""
         size = len(found)
         if not self._has_room(size, now):
             return NO_SESSION_ID
@@ -224,5 +233,5 @@ class FetchSessions:
 
 
 def next_epoch(epoch: int) -> int:
-    """Epochs after the first begin again at 1: 0 and -1 mean something else."""
+    """Return the next epoch. The largest epoch is followed by 1, because 0 and -1 have other meanings."""
     return 1 if epoch == _EPOCH_MAX else epoch + 1

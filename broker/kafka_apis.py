@@ -1,6 +1,7 @@
-"""Every API of a broker of Apache Kafka 4.3, why some are not served here, and what else is not as Kafka's.
+"""Every API of a broker of Apache Kafka 4.3, why some are not served here, and other differences from Kafka.
 
-`flakelog compat` prints it beside what is served (broker.api_table); docs/compat.md is made from it. This is data.
+`flakelog compat` prints it beside the APIs served (broker.api_table), and docs/compat.md is made from it. The module is
+data.
 """
 
 KAFKA = "4.3"
@@ -148,7 +149,7 @@ NOT_SERVED = {
     ),
 }
 
-# What a user of Kafka would not expect: (what, how it is here).
+# Differences that a user of Kafka would not expect: (subject, behaviour here).
 DIFFERENCES = (
     (
         "Nodes",

@@ -1,12 +1,12 @@
-"""Every setting of Kafka's broker and topics (4.3, and those 4.0 took away), and what becomes of it here.
+"""Every setting of Kafka's broker and topics (4.3, and those that 4.0 removed), and its treatment here.
 
-    HONOURED  a settings dataclass of the house has it, or takes it as another name of one (`SYNONYMS`)
+    HONOURED  a settings dataclass of Flakelog has it, or takes it as another name of one (`SYNONYMS`)
     IGNORED   leaving it out changes nothing a client could count on; the reason says why
     REFUSED   leaving it out would change what the operator meant; the reason says that, and what to do instead
 
-A refused setting may have values that ask for nothing (`remote.log.storage.system.enable=false`): those are ignored.
-Names, types and defaults are those of Kafka's own ConfigDef. This is data, imported only where a name is met that no
-dataclass has, or where somebody asks.
+Some values of a refused setting ask for nothing (`remote.log.storage.system.enable=false`): these are ignored. Names,
+types and defaults are those of Kafka's ConfigDef. The module is data. It is imported only when needed: when settings
+are checked, altered or listed, or a name is unknown to every dataclass.
 """
 
 import re
@@ -18,9 +18,12 @@ HONOURED, IGNORED, REFUSED = "honoured", "ignored", "refused"
 
 
 class KafkaSetting(NamedTuple):
-    """One of Kafka's settings. `default` is as Kafka writes it, None for none. `harmless` are the values of a refused
-    one that ask for nothing. `told`: DescribeConfigs tells of it also where nobody has set it; not so of what is
-    internal to Kafka or gone from it."""
+    """A setting of Kafka.
+
+    `default` is as Kafka writes it, None if there is no default. `harmless` has the values of a refused setting that
+    ask for nothing. `told` is True if DescribeConfigs shows the setting even when it is not set; it is False for
+    settings that are internal to Kafka or removed from it.
+    """
 
     name: str
     type: str
@@ -31,27 +34,30 @@ class KafkaSetting(NamedTuple):
     told: bool = True
 
     def refusal(self, value: str) -> str | None:
-        """Why this value cannot be taken, or None."""
+        """Return why this value cannot be accepted, or None."""
         given = value.strip()
         if self.standing == REFUSED and given.lower() not in self.harmless:
             return self.reason
         return self.flaw(given)
 
     def flaw(self, value: str) -> str | None:
-        """Why Kafka has no such value of this setting, or None."""
+        """Return why Kafka does not allow this value, or None."""
         given = value.strip()
         if not given:
             return "must have a value" if self.type in _NEVER_EMPTY else None
         return _TYPES[self.type](given) or _VALUES.get(self.name, _anything)(given)
 
     def standing_of(self, value: str) -> str:
-        """REFUSED only where this value is."""
+        """Return the standing for this value: a refused setting is REFUSED only for the values it refuses."""
         return IGNORED if self.standing == REFUSED and self.refusal(value) is None else self.standing
 
 
 def broker_setting(name: str) -> KafkaSetting | None:
-    """What Kafka's broker knows by this name, or None. A name for one listener (`listener.name.x.ssl.protocol`), and
-    those with a free end (`config.providers.x.class`), are judged as what they belong to."""
+    """Return Kafka's broker setting of this name, or None.
+
+    A name for one listener (`listener.name.x.ssl.protocol`), or with a free end (`config.providers.x.class`), gets the
+    row of the setting it belongs to.
+    """
     found = _BROKER.get(name)
     if found is not None:
         return found
@@ -63,22 +69,22 @@ def broker_setting(name: str) -> KafkaSetting | None:
 
 
 def topic_setting(name: str) -> KafkaSetting | None:
-    """What a topic of Kafka's knows by this name, or None."""
+    """Return Kafka's topic setting of this name, or None."""
     return _TOPIC.get(name)
 
 
 def broker_settings() -> list[KafkaSetting]:
-    """All of the broker's, by name."""
+    """Return all settings of the broker, by name."""
     return [_BROKER[name] for name in sorted(_BROKER)]
 
 
 def topic_settings() -> list[KafkaSetting]:
-    """All of a topic's, by name."""
+    """Return all settings of a topic, by name."""
     return [_TOPIC[name] for name in sorted(_TOPIC)]
 
 
 def nearest(name: str, others: list[str]) -> str | None:
-    """The known name that is most like this one, among Kafka's and these others."""
+    """Return the name most like this one, among Kafka's broker settings and `others`, or None if none is close."""
     return next(iter(get_close_matches(name, {*others, *_BROKER}, 1, 0.7)), None)
 
 
@@ -128,7 +134,7 @@ _TYPES = {
     "password": _anything,
 }
 _NEVER_EMPTY = ("int", "long", "short", "double", "boolean")
-_VALUES = {  # of topics: what more is asked of a value that is kept and changes nothing
+_VALUES = {  # further checks of topic settings that are stored but have no effect
     "follower.replication.throttled.replicas": _replicas,
     "leader.replication.throttled.replicas": _replicas,
     "local.retention.bytes": _at_least(-2),
@@ -137,7 +143,8 @@ _VALUES = {  # of topics: what more is asked of a value that is kept and changes
     "segment.jitter.ms": _at_least(0),
 }
 
-# Kafka's other names of a setting, the first that is given goes; a number is multiplied into the setting's unit.
+# Kafka's other names of a setting; the first one given counts. A number is multiplied by the factor, to be in the
+# setting's unit.
 SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "node.id": (("broker.id", 1),),
     "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
@@ -145,9 +152,9 @@ SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
     "log.dirs": (("log.dir", 1),),
 }
-# Of these, where Kafka tells of each name by itself, the default is the last one's.
+# Settings of which Kafka reports each name separately; the default is that of the last name.
 TOLD_APART = ("log.retention.ms", "log.roll.ms", "log.flush.interval.ms")
-# The broker's names for what is a topic's default and changes nothing here; other such have none that Kafka tells of.
+# The broker's names for the defaults of topic settings that have no effect here. Kafka reports none for the others.
 SERVER_NAMES = {
     "local.retention.bytes": "log.local.retention.bytes",
     "local.retention.ms": "log.local.retention.ms",
@@ -158,8 +165,11 @@ SERVER_NAMES = {
 
 
 def _rows(text: str, standing: str, reason: str, harmless: tuple[str, ...] = ()) -> list[KafkaSetting]:
-    """Rows of "name type default"; "-" for no default, nothing for an empty one; a long one on a line of its own. "~"
-    stands before the name of one that is not `told`."""
+    """Parse rows of "name type default".
+
+    The default "-" is None, and a missing one is empty. A long default continues on the next line after a backslash.
+    "~" before the name marks a setting that is not `told`.
+    """
     found = []
     for line in text.strip().splitlines():
         name, type, *default = line.split(None, 2)

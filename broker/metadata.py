@@ -1,7 +1,7 @@
-"""What the cluster knows: its id, nodes, topics and their partitions, and which producer ids are taken.
+"""The cluster's metadata: its id, nodes, topics and partitions, and the producer ids already given away.
 
-The store commits first; what follows from a change (directories, logs) comes after, so a crash in between leaves a
-topic whose logs are made at the next start, never a log of no topic. Only this module knows that there is one node.
+A change is committed to the store first, and its consequences (directories, logs) follow. A crash in between leaves a
+topic whose logs are made at the next start, never a log without a topic. Only this module knows that there is one node.
 """
 
 import json
@@ -17,18 +17,18 @@ from broker.wire.errors import ApiError, ErrorCode
 
 FILE = "metadata.json"
 _VERSION = 1
-PRODUCER_ID_BLOCK = 1000  # as Kafka's: a restart skips at most so many ids
+PRODUCER_ID_BLOCK = 1000  # as Kafka's; a restart skips at most this many ids
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # where Kafka keeps what is kept in FILE here
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # Kafka's topic for the data that is in FILE here
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 class MetadataStore(Protocol):
-    """Keeps one document. `save` returns when it would survive a power cut."""
+    """Storage for one document. `save` returns when the document would survive a power cut."""
 
     def load(self) -> bytes | None: ...
 
@@ -36,7 +36,7 @@ class MetadataStore(Protocol):
 
 
 class FileMetadataStore:
-    """One file of the data directory, replaced whole."""
+    """A store in one file of the data directory, which each `save` replaces."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -52,7 +52,7 @@ class FileMetadataStore:
 
 
 class Node(NamedTuple):
-    """A broker as clients reach it."""
+    """A broker, with the address at which clients reach it."""
 
     id: int
     host: str
@@ -67,7 +67,7 @@ class PartitionState(NamedTuple):
 
 
 Entity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""Whose quota it is: (type, name) in the order of the types; None for the name stands for all that have no own."""
+"""The owner of a quota: (type, name) pairs, ordered by type. None as name stands for all without a separate quota."""
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
@@ -75,7 +75,7 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
 
 
 class Credential(NamedTuple):
-    """What a server keeps of a password (RFC 5802)."""
+    """The data that a server keeps of a password (RFC 5802)."""
 
     salt: bytes
     iterations: int
@@ -106,7 +106,7 @@ class Topic:
 
 
 class NewTopic(NamedTuple):
-    """A topic that is to be made."""
+    """A topic to create."""
 
     name: str
     partitions: int
@@ -114,11 +114,11 @@ class NewTopic(NamedTuple):
 
 
 class MetadataDamaged(ValueError):
-    """The metadata file is there but cannot be read; it is never taken for an empty one."""
+    """The metadata file exists but cannot be read. It is never taken for an empty one."""
 
 
 class Metadata:
-    """Topics by name and by id. Every change is committed to the store before it is seen."""
+    """Topics by name and by id. Every change is committed to the store before requests see it."""
 
     def __init__(self, store: MetadataStore, node: Node, new_uuid: Callable[[], UUID]) -> None:
         self._store = store
@@ -128,18 +128,18 @@ class Metadata:
         self._advertised: dict[str, Node] = {}
         self.cluster_id = ""
         self.generation = 0
-        """Another one after each change of topics: what was looked up before is to be looked up again."""
+        """Differs after each change of topics, so that earlier look-ups are known to be stale."""
         self.commits = 0
-        """How often the store was written, ever."""
+        """Number of commits to the store, over all restarts."""
         self.broker_properties: dict[str, Mapping[str, str]] = {}
-        """What was altered of brokers' settings while they ran: by node id, as text, or "" for all of them."""
+        """Broker settings altered at run time, as text: by node id, or "" for all nodes."""
         self.quotas: dict[Entity, Mapping[str, float]] = {}
         self.credentials: dict[tuple[str, int], Credential] = {}
         """By user and mechanism (1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512)."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric: dict[str, dict[str, None]] = {}
-        """Names by what Kafka's metrics call them: two topics must not be one there."""
+        """Topic names by their form in Kafka's metrics, where two topics must not have the same name."""
         self._documents: dict[str, dict[str, Any]] = {}
         """Topics as the store keeps them, by name."""
         self._next_producer_id = 0
@@ -148,18 +148,20 @@ class Metadata:
     # --- nodes ---------------------------------------------------------------------------------------------------
 
     def advertise(self, listener: str, host: str, port: int) -> None:
-        """Clients that came in on this listener reach this node at host:port."""
+        """Set the address at which clients of this listener reach this node."""
         self._advertised[listener] = self.node._replace(host=host, port=port)
 
     def reached(self, node: Node, listener: str) -> Node:
-        """A node as clients of this listener reach it."""
+        """Return a node with the address at which clients of this listener reach it."""
         return self._advertised.get(listener, node) if node.id == self.node.id else node
 
     # --- the store -----------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the store, or begin a cluster, and write it anew: a disk that is full, or cannot be written, is found
-        now and not when it matters. MetadataDamaged, StorageError."""
+        """Read the store, or begin a cluster, then write the document back. Raise MetadataDamaged or StorageError.
+
+        The write finds a full or read-only disk now instead of at the first change.
+        """
         data = self._store.load()
         if data is None:
             self.cluster_id = _base64(self.new_uuid())
@@ -192,7 +194,7 @@ class Metadata:
             raise MetadataDamaged(f"{FILE} is not a metadata document: {error!r}") from None
 
     def commit(self) -> None:
-        """Write the whole document; StorageError, and the one before it stays."""
+        """Write the whole document. If this raises StorageError the store keeps the previous one."""
         self._write(self.commits + 1)
         self.commits += 1
 
@@ -210,8 +212,8 @@ class Metadata:
             ],
             "topics": self._documents,
         }
-        # In one line, though people read it too: with `indent` Python's own encoder takes ten times as long, and with
-        # thousands of topics each change would hold everybody up.
+        # The document is one line, though people read it too, because Python's encoder takes ten times as long with
+        # `indent`. With thousands of topics each change would then delay all connections.
         self._store.save(json.dumps(document, sort_keys=True).encode())
 
     def _put(self, topic: Topic) -> None:
@@ -249,9 +251,12 @@ class Metadata:
         return self._topics.get(name) if isinstance(name, str) else self._by_id.get(name)
 
     def create_topics(self, new: Sequence[NewTopic]) -> list[Topic | ApiError]:
-        """Make topics led by this node, each named once, with one commit: for each the topic, or TOPIC_ALREADY_EXISTS
-        or INVALID_TOPIC_EXCEPTION. StorageError and none is made. As with Kafka's controller, a name collides with
-        those of topics that there were before, not with one that is new with it."""
+        """Create topics led by this node, with one commit; each may be named once.
+
+        Return for each the topic, or ApiError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION. Raise StorageError, with
+        none created. A name can collide with topics that existed before, but not with topics created with it, as in
+        Kafka's controller.
+        """
         answers = [self._new_topic(each) for each in new]
         made = [each for each in answers if isinstance(each, Topic)]
         self._put_all(made)
@@ -269,11 +274,11 @@ class Metadata:
         return PartitionState(self.node.id, 0, (self.node.id,))
 
     def alter_topics(self, altered: Sequence[tuple[Topic, Mapping[str, str]]]) -> None:
-        """Topics have these settings in place of those they had."""
+        """Replace the settings of topics."""
         self._replace_topics([(topic, replace(topic, properties=dict(new))) for topic, new in altered])
 
     def resize_topics(self, sizes: Sequence[tuple[Topic, int]]) -> list[Topic]:
-        """Topics with so many partitions each; new ones are led by this node."""
+        """Change topics' numbers of partitions, and return the changed topics. New partitions are led by this node."""
         resized = []
         for topic, partitions in sizes:
             kept = topic.partitions[:partitions]
@@ -283,12 +288,12 @@ class Metadata:
         return [new for _, new in resized]
 
     def _replace_topics(self, changed: Sequence[tuple[Topic, Topic]]) -> None:
-        """(as it is, as it is to be)."""
+        """Replace topics by changed ones: (old, new) pairs."""
         self._put_all(new for _, new in changed)
         self._commit_or(lambda: self._put_all(old for old, _ in changed), changed)
 
     def _commit_or(self, undo: Callable[[], object], changed: Sequence[object]) -> None:
-        """Commit what is changed in memory already; where that fails it is as it was."""
+        """Commit a change that memory already has. If the commit fails, undo the change and raise."""
         if not changed:
             return
         try:
@@ -316,7 +321,7 @@ class Metadata:
     # --- brokers -------------------------------------------------------------------------------------------------
 
     def alter_broker(self, name: str, properties: Mapping[str, str]) -> None:
-        """What is altered of a node's settings from now on, or with "" of all nodes'."""
+        """Replace the settings altered at run time for a node, or with "" for all nodes."""
         self._commit_with(broker_properties={**self.broker_properties, name: dict(properties)})
 
     # --- clients -------------------------------------------------------------------------------------------------
@@ -328,7 +333,7 @@ class Metadata:
         self._commit_with(credentials=dict(credentials))
 
     def _commit_with(self, **values: object) -> None:
-        """Commit with other values in place of these; where that fails they stay."""
+        """Set these attributes and commit. If the commit fails, restore them and raise."""
         before = {name: getattr(self, name) for name in values}
         for name, value in values.items():
             setattr(self, name, value)
@@ -342,7 +347,7 @@ class Metadata:
     # --- producer ids --------------------------------------------------------------------------------------------
 
     def next_producer_id(self) -> int:
-        """A producer id nobody had; a block is committed before its first is given away (KIP-98)."""
+        """Return an unused producer id. A block of ids is committed before its first id is given away (KIP-98)."""
         if self._next_producer_id == self._producer_ids_end:
             self._producer_ids_end += PRODUCER_ID_BLOCK
             try:
@@ -355,7 +360,7 @@ class Metadata:
 
 
 def check_name(name: str) -> None:
-    """ApiError INVALID_TOPIC_EXCEPTION unless Kafka would take the name."""
+    """Raise ApiError INVALID_TOPIC_EXCEPTION unless Kafka would accept the topic's name."""
     if not _NAME.fullmatch(name) or name in (".", ".."):
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -368,5 +373,5 @@ def _metric(name: str) -> str:
 
 
 def _base64(value: UUID) -> str:
-    """A UUID as Kafka writes one: 22 characters."""
+    """Return a UUID as Kafka writes one: 22 characters."""
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")

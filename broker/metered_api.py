@@ -1,7 +1,7 @@
-"""The row of the API table for one request of a client that has quotas: what it uses is counted, and its connection is
-held back where that is too much (KIP-219: the answer leaves at once, and says for how long).
+"""The API table's row for one request of a client that has quotas.
 
-What has no quota goes by the table's own row and pays nothing for it.
+It counts what the request uses, and throttles the connection if that is too much (KIP-219: the answer leaves at once
+and has the throttle time). A request without quotas uses the table's row and pays no cost.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,18 @@ from typing import Any
 from broker.api_table import PRODUCE, Api, Handler
 from broker.handlers.call import Call
 from broker.now import Now
+from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
 from broker.quota_manager import Meter
 from broker.wire.frame import Part
 
-WRITE_TXN_MARKERS = 27  # brokers send it to each other: its time is not counted, as in Kafka
+WRITE_TXN_MARKERS = 27  # brokers send it to each other, so as in Kafka its time is not counted
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeteredApi(Api):
-    """It has no short way, as each request is counted. `size` is the request's, in bytes; `hold` holds the connection
-    back as the meter says."""
+    """A row without a fast path, because each request is counted. `size` is the request's, in bytes. `hold` throttles
+    the connection as the meter says."""
 
     served: Api
     meter: Meter
@@ -38,9 +39,9 @@ class MeteredApi(Api):
     def _handle(self, call: Call, now: Now) -> Any:
         began_ns = self.clock_ns()
         response = self.served.handle(call._replace(meter=self.meter), now)
-        if response is None:  # acks=0: its time is not counted, as in Kafka, as nobody could be told
-            self._done(now)
-            return None
+        if isinstance(response, StagedProduce) and not response.acks:
+            self._done(now)  # its time is not counted, as in Kafka, because no answer could tell the client
+            return response
         self._worked(began_ns, now)
         if isinstance(response, Delayed):
             response.try_complete = self._timed(response.try_complete)
@@ -60,11 +61,11 @@ class MeteredApi(Api):
         now, began_ns = self.now(), self.clock_ns()
         self._done(now)
         body = self.served.encode(version, response, self.meter.throttle_ms)
-        self._worked(began_ns, now)  # what this adds is met by the next request
+        self._worked(began_ns, now)  # the next request pays for the time this adds
         return body
 
     def _done(self, now: Now) -> None:
-        """What is answered, or needs no answer, is counted; then its connection is held back."""
+        """Count a request that is answered or needs no answer, then throttle its connection if it must wait."""
         if self.key == PRODUCE:
             self.meter.produced(self.size, now.ms)
         if self.meter.throttle_ms:
@@ -83,6 +84,6 @@ def metered(
     now: Callable[[], Now],
     hold: Callable[[Meter], None],
 ) -> MeteredApi:
-    """A row that counts one request of `size` bytes."""
-    row = {each.name: getattr(api, each.name) for each in fields(Api)} | {"repeats": False, "asks": False}
+    """Return a row that counts one request of `size` bytes."""
+    row = {each.name: getattr(api, each.name) for each in fields(Api)} | {"asks": False}
     return MeteredApi(**row, served=api, meter=meter, size=size, clock_ns=clock_ns, now=now, hold=hold)

@@ -1,8 +1,8 @@
-"""What the broker counts while it works: requests and how long they took, bytes, failures, flushes.
+"""Figures that the broker counts while it works: requests and their durations, bytes, failures, flushes.
 
-Counting is on the path of every request, so it is a few additions; whoever wants the figures (flakelog.site) puts names
-to them when asked. What can be told from the logs themselves (offsets, sizes) is not counted twice here.
-The figures follow early Kafka's MBeans (SocketServerStats, BrokerTopicStat, LogFlushStats).
+Counting is on the path of every request, so it is a few additions; flakelog.site names the figures when they are
+requested. Figures that the logs have (offsets, sizes) are not counted again here. The figures follow early Kafka's
+MBeans (SocketServerStats, BrokerTopicStat, LogFlushStats).
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ BOUNDS_NS = tuple(
 
 
 class Latency:
-    """A histogram of durations. `counts` has one bucket more than there are bounds, for what took longer."""
+    """A histogram of durations. `counts` has one bucket more than there are bounds, for longer durations."""
 
     __slots__ = ("counts", "sum_ns", "max_ns")
 
@@ -40,7 +40,7 @@ class Latency:
 
 
 class TopicFigures:
-    """What happened to one topic, or to all, since the start."""
+    """Figures of one topic, or of all, since the start."""
 
     __slots__ = ("messages_in", "bytes_in", "bytes_out", "failed_produce", "failed_fetch")
 
@@ -53,23 +53,23 @@ class TopicFigures:
 
 
 class Metrics:
-    """One broker's figures. Topics are those that exist: a name that a stranger makes up takes no memory here."""
+    """Figures of one broker. Only existing topics have figures, so that invented names take no memory."""
 
     def __init__(self) -> None:
         self.requests: dict[int, Latency] = {}
-        """By API key: from when a request was read to when its answer was ready, waiting included."""
+        """Latencies by API key, from when a request was read to when its answer was ready, waiting included."""
         self.flushes = Latency()
         self.bytes_received = 0
         self.bytes_sent = 0
         self.connections_opened = 0
         self.throttled: Counter[str] = Counter()
-        """By quota: how many requests, or connections, were held back by it."""
+        """Number of requests or connections throttled, by quota."""
         self.throttled_ms: Counter[str] = Counter()
-        """By quota: for how long, together."""
+        """Total throttle time in ms, by quota."""
         self._failed: dict[str, TopicFigures] = {}
         self._strangers = TopicFigures()
         self._gone = TopicFigures()
-        """Of topics that were deleted: without them the totals would fall."""
+        """Figures of deleted topics, without which the totals would fall."""
 
     def of_api(self, api_key: int) -> Latency:
         found = self.requests.get(api_key)
@@ -78,12 +78,12 @@ class Metrics:
         return found
 
     def throttle(self, quota: str, throttle_ms: int) -> None:
-        """A connection is not read from for so long, as its client is over a quota."""
+        """Count a connection that is not read for `throttle_ms`, because its client is over a quota."""
         self.throttled[quota] += 1
         self.throttled_ms[quota] += throttle_ms
 
     def failed_produce(self, topic: str | None) -> None:
-        """A partition's part of a Produce was refused; None for a topic that does not exist."""
+        """Count a refused partition of a Produce. `topic` is None if it does not exist."""
         self._of_topic(topic).failed_produce += 1
 
     def failed_fetch(self, topic: str | None) -> None:
@@ -93,14 +93,14 @@ class Metrics:
         return self._strangers if topic is None else self._failed.setdefault(topic, TopicFigures())
 
     def deleted(self, topics: Collection[str], logs: Iterable[PartitionLog]) -> None:
-        """Topics are gone; their figures stay in the totals."""
+        """Move the figures of deleted topics into the totals."""
         figures = self.by_topic(logs)
         for topic in topics:
             self._gone.add(figures.get(topic, TopicFigures()))
             self._failed.pop(topic, None)
 
     def by_topic(self, logs: Iterable[PartitionLog]) -> dict[str, TopicFigures]:
-        """The figures of each topic that has a log or a failure."""
+        """Return the figures of each topic that has a log or a failure."""
         found: dict[str, TopicFigures] = {}
         for log in logs:
             figures = found.setdefault(log.topic, TopicFigures())
@@ -112,7 +112,7 @@ class Metrics:
         return found
 
     def total(self, logs: Iterable[PartitionLog]) -> TopicFigures:
-        """Over all topics, those that were deleted since and those that never existed included."""
+        """Return the sum over all topics, including deleted topics and names that never existed."""
         total = TopicFigures()
         for each in (self._gone, self._strangers, *self.by_topic(logs).values()):
             total.add(each)

@@ -1,13 +1,13 @@
 """Requests that cannot be answered yet: each waits for an event on one of its keys, or for its deadline.
 
-A handler returns a response, or a `Delayed`. The engine hands the latter to `Purgatory.watch`; whoever changes what
-others may wait for (a partition's end, a group) calls `touch` with that key. The names are Kafka's
-(DelayedOperationPurgatory), with two things simpler because one thread does all of it:
+A handler returns a response, or a `Delayed` that the engine passes to `Purgatory.watch`. Code that changes something
+requests may wait for (a partition's end, a group) calls `touch` with that key. The names are Kafka's
+(DelayedOperationPurgatory). Two things are simpler because one thread does all of it:
 
-- Kafka checks an operation again after it has put it under its keys, for an event may come in between. Here none can:
-  nothing runs between the check and the watching.
-- Kafka leaves completed operations on their watch lists and purges now and then. Here completion takes an operation
-  off all its keys at once, so a list never holds more than what waits.
+- Kafka checks an operation again after it has put it under its keys, because an event may come in between. Here no
+  other code runs between the check and the watching.
+- Kafka leaves completed operations on their watch lists and purges now and then. Here completion takes an operation off
+  all its keys at once, so a list holds only waiting requests.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -18,16 +18,16 @@ from broker.timing_wheel import Timer, TimingWheel
 
 Response = TypeVar("Response")
 
-# Default of flakelog.max.delayed.operations: each costs about a kilobyte beside its request.
+# Default of flakelog.max.delayed.operations. Each costs about a kilobyte besides its request.
 MAX_DELAYED = 1_000_000
 
 
 class Delayed(Generic[Response]):
-    """A request that waits. Answered once: by `try_complete` when one of `keys` is touched, or by `expire`.
+    """A request that waits. It is answered once: by `try_complete` when one of `keys` is touched, or by `expire`.
 
-    `deadline_ms` is on the engine's monotonic clock; None leaves the time limit to whoever owns the key
-    (a group's own timers). `try_complete` answers None as long as there is nothing to answer. Who waits on many keys
-    is told by `touched`, just before, which one it was.
+    `deadline_ms` is on the engine's monotonic clock. If it is None the owner of the key limits the time (a group has
+    timers). `try_complete` returns None while there is no answer. Before it, `touched` receives the touched key, for
+    requests that wait on many keys.
     """
 
     __slots__ = ("keys", "deadline_ms", "try_complete", "expire", "touched", "_on_done", "_timer")
@@ -58,10 +58,10 @@ AnyDelayed: TypeAlias = Delayed[Any]
 
 
 class Purgatory:
-    """All delayed requests of one engine. Not for threads; may be called again from within `on_done`.
+    """All delayed requests of one engine. Not thread-safe; may be called again from within `on_done`.
 
-    `max_delayed` limits how many wait. Past it a request gets at once the answer its deadline would have given it:
-    a fetch what there is, a produce its timeout. `overflowed` counts these.
+    `max_delayed` limits how many requests wait. Past it a request gets at once the answer it would get at its deadline:
+    a fetch the available records, a produce its timeout. `overflowed` counts these requests.
     """
 
     def __init__(self, start_ms: int = 0, max_delayed: int = MAX_DELAYED) -> None:
@@ -72,20 +72,20 @@ class Purgatory:
         self.overflowed = 0
 
     def __len__(self) -> int:
-        """Requests that wait, each counted once."""
+        """Return the number of waiting requests, each counted once."""
         return self._waiting
 
     @property
     def watched_keys(self) -> int:
-        """Keys that something waits on."""
+        """Return the number of keys that requests wait on."""
         return len(self._watchers)
 
     def watch(
         self, delayed: Delayed[Response], on_done: Callable[[Response], None], now: Now, limited: bool = True
     ) -> None:
-        """Answer `delayed` through `on_done`: now if it can be, else when a key is touched or its deadline comes.
+        """Answer `delayed` through `on_done`: now if possible, else when a key is touched or its deadline comes.
 
-        Not `limited`: it waits past `max_delayed` too, for what must not be answered early.
+        If not `limited`, it waits even past `max_delayed`, for requests that must not be answered early.
         """
         if delayed.waiting:
             raise ValueError("this delayed request is watched already; each is answered once")
@@ -98,12 +98,12 @@ class Purgatory:
         self._register(delayed, on_done)
 
     def touch(self, key: Hashable, now: Now) -> int:
-        """Something happened to `key`: answer what can be answered now. Returns how many were."""
+        """Answer the requests on `key` that can be answered now that something happened to it. Return their number."""
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
         answered = 0
-        for delayed in list(watchers):  # a copy: answering changes the list, and may answer others on it
+        for delayed in list(watchers):  # a copy: answering changes the list, and may answer other requests on it
             if not delayed.waiting:
                 continue
             if delayed.touched is not None:
@@ -114,21 +114,21 @@ class Purgatory:
         return answered
 
     def cancel(self, delayed: AnyDelayed) -> None:
-        """Forget a request whose connection is gone; harmless when it has been answered."""
+        """Forget a request whose connection is closed. Do nothing if it was answered."""
         if delayed.waiting:
             self._forget(delayed)
 
     def advance(self, now: Now) -> int:
-        """Give the requests whose deadline has come their answer. Returns how many there were."""
+        """Answer the requests whose deadline has come. Return their number."""
         expired = 0
         for delayed in self._wheel.advance(now.ms):
-            if delayed.waiting:  # an earlier one's answer may have answered or cancelled it
+            if delayed.waiting:  # the answer of an earlier request may have answered or cancelled it
                 self._finish(delayed, delayed.expire(now))
                 expired += 1
         return expired
 
     def next_deadline_ms(self) -> int | None:
-        """When `advance` is wanted next, on the monotonic clock; None when no deadline stands."""
+        """Return when `advance` is due next, on the monotonic clock; None without a deadline."""
         return self._wheel.next_deadline_ms()
 
     def _may_not_wait(self, delayed: AnyDelayed, now: Now, limited: bool) -> bool:
@@ -160,7 +160,7 @@ class Purgatory:
             delayed._timer = None
         for key in delayed.keys:
             watchers = self._watchers.get(key, {})
-            watchers.pop(delayed, None)  # a key named twice is gone already
+            watchers.pop(delayed, None)  # absent if the key was named twice
             if not watchers:
                 self._watchers.pop(key, None)
         self._waiting -= 1

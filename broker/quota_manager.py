@@ -1,8 +1,9 @@
-"""Client quotas as they hold: which of them a client has, how much it used, and how long it is held back for it.
+"""Enforcement of client quotas: which quotas a client has, its usage, and how long it is throttled.
 
-As in Kafka (ClientQuotaManager, KIP-13, KIP-124, KIP-219, KIP-599, KIP-612): what is asked for is done and answered at
-once, with the time that is to be waited, and for so long nothing more is read from the connection. Only a Fetch over
-its quota has no records, and a change of topics over its own is refused to clients that know how.
+The rules are Kafka's (ClientQuotaManager, KIP-13, KIP-124, KIP-219, KIP-599, KIP-612). A request is done and answered
+at once. The answer has the throttle time, and for that time the connection is not read. There are two exceptions: a
+Fetch over its quota gets no records, and a change of topics over its quota is refused if the client's version allows
+that.
 """
 
 from collections import OrderedDict
@@ -27,15 +28,15 @@ from broker.metadata import Entity, entity_of
 from broker.quota_rates import Rate, TokenBucket, Windows
 from broker.wire.errors import ApiError, ErrorCode
 
-ANONYMOUS = "ANONYMOUS"  # what Kafka calls who comes in on a listener without authentication
-_NS_PER_PERCENT = 10_000_000  # of a second
-NAME_MAX = 256  # characters of a client id by which its use is remembered; who has a longer one shares with its like
-KEPT_MS = 3_600_000  # as Kafka's: a debt of changes of topics may be older than all windows
+ANONYMOUS = "ANONYMOUS"  # Kafka's name for the user of a listener without authentication
+_NS_PER_PERCENT = 10_000_000  # one percent of a second
+NAME_MAX = 256  # characters of a client id that identify its usage; longer ids with the same start share it
+KEPT_MS = 3_600_000  # as in Kafka; a debt of topic changes may be older than all windows
 _KINDS = (PRODUCER, CONSUMER, REQUESTS, MUTATIONS)
 
 
 class Limit(NamedTuple):
-    """A quota that a client has, and with whom: all that have the same `whose` share it."""
+    """A quota of a client. All clients with the same `whose` share it."""
 
     whose: Entity
     quota: float
@@ -43,7 +44,7 @@ class Limit(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """Somebody's use of one quota."""
+    """Usage of one quota by one entity."""
 
     used_ms: int
     rate: Rate
@@ -60,10 +61,10 @@ class QuotaManager:
         )
         self._most = config.max_quota_clients
         self._quotas: dict[str, dict[Entity, float]] = {}
-        self._known: OrderedDict[tuple[str, Entity], _Known] = OrderedDict()  # who was heard of longest ago comes first
+        self._known: OrderedDict[tuple[str, Entity], _Known] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
-        """How many uses of quotas are remembered."""
+        """Return the number of usages remembered."""
         return len(self._known)
 
     @property
@@ -72,20 +73,20 @@ class QuotaManager:
 
     @property
     def full_windows_seconds(self) -> float:
-        """Of all windows but the one that is being filled."""
+        """Return the length of all windows except the one being filled."""
         return (self._windows.number - 1) * self._windows.size_ms / 1_000
 
     def use(self, quotas: Quotas) -> None:
-        """The quotas from now on. What was used stays used."""
+        """Replace the quotas. Usage so far is kept."""
         self._quotas = {}
         for entity, values in quotas.items():
             for kind, quota in values.items():
                 self._quotas.setdefault(kind, {})[_normal(entity)] = quota
 
-    # --- whose ---------------------------------------------------------------------------------------------------
+    # --- entities ------------------------------------------------------------------------------------------------
 
     def meter(self, client_id: str | None, user: str = ANONYMOUS) -> "Meter | None":
-        """What counts a request of this client; None where nothing holds it back."""
+        """Return a meter for a request of this client, or None if no quota applies to it."""
         limits = {}
         for kind in _KINDS:
             if kind in self._quotas and (limit := self._limit(kind, client_id, user)) is not None:
@@ -93,7 +94,7 @@ class QuotaManager:
         return Meter(self, limits) if limits else None
 
     def _limit(self, kind: str, client_id: str | None, user: str) -> Limit | None:
-        """The quota that is most the client's own."""
+        """Return the most specific quota that applies to the client."""
         quotas = self._quotas[kind]
         for entity, whose in _entities(client_id, user):
             quota = quotas.get(entity)
@@ -102,8 +103,8 @@ class QuotaManager:
         return None
 
     def known(self, kind: str, whose: Entity, now_ms: int) -> _Known:
-        """Their use so far. It is forgotten once it weighs nothing any more, or sooner where there are more of them
-        than `flakelog.max.quota.clients`."""
+        """Return an entity's usage so far. It is forgotten when it has no effect left, or earlier if there are more
+        usages than `flakelog.max.quota.clients`."""
         found = self._known.get((kind, whose))
         if found is None:
             self._forget(now_ms)
@@ -113,7 +114,7 @@ class QuotaManager:
         return found
 
     def _forget(self, now_ms: int) -> None:
-        """Make room for one more."""
+        """Make room for another usage."""
         kept_ms = max(KEPT_MS, self._windows.span_ms + self._windows.size_ms)
         while self._known:
             oldest = next(iter(self._known.values()))
@@ -124,8 +125,10 @@ class QuotaManager:
     # --- connections ---------------------------------------------------------------------------------------------
 
     def connected(self, address: str, now_ms: int) -> "Meter | None":
-        """One more connection from an address. Where it is one too many, for how long it is to be held, and then
-        closed; such a one does not count."""
+        """Count a connection from an address, and return None.
+
+        If it is one too many, do not count it, and return a Meter with the time to hold it before it is closed.
+        """
         quotas = self._quotas.get(CONNECTIONS, {})
         whose = _normal(((IP, address),))
         quota = quotas.get(whose, quotas.get(((IP, None),)))
@@ -142,8 +145,8 @@ class QuotaManager:
 
 @dataclass(slots=True)
 class Meter:
-    """One request of a client that has quotas. `throttle_ms` is how long its connection is held back for it, by the
-    quota that asks for most."""
+    """The meter of one request, for a client that has quotas. `throttle_ms` is the longest throttle time that a quota
+    demands for it, and `quota` is that quota's name."""
 
     _manager: QuotaManager
     _limits: Mapping[str, Limit]
@@ -151,7 +154,7 @@ class Meter:
     quota: str = ""
 
     def produced(self, size: int, now_ms: int) -> None:
-        """A Produce of so many bytes was done."""
+        """Count a Produce of `size` bytes."""
         limit = self._limits.get(PRODUCER)
         if limit is not None:
             rate = self._rate(PRODUCER, limit, now_ms)
@@ -160,18 +163,18 @@ class Meter:
 
     @property
     def fetch_max_bytes(self) -> int:
-        """What the quota lets through at most, if nothing was fetched for a while."""
+        """Return the most bytes that the quota allows if nothing was fetched for a while."""
         limit = self._limits.get(CONSUMER)
         if limit is None:
             return INT_MAX
         return max(int(min(limit.quota * self._manager.full_windows_seconds, INT_MAX)), 1)
 
     def may_fetch(self, size: int, now_ms: int) -> bool:
-        """Whether an answer of so many bytes may leave now; then it counts. A client whose requests take more time than
-        they may is given no records either.
+        """Return True, and count the answer, if an answer of `size` bytes may leave now.
 
-        A batch can be larger than all the quota lets through: it leaves once nothing else was fetched for a while, and
-        its time is waited for after it. Else its reader would never get past it.
+        A client whose requests take more time than their quota allows gets no records either. A batch can be larger
+        than the quota ever allows. It leaves if nothing else was fetched for a while, and the client is throttled for
+        it afterwards, because otherwise the client would never get past it.
         """
         may = True
         limit = self._limits.get(CONSUMER)
@@ -188,8 +191,8 @@ class Meter:
         return may
 
     def worked(self, duration_ns: int, now_ms: int) -> int:
-        """The request had the broker's time: of 100 percent, as there is one thread. How long it is held back for it,
-        at most a window; ms."""
+        """Count the broker's time spent on the request; one thread is 100 percent. Return the throttle time in ms, at
+        most a window."""
         limit = self._limits.get(REQUESTS)
         if limit is None:
             return 0
@@ -200,15 +203,18 @@ class Meter:
         return over_ms
 
     def may_mutate(self, partitions: int, now_ms: int) -> bool:
-        """Whether so many partitions may be made or deleted now, as the client has no debt; then they count."""
+        """Return True, and count the partitions, if the client has no debt, so that they may be made or deleted now."""
         over_ms = self._debt_ms(now_ms)
         if not over_ms:
             self._take(partitions, now_ms)
         return not over_ms
 
     def mutate(self, partitions: int, strict: bool, now_ms: int) -> None:
-        """So many partitions are to be made or deleted. Where the client has a debt already, `strict` refuses it:
-        ApiError THROTTLING_QUOTA_EXCEEDED. Else it is done, and waited for after."""
+        """Count partitions that are to be made or deleted.
+
+        If the client has a debt and `strict`, raise ApiError THROTTLING_QUOTA_EXCEEDED. If not `strict`, the change is
+        done and the client is throttled afterwards.
+        """
         if strict and not self.may_mutate(partitions, now_ms):
             over_ms = self._debt_ms(now_ms)
             self._hold(MUTATIONS, over_ms)
@@ -238,7 +244,7 @@ class Meter:
 
 
 def _entities(client_id: str | None, user: str) -> Iterator[tuple[Entity, Entity]]:
-    """Whose quotas a client could have, the most its own first; and with whom it would share each."""
+    """Yield (entity whose quota may apply, entity that shares the usage) for a client, most specific first."""
     of_user: Entity = ((USER, user),)
     of_client: Entity = ((CLIENT_ID, client_id and client_id[:NAME_MAX]),)
     of_both = of_client + of_user
@@ -254,5 +260,5 @@ def _entities(client_id: str | None, user: str) -> Iterator[tuple[Entity, Entity
 
 
 def _normal(entity: Entity) -> Entity:
-    """An address in one way of writing it; others as they are."""
+    """Return the entity with an IP address in its canonical form; others are unchanged."""
     return entity_of((kind, str(ip_address(name)) if kind == IP and name else name) for kind, name in entity)

@@ -1,8 +1,8 @@
-"""How much somebody used lately, and how long nothing more may be used for it to be no more than a quota allows.
+"""Recent usage, and the time to pause until its rate is within the quota.
 
-A byte rate, a share of time and a rate of connections are counted in windows (Kafka's SampledStat and Rate): `number`
-of them, each of `size_ms`. A rate of changes is counted by a bucket of tokens instead (KIP-599): one large request does
-not weigh on it until its window is gone.
+Rates of bytes and connections and shares of time are counted in windows (Kafka's SampledStat and Rate): `number` of
+them, each of `size_ms`. A rate of changes is counted by a token bucket instead (KIP-599), so that one large request
+does not weigh on it until its window has passed.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from broker.config import INT_MAX
 
 
 class Windows(NamedTuple):
-    """`quota.window.num` and `quota.window.size.seconds`: the one that is being filled is one of them."""
+    """`quota.window.num` and `quota.window.size.seconds`. The window being filled is one of `number`."""
 
     number: int
     size_ms: int
@@ -31,16 +31,16 @@ class _Sample:
 
 
 class Rate:
-    """What was used in the last windows. Times are of one monotonic clock, in ms."""
+    """Usage in the last windows. Times are of one monotonic clock, in ms."""
 
     __slots__ = ("_windows", "_samples")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
-        self._samples: deque[_Sample] = deque(maxlen=windows.number + 1)  # one may reach into the oldest window
+        self._samples: deque[_Sample] = deque(maxlen=windows.number + 1)  # a sample may reach into the oldest window
 
     def add(self, value: float, now_ms: int) -> None:
-        """So much was used; less than 0 takes back what was added at the same moment."""
+        """Count usage. A negative `value` takes back an amount added at the same moment."""
         samples = self._samples
         if not samples or now_ms - samples[-1].began_ms >= self._windows.size_ms:
             samples.append(_Sample(now_ms, now_ms))
@@ -48,13 +48,15 @@ class Rate:
         samples[-1].last_ms = now_ms
 
     def used(self, now_ms: int) -> float:
-        """In all windows."""
+        """Return the usage in all windows."""
         self._expire(now_ms)
         return sum(sample.value for sample in self._samples)
 
     def over_ms(self, quota: float, now_ms: int) -> int:
-        """How long nothing more may be used until the rate is the quota, which is a number a second; 0 where it is not
-        above it. With O used in W seconds, where T would be right, that is X with O / (W + X) = T / W."""
+        """Return the pause in ms after which the rate equals the quota (a number per second); 0 if it is not above it.
+
+        If O was used in W seconds, and the quota allows T in W seconds, the pause is X with O / (W + X) = T / W.
+        """
         used = self.used(now_ms)
         elapsed_ms = self._elapsed_ms(now_ms)
         if used * 1_000 / elapsed_ms <= quota:
@@ -62,7 +64,10 @@ class Rate:
         return round(min(used * 1_000 / quota - elapsed_ms, INT_MAX))  # it may be infinite
 
     def _elapsed_ms(self, now_ms: int) -> int:
-        """The time the samples are of: all windows but one, at least, or who has just begun would seem fast."""
+        """Return the time that the samples cover.
+
+        It is at least all windows but one, because a client that has just begun would otherwise seem fast.
+        """
         elapsed_ms = now_ms - self._samples[0].began_ms if self._samples else 0
         missing = self._windows.number - 1 - elapsed_ms // self._windows.size_ms
         return max(elapsed_ms + max(missing, 0) * self._windows.size_ms, 1)
@@ -73,23 +78,25 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that come at the rate of the quota, until there are as many as of all windows; less than 0 is a debt. The
-    quota is handed in each time, as it may be another one by now."""
+    """Tokens that come at the rate of the quota, up to the number for all windows; a negative number is a debt.
+
+    Each call takes the quota, because it may have changed.
+    """
 
     __slots__ = ("_span_seconds", "_tokens", "_updated_ms")
 
     def __init__(self, windows: Windows) -> None:
         self._span_seconds = windows.span_ms / 1_000
-        self._tokens = float("inf")  # it is full, whatever the quota
+        self._tokens = float("inf")  # full, whatever the quota
         self._updated_ms = 0
 
     def take(self, tokens: float, quota: float, now_ms: int) -> None:
-        """Take so many, also of those that are not there."""
+        """Take tokens, even if this makes a debt."""
         self._refill(quota, now_ms)
         self._tokens -= tokens
 
     def over_ms(self, quota: float, now_ms: int) -> int:
-        """How long until there is no debt; 0 where there is none."""
+        """Return the milliseconds until the debt is paid; 0 without a debt."""
         self._refill(quota, now_ms)
         return 0 if self._tokens >= 0 else round(min(-self._tokens / quota * 1_000, INT_MAX))
 

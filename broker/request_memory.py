@@ -1,15 +1,15 @@
-"""`queued.max.request.bytes`: how much memory requests that are not whole yet may claim, over all connections.
+"""`queued.max.request.bytes`: the memory that incomplete requests may claim, over all connections.
 
-As Kafka's: a request claims its whole size when its length is known, and is let in while there is any room at all, so
-that the total can be past the limit by one request, and none is too large to come in. Where there is no room its
-connection is not read from until there is; in turn, so that nobody is overtaken.
+A request claims its whole size when its length is known, and is admitted while there is any room, as in Kafka. The
+total can exceed the limit by one request, so that no request is too large to be admitted. Without room its connection
+is not read until there is some. Connections are admitted in order, so none is overtaken.
 """
 
 from broker.connection import Connection
 
 
 class RequestMemory:
-    """`settle` after each read of a connection, `leave` when it is gone."""
+    """Memory claims by connection. Call `settle` after each read of a connection, and `leave` when it is closed."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -18,7 +18,7 @@ class RequestMemory:
         self.claimed_bytes = 0
 
     def settle(self, conn: Connection) -> None:
-        """What the connection keeps now, after it was read from."""
+        """Update the claim of a connection after a read."""
         claim = conn.decoder.begun
         if claim == self._claims.get(conn):
             return

@@ -1,7 +1,8 @@
 """SHELL (Twisted): the engine on a port. It owns one timer, the threads that sync, and nothing of the logic.
 
-    doRead -> received -> engine.receive -> take_replies -> send
-                                         -> take_syncs   -> thread -> synced
+    doRead -> received -> engine.receive
+    end of the turn    -> engine.execute -> take_replies  -> send
+                                         -> take_syncs    -> thread -> synced
                                          -> next_deadline -> one callLater -> tick
 """
 
@@ -19,11 +20,10 @@ from twisted.python.threadpool import ThreadPool
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.engine import Engine
-from broker.log.log_manager import Sync, SyncJournal
+from broker.log.io_jobs import IoJob, ReadJob, SyncJournal
 from broker.log.os_storage import read_into_memory
-from broker.log.syncs import LookUp
 from broker.now import Now
-from broker.transport import KafkaPort, KafkaTransport, NullProtocol
+from broker.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
 from broker.wire.frame import FileRegion
 from broker.work_thread import WorkThread
 from idgen.clock import IdClock
@@ -53,7 +53,8 @@ class BrokerServer:
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # while a flush is under way
-        self._stirred = False  # in this turn the engine may have come to want something
+        self._stirred = False  # the engine has requests to execute
+        self._continues = False  # another turn is due for requests that the last one left
         self._turn: Now | None = None  # the moment of this turn of the reactor, once something was received in it
         # A reactor of ours says when all that was readable has been read; on any other each read is a turn.
         self._turns = hasattr(reactor, "after_events")
@@ -61,6 +62,7 @@ class BrokerServer:
         self._looks = 0  # so many more before the next round of the journal
         self._stopping = False
         self._accepting_later: set[KafkaPort] = set()
+        self.receive_buffer = ReceiveBuffer()
         self._pool = ThreadPool(0, 1, "sync")
         self._read_pool = ThreadPool(0, config.read_threads, "read")
         self._reads: set[Deferred[Any]] = set()
@@ -149,15 +151,15 @@ class BrokerServer:
             port.startReading()
 
     def received(self, conn: Connection, data: memoryview) -> None:
-        """Answers leave at once, so that their peers work meanwhile; all else is looked at once a turn."""
-        now = self._turn
-        if now is None:
-            now = self._turn = self.now()
-        before, self._stirred = self._stirred, True  # also where it raises
-        self._stirred = self._engine.receive(conn, data, now) or before
-        if not conn.readable:
-            self._paused.add(self._transports[conn])
-        if not self._turns:
+        """Hand the bytes of a peer to the engine; they are executed with those of all others, at the end of the turn.
+
+        `data` lies in the receive buffer, or in a frame of the connection's decoder.
+        """
+        if self._turn is None:
+            self._turn = self.now()
+        if self._engine.receive(conn, data, self._turn):
+            self._stirred = True
+        if not self._turns or len(self.receive_buffer.room) < RECEIVE_BYTES:
             self._end_turn()
 
     def _end_turn(self) -> None:
@@ -208,16 +210,35 @@ class BrokerServer:
     # --- what the engine wants -----------------------------------------------------------------------------------
 
     def _flush(self, now: Now) -> None:
-        """Send, close, sync and set the timer, until the engine wants nothing more; `now` is one moment for all."""
+        """Execute a turn, send, close, sync and set the timer; `now` is one moment for all."""
+        self._engine.execute(now)
+        self.receive_buffer.clear()
         self._send(now)
         for conn in self._engine.take_closes():
             self._close(conn)
         if not self._stopping:
             for sync in self._engine.take_syncs(not self._looks):
                 self._sync(sync)
+        transports = self._transports
+        self._paused.update(transports[conn] for conn in self._engine.take_stalled() if conn in transports)
         if self._paused:
             self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
+        if self._engine.has_work and not self._stopping:
+            self._continue()
         self._arm(now)
+
+    def _continue(self) -> None:
+        """Have another turn, once the reactor has looked at its events."""
+        if self._turns:
+            self._stirred = True
+            self._reactor.poll_again()
+        elif not self._continues:
+            self._continues = True
+            self._reactor.callLater(0, self._another_turn)
+
+    def _another_turn(self) -> None:
+        self._continues = False
+        self._flush(self.now())
 
     def _send(self, now: Now) -> None:
         self._flush_now = now
@@ -241,7 +262,7 @@ class BrokerServer:
             self._log(f"connection of {conn.peer} closed: {conn.close_reason}")
             transport.close()
 
-    def _sync(self, sync: Sync) -> None:
+    def _sync(self, sync: IoJob) -> None:
         """Run a sync in a thread; its outcome comes back to the engine, in the reactor's thread."""
 
         def run() -> int:
@@ -252,12 +273,12 @@ class BrokerServer:
         if isinstance(sync, SyncJournal):
             done = self._journal_thread.defer(run)
         else:
-            pool = self._read_pool if isinstance(sync, LookUp) else self._pool
+            pool = self._read_pool if isinstance(sync, ReadJob) else self._pool
             done = deferToThreadPool(self._reactor, pool, run)
         self._syncs.add(done)
 
         def synced(duration_ns: int) -> None:
-            if not isinstance(sync, LookUp):
+            if not isinstance(sync, ReadJob):
                 self._engine.metrics.flushes.observe(duration_ns)
             self._engine.synced(sync, self.now())
 

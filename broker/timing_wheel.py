@@ -1,16 +1,16 @@
 """Hierarchical timing wheels (Varghese and Lauck, 1987; Kafka's purgatory since KAFKA-1989).
 
-A wheel has `wheel_size` buckets. A bucket of the lowest wheel spans `tick_ms`; a bucket of the next wheel spans
-the whole wheel below it:
+A wheel has `wheel_size` buckets. A bucket of the lowest wheel spans `tick_ms`; a bucket of the next wheel spans the
+whole wheel below it:
 
     level 0   tick 1 ms    | 20 buckets |   the next 20 ms
     level 1   tick 20 ms   | 20 buckets |   the next 400 ms
     level 2   tick 400 ms  | 20 buckets |   the next 8 s    ... made when a deadline first needs it
 
-A deadline past a wheel goes up to the first wheel that reaches it, and comes down again when its bucket falls due.
-Insert and cancel are O(1) in the number of timers: a bucket is a dict, so it forgets a timer without a search and
-keeps the order of insertion. The heap holds buckets, not timers: at most `wheel_size` for each level. Time moves
-from bucket to bucket that holds something, never tick by tick.
+A deadline past a wheel goes up to the first wheel that reaches it, and comes down again when its bucket is due. Insert
+and cancel are O(1) in the number of timers, because a bucket is a dict: it forgets a timer without a search and keeps
+the order of insertion. The heap holds buckets, not timers: at most `wheel_size` for each level. Time moves from one
+occupied bucket to the next, never tick by tick.
 """
 
 from heapq import heappop, heappush
@@ -24,7 +24,7 @@ WHEEL_SIZE = 20  # Kafka's SystemTimer: eight levels reach 296 days
 
 
 class Timer(Generic[T]):
-    """One item and the moment it is due. `cancel()` takes it off its wheel; twice, or too late, is harmless."""
+    """An item and its deadline. `cancel()` removes it from its wheel; a second or late call is harmless."""
 
     __slots__ = ("deadline_ms", "item", "_bucket")
 
@@ -45,7 +45,7 @@ class Timer(Generic[T]):
 
 
 class _Bucket(Generic[T]):
-    """The timers of one span of time. `start_ms` says which span while the bucket stands in the heap, else None."""
+    """The timers of one span of time. `start_ms` is its start while the bucket is in the heap, else None."""
 
     __slots__ = ("start_ms", "timers")
 
@@ -65,10 +65,10 @@ class _Bucket(Generic[T]):
 
 
 class TimingWheel(Generic[T]):
-    """Items by deadline, in ms of whatever clock the caller hands in.
+    """Items by deadline, in ms of any clock that the caller uses.
 
-    A timer is never due early, and late by less than a tick: its deadline counts as the next full tick.
-    ValueError when `tick_ms` or `wheel_size` makes no wheel.
+    A timer is never early, and late by less than a tick, because its deadline counts as the next full tick.
+    Raise ValueError if `tick_ms` or `wheel_size` is too small.
     """
 
     def __init__(self, tick_ms: int = TICK_MS, wheel_size: int = WHEEL_SIZE, start_ms: int = 0) -> None:
@@ -82,18 +82,18 @@ class TimingWheel(Generic[T]):
         self._occupied: list[tuple[int, int, _Bucket[T]]] = []  # (start, tick, bucket): the first two are unique
 
     def __len__(self) -> int:
-        """Timers that are neither cancelled nor handed out; looks at each bucket once."""
+        """Return the number of timers that are neither cancelled nor handed out. Look at each bucket once."""
         return sum(len(bucket.timers) for bucket in chain([self._due], *self._levels))
 
     def add(self, deadline_ms: int, item: T) -> Timer[T]:
-        """Remember `item` until `deadline_ms`; one that has passed is due at the next `advance`."""
+        """Remember `item` until `deadline_ms`. A deadline in the past is due at the next `advance`."""
         timer = Timer(deadline_ms, item)
         self._place(timer)
         return timer
 
     def advance(self, now_ms: int) -> list[T]:
-        """Move to `now_ms` and take off what is due by then, in the order of the deadlines. Time never steps back."""
-        # All buckets are emptied before the clock moves: afterwards their places belong to a later turn of the wheel.
+        """Move to `now_ms`. Return the items due by then, in the order of their deadlines. Time never steps back."""
+        # Empty all buckets before the clock moves, because afterwards their places belong to a later turn of the wheel.
         reached: list[Timer[T]] = []
         while self._occupied and self._occupied[0][0] <= now_ms:
             reached += heappop(self._occupied)[2].empty()
@@ -106,8 +106,11 @@ class TimingWheel(Generic[T]):
         return [timer.item for timer in due]
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `advance` next, None when nothing waits: never later than the first deadline is due, and
-        earlier only when timers of a higher wheel have to come down."""
+        """Return when to call `advance` next, or None without a timer.
+
+        It is never later than the first deadline is due. It is earlier only when timers of a higher wheel have to come
+        down.
+        """
         if self._due.timers:
             return self._now_ms
         while self._occupied:

@@ -1,6 +1,6 @@
 """SHELL (sockets): Twisted's TCP server connection with the reads and writes a broker needs.
 
-Reading: `recv_into` one buffer shared by all connections, or straight into the rest of a large frame. Writing: at once,
+Reading: `recv_into` a buffer that all connections of a turn share, or straight into the rest of a large frame. Writing: at once,
 as far as the socket takes it; what is left waits in one queue of bytes and file regions, in order, and regions leave by
 `sendfile`. Each connection gets a byte budget a turn, so a fast reader of old data does not keep the others waiting.
 A region that is not in memory is read by a thread first: its connection waits for the disk, and nobody else.
@@ -25,19 +25,37 @@ from broker.log.os_storage import is_in_memory, read_now, read_now_into
 from broker.log.storage import StorageError
 from broker.wire.frame import FileRegion, Part, size_of
 
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 256 * 1024  # room for one read
+RECEIVE_BUFFER_BYTES = 1 << 20  # what a turn receives at most, besides large frames, which have buffers of their own
 TURN_BYTES = 4 << 20  # most bytes one connection sends before the others have their turn
 READ_AHEAD_BYTES = 4 << 20  # a thread reads at least so much, as who reads old data goes on
 NEXT_BYTES = 64 * 1024  # past a region: where the next Fetch will look for a batch
+JOINED_BYTES = 64 * 1024  # small answers to a slow reader are joined to pieces of this size
 PREAD_BYTES = 128 * 1024  # below it one copy and one send are cheaper than a sendfile
 CLOSE_WAIT_SECONDS = 5  # how long a peer may take for what is queued when its connection is closed
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
-_scratch = memoryview(bytearray(RECEIVE_BYTES))
+
+
+class ReceiveBuffer:
+    """The bytes that connections receive in one turn, one after the other, so that none are copied."""
+
+    __slots__ = ("room", "_whole")
+
+    def __init__(self) -> None:
+        self._whole = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.room = self._whole
+        """Where the next read puts its bytes; the turn ends when that is less than RECEIVE_BYTES."""
+
+    def clear(self) -> None:
+        """All requests of the turn were executed, or copied."""
+        self.room = self._whole
 
 
 class Broker(Protocol):
     """What the transport asks of its server."""
+
+    receive_buffer: ReceiveBuffer
 
     def connected(self, transport: "KafkaTransport", peer: str, listener: str) -> Connection: ...
 
@@ -70,13 +88,14 @@ class KafkaTransport(tcp.Server):
         self._was_read = False
         self._abort_later: Any = None
         self._broker: Broker = server.broker
+        self._receive_buffer = self._broker.receive_buffer
         self.conn = self._broker.connected(self, host_port(client[0], client[1]), server.listener)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def doRead(self) -> Exception | None:  # type: ignore[override]
-        decoder = self.conn.decoder
-        buffer = _scratch if decoder.partial is None else decoder.wanted() or _scratch
+        conn, shared = self.conn, self._receive_buffer
+        buffer = shared.room if conn.decoder.partial is None else conn.decoder.wanted() or shared.room
         try:
             size = self.socket.recv_into(buffer)
         except BlockingIOError:
@@ -85,15 +104,17 @@ class KafkaTransport(tcp.Server):
             return main.CONNECTION_LOST
         if size == 0:
             return main.CONNECTION_DONE
-        self._broker.received(self.conn, buffer[:size])
+        if buffer is shared.room:
+            shared.room = buffer[size:]
+        self._broker.received(conn, buffer[:size])
         return None
 
     def pause_unless_readable(self) -> bool:
         """Stop or start reading as the connection says; True while it is paused."""
-        readable = self.conn.readable
-        if readable == self._paused and not self.disconnecting:
-            self._paused = not readable
-            (self.startReading if readable else self.stopReading)()
+        wants_data = self.conn.wants_data
+        if wants_data == self._paused and not self.disconnecting:
+            self._paused = not wants_data
+            (self.startReading if wants_data else self.stopReading)()
         return self._paused
 
     # --- writing -------------------------------------------------------------------------------------------------
@@ -102,7 +123,7 @@ class KafkaTransport(tcp.Server):
         """Send in order. How many bytes went, where all did at once; else 0, and `drained` tells, as what the socket
         does not take now follows by itself."""
         if self._queue:
-            self._queue.extend(parts)
+            self._enqueue(parts)
             return 0
         data = parts[0] if len(parts) == 1 else _joined(parts)
         if isinstance(data, FileRegion):
@@ -129,6 +150,18 @@ class KafkaTransport(tcp.Server):
             self._broker.drained(self.conn, sent)
         self.startWriting()
         return 0
+
+    def _enqueue(self, parts: list[Part]) -> None:
+        """Queue parts behind those that wait. Small answers are joined: one send each would take a reader's turn."""
+        queue = self._queue
+        for part in parts:
+            last = queue[-1]
+            if isinstance(part, FileRegion) or len(part) > JOINED_BYTES:
+                queue.append(part)
+            elif isinstance(last, bytearray) and len(last) < JOINED_BYTES:
+                last += part
+            else:
+                queue.append(bytearray(part))
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
         error = self._write()

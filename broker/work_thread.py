@@ -1,7 +1,7 @@
-"""SHELL (a thread, Twisted's Deferred): one thread that does one thing at a time.
+"""SHELL (a thread, Twisted's Deferred): one thread that runs one job at a time.
 
-Twisted's thread pool passes a job through a dozen calls and locks, and takes the interpreter from the reactor at each
-of them. A round of the journal comes every few small requests, and is over before the pool has handed it on.
+Twisted's thread pool passes a job through a dozen calls and locks, and each of them takes the interpreter from the
+reactor. A round of the journal comes every few small requests, and is over before the pool has passed it on.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class WorkThread:
-    """`start`, `defer` as often as wanted, one at a time, `stop`."""
+    """A worker thread. Call `start`, then `defer` for one job at a time, then `stop`."""
 
     def __init__(self, reactor: Any, name: str) -> None:
         self._reactor = reactor
@@ -27,14 +27,16 @@ class WorkThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, once what it was handed last has come back."""
+        """End the thread after its last job."""
         if self._thread.is_alive():
             self._nothing_to_do.release()
             self._thread.join()
 
     def defer(self, work: Callable[[], Result]) -> "Deferred[Result]":
-        """Call `work` in the thread, when what it was handed before has come back; fires in the reactor's thread with
-        what it returns, or fails with what it raises."""
+        """Call `work` in the thread after the previous job.
+
+        The Deferred fires in the reactor's thread with the result of `work`, or fails with its exception.
+        """
         assert self._job is None, "one thing at a time"
         done: Deferred[Result] = Deferred()
         self._job = work, done
@@ -48,8 +50,8 @@ class WorkThread:
             work, done = job
             try:
                 result = work()
-            except BaseException as error:  # an end of the thread nobody would see
+            except BaseException as error:  # otherwise the thread would end without a report
                 call(done.errback, error)
             else:
                 call(done.callback, result)
-            del job, work, done  # a file must not stay open until the next job comes
+            del job, work, done  # because a file must not stay open until the next job comes

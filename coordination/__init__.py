@@ -1,1 +1,1 @@
-"""One port for everything that coordinates: ephemeral and versioned nodes, children, watches."""
+"""A common port for coordination services: versioned and ephemeral nodes, children and watches."""

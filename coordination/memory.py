@@ -1,8 +1,8 @@
-"""A coordinator in memory, for tests and the simulation: sessions that expire, answers that get lost.
+"""A coordinator in memory, for tests and the simulation, with sessions that expire and answers that get lost.
 
-`Ensemble` is what all sessions share (ZooKeeper's part); `MemoryCoordinator` is one client's session with it. The
-faults are the ones a client of ZooKeeper meets: a cut connection, an expired session, an operation that was applied
-although its answer never came.
+`Ensemble` is the state that all sessions share (ZooKeeper's part); `MemoryCoordinator` is one client's session with it.
+The faults are those that a ZooKeeper client meets: a cut connection, an expired session, and an operation that was
+applied although its answer got lost.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from coordination.port import (
 
 @dataclass
 class Ensemble:
-    """The tree of nodes, the living sessions, and who watches what."""
+    """The tree of nodes, the living sessions, and the watches of each session."""
 
     nodes: dict[str, Node] = field(default_factory=lambda: {"/": Node(b"", 0, PERSISTENT)})
     sessions: set[int] = field(default_factory=set)
@@ -51,7 +51,7 @@ class Ensemble:
         return self._last_session
 
     def end_session(self, session_id: int) -> None:
-        """Expired or closed: its ephemeral nodes and its watches go."""
+        """End an expired or closed session: remove its watches and its ephemeral nodes."""
         self.sessions.discard(session_id)
         for watchers in self._watches.values():
             watchers.pop(session_id, None)
@@ -59,7 +59,7 @@ class Ensemble:
             self._remove(path)
 
     def apply(self, session_id: int, operation: Operation, notify: Callable[[Event], None]) -> Result:
-        """Carry out one operation for a living session; watches it leaves are told by `notify`."""
+        """Carry out one operation for a living session; `notify` receives the events of the watch it sets."""
         check_path(operation.path)
         if session_id not in self.sessions:
             raise SessionLost(f"session {session_id} is over")
@@ -132,7 +132,11 @@ class Ensemble:
 
 
 class MemoryCoordinator:
-    """One session. The faults: `cut` and `heal` the connection, `expire` the session, lose the next answers."""
+    """A client's session, with faults on demand.
+
+    `cut` and `heal` break and restore the connection, `expire` ends the session, and `lose_answers` and `lose_requests`
+    make the next operations fail.
+    """
 
     def __init__(self, ensemble: Ensemble) -> None:
         self._ensemble = ensemble
@@ -140,8 +144,8 @@ class MemoryCoordinator:
         self._events: list[Event] = [SessionEstablished(self._session_id)]
         self._connected = True
         self._closed = False
-        self.lose_answers = 0  # so many operations are applied, and answered by ConnectionLost
-        self.lose_requests = 0  # so many operations are not applied, and answered by ConnectionLost
+        self.lose_answers = 0  # number of next operations that are applied but raise ConnectionLost
+        self.lose_requests = 0  # number of next operations that are not applied and raise ConnectionLost
 
     @property
     def session_id(self) -> int:
@@ -152,7 +156,7 @@ class MemoryCoordinator:
         return "memory"
 
     def wait_until_connected(self, timeout_ms: int) -> None:
-        """It is, from the beginning."""
+        """Return at once, because memory is connected from the beginning."""
 
     def execute(self, operation: Operation) -> Result:
         if self._closed:
@@ -176,12 +180,12 @@ class MemoryCoordinator:
         return told
 
     def cut(self) -> None:
-        """The connection breaks; the session lives on until someone lets it expire."""
+        """Cut the connection; the session lives until `expire` is called."""
         self._connected = False
         self._events.append(SessionSuspended())
 
     def heal(self) -> None:
-        """The connection is back; if the session expired meanwhile, this is when its owner learns of it."""
+        """Restore the connection; report the end of a session that expired meanwhile, and begin a new one."""
         self._connected = True
         if self._session_id not in self._ensemble.sessions:
             self._events.append(SessionEnded())
@@ -189,7 +193,7 @@ class MemoryCoordinator:
         self._events.append(SessionEstablished(self._session_id))
 
     def expire(self) -> None:
-        """The ensemble ends the session; its owner learns of it at once only if it is connected."""
+        """End the session; a client that is cut off learns of it at `heal`, a connected one at once."""
         self._ensemble.end_session(self._session_id)
         if self._connected:
             self.heal()

@@ -1,15 +1,18 @@
-"""What a coordinator promises, and the operations it is asked for, as values.
+"""The promises of a coordinator, and its operations as values.
 
-A core never talks to a coordinator: it hands out operations and is handed results (a generator that yields them is the
-easiest such core, see `run`). A shell carries them out on ZooKeeper, a directory, or memory; so one core runs under
-Twisted, in a plain program and in the simulation. Data and versions are ZooKeeper's
+A core never calls a coordinator. It hands out operations and receives their results; a generator that yields the
+operations is the simplest such core (see `run`). A shell carries the operations out on ZooKeeper, a directory or
+memory, so the same core runs under Twisted, in a plain program and in the simulation. Data and versions are ZooKeeper's
 (https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html), as far as all three can keep them:
 
-- A node has data, a version that each Set raises by one (0 when created), and children, which make no part of it.
-- Set and Delete name the version they have seen. Of two that name the same one, one fails with BadVersion.
-- What was answered stays, whatever stops. Ephemeral nodes go when their session ends, and only then.
-- ConnectionLost means the outcome is unknown: applied, not applied, or applied later. Ask before you assume.
-- A watch fires once, after the change can be read; how often the node changed meanwhile is not told.
+- A node has data, a version that each Set raises by one (0 when created), and children, which do not affect its
+  version.
+- Set and Delete name the version that the caller has seen. If two of them name the same version, one fails with
+  BadVersion.
+- An acknowledged change is never lost, whichever process stops. An ephemeral node lasts until its session ends, unless
+  it is deleted.
+- ConnectionLost means that the outcome is unknown: applied, not applied, or applied later. Read before you assume.
+- A watch fires once, after the change can be read; it does not say how many changes there were meanwhile.
 """
 
 from collections.abc import Generator
@@ -17,17 +20,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 ANY_VERSION = -1
-PERSISTENT = 0  # the `owner` of a node that no session's end removes
-MAX_DATA_BYTES = 1_000_000  # ZooKeeper's jute.maxbuffer is 1 MiB, names and headers included
+PERSISTENT = 0  # the `owner` of a node that is not ephemeral
+MAX_DATA_BYTES = 1_000_000  # ZooKeeper's jute.maxbuffer is 1 MiB, which includes names and headers
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Create:
-    """Make a node, and its parents as empty persistent nodes where they are missing. Answer: None.
+    """A request to create a node, and missing parents as empty persistent nodes. Result: None.
 
-    NodeExists. An ephemeral node belongs to the session that made it and can have no children.
+    Raises NodeExists. An ephemeral node belongs to the session that created it and can have no children: creating one
+    below it raises NoNode.
     """
 
     path: str
@@ -37,7 +41,10 @@ class Create:
 
 @dataclass(frozen=True)
 class Get:
-    """Answer: Node. NoNode. With `watch`, one Changed(path) when its data or existence next changes."""
+    """A request for a node's data and version. Result: Node. Raises NoNode.
+
+    With `watch`, one Changed(path) follows when its data or existence next changes.
+    """
 
     path: str
     watch: bool = False
@@ -45,7 +52,10 @@ class Get:
 
 @dataclass(frozen=True)
 class Set:
-    """Replace the data of a node whose version is `version`. Answer: the new version. NoNode, BadVersion."""
+    """A request to replace the data of a node whose version is `version`. Result: the new version.
+
+    Raises NoNode or BadVersion.
+    """
 
     path: str
     data: bytes
@@ -54,7 +64,7 @@ class Set:
 
 @dataclass(frozen=True)
 class Delete:
-    """Remove a node whose version is `version`. Answer: None. NoNode, BadVersion, NotEmpty."""
+    """A request to remove a node whose version is `version`. Result: None. Raises NoNode, BadVersion or NotEmpty."""
 
     path: str
     version: int = ANY_VERSION
@@ -62,7 +72,10 @@ class Delete:
 
 @dataclass(frozen=True)
 class Children:
-    """Answer: the names of a node's children, a sorted tuple. NoNode. `watch` as for Get, on the set of names."""
+    """A request for the names of a node's children. Result: a sorted tuple. Raises NoNode.
+
+    With `watch`, one Changed(path) follows when the set of names next changes.
+    """
 
     path: str
     watch: bool = False
@@ -72,7 +85,7 @@ Operation = Create | Get | Set | Delete | Children
 
 
 class Node(NamedTuple):
-    """A node's data and version; `owner` is the session it is ephemeral to, PERSISTENT (0) if none."""
+    """A node's data and version; `owner` is the session of an ephemeral node, otherwise PERSISTENT (0)."""
 
     data: bytes
     version: int
@@ -83,7 +96,7 @@ Result = Node | tuple[str, ...] | int | None
 
 
 class CoordinationError(Exception):
-    """An operation that was not carried out as asked."""
+    """An operation that failed; the base class of the errors below."""
 
 
 class NodeExists(CoordinationError):
@@ -91,49 +104,49 @@ class NodeExists(CoordinationError):
 
 
 class NoNode(CoordinationError):
-    """There is no node at the path."""
+    """No node exists at the path."""
 
 
 class BadVersion(CoordinationError):
-    """The node is not at the version named: someone else has changed it."""
+    """The node is at another version than the operation named, because another client has changed it."""
 
 
 class NotEmpty(CoordinationError):
-    """A node with children is not removed."""
+    """Delete found a node that has children."""
 
 
 class ConnectionLost(CoordinationError):
-    """No answer came: whether the operation was, or will be, carried out is unknown."""
+    """No answer came: the operation may have been carried out, may still be, or may never be."""
 
 
 class SessionLost(ConnectionLost):
-    """No answer came, and the session has ended: its ephemeral nodes are gone or about to go."""
+    """No answer came, and the session has ended: its ephemeral nodes are removed or will be soon."""
 
 
 class CoordinatorUnavailable(CoordinationError):
-    """The coordinator cannot be used at all from here; the message says what would be right."""
+    """The coordinator cannot be used at all from here; the message says how to fix it."""
 
 
 @dataclass(frozen=True)
 class Changed:
-    """A watched node or set of children has changed (or may have: after a lost session too)."""
+    """A watched node or set of children has changed, or may have: a lost session causes this event too."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class SessionSuspended:
-    """The coordinator does not answer; whether the session lives is unknown."""
+    """The coordinator does not answer; the session may or may not be alive."""
 
 
 @dataclass(frozen=True)
 class SessionEnded:
-    """The session is over: its ephemeral nodes and watches are gone. A new one is made by itself."""
+    """The session has ended, with its ephemeral nodes and watches. A new session begins automatically."""
 
 
 @dataclass(frozen=True)
 class SessionEstablished:
-    """Connected: for the first time, again, or with a new session (its id says which)."""
+    """The session is connected: for the first time, again, or as a new session, which `session_id` tells."""
 
     session_id: int
 
@@ -142,31 +155,34 @@ Event = Changed | SessionSuspended | SessionEnded | SessionEstablished
 
 
 class Coordinator(Protocol):
-    """One session with whatever coordinates. `execute` blocks, within a deadline; it may be called from any thread."""
+    """A session with a coordinator.
+
+    `execute` blocks, up to a deadline; it may be called from any thread.
+    """
 
     @property
     def session_id(self) -> int:
-        """The present session; the `owner` of the ephemeral nodes it makes."""
+        """The id of the present session, which is the `owner` of the ephemeral nodes it creates."""
 
     @property
     def scope(self) -> str:
-        """Where its nodes are the same for everyone, for people: 'directory /var/lib/x', 'zookeeper a:2181/x'."""
+        """The place where all clients see the same nodes, as text: 'directory /var/lib/x', 'zookeeper a:2181/x'."""
 
     def wait_until_connected(self, timeout_ms: int) -> None:
-        """Block until it can be asked; CoordinatorUnavailable, and all is closed, if that takes longer."""
+        """Block until operations are possible; after `timeout_ms`, close and raise CoordinatorUnavailable."""
 
     def execute(self, operation: Operation) -> Result:
-        """Carry out one operation; raises the CoordinationErrors it names, SessionLost or ConnectionLost."""
+        """Carry out one operation; raise the CoordinationErrors it names, SessionLost or ConnectionLost."""
 
     def take_events(self) -> list[Event]:
-        """What has happened since the last call. Cheap: meant to be asked about once a second, or when woken."""
+        """Return the events since the last call. The call is cheap: make it about once a second, or when woken."""
 
     def close(self) -> None:
-        """End the session: its ephemeral nodes are gone when this returns, if the coordinator can be reached."""
+        """End the session; its ephemeral nodes are removed when this returns, if the coordinator can be reached."""
 
 
 def check_path(path: str) -> str:
-    """The path, if it is a good one: '/', or '/a/b' with names all coordinators can keep. ValueError."""
+    """Return the path if it is '/', or '/a/b' with names that every coordinator can keep; else raise ValueError."""
     names = path.split("/")
     good = path == "/" or (path.startswith("/") and all(_is_name(name) for name in names[1:]))
     if not good:
@@ -179,24 +195,27 @@ def _is_name(name: str) -> bool:
 
 
 def check_data(data: bytes) -> bytes:
-    """The data, unless it is more than a node holds. ValueError."""
+    """Return the data; raise ValueError if it is more than a node can hold."""
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"{len(data)} bytes for one node; it holds at most {MAX_DATA_BYTES}")
     return data
 
 
 def parent(path: str) -> str:
-    """'/a/b' of '/a/b/c', '/' of '/a'."""
+    """Return '/a/b' for '/a/b/c', '/' for '/a'."""
     return path.rpartition("/")[0] or "/"
 
 
 def child(path: str, name: str) -> str:
-    """'/a/b' of '/a' and 'b'."""
+    """Return '/a/b' for '/a' and 'b'."""
     return check_path(f"{path.rstrip('/')}/{name}")
 
 
 def run(coordinator: Coordinator, procedure: Generator[Operation, Any, T]) -> T:
-    """Carry out a procedure, blocking: results are sent in, coordination errors thrown in; its return value."""
+    """Carry out a procedure, blocking, and return its return value.
+
+    The procedure is sent the results of the operations it yields; coordination errors are thrown into it.
+    """
     try:
         operation = next(procedure)
         while True:

@@ -1,11 +1,11 @@
-"""What our shells use of Twisted, as protocols: mypy reads these without a plugin for zope's interfaces."""
+"""Protocols for the parts of Twisted that our shells use, so that mypy needs no plugin for zope's interfaces."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 
 class DelayedCall(Protocol):
-    """What callLater returns."""
+    """A scheduled call, as callLater returns it."""
 
     def active(self) -> bool: ...
 
@@ -13,17 +13,17 @@ class DelayedCall(Protocol):
 
 
 class Reactor(Protocol):
-    """Timers, and the way in for other threads. twisted.internet.task.Clock has the timers too."""
+    """Timers, and calls from other threads. twisted.internet.task.Clock has the timers too."""
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: object) -> DelayedCall:
-        """`delay` in seconds."""
+        """Call `callable` after `delay` seconds."""
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> object:
-        """Have `callable` called in the reactor's thread."""
+        """Call `callable` in the reactor thread."""
 
 
 class Transport(Protocol):
-    """A TCP connection's."""
+    """The transport of a TCP connection."""
 
     def write(self, data: bytes) -> None: ...
 

@@ -1,6 +1,7 @@
-"""SHELL (files or the network, in what it opens): a session with whichever coordinator is named.
+"""SHELL (files or the network, in what it opens): a session with the named coordinator.
 
-Each kind is loaded when it is asked for: who keeps worker numbers in a directory never imports kazoo.
+Each kind of coordinator is imported when it is first used, so a program that keeps worker numbers in a directory never
+imports kazoo.
 """
 
 import os
@@ -17,11 +18,11 @@ def open_session(
     allow_network: bool = False,
     wait: bool = True,
 ) -> Coordinator:
-    """A session in a directory, or with ZooKeeper (host:port,host:port/chroot) spoken to as `access` says.
+    """Open a session in a directory, or with ZooKeeper (host:port,host:port/chroot) with the settings of `access`.
 
-    With `wait` off nothing blocks: `wait_until_connected` is called before anything else, in a thread to spare.
-    `allow_network`: the directory may be on a network file system. ValueError unless one of both is named;
-    CoordinatorUnavailable.
+    With `wait` off nothing blocks; the caller then calls `wait_until_connected` before anything else, in a thread that
+    may block. `allow_network` accepts a directory on a network file system. Raises ValueError unless exactly one of
+    `directory` and `zookeeper` is given, and CoordinatorUnavailable if the session cannot be opened.
     """
     if (directory is None) == (zookeeper is None):
         raise ValueError("a coordinator is a directory or a ZooKeeper: name one of both")

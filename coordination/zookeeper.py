@@ -1,8 +1,8 @@
 """SHELL (sockets, threads and files, by kazoo): a coordinator on a ZooKeeper ensemble. The only importer of kazoo.
 
-`execute` blocks its thread for at most `request_timeout_ms`. `begin` does not: it answers by a callback, in kazoo's
-thread (coordination.deferred makes a Deferred of it). kazoo must never be called synchronously from a state listener
-(python-zk/kazoo#356, #405), so listeners here only write events down.
+`execute` blocks its thread for at most `request_timeout_ms`. `begin` is non-blocking: it answers by a callback in
+kazoo's thread (coordination.deferred makes a Deferred of it). kazoo must never be called synchronously from a state
+listener (python-zk/kazoo#356, #405), so the listeners here only record events.
 """
 
 import logging
@@ -60,7 +60,7 @@ from coordination.port import (
 CONNECT_TIMEOUT_MS = 15_000
 REQUEST_TIMEOUT_MS = 10_000  # a request waits this long for a connection to come back; then its outcome is unknown
 
-# What kazoo says comes out as our errors and events; without a handler Python prints each failed attempt to stderr.
+# kazoo's messages become our errors and events. Without a handler Python prints each failed attempt to stderr.
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 _ERRORS: dict[type[KazooException], type[CoordinationError]] = {
@@ -78,10 +78,10 @@ Done = Callable[[Result | CoordinationError], object]
 
 
 class ZooKeeperCoordinator:
-    """One session with an ensemble: hosts as 'a:2181,b:2181/chroot'. CoordinatorUnavailable when none answers.
+    """A session with an ensemble: hosts as 'a:2181,b:2181/chroot'. Raises CoordinatorUnavailable if none answers.
 
-    With `wait` off nothing blocks: `wait_until_connected` is then called by whoever has a thread to spare, before
-    anything else. `on_event`, if set, is called in a thread of kazoo's whenever take_events has something new.
+    With `wait` off nothing blocks; the caller then calls `wait_until_connected` before anything else, in a thread that
+    may block. `on_event`, if set, is called in a thread of kazoo's whenever take_events has something new.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ZooKeeperCoordinator:
         self.request_timeout_ms = request_timeout_ms
         self._pid = os.getpid()
         self._lock = Lock()
-        self._events: dict[Event, None] = {}  # an ordered set: one entry for each event, however often it came
+        self._events: dict[Event, None] = {}  # an ordered set: one entry for each event, even if it came several times
         self._settled = Flag()  # connected, refused or closed: nothing to wait for
         self._closed = False
         self.on_event: Callable[[], None] | None = None
@@ -108,7 +108,7 @@ class ZooKeeperCoordinator:
             self.wait_until_connected(connect_timeout_ms)
 
     def wait_until_connected(self, timeout_ms: int) -> None:
-        """Block until the first server answers; CoordinatorUnavailable, and all is closed, if none does in time."""
+        """Block until a server answers; after `timeout_ms`, close the session and raise CoordinatorUnavailable."""
         self._settled.wait(timeout_ms / 1000)
         if self._closed:
             raise CoordinatorUnavailable(f"the session with ZooKeeper at {self._hosts} was closed while it was opened")
@@ -121,7 +121,7 @@ class ZooKeeperCoordinator:
             raise CoordinatorUnavailable(self._why_not(error, timeout_ms)) from error
 
     def _make_chroot(self) -> None:
-        """By its whole path: kazoo's own way makes the last name of a chroot, and not what is above it."""
+        """Create the chroot with all its parents, because kazoo itself creates only its last name."""
         client = self._client
         chroot, client.chroot = client.chroot, ""
         try:
@@ -152,7 +152,7 @@ class ZooKeeperCoordinator:
             raise _translated(operation, error) from error
 
     def begin(self, operation: Operation, done: Done) -> None:
-        """Ask, and have the answer or the error handed to `done`, in a thread of kazoo's. No deadline of its own."""
+        """Send the operation; `done` receives the result or the error in a thread of kazoo's. There is no deadline."""
         self._ask(operation).rawlink(lambda pending: done(_outcome(operation, pending)))
 
     def take_events(self) -> list[Event]:
@@ -201,14 +201,14 @@ class ZooKeeperCoordinator:
 
     def _happened(self, event: Event) -> None:
         with self._lock:
-            self._events.pop(event, None)  # the last one counts: it goes to the end
+            self._events.pop(event, None)  # move a repeated event to the end, because its last occurrence counts
             self._events[event] = None
         if self.on_event:
             self.on_event()
 
 
 def _client(hosts: str, access: Access) -> KazooClient:
-    """kazoo's client, not started. It tries to connect for ever; a pause of more than a second helps nobody."""
+    """Return kazoo's client, not started; it retries to connect forever, pausing at most one second."""
     credentials = _credentials(access.credentials_file) if access.credentials_file else None
     return KazooClient(
         hosts,
@@ -225,7 +225,7 @@ def _client(hosts: str, access: Access) -> KazooClient:
 
 
 def _credentials(file: str) -> str:
-    """The line "user:password" of a file. CoordinatorUnavailable."""
+    """Return the line "user:password" of a file; raise CoordinatorUnavailable if the file has no such line."""
     try:
         text = Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -244,7 +244,7 @@ def _outcome(operation: Operation, pending: IAsyncResult) -> Result | Coordinati
 
 
 def _result(operation: Operation, answer: Any) -> Result:
-    """kazoo's answer as the port's."""
+    """Convert kazoo's answer to the port's result."""
     match operation, answer:
         case Get(), (data, stat):
             return Node(data, stat.version, stat.ephemeralOwner)
@@ -257,6 +257,6 @@ def _result(operation: Operation, answer: Any) -> Result:
 
 
 def _translated(operation: Operation, error: Exception) -> CoordinationError:
-    """kazoo's error as the port's. Whatever is not known to be an answer leaves the outcome unknown."""
+    """Convert kazoo's error to the port's; an unknown error becomes ConnectionLost, so the outcome stays unknown."""
     kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(error, theirs)), ConnectionLost)
     return kind(f"{type(operation).__name__} {operation.path}: {error or type(error).__name__}")

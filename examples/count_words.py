@@ -1,11 +1,11 @@
-"""A topology on the embedded engine: words are counted, each message once, whatever fails or is killed.
+"""A topology on the embedded engine that counts words, each message once, in spite of failures and kills.
 
     flakelog server --data-dir data
     flakelog produce lines < some.txt
-    python examples/count_words.py [HOST:PORT [TOPIC [DIRECTORY]]]     # until Ctrl-C; start it again, it goes on
+    python examples/count_words.py [HOST:PORT [TOPIC [DIRECTORY]]]     # until Ctrl-C; a second start resumes
 
-A message can come more than once (at least once). So `CountWords` remembers the Snowflake ids it has counted in the
-same transaction as the counts, and its tuples are acked after the commit.
+A message can be delivered more than once (at least once). So `CountWords` stores the Snowflake ids it has counted in
+the same transaction as the counts, and its tuples are acked after the commit.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""Ids in this process: unique among all programs that use the same directory (or the same ZooKeeper), no server asked.
+"""Ids made in this process, without a server: unique among all programs that use the same directory (or ZooKeeper).
 
     python examples/ids_in_process.py
 """
@@ -10,7 +10,7 @@ from flakelog import Layout, Snowflake
 
 
 def main() -> None:
-    # A real program names a directory that stays, or zookeeper="host:2181".
+    # A real program names a permanent directory, or zookeeper="host:2181".
     with tempfile.TemporaryDirectory() as directory, Snowflake(directory=directory) as snowflake:
         first = snowflake.next_id()
         many = snowflake.next_ids(10_000)
@@ -20,7 +20,7 @@ def main() -> None:
         parts = snowflake.decode(first)
         print(f"{first} is of {datetime.fromtimestamp(parts.time_ms / 1000, UTC):%Y-%m-%d}, sequence {parts.sequence}")
 
-    # What time range do ids come from, and what ids does a time range have?
+    # The range of ids that belongs to a time range.
     layout = Layout()
     noon = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp() * 1000)
     start, end = layout.id_range(noon, noon + 60_000)

@@ -1,4 +1,4 @@
-"""Any Kafka client produces and consumes; Flakelog's own client sees each message's id too.
+"""Any Kafka client can produce and consume; Flakelog's own client also sees each message's id.
 
     flakelog server --data-dir data
     python examples/produce_and_consume.py [HOST:PORT]
@@ -17,7 +17,7 @@ MESSAGES = 10
 def main(servers: str) -> None:
     topic = f"readings-{uuid4().hex[:8]}"
 
-    # A stock producer; nothing in it knows of ids.
+    # A stock producer, which knows nothing of ids.
     producer = Producer({"bootstrap.servers": servers, "compression.type": "zstd"})
     for n in range(MESSAGES):
         producer.produce(topic, f"reading {n}", key=f"sensor {n % 2}")

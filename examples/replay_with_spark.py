@@ -1,10 +1,10 @@
-"""An exact range of a topic as a Spark DataFrame: the messages whose ids are of a span of time.
+"""An exact range of a topic as a Spark DataFrame: the messages whose ids belong to a span of time.
 
     pip install 'flakelog[spark]'
     flakelog server --data-dir data
     python examples/replay_with_spark.py [HOST:PORT [TOPIC]]
 
-The range is settled when the DataFrame is made: what comes later is not in it, however often it is used.
+The range is fixed when the DataFrame is made: later messages are not in it, even if it is used again.
 """
 
 import sys

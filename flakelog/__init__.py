@@ -1,6 +1,6 @@
-"""Flakelog's public face: the names a user imports, each loaded when it is first asked for (PEP 562).
+"""Flakelog's public API: the names a user imports, each loaded on first use (PEP 562).
 
-Importing this module loads none of Twisted, kazoo, kio, pyspark; a name loads what it needs itself.
+Importing this module loads none of Twisted, kazoo, kio and pyspark; a name loads what it needs itself.
 """
 
 from importlib import import_module
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spout.testing import TopologyDriver, run_bolt
     from spout.topology import Topology
 
-# module -> names; two go by another name here. Loading one loads nothing the others need.
+# module -> names; two more names are renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
     "broker.client.producer": ("Producer",),
     "idgen.client.asyncio": ("AsyncIdClient",),

@@ -1,4 +1,4 @@
-"""`python -m flakelog` is `flakelog`."""
+"""The entry point of `python -m flakelog`, which is the command `flakelog`."""
 
 from flakelog.cli import main
 

@@ -1,5 +1,7 @@
-"""One server process put together: broker, id service, HTTP. It starts in an order that can stop at any step with
-nothing damaged, says `ready:` when it serves, and stops cleanly.
+"""A server process put together: broker, id service, HTTP.
+
+The order of the start lets it fail at any step without damage. The server reports `ready:` when it serves, and stops
+cleanly.
 
     lock the data directory -> bind the ports -> open metadata and logs -> claim worker numbers -> serve
 """
@@ -55,18 +57,18 @@ if TYPE_CHECKING:
 
 Report = Callable[[str], None]
 
-KAFKA_FILE = "meta.properties"  # Kafka's mark on a directory; its logs are not to be touched
+KAFKA_FILE = "meta.properties"  # marks a data directory of Kafka, whose logs must not be touched
 FILES_UNLIMITED = 1 << 30
 DAY_S = 86_400
-LISTEN_BACKLOG = 1_024  # of ids and HTTP; with Twisted's 50, clients that come together meet full queues, and wait 1 s
+LISTEN_BACKLOG = 1_024  # for ids and HTTP; with Twisted's 50, a burst of clients fills the queue and has to wait 1 s
 
 
 class StartError(Exception):
-    """Why the server does not start, in one line."""
+    """The reason why the server does not start, in one line."""
 
 
 class Server:
-    """A `flakelog server` (or, without a data directory for logs, `flakelog idgen`)."""
+    """A `flakelog server`, or a `flakelog idgen` if there are no broker listeners."""
 
     def __init__(
         self, settings: Settings, data_dir: Path, zookeeper: str | None, reactor: Any, report: Report
@@ -88,41 +90,41 @@ class Server:
         self._stopped = False
         self._started = False
         self.topics: "Sequence[NewTopic]" = ()
-        """To be made before it serves, where they are not there."""
+        """Topics to create before serving, unless they exist."""
         self.fails_on_demand = False
-        """Its broker is one for tests of clients."""
+        """True if the engine fails on demand, for tests of clients."""
         self.faulty_engine: "FaultyEngine | None" = None
         self._id_factories: list[IdFactory] = []
         self._daily: Any = None
         self._grace: Deferred[Any] | None = None
         self.peers: Peers | None = None
-        """The other id services, unless flakelog.ids.sanity.check is off."""
+        """The other id services; None if flakelog.ids.sanity.check is off."""
 
     @property
     def stopped(self) -> bool:
-        """It was told to stop; a start that is still under way comes to nothing."""
+        """True once the server was asked to stop; a start that is still running then fails."""
         return self._stopped
 
     @property
     def serving(self) -> bool:
-        """It has started, and was not told to stop."""
+        """True if the server has started and was not asked to stop."""
         return self._started and not self._stopped
 
     @property
     def scope(self) -> str:
-        """Where this process's ids are unique."""
+        """The place in which this process's ids are unique, as text."""
         return self._coordinator.scope if self._coordinator else "nowhere"
 
     @property
     def claims(self) -> tuple[WorkerClaim, ...]:
-        """The worker numbers of this process: the log's, the id service's."""
+        """The claims of this process's worker numbers: the log's and the id service's."""
         return self._claims.claims if self._claims is not None else ()
 
     # --- start ---------------------------------------------------------------------------------------------------
 
     @inlineCallbacks
     def start(self) -> Any:
-        """Start everything; fails with StartError. Fires with the text of the `ready:` line."""
+        """Start everything and fire with the text of the `ready:` line; fail with StartError."""
         try:
             self._take_directory()
             self._open_broker()
@@ -170,7 +172,7 @@ class Server:
         listeners = self.settings.server.broker_listeners
         if not listeners:
             return
-        # The sockets are bound before anything is touched, so that a port in use changes nothing.
+        # Bind the sockets before anything is touched, so that a port in use changes nothing.
         server = self._broker = BrokerServer(self.reactor, self.clock, self._report, self.settings.broker)
         told = [self._bind(server, each) for each in listeners]
         open_to_all = ", ".join(each.name for each in self.settings.server.open_listeners)
@@ -204,7 +206,7 @@ class Server:
         return self.faulty_engine
 
     def _bind(self, server: BrokerServer, listener: Listener) -> Listener:
-        """Listen there; the listener as clients are told of it."""
+        """Bind the listener; return it with the host and port that clients receive."""
         host, port = server.bind(listener.host, listener.port, listener.name)
         self.addresses["broker" if not self.addresses else f"broker.{listener.name}"] = host_port(host, port)
         told = self.settings.server.advertised.get(listener.name)
@@ -213,8 +215,10 @@ class Server:
         return Listener(listener.name, host if listener.host else socket.gethostname(), port)
 
     def _connect(self) -> "Deferred[None]":
-        """Begin a session where worker numbers are kept. A ZooKeeper that does not answer is waited for in a thread;
-        to close the coordinator ends that."""
+        """Open a session where worker numbers are kept.
+
+        A thread waits for a ZooKeeper that does not answer; closing the coordinator ends the wait.
+        """
         idgen = self.settings.idgen
         where = self._zookeeper or idgen.ids_zookeeper_connect
         session = self._coordinator = open_session(
@@ -225,19 +229,19 @@ class Server:
             wait=False,
         )
         if where is None:
-            return succeed(None)  # files wait for nobody
+            return succeed(None)  # a directory needs no waiting
         return deferToThread(session.wait_until_connected, self.settings.server.start_timeout_ms)
 
     @inlineCallbacks
     def _claim_numbers(self) -> Any:
-        """The broker's number, which stamps, and the id service's, from one registry."""
+        """Claim the broker's number, which stamps messages, and the id service's, both from one registry."""
         idgen = self.settings.idgen
         yield self._connect()
         assert self._coordinator is not None
         self._look_at_the_layout()
         self._claims = ClaimDriver(self.reactor, self._coordinator, self.clock, self._report)
         if self.engine is not None:
-            node = self.engine.services.metadata.node  # as clients are told of it
+            node = self.engine.services.metadata.node  # the address that clients receive
             claim = yield self._hold(host_port(node.host, node.port), None, LOG)
             self.engine.services.stamp.worker = claim.usable_worker
         if self._ports:
@@ -248,7 +252,10 @@ class Server:
 
     @inlineCallbacks
     def _check_peers(self, coordinator: Coordinator) -> Any:
-        """Ask the other id services of the registry, and go on measuring our clock by theirs."""
+        """Check the other id services of the registry, and keep measuring our clock against theirs.
+
+        If the registry cannot be read, report that and continue.
+        """
         assert self._claims is not None
         idgen, claims = self.settings.idgen, self._claims
         self.peers = Peers(self.reactor, executor(coordinator, self.reactor), registry_of(idgen), idgen, claims.numbers)
@@ -259,7 +266,7 @@ class Server:
         self.peers.measure_on()
 
     def _look_at_the_layout(self) -> None:
-        """Say it, now and daily, when the last year of the layout has begun."""
+        """Report it if the last year of the layout has begun; check again daily."""
         ending = self.settings.idgen.layout.ending(self.clock.now_ms())
         if ending is not None:
             self._report(ending)
@@ -278,8 +285,11 @@ class Server:
         return self._wait_for(claim, self._claims.hold(claim))
 
     def _wait_for(self, claim: WorkerClaim, held: "Deferred[WorkerClaim]") -> "Deferred[WorkerClaim]":
-        """Say what is waited for. Who may have any number, and finds them all taken, waits on: nothing is wrong with
-        it, and a process that ends and is started again would only ask more often."""
+        """Report what the claim waits for; fail with StartError after flakelog.start.timeout.ms.
+
+        While all numbers are taken, a claim that accepts any number waits on: nothing is wrong with it, and a restarted
+        process would only ask more often.
+        """
         timeout_ms = self.settings.server.start_timeout_ms
 
         def say() -> None:
@@ -307,8 +317,10 @@ class Server:
         return held.addErrback(given_up).addBoth(done)
 
     def _bind_ids(self) -> None:
-        """Listen for ids and HTTP, so that the address others are shown is one to connect to; who does is answered when
-        there are ids."""
+        """Bind the ports of ids and HTTP, so that the registry gets an address that clients can connect to.
+
+        Connections wait in the backlog until `_serve_ids` accepts them.
+        """
         for name, address in (("ids", self.settings.idgen.ids_address), ("http", self.settings.server.http_address)):
             if address is not None:
                 self.addresses[name] = self._listen(name, *address)
@@ -321,7 +333,7 @@ class Server:
         return host_port(bound.host, bound.port)
 
     def _ids_address(self) -> str:
-        """Where other processes are told to ask for ids, or for the time."""
+        """Return the address where other processes request ids or the time; '' if there is no such address."""
         told = self.settings.idgen.ids_advertised_address
         if told is not None or "ids" not in self.addresses:
             return told or ""
@@ -348,7 +360,7 @@ class Server:
         return HttpFactory(service, line, self.reactor, site, **limits)
 
     def _serve(self, port: Any, factory: IdFactory) -> None:
-        """Take the connections of a port that is bound."""
+        """Accept connections on a bound port."""
         self._id_factories.append(factory)
         port.factory = factory
         port.startReading()
@@ -357,8 +369,11 @@ class Server:
 
     @inlineCallbacks
     def stop(self) -> Any:
-        """Say that it is not ready, for a while if so set; then close the ports, give the numbers back, sync the logs:
-        the next start has nothing to recover."""
+        """Stop cleanly, so that the next start has nothing to recover.
+
+        If flakelog.shutdown.grace.ms is set, a started server first reports that it is not ready, and serves for that
+        time. Then it closes the ports, gives the worker numbers back and syncs the logs.
+        """
         if self._stopped:
             return
         self._stopped = True
@@ -369,7 +384,7 @@ class Server:
             try:
                 yield self._grace
             except CancelledError:
-                pass  # told to stop again
+                pass  # asked to stop again
             self._grace = None
         if self._daily is not None and self._daily.active():
             self._daily.cancel()
@@ -392,14 +407,14 @@ class Server:
         self._storage.unlock()
 
     def end_grace(self) -> None:
-        """Told to stop again: nobody waits for the rest of the grace. What follows it is done as ever."""
+        """End the grace period, because a second request to stop came; the rest of the stop is unchanged."""
         if self._grace is not None:
             self._report("told to stop again: the grace ends now")
             self._grace.cancel()
 
 
 def raise_file_limit() -> None:
-    """As many open files as the system allows: each open segment has four, each connection one."""
+    """Raise the limit of open files to the system's maximum: each open segment takes four, each connection one."""
     try:
         import resource
 
@@ -410,7 +425,7 @@ def raise_file_limit() -> None:
 
 
 def file_limit() -> int:
-    """How many files this process may have open."""
+    """Return how many files this process may have open."""
     try:
         import resource
     except ImportError:
@@ -420,6 +435,6 @@ def file_limit() -> int:
 
 
 def default_data_dir() -> Path:
-    """$XDG_STATE_HOME/flakelog, by default ~/.local/state/flakelog."""
+    """Return $XDG_STATE_HOME/flakelog, by default ~/.local/state/flakelog."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(state) / "flakelog"

@@ -1,4 +1,4 @@
-"""The command line. Each command's module is imported when the command is run, so `--help` is quick."""
+"""The command line. Heavy packages are imported only when a command that needs them runs, so `--help` is quick."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """Commands by name, loaded when asked for."""
+    """A group of commands, each imported when it is looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -40,12 +40,15 @@ class Commands(click.Group):
         return command
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """A full disk under `> file` is one line, as every other error; a reader that is gone is none."""
+        """Run the command line; report a write error, such as a full disk under `> file`, in one line.
+
+        If the reader of a pipe has closed it (EPIPE), report nothing.
+        """
         try:
             try:
                 return super().main(*args, **kwargs)
             finally:
-                if sys.stdout is not None:  # None where it was closed before the start (>&-)
+                if sys.stdout is not None:  # None if stdout was closed before the start (>&-)
                     sys.stdout.flush()
         except OSError as error:
             if error.errno not in CANNOT_WRITE or error.filename is not None:
@@ -57,7 +60,7 @@ class Commands(click.Group):
 
 
 def _discard_output() -> None:
-    """What is still held back for stdout is not tried again at exit."""
+    """Redirect stdout to /dev/null, so that the exit does not write the rest of its buffer again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -66,9 +69,9 @@ def _discard_output() -> None:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="flakelog")
 def main() -> None:
-    """Flakelog: a commit log on Kafka's protocol whose every message carries a Snowflake id.
+    """Flakelog: a commit log with Kafka's protocol, in which every message carries a Snowflake id.
 
-    Exit codes: 0 done, 1 it could not be done or was not found, 2 called wrongly, 3 nobody answers at the address.
+    Exit codes: 0 success, 1 failure or not found, 2 wrong usage, 3 no server at the address.
     """
 
 

@@ -17,7 +17,7 @@ from idgen.config import Check, InvalidSetting, an_address, at_least, between, c
 
 
 def _parsed_by(parse: Callable[[str], object]) -> Check:
-    """A check that takes what `parse` takes; its ValueError is what would be right."""
+    """Return a check that accepts what `parse` accepts; its message is the ValueError of `parse`."""
 
     def check(value: str) -> str | None:
         try:
@@ -35,7 +35,7 @@ def _one_directory(value: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:
-    """One `flakelog server` process. Each part can be off: an empty listener."""
+    """Settings of one `flakelog server` process. An empty listener turns its part off."""
 
     listeners: str = setting(
         "listeners",
@@ -129,7 +129,10 @@ class ServerConfig:
             self._check_reachable(each)
 
     def _check_names(self, served: list[str]) -> None:
-        """What speaks of listeners must speak of those there are; an empty `listeners` has none, and needs none."""
+        """Raise InvalidSetting for a setting that names a listener which `listeners` does not have.
+
+        An empty `listeners` turns the broker off, so no names are checked.
+        """
         wanted = f"must be of listeners, which are {', '.join(served)}"
         controllers = parse_names(self.controller_listener_names)
         for each in parse_listeners(self.advertised_listeners or ""):
@@ -140,7 +143,10 @@ class ServerConfig:
             raise InvalidSetting("inter.broker.listener.name", inter_broker, wanted)
 
     def _check_reachable(self, listener: Listener) -> None:
-        """As Kafka: an address nobody can connect to is not told to clients; no host at all is the machine's name."""
+        """Raise InvalidSetting if clients would receive an address that they cannot connect to, as Kafka does.
+
+        A listener without a host is accepted, because clients receive the machine's name.
+        """
         told = self.advertised.get(listener.name, listener)
         if told.host not in EVERYWHERE or (not told.host and told is listener):
             return
@@ -154,18 +160,18 @@ class ServerConfig:
 
     @property
     def broker_listeners(self) -> list[Listener]:
-        """Those that are opened: all but the controllers'."""
+        """The listeners to open: all but the controllers'."""
         controllers = parse_names(self.controller_listener_names)
         return [each for each in parse_listeners(self.listeners) if each.name not in controllers]
 
     @property
     def advertised(self) -> Mapping[str, Listener]:
-        """By a listener's name, how clients reach it, where that is said."""
+        """The addresses in advertised.listeners, by listener name."""
         return {each.name: each for each in parse_listeners(self.advertised_listeners or "")}
 
     @property
     def open_listeners(self) -> list[Listener]:
-        """Those that other machines may reach."""
+        """The opened listeners that other machines may reach."""
         return [each for each in self.broker_listeners if not is_local(each.host)]
 
     @property

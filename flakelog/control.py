@@ -1,5 +1,7 @@
-"""Orders to a server that was started for tests (`flakelog server --controlled`): a line of JSON comes in on stdin, a
-line of JSON goes out on stdout. Nobody but who started the server holds these.
+"""Orders to a server that was started for tests (`flakelog server --controlled`).
+
+An order is a line of JSON on stdin, its answer a line of JSON on stdout. Only the program that started the server can
+give orders, because it holds both pipes.
 
     {"order": 1, "do": "fail", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 3}
     {"order": 1, "done": null}
@@ -27,7 +29,7 @@ ORDER_BYTES_MAX = 1 << 16
 
 
 class Control(LineReceiver):
-    """Carries orders out. When their source ends the server does too: who started it is gone."""
+    """The receiver of orders. When stdin ends, the server stops, because the program that started it has ended."""
 
     delimiter = b"\n"
     MAX_LENGTH = ORDER_BYTES_MAX
@@ -55,7 +57,7 @@ class Control(LineReceiver):
         self._stop()
 
     def clean_up(self) -> None:
-        """To be called last: what is to be removed goes."""
+        """Remove the noted directory if the orders ended before the server was stopped; call this last."""
         if self._abandoned and self._remove is not None:
             shutil.rmtree(self._remove, ignore_errors=True)
 

@@ -1,6 +1,7 @@
-"""The figures of a server under the names Prometheus reads, collected when it asks.
+"""The figures of a server under the names Prometheus reads, collected on each scrape.
 
-Durations are in seconds and sizes in bytes, as its conventions are; counters count from the start of the process.
+Durations are in seconds and sizes in bytes, by Prometheus's conventions, unless the name ends in _ms. Counters count
+from the start of the process.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Figures:
-    """A collector over one server process."""
+    """A Prometheus collector over one server process."""
 
     def __init__(self, server: "Server") -> None:
         self._server = server
@@ -33,7 +34,7 @@ class Figures:
 
 
 def registry_of(server: "Server") -> CollectorRegistry:
-    """What `/metrics` shows: the server's figures, and its process's memory, descriptors and garbage collections."""
+    """Return the figures of `/metrics`: the server's, and the process's memory, descriptors and garbage collections."""
     registry = CollectorRegistry()
     registry.register(Figures(server))
     registry.register(PROCESS_COLLECTOR)
@@ -74,7 +75,7 @@ def _broker(engine: Engine) -> Iterator[Metric]:
 
 
 def _throttled(metrics: Metrics) -> Iterator[Metric]:
-    """Nothing of a quota that has held nobody back yet."""
+    """Yield the figures of client quotas; a quota without a throttled client yet has no sample."""
     throttled = CounterMetricFamily(
         "flakelog_throttled", "Requests, or connections, over a client quota", labels=["quota"]
     )

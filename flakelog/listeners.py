@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")
 SERVED = "PLAINTEXT"
-EVERYWHERE = ("", "0.0.0.0", "::")  # where one can listen, and nobody can be reached
+EVERYWHERE = ("", "0.0.0.0", "::")  # hosts to listen on that clients cannot connect to
 _FORM = "must be PLAINTEXT://host:port, several with a comma between, or empty to turn the broker off"
 
 
 class Listener(NamedTuple):
-    """One of them; an empty host is every interface."""
+    """A listener; an empty host is every interface."""
 
     name: str
     host: str
@@ -18,7 +18,7 @@ class Listener(NamedTuple):
 
 
 def parse_listeners(value: str) -> list[Listener]:
-    """ "NAME://host:port,..." as listeners; ValueError says what would be right. Names are upper case, as Kafka's."""
+    """Parse "NAME://host:port,..."; raise ValueError with the correct form. Names become upper case, as Kafka's."""
     found: list[Listener] = []
     for each in filter(None, (part.strip() for part in value.split(","))):
         name, separator, address = each.partition("://")
@@ -36,7 +36,7 @@ def parse_listeners(value: str) -> list[Listener]:
 
 
 def parse_protocols(value: str) -> dict[str, str]:
-    """ "NAME:PROTOCOL,..." as a mapping; ValueError."""
+    """Parse "NAME:PROTOCOL,..." as a mapping; raise ValueError."""
     found = {}
     for each in value.split(","):
         name, colon, protocol = each.strip().rpartition(":")
@@ -47,12 +47,12 @@ def parse_protocols(value: str) -> dict[str, str]:
 
 
 def parse_names(value: str | None) -> list[str]:
-    """ "A,B" as names, upper case."""
+    """Parse "A,B" as names in upper case."""
     return [each.strip().upper() for each in (value or "").split(",") if each.strip()]
 
 
 def refusal(listeners: Iterable[Listener], protocols: dict[str, str]) -> str | None:
-    """Why one of them cannot be served, or None."""
+    """Return why one of the listeners cannot be served, or None."""
     for each in listeners:
         protocol = protocols.get(each.name)
         if protocol is None:
@@ -63,5 +63,5 @@ def refusal(listeners: Iterable[Listener], protocols: dict[str, str]) -> str | N
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Return True if only this machine can reach `host`."""
     return host in ("localhost", "::1") or host.startswith("127.")

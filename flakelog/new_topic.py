@@ -1,4 +1,4 @@
-"""A topic to be made at the start, as the command line names one: `name`, `name:3`, `name:3:cleanup.policy=compact`."""
+"""A topic to create at the start, in the command line's form: `name`, `name:3`, `name:3:cleanup.policy=compact`."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from broker.handlers.topic_changes import create_topic
 
 
 class NewTopic(NamedTuple):
-    """`partitions` None are the broker's `num.partitions`."""
+    """A topic to create; if `partitions` is None, it gets the broker's `num.partitions`."""
 
     name: str
     partitions: int | None
@@ -19,7 +19,10 @@ class NewTopic(NamedTuple):
 
 
 def parse_topic(text: str) -> NewTopic:
-    """ValueError says what would be right. A comma before a `name=` begins the next setting, any other is a value's."""
+    """Parse a topic; raise ValueError with the correct form.
+
+    A comma before a `name=` begins the next setting; any other comma is part of a value.
+    """
     name, _, rest = text.partition(":")
     count, _, settings = rest.partition(":")
     if not name or (count and (not count.isdigit() or int(count) < 1)):
@@ -35,7 +38,7 @@ def parse_topic(text: str) -> NewTopic:
 
 
 def make(services: Services, topic: NewTopic) -> None:
-    """Make it, unless it is there; ApiError, InvalidSetting."""
+    """Create the topic unless it exists; raise ApiError or InvalidSetting."""
     there = services.metadata.topic(topic.name)
     partitions = topic.partitions or services.config.num_partitions
     if there is None:

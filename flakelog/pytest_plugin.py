@@ -1,12 +1,13 @@
-"""Fixtures for pytest: a real broker for a test-suite, a new topic for each test. Loaded by its entry point; what it
-needs is imported when a test asks for it.
+"""Fixtures for pytest: a real broker for a test suite, and a new topic for each test.
+
+pytest loads this plugin by its entry point. Its dependencies are imported when a test requests a fixture.
 
     @pytest.mark.flakelog_topic(partitions=3, config={"cleanup.policy": "compact"})
     def test_orders_are_counted(flakelog_broker, flakelog_topic):
         flakelog_broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
 
-With xdist each worker has a broker of its own: what one test makes fail must not fail in another. When a test ends the
-broker is healed: it runs, and nothing more is to fail. A failing test shows what the broker wrote to its log meanwhile.
+With xdist each worker has a separate broker, so that a failure one test requests cannot reach another test. When a
+test ends the broker is healed: it runs, and no faults are pending. The report of a failing test has the broker's log.
 """
 
 import re
@@ -19,7 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from flakelog.testing import Broker
 
-NAME_CHARACTERS_MAX = 200  # of 249; a number comes after it
+NAME_CHARACTERS_MAX = 200  # of Kafka's 249; a number is appended
 MARKER = "flakelog_topic(partitions=1, config=None): what the topic of the fixture flakelog_topic is like"
 
 _BROKER = pytest.StashKey["Broker"]()
@@ -37,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def flakelog_broker(pytestconfig: pytest.Config) -> "Generator[Broker]":
-    """A flakelog.testing.Broker that all tests of this process share."""
+    """Provide a flakelog.testing.Broker that all tests of this process share."""
     from flakelog.testing import Broker
 
     with Broker(settings=_settings(pytestconfig.getini("flakelog_settings"))) as broker:
@@ -48,7 +49,7 @@ def flakelog_broker(pytestconfig: pytest.Config) -> "Generator[Broker]":
 
 @pytest.fixture
 def flakelog_topic(request: pytest.FixtureRequest, flakelog_broker: "Broker") -> Generator[str]:
-    """The name of a new topic that nobody else uses; it is deleted when the test ends."""
+    """Provide the name of a new topic for this test only; the topic is deleted when the test ends."""
     stem = re.sub("[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:NAME_CHARACTERS_MAX]
     wanted = _wanted(request.node.get_closest_marker("flakelog_topic"))
     name = flakelog_broker.create_topic(f"{stem}-{next(_numbers)}", **wanted)
@@ -75,7 +76,7 @@ def _wanted(marker: pytest.Mark | None) -> Mapping[str, Any]:
 
 
 def _broker_of(item: pytest.Item) -> "Broker | None":
-    """The broker, if this test uses it and it is there by now."""
+    """Return the broker if this test uses it and it has started, else None."""
     names = getattr(item, "fixturenames", ())
     return item.config.stash.get(_BROKER, None) if "flakelog_broker" in names else None
 
@@ -88,7 +89,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
-    """Heal it first: what the test's fixtures do to end wants a broker."""
+    """Heal the broker first, because the teardown of the test's fixtures needs it."""
     broker = _broker_of(item)
     if broker is not None:
         broker.heal()

@@ -19,7 +19,7 @@ OURS = ("flakelog", "broker", "idgen", "coordination")
 
 
 def begin(form: str) -> None:
-    """Log from now on. Ours from info up; of Twisted and others only what went wrong."""
+    """Start to log: our messages from level info up, those of Twisted and other packages from level warn up."""
     levels: Any = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
     for namespace in OURS:
         levels.setLogLevelForNamespace(namespace, LogLevel.info)
@@ -33,7 +33,7 @@ def _print_json(event: Any) -> None:
 
 
 def as_json(event: Any) -> dict[str, Any]:
-    """An event of Twisted's as what a program wants to read; a failure has its traceback."""
+    """Return a Twisted log event as data for JSON; a failure has its traceback."""
     failure = event.get("log_failure")
     found = {
         "time": datetime.fromtimestamp(event["log_time"], UTC).isoformat(timespec="milliseconds"),

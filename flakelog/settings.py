@@ -1,10 +1,12 @@
-"""Settings from a properties file, the environment and the command line: each is judged, and an unknown one is refused
-by name.
+"""Settings from a properties file, the environment and the command line, with a verdict on each.
 
-    --set  over  FLAKELOG_NAME  over  the file  over  what a mode (--dev) wants  over  the default
+An unknown setting is refused by name.
 
-A name of Kafka's that no dataclass here has is looked up in broker.kafka_settings: another name of one of ours, left
-aside with a reason, or refused with a way out.
+    --set  over  FLAKELOG_NAME  over  the file  over  the settings of a mode (--dev)  over  the default
+
+Settings that a command fixes (`flakelog idgen` has no broker) go over all of these. A name of Kafka's that no dataclass
+here has is looked up in broker.kafka_settings: it is another name for one of our settings, ignored with a reason, or
+refused with an alternative.
 """
 
 import re
@@ -28,7 +30,7 @@ HONOURED, IGNORED, REFUSED, UNKNOWN = "honoured", "ignored", "refused", "unknown
 
 
 class UnknownSetting(InvalidSetting):
-    """A name that is no setting; the message has the nearest one that is."""
+    """A name that is not a setting; the message suggests the nearest one."""
 
     def __init__(self, name: str) -> None:
         from broker.kafka_settings import nearest
@@ -42,7 +44,7 @@ class UnknownSetting(InvalidSetting):
 
 
 class InvalidFile(InvalidSetting):
-    """A file that has no settings in it at all."""
+    """A file that is not a properties file, because it is not UTF-8."""
 
     def __init__(self, message: str) -> None:
         ValueError.__init__(self, message)
@@ -50,7 +52,7 @@ class InvalidFile(InvalidSetting):
 
 
 class Given(NamedTuple):
-    """One property as somebody gave it: `origin` is "server.properties:12", "--set", or a variable's name."""
+    """A property as it was given; `origin` is "server.properties:12", "--set", or a variable's name."""
 
     name: str
     text: str
@@ -58,7 +60,7 @@ class Given(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What becomes of one property. An honoured one is the setting `target`, with the value `text`."""
+    """The verdict on one property. An honoured one is the setting `target` with the value `text`."""
 
     given: Given
     standing: str
@@ -69,13 +71,15 @@ class Verdict(NamedTuple):
 
 @lru_cache
 def known() -> dict[str, Setting]:
-    """All settings of a server process, by their names."""
+    """Return all settings of a server process, by name."""
     return {each.name: each for config in CONFIGS for each in settings_of(config)}
 
 
 def of_one_listener(name: str) -> tuple[str, Setting] | None:
-    """The listener ("INSIDE") and the setting of a name like listener.name.inside.max.connections; None for any other
-    name, and for settings that hold for all listeners."""
+    """Split a name like listener.name.inside.max.connections into its listener ("INSIDE") and setting.
+
+    Returns None for any other name, and for settings that hold for all listeners.
+    """
     if not name.startswith(LISTENER_PREFIX):
         return None
     listener, _, own = name.removeprefix(LISTENER_PREFIX).partition(".")
@@ -85,21 +89,24 @@ def of_one_listener(name: str) -> tuple[str, Setting] | None:
 
 
 def names() -> list[str]:
-    """All settings' names."""
+    """Return the names of all settings."""
     return sorted(known())
 
 
 def variable_of(name: str) -> str:
-    """The environment variable of a setting: FLAKELOG_LOG_SEGMENT_BYTES; "flakelog." is not said twice."""
+    """Return the environment variable of a setting, without a second "flakelog": FLAKELOG_LOG_SEGMENT_BYTES."""
     return ENVIRONMENT_PREFIX + name.removeprefix("flakelog.").replace(".", "_").upper()
 
 
-# --- where they come from --------------------------------------------------------------------------------------------
+# --- sources ---------------------------------------------------------------------------------------------------------
 
 
 def read_properties(text: str, where: str) -> list[Given]:
-    """Java properties, as of java.util.Properties: name=value (or ":", or a space), # and ! comments, a \\ that joins
-    lines or takes the next character as it is. A name given twice counts the last time. InvalidSetting."""
+    """Parse Java properties, as java.util.Properties does; raise InvalidSetting.
+
+    A line is name=value (or ":", or a space). Comments begin with # or !, and a \\ joins lines or escapes the next
+    character. If a name is given twice, the last value counts.
+    """
     found: dict[str, Given] = {}
     for number, line in _logical_lines(text):
         match = re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+)(.*)", line, re.DOTALL)
@@ -110,7 +117,7 @@ def read_properties(text: str, where: str) -> list[Given]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number of its first line, the line with those it is continued by)."""
+    """Yield (number of its first line, logical line with its continuation lines)."""
     lines = iter(enumerate(text.splitlines(), 1))
     for number, line in lines:
         line = line.strip()
@@ -130,7 +137,7 @@ def _unescape(text: str) -> str:
 
 
 def read_assignments(assignments: Iterable[str]) -> list[Given]:
-    """`name=value` of the command line; InvalidSetting."""
+    """Parse `name=value` arguments of the command line; raise InvalidSetting."""
     found = []
     for each in assignments:
         name, sign, value = each.partition("=")
@@ -141,7 +148,7 @@ def read_assignments(assignments: Iterable[str]) -> list[Given]:
 
 
 def read_environment(environment: Mapping[str, str]) -> list[Given]:
-    """What FLAKELOG_ variables say. One that is the name of nothing is passed over: other programs have their own."""
+    """Return the settings in FLAKELOG_ variables; skip unknown names, because other programs may own such variables."""
     mine = {name: text for name, text in environment.items() if name.startswith(ENVIRONMENT_PREFIX)}
     variables = {variable_of(name): name for name in known()} if mine else {}
     if mine.keys() - variables.keys():
@@ -152,7 +159,7 @@ def read_environment(environment: Mapping[str, str]) -> list[Given]:
 
 
 def misspelt_variables(environment: Mapping[str, str]) -> list[str]:
-    """A line for each FLAKELOG_ variable that is nearly, but not, the name of a setting."""
+    """Return a warning for each FLAKELOG_ variable whose name is nearly, but not exactly, that of a setting."""
     wanted = [variable_of(name) for name in known()]
     taken = {each.origin for each in read_environment(environment)}
     lines = []
@@ -163,20 +170,20 @@ def misspelt_variables(environment: Mapping[str, str]) -> list[str]:
     return lines
 
 
-# --- what becomes of them --------------------------------------------------------------------------------------------
+# --- verdicts --------------------------------------------------------------------------------------------------------
 
 
 class Properties:
-    """What was given, layer over layer, and what becomes of each. `collect` makes one."""
+    """All given properties, layer over layer, with the verdict on each. `collect` makes it."""
 
     def __init__(self, layers: Iterable[Iterable[Given]]) -> None:
         self.verdicts: list[Verdict] = []
-        """In the order they were given; of a setting that is given twice the last counts."""
+        """Verdicts in the order in which the properties were given; if a setting is given twice, the last counts."""
         self.texts: dict[str, str] = {}
-        """Of each setting that is given: its value as text."""
+        """The value of each given setting, as text."""
         self.origins: dict[str, str] = {}
         self._names: dict[str, Given] = {}
-        """By which each of them is given, and how."""
+        """The property by which each setting was given."""
         for layer in layers:
             self._take(_judge_layer(list(layer)))
 
@@ -189,7 +196,7 @@ class Properties:
                 self._names[each.target] = each.given
 
     def check(self) -> None:
-        """InvalidSetting or UnknownSetting for the first that cannot be taken."""
+        """Raise InvalidSetting or UnknownSetting for the first property that is refused or unknown."""
         for each in self.verdicts:
             if each.standing == UNKNOWN:
                 raise UnknownSetting(each.given.name)
@@ -198,7 +205,7 @@ class Properties:
 
     @property
     def ignored(self) -> list[str]:
-        """Names that are left aside."""
+        """The names of ignored properties."""
         return sorted(self.ignored_texts)
 
     @property
@@ -207,7 +214,10 @@ class Properties:
 
     @property
     def told(self) -> dict[str, str]:
-        """What was given, for clients that ask: under the names it was given by, where Kafka tells of these apart."""
+        """The given properties as clients see them.
+
+        Settings in TOLD_APART have the names they were given by, because Kafka describes each name separately.
+        """
         from broker.kafka_settings import TOLD_APART
 
         given = {name: self._names[name] for name in TOLD_APART if name in self.texts}
@@ -222,7 +232,7 @@ def collect(
     mode: Iterable[Given] = (),
     fixed: Iterable[Given] = (),
 ) -> Properties:
-    """All that was given, checked by name; InvalidSetting, UnknownSetting, InvalidFile, OSError."""
+    """Collect all properties and check their names; raise InvalidSetting, UnknownSetting, InvalidFile or OSError."""
     properties = gather(file, assignments, environment, mode, fixed)
     properties.check()
     return properties
@@ -235,8 +245,10 @@ def gather(
     mode: Iterable[Given] = (),
     fixed: Iterable[Given] = (),
 ) -> Properties:
-    """All that was given, with what is wrong with it as verdicts; InvalidSetting only for what is no name=value,
-    InvalidFile, OSError."""
+    """Collect all properties, with errors in them as verdicts.
+
+    Raises InvalidSetting only for text that is not name=value; raises InvalidFile and OSError.
+    """
     in_file = read_properties(_text_of(file), str(file)) if file else []
     return Properties([mode, in_file, read_environment(environment or {}), read_assignments(assignments), fixed])
 
@@ -268,7 +280,7 @@ def _judge(given: Given, layer: Mapping[str, Given]) -> Verdict:
 
 
 def _judge_synonym(given: Given, layer: Mapping[str, Given]) -> Verdict:
-    """Another name of one of ours; the same layer may have a name that Kafka puts before it."""
+    """Return the verdict on another name of one of our settings; a name that Kafka prefers may be in the same layer."""
     from broker.kafka_settings import SYNONYMS, broker_setting
 
     target = next((name for name, others in SYNONYMS.items() if given.name in dict(others)), given.name)
@@ -287,7 +299,7 @@ def _judge_synonym(given: Given, layer: Mapping[str, Given]) -> Verdict:
 
 
 def _times(text: str, factor: int) -> str:
-    """A number in Kafka's unit as one in ours; below zero it is no amount but a word ("without end")."""
+    """Convert a number from Kafka's unit to ours; keep a negative one, because it is a code word ("unlimited")."""
     if factor == 1:
         return text
     return str(int(text) * factor if int(text) > 0 else int(text))
@@ -299,7 +311,7 @@ class Settings:
     def __init__(self, properties: Mapping[str, str], told: Mapping[str, str] | None = None) -> None:
         self.properties = dict(properties)
         self.told = dict(properties if told is None else told)
-        """What was given, as clients are told of it."""
+        """The given properties as clients see them."""
         self.server = from_properties(ServerConfig, properties)
         self.broker = from_properties(BrokerConfig, properties)
         self.listener_limits = _listener_limits(properties, self.server)
@@ -308,13 +320,16 @@ class Settings:
         self.idgen = from_properties(IdgenConfig, properties)
 
     def value_of(self, setting: Setting) -> object:
-        """The value in force of one of `known()`."""
+        """Return the value in force of one of `known()`."""
         configs: tuple[object, ...] = (self.server, self.broker, self.group, self.transaction, self.idgen)
         return next(getattr(each, setting.field) for each in configs if hasattr(each, setting.field))
 
 
 def _listener_limits(properties: Mapping[str, str], server: ServerConfig) -> dict[str, ListenerLimits]:
-    """By listener, from the settings of single ones; InvalidSetting. Of a listener for controllers they say nothing."""
+    """Return the limits that are set for single listeners, by name; raise InvalidSetting.
+
+    Limits of a controllers' listener are accepted and have no effect, because it is not opened.
+    """
     found: dict[str, ListenerLimits] = {}
     for name, text in properties.items():
         of_one = of_one_listener(name)
@@ -332,7 +347,7 @@ def _listener_limits(properties: Mapping[str, str], server: ServerConfig) -> dic
 
 
 def wrong_with(name: str, text: str) -> str | None:
-    """What is wrong with a value of one of `known()`, or of one listener's, taken by itself; None where it is good."""
+    """Return why a value is invalid on its own, or None; `name` is of `known()`, or of one listener."""
     of_one = of_one_listener(name)
     setting = known()[name] if of_one is None else of_one[1]
     try:

@@ -26,7 +26,7 @@ HEALTH = (
 
 
 def make_site(server: "Server", line: IdLine) -> Site:
-    """The site of one server process."""
+    """Return the HTTP site of one server process."""
     app = Klein()
     registry = registry_of(server)
 
@@ -49,14 +49,17 @@ def make_site(server: "Server", line: IdLine) -> Site:
 
     @app.route("/health/live", methods=["GET"])
     def live(request: Any) -> bytes:
-        """That this is answered is the answer: a process that hangs does not."""
+        """Answer 200 always, because a process that hangs does not answer."""
         return _answer(request, True, {"live": True})
 
     @app.route("/health/ready", methods=["GET"])
     def ready(request: Any) -> bytes:
-        """Whether to send it work: not once it was told to stop, nor while it can give no ids. A partition that is
-        offline is named, and does not count: the others are served, and nobody else could. Nor does a registry that is
-        away, while ids go on without it: all servers would stop being ready together."""
+        """Answer 200 if this server should receive work, else 503.
+
+        It should not once it was asked to stop, or while it can issue no ids. An offline partition is listed but does
+        not count, because the server serves the others and no other server could serve it. An unreachable registry does
+        not count while ids can be issued without it, because otherwise all servers would stop being ready together.
+        """
         now_ms = server.clock.now_ms()
         problem = next((why for each in server.claims if (why := each.why_no_ids(now_ms)) is not None), None)
         fine = server.serving and problem is None

@@ -1,8 +1,9 @@
-"""A worker number held over time: claimed, kept, fenced when it is someone else's, claimed again, given back.
+"""A claim on a worker number over time: claim it, keep it, release it, and claim again if another process took it.
 
-Its states and what moves it between them are in idgen/claim_state.py.
-A sans-I/O core: `tick` says that time has passed, `take_operation` hands out what the coordinator shall do, one at a
-time, `answered` or `failed` bring the result, `happened` the session's events. The worker is never waited for.
+idgen/claim_state.py lists the states and their transitions.
+A sans-I/O core: `tick` passes the time, `take_operation` hands out operations for the coordinator one at a
+time, `answered` or `failed` take an operation's result, and `happened` takes the session's events. No method waits:
+while no number was claimed, `usable_worker` raises NoWorkerNumber.
 """
 
 from collections.abc import Callable
@@ -25,20 +26,22 @@ from idgen.sequence_start import SequenceStart, sequence_start
 from idgen.worker import IdWorker
 
 RAISE_INTERVAL_MS = 10_000  # a third of the lead: two raises may fail before ids stop
-RAISE_SPREAD = 0.2  # a mark is raised up to so much of the interval sooner: early costs nothing, late might
+RAISE_SPREAD = 0.2  # raise up to this fraction of the interval early, at random, because a late raise may stop ids
 RETRY_MS = 1_000
 EXHAUSTED_RETRY_MS = 10_000
 CLOSED_REASON = "it was closed; claim a number anew"
 
 
 class WorkerClaim:
-    """One claim. `token` is unique in all the world (a uuid); `number` is a configured one, else the lowest is taken.
-    `chance` gives random numbers in [0, 1): a thousand claims that an outage has brought into step must not come all
-    at once, so each pause is one's own.
+    """A claim on one worker number, and the `IdWorker` that issues its ids.
 
-    `worker` issues the ids; it is another object after each claim, so it is asked for each time. `problem` says, for
-    people, what is waited for; `crowded_out` that it may have any number, and all are taken. `failure` is the error
-    that ended the claim for good, in state CLOSED.
+    `token` is globally unique (a uuid). `number` is the configured worker number; without one the claim takes the
+    lowest free number. `chance` returns random numbers in [0, 1) that vary each pause, so that a thousand claims
+    synchronised by an outage do not retry together.
+
+    `worker` issues the ids. Each successful claim makes a new worker, so read the attribute each time. `problem` says,
+    for people, what the claim waits for. `crowded_out` is True if any number would do and all are taken. `failure` is
+    the error that ended the claim for good, in state CLOSED.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class WorkerClaim:
         self._chance = chance
         self._sequence_start = sequence_start
         self._claims = 0
-        self._rests: dict[int, int] = {}  # numbers that were found to rest, until when
+        self._rests: dict[int, int] = {}  # resting numbers, and until when (Unix ms)
         self._session_id: int | None = None
         self._lost_number: int | None = None
         self._held: Held | None = None
@@ -84,36 +87,36 @@ class WorkerClaim:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is due; None while an operation is being carried out, and in the end."""
+        """The time when `tick` is due; None while an operation is in progress and in state CLOSED."""
         return None if self._steps or self.state is State.CLOSED else self._due_ms
 
     def tick(self, now_ms: int) -> None:
-        """Time has passed: begin what is due."""
+        """Take the current time, and begin the next procedure if it is due."""
         self._now_ms = now_ms
         if self._steps is None and self.state is not State.CLOSED and (self._closing or now_ms >= self._due_ms):
             self._begin()
 
     def take_operation(self) -> Operation | None:
-        """The operation to carry out, once; its outcome comes by `answered` or `failed`."""
+        """Return the operation to carry out, once; pass its result to `answered` or `failed`."""
         operation, self._operation = self._operation, None
         return operation
 
     def answered(self, result: Result, now_ms: int) -> None:
-        """The operation taken was carried out."""
+        """Take the result of the operation."""
         self._now_ms = now_ms
         steps = self._steps
         if steps is not None:
             self._move(lambda: steps.send(result))
 
     def failed(self, error: CoordinationError, now_ms: int) -> None:
-        """The operation taken was not carried out, or nobody knows."""
+        """Take the error of an operation that failed, or whose outcome is unknown."""
         self._now_ms = now_ms
         steps = self._steps
         if steps is not None:
             self._move(lambda: steps.throw(error))
 
     def happened(self, event: Event, now_ms: int) -> None:
-        """Something happened to the session. Ids go on: the mark is the fence, not the session."""
+        """Take a session event. Ids continue without a session, because the high-water mark is the fence."""
         if isinstance(event, SessionEstablished):
             self._session_id = event.session_id
         match event:
@@ -125,14 +128,14 @@ class WorkerClaim:
                 self._due_ms = now_ms + int(self._retry_ms * self._chance())
 
     def close(self, now_ms: int) -> None:
-        """Issue no more ids and give the number back, as soon as the registry answers; CLOSED is the end of it."""
+        """Stop issuing ids, and release the number as soon as the registry answers; the final state is CLOSED."""
         self._closing = True
         if self.worker is not None:
             self.worker.fence(CLOSED_REASON)
         self.tick(now_ms)
 
     def abandon(self, reason: str) -> None:
-        """End at once, and leave number and mark to whoever holds them (a forked child leaves its parent's)."""
+        """End the claim at once, and leave number and mark to their holder (a forked child leaves its parent's)."""
         if self.worker is not None:
             self.worker.fence(reason)
         self.problem = reason
@@ -140,7 +143,7 @@ class WorkerClaim:
         self.state = State.CLOSED
 
     def why_no_ids(self, now_ms: int) -> str | None:
-        """Why no id can be issued now; None as long as they can, which without the registry is for a lead."""
+        """Return why no id can be issued now, or None if ids are available. Without the registry they last a lead."""
         if self.worker is None:
             return self.problem
         if self.worker.fenced is None and now_ms >= self.worker.limit_ms:
@@ -148,7 +151,7 @@ class WorkerClaim:
         return self.worker.fenced
 
     def usable_worker(self) -> IdWorker:
-        """The worker; NoWorkerNumber says what is waited for when there is none yet."""
+        """Return the worker. NoWorkerNumber, with the reason, if no claim has succeeded yet."""
         if self.worker is None:
             raise NoWorkerNumber(f"no worker number: {self.problem}")
         return self.worker
@@ -179,7 +182,7 @@ class WorkerClaim:
         else:
             held = yield from registry.claim(self._candidates(), token, self._now_ms, self._chance, self._rests)
         self._rests.clear()
-        self._claims += 1  # a token never makes two workers
+        self._claims += 1  # so that no two workers share a token
         self._held = held
         self.worker = IdWorker(
             registry.layout,
@@ -213,7 +216,7 @@ class WorkerClaim:
         self._turn(Turn.CLOSED)
 
     def _move(self, step: Callable[[], Operation]) -> None:
-        """Go on with the procedure: the next operation, its end, or what stopped it."""
+        """Advance the procedure to its next operation, to its end, or to the error that stopped it."""
         try:
             self._operation = step()
             return
@@ -226,12 +229,12 @@ class WorkerClaim:
             self._begin()
 
     def _stopped(self, error: IdError | CoordinationError) -> None:
-        """What an error in a procedure means."""
+        """Move to the state that a procedure's error leads to, and set the time of the next attempt."""
         self.problem = str(error)
         self.crowded_out = isinstance(error, NoWorkerNumber) and self._number is None
         self._due_ms = self._now_ms + self._paced_ms(EXHAUSTED_RETRY_MS if self.crowded_out else self._retry_ms)
         if self._closing and self._held is not None:
-            self._turn(Turn.CLOSED)  # not given back: the number rests until its mark has passed
+            self._turn(Turn.CLOSED)  # not released: the number rests until its mark has passed
         elif isinstance(error, TakenOver):
             self._fenced(str(error))
         elif isinstance(error, NoWorkerNumber):
@@ -239,12 +242,12 @@ class WorkerClaim:
                 self._due_ms = min(error.retry_at_ms, self._now_ms + EXHAUSTED_RETRY_MS)
         elif isinstance(error, ConnectionLost) or self._held is not None:
             self._turn(Turn.CUT_OFF)
-        else:  # another layout, no access: nothing a retry would cure
+        else:  # another layout, no access: a retry cannot help
             self.failure = error
             self._turn(Turn.CLOSED)
 
     def _paced_ms(self, pause_ms: int) -> int:
-        """A pause of this length or up to twice that."""
+        """Return a random pause between `pause_ms` and twice `pause_ms`."""
         return pause_ms + int(pause_ms * self._chance())
 
     def _fenced(self, reason: str) -> None:
@@ -261,7 +264,7 @@ class WorkerClaim:
         self._turn(turn)
 
     def _acknowledged(self, held: Held) -> None:
-        """The registry has this mark at this version: ids may be issued up to it."""
+        """Store a mark that the registry acknowledged, and let the worker issue ids up to it."""
         self._held = held
         if self.worker is not None and held.mark.high_water_ms > self.worker.limit_ms:
             self.worker.raise_limit(held.mark.high_water_ms)
@@ -271,7 +274,7 @@ class WorkerClaim:
         return self._held
 
     def _candidates(self) -> list[int]:
-        """The number we had first, then the others from the lowest on."""
+        """Return the numbers to try: the last one held comes first, then the others from the lowest on."""
         last = self.worker.worker_number if self.worker else None
         return [n for n in (last,) if n is not None] + [n for n in self._numbers if n != last]
 
@@ -288,7 +291,7 @@ def worker_claim(
     role: str = IDS,
     chance: Chance = no_chance,
 ) -> WorkerClaim:
-    """A claim as the settings say. `number` is left to the caller: a process with two claims has one configured."""
+    """Make a claim from the settings, except `number`: a process with two claims configures only one."""
     registry = registry_of(config, address, role)
     return WorkerClaim(
         registry,
@@ -303,7 +306,7 @@ def worker_claim(
 
 
 def registry_of(config: IdgenConfig, address: str = "", role: str = IDS) -> Registry:
-    """The registry that the settings name."""
+    """Make the registry that the settings name."""
     return Registry(
         config.ids_registry_path, config.layout, address, config.ids_lead_ms, config.ids_max_ahead_ms, role
     )

@@ -1,20 +1,20 @@
-"""What an operator should hear of a claim: it is cut off, has lost its number, has one again, or came to its end."""
+"""Log lines about a claim, for operators: it is cut off, has lost its number, holds a number again, or has ended."""
 
 from idgen.claim import WorkerClaim
 from idgen.claim_state import State
 
-LINES_MAX = {State.SUSPENDED: 1, State.FENCED: 2}  # what is waited for is worded anew at each attempt; once is enough
+LINES_MAX = {State.SUSPENDED: 1, State.FENCED: 2}  # per state, because each attempt words its problem anew
 
 
 class ClaimNews:
-    """The news of one claim. Its begin is told by whoever waits for it."""
+    """The log lines about one claim. The code that waits for the claim reports its start."""
 
     def __init__(self) -> None:
         self._state = State.CLAIMING
         self._told: list[str] = []
 
     def of(self, claim: WorkerClaim, now_ms: int) -> str | None:
-        """The line to write now; None when there is nothing new."""
+        """Return the line to log now, or None if nothing is new."""
         before, self._state = self._state, claim.state
         if claim.state is not before:
             self._told = []

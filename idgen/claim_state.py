@@ -6,14 +6,15 @@
                           v |               |
                          FENCED <-----------+              its worker issues nothing; another claim is under way
 
-    any of them --closed--> CLOSED                         the end: the mark is lowered to the last millisecond used
+    any state --closed--> CLOSED                           the end: a release lowers the mark to just above the last
+                                                           millisecond used
 """
 
 from enum import Enum, auto
 
 
 class State(Enum):
-    """Where a claim is."""
+    """The state of a claim."""
 
     CLAIMING = auto()
     HELD = auto()
@@ -23,7 +24,7 @@ class State(Enum):
 
 
 class Turn(Enum):
-    """What moves it."""
+    """An event that moves a claim to another state."""
 
     CLAIMED = auto()
     CUT_OFF = auto()

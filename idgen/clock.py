@@ -1,9 +1,9 @@
 """SHELL (clocks): the id clock, which never steps back.
 
-Its value is the larger of the wall clock and its own last value plus the time elapsed since on a clock that counts
-suspend. So a wall clock set back repeats nothing and stops nothing; the id clock then runs ahead of it by `skew_ms`
-until the wall has caught up. The wall clock is looked at once in a millisecond, as a look is half the price of an id; a
-step is met with the next one. (Linux: CLOCK_BOOTTIME; macOS: CLOCK_MONOTONIC counts sleep there.)
+Its value is the larger of two: the wall clock, and its last value plus the time elapsed since, on a clock that counts
+suspend. So after the wall clock is set back, the id clock repeats no value and does not stop; it runs `skew_ms` ahead
+until the wall clock has caught up. The wall clock is read at most once per millisecond, because a read costs half as
+much as an id; a step shows at the next read. (Linux: CLOCK_BOOTTIME; macOS: CLOCK_MONOTONIC counts sleep there.)
 """
 
 import time
@@ -13,23 +13,23 @@ from functools import partial
 _STEADY_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NS_PER_MS = 1_000_000
 
-_steady_ns = partial(time.clock_gettime_ns, _STEADY_CLOCK)  # on the path of each id, and cheaper than a function
+_steady_ns = partial(time.clock_gettime_ns, _STEADY_CLOCK)  # read for each id; a partial is cheaper than a function
 
 
 class IdClock:
-    """now_ms() never falls. Not thread-safe: one thread, or a lock. Clocks are in ns and can be handed in."""
+    """A clock whose now_ms() never falls. Not thread-safe: use one thread or a lock. Both source clocks count ns."""
 
     __slots__ = ("_wall_ns", "_steady_ns", "_offset_ns", "_skew_ns", "_ms", "_end_ns")
 
     def __init__(self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] = _steady_ns) -> None:
         self._wall_ns = wall_ns
         self._steady_ns = steady_ns
-        self._offset_ns = wall_ns() - steady_ns()  # the largest offset seen; as it only rises, so does the clock
+        self._offset_ns = wall_ns() - steady_ns()  # the largest offset seen; it only rises, so the clock only rises
         self._skew_ns = 0
-        self._ms = self._end_ns = 0  # the millisecond told last, and where it ends
+        self._ms = self._end_ns = 0  # the millisecond returned last, and its end
 
     def now_ms(self) -> int:
-        """Unix time in ms, at least as large as any value before. The wall clock is looked at once in a millisecond."""
+        """Return Unix time in ms, never below an earlier value. Reads the wall clock at most once per millisecond."""
         if self._steady_ns() + self._offset_ns < self._end_ns:
             return self._ms
         steady = self._steady_ns()
@@ -44,5 +44,5 @@ class IdClock:
 
     @property
     def skew_ms(self) -> int:
-        """How far the last value was ahead of the wall clock; 0 when they agreed."""
+        """How far the last value was ahead of the wall clock; 0 if they agreed."""
         return self._skew_ns // _NS_PER_MS

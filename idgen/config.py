@@ -1,8 +1,8 @@
-"""Settings: what a frozen configuration class is made of, and the id service's own.
+"""Settings: the tools that make frozen configuration classes, and the settings of the id service.
 
-Every `*Config` of the house is a frozen dataclass whose fields are made by `setting`; a field's name is the snake_case
-of its property (`log.segment.bytes` is `log_segment_bytes`; a leading `flakelog.` falls away). Properties come as text,
-are parsed by the field's type, and are checked once, when the object is made.
+Every `*Config` class is a frozen dataclass whose fields are made by `setting`. A field's name is its property's name in
+snake_case (`log.segment.bytes` is `log_segment_bytes`), without a leading `flakelog.`. Properties arrive as text, are
+parsed by the field's type, and are validated once, when the object is made.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +15,11 @@ from idgen.sequence_start import KINDS, ZERO
 from idgen.worker import MAX_AHEAD_MS
 
 T = TypeVar("T")
-Check = Callable[[Any], str | None]  # what would be right, or None for a good value
+Check = Callable[[Any], str | None]  # returns what would be valid, or None if the value is
 
 
 class InvalidSetting(ValueError):
-    """A setting no value of which would work as given; the message names it, the value, and what would be right."""
+    """A setting with a value that cannot work; the message has the setting, the value, and what would be valid."""
 
     def __init__(self, name: str, value: object, wanted: str) -> None:
         super().__init__(f"{name}={value}: {wanted}")
@@ -27,7 +27,7 @@ class InvalidSetting(ValueError):
 
 
 class Setting(NamedTuple):
-    """One setting as documentation and the command line see it."""
+    """A setting as shown by the documentation and the command line."""
 
     name: str
     field: str
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
 
 def setting(name: str, default: T, doc: str, *, check: Check | None = None, unit: str | None = None) -> T:
-    """A field of a frozen configuration dataclass: its property name, default, what it does, and what is allowed."""
+    """Make a field of a frozen configuration dataclass, from its property name, default, description and check."""
     made: T = field(default=default, metadata={"name": name, "doc": doc, "check": check, "unit": unit})
     return made
 
@@ -57,14 +57,14 @@ def one_of(*allowed: str) -> Check:
 
 
 def an_address(value: str) -> str | None:
-    """A check of host:port, or nothing."""
+    """Validate host:port or an empty string; return what would be valid, or None."""
     host, colon, port = value.rpartition(":")
     good = bool(colon and host) and port.isascii() and port.isdigit() and int(port) < 65536
     return None if not value or good else "must be host:port (port 0 takes a free one), or empty"
 
 
 def split_address(value: str) -> tuple[str, int] | None:
-    """ "host:port" as a pair; None for an empty one."""
+    """Split "host:port" into a pair; return None for an empty string."""
     if not value:
         return None
     host, _, port = value.rpartition(":")
@@ -75,8 +75,8 @@ _found: dict[type, tuple[Setting, ...]] = {}
 
 
 def settings_of(config: type) -> tuple[Setting, ...]:
-    """All settings of a configuration class, in their order."""
-    if config not in _found:  # looked up for each topic of a request
+    """Return all settings of a configuration class, in the order of its fields."""
+    if config not in _found:  # cached, because each topic of a request needs them
         _found[config] = tuple(_read_settings(config))
     return _found[config]
 
@@ -99,7 +99,7 @@ def _read_settings(config: type) -> Iterator[Setting]:
 
 
 def check_settings(config: object) -> None:
-    """Run each field's check; a configuration calls this from __post_init__. InvalidSetting for the first bad one."""
+    """Run each field's check; a configuration calls this from __post_init__. InvalidSetting for the first bad value."""
     for f in fields(config):  # type: ignore[arg-type]
         check: Check | None = f.metadata.get("check")
         value = getattr(config, f.name)
@@ -109,13 +109,13 @@ def check_settings(config: object) -> None:
 
 
 def from_properties(config: type[T], properties: Mapping[str, str]) -> T:
-    """A configuration from properties as text; those of other classes are left alone. InvalidSetting."""
+    """Make a configuration from properties as text, and ignore those of other classes. InvalidSetting."""
     given = {s.field: parse_setting(s, properties[s.name]) for s in settings_of(config) if s.name in properties}
     return config(**given)
 
 
 def parse_setting(setting: Setting, text: str) -> Any:
-    """The value of one property's text, by its field's type: int, float, bool, str, or one of them or None."""
+    """Parse one property's text by its field's type: int, float, bool, str, or one of them or None. InvalidSetting."""
     text = text.strip()
     if type(None) in getattr(setting.type, "__args__", ()):
         if text in ("", "none"):
@@ -140,9 +140,9 @@ def _parse_bool(name: str, text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ZooKeeperConfig:
-    """Everything `flakelog.ids.zookeeper.*`: how the ensemble that keeps worker numbers is spoken to.
+    """The settings `flakelog.ids.zookeeper.*`: access to the ensemble that keeps worker numbers.
 
-    A file is named where there is a secret, for settings can be asked for and printed.
+    A setting for a secret names a file, because settings can be queried and printed.
     """
 
     ids_zookeeper_connect: str | None = setting(
@@ -188,7 +188,7 @@ class ZooKeeperConfig:
     )
 
     def _check_zookeeper(self) -> None:
-        """Two settings that only mean something together. InvalidSetting."""
+        """Refuse a setting that needs another one to have an effect. InvalidSetting."""
         if self.ids_zookeeper_set_acl and not self.ids_zookeeper_credentials_file:
             wanted = "needs flakelog.ids.zookeeper.credentials.file: nobody else could be let in by it"
             raise InvalidSetting("flakelog.ids.zookeeper.set.acl", "true", wanted)
@@ -200,7 +200,7 @@ class ZooKeeperConfig:
 
     @property
     def ids_zookeeper_access(self) -> Access:
-        """These settings as the coordinator takes them."""
+        """These settings in the coordinator's form."""
         return Access(
             self.ids_zookeeper_session_timeout_ms,
             self.ids_zookeeper_credentials_file,
@@ -214,8 +214,8 @@ class ZooKeeperConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class IdgenConfig(ZooKeeperConfig):
-    """Everything `flakelog.ids.*`, and how its ZooKeeper is spoken to. InvalidSetting when a value, or two together,
-    cannot work."""
+    """The settings `flakelog.ids.*`, with those of its ZooKeeper. InvalidSetting if a value, or two together, cannot
+    work."""
 
     ids_listener: str = setting(
         "flakelog.ids.listener",
@@ -388,7 +388,7 @@ class IdgenConfig(ZooKeeperConfig):
 
     @property
     def ids_address(self) -> tuple[str, int] | None:
-        """Where the id service listens."""
+        """The host and port of the id service, or None if it is off."""
         return split_address(self.ids_listener)
 
     @property

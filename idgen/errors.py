@@ -1,12 +1,13 @@
-"""What can go wrong with ids. Each error says what would be right; what cures it is in its type.
+"""Errors of the id service. Each message says what would be right; each type says what cures the error.
 
-Waiting cures `SequenceExhausted` (its `retry_at_ms`) and, once the registry answers again, `LeadExhausted` and
-`NoWorkerNumber`. Claiming anew cures `Fenced`. Nothing but another configuration cures the rest.
+Waiting cures `SequenceExhausted` (until its `retry_at_ms`), `ClockMovedBackwards` (until the wall clock has caught up)
+and, once the registry answers again, `LeadExhausted` and `NoWorkerNumber`. A new claim cures `Fenced`. A corrected
+request cures the errors whose names begin with `Invalid`. Only another configuration cures the rest.
 """
 
 
 class IdError(Exception):
-    """No id was issued, and the worker's state is what it was."""
+    """The base of all id errors: no id was issued, and the worker's state has not changed."""
 
 
 class SequenceExhausted(IdError):
@@ -29,7 +30,7 @@ class LeadExhausted(IdError):
 
 
 class LayoutExhausted(IdError):
-    """The time does not fit the layout's bits: it is over."""
+    """The time is past the layout's last millisecond, so no more ids can be made."""
 
     def __init__(self, time_ms: int, last_ms: int) -> None:
         super().__init__(f"{time_ms} is past the layout's last millisecond, {last_ms}: more time bits are needed")
@@ -37,11 +38,11 @@ class LayoutExhausted(IdError):
 
 
 class Fenced(IdError):
-    """This worker may issue no id any more; the message names why, and the remedy."""
+    """This worker is fenced for good; the message has the reason and the remedy."""
 
 
 class NoWorkerNumber(IdError):
-    """No worker number is held yet; the message says what it waits for."""
+    """No worker number is held yet; the message says what the claim waits for."""
 
 
 class WorkerIdsExhausted(NoWorkerNumber):
@@ -57,16 +58,16 @@ class ClockMovedBackwards(IdError):
 
 
 class InvalidUserAgent(IdError):
-    """A user agent that is not `[a-zA-Z][a-zA-Z-0-9]*` (Twitter's rule), or too long."""
+    """A user agent that does not match `[a-zA-Z][a-zA-Z-0-9]*` (Twitter's rule), or is too long."""
 
 
 class InvalidCount(IdError):
-    """A number of ids that cannot be asked for at once."""
+    """A number of ids that one request cannot ask for."""
 
 
 class InvalidId(IdError):
-    """What was given as an id is none."""
+    """A value that is not an id."""
 
 
 class InvalidTimeRange(IdError):
-    """A time span that ends before it starts, or has no start or no end."""
+    """A time span that ends before it starts, or lacks its start or end."""

@@ -1,5 +1,5 @@
-/* The id service: Twitter's Snowflake interface (snowflake-2010), framed binary protocol, port 7609, and what its users
- * asked for since: many ids at once, the ids of a time span, what is in an id.
+/* The id service: Twitter's Snowflake interface (snowflake-2010) over the framed binary protocol, port 7609, with
+ * methods that its users asked for since: many ids at once, the ids of a time span, the parts of an id.
  *
  * An error is a TApplicationException, of type INTERNAL_ERROR (6), whose message begins with its name:
  * InvalidUserAgent, InvalidCount, InvalidId, InvalidTimeRange, NoWorkerNumber, WorkerIdsExhausted, LeadExhausted,
@@ -22,7 +22,7 @@ struct IdRange {
   2: i64 end_id,
 }
 
-/* What is in an id; time_ms is Unix time, worker_number is datacenter and worker as one number. */
+/* The parts of an id; time_ms is Unix time, worker_number is datacenter and worker as one number. */
 struct IdParts {
   1: i64 time_ms,
   2: i64 datacenter,
@@ -37,7 +37,7 @@ service Snowflake {
   i64 get_id(1:string useragent)
   i64 get_datacenter_id()
 
-  /* `count` ids, rising; 1 to flakelog.ids.max.batch. */
+  /* `count` ascending ids; 1 to flakelog.ids.max.batch. */
   list<i64> get_ids(1:string useragent, 2:i32 count)
 
   /* The ids of start_ms <= time < end_ms, Unix ms, by the service's layout. */

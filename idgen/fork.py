@@ -1,11 +1,11 @@
-"""SHELL (fork hooks, a page of memory): a forked child issues nothing from its parent's claim.
+"""SHELL (fork hooks, a page of memory): a forked child issues no ids from its parent's claim.
 
-The child has a copy of the parent's worker, sequence and all: both would issue the same ids. So in the child each claim
-is abandoned at once: its worker raises Fenced, which names the remedy.
+A child has a copy of the parent's worker with its sequence, so both would issue the same ids. Therefore each claim is
+abandoned in the child at once: its worker raises Fenced, which names the remedy.
 
-Python's hooks are not run by servers that fork in C (uWSGI, unless py-call-osafterfork is set). What hands out ids in
-an application asks `check` first: it looks at a page of memory that the kernel empties in a child (MADV_WIPEONFORK,
-madvise(2)), which costs a tenth of asking for the process's number.
+Servers that fork in C do not run Python's hooks (uWSGI, unless py-call-osafterfork is set). So code that issues ids in
+an application calls `check` first. It looks at a page of memory that the kernel clears in a child (MADV_WIPEONFORK,
+madvise(2)), which costs a tenth of a call of os.getpid.
 """
 
 import mmap
@@ -18,10 +18,10 @@ _MADV_WIPEONFORK = 18  # Linux 4.14 and later; Python's mmap has no name for it
 
 
 class Abandonable(Protocol):
-    """What ends in a forked child: a claim, or whatever holds one."""
+    """An object to end in a forked child: a claim, or the holder of one."""
 
     def abandon(self, reason: str) -> None:
-        """Issue nothing any more, and leave the number to the process that holds it."""
+        """Stop issuing ids, and leave the number to the process that holds it."""
 
 
 _guarded: "WeakSet[Abandonable]" = WeakSet()
@@ -33,7 +33,7 @@ def guard(holder: Abandonable) -> None:
 
 
 def check() -> None:
-    """Notice that this process is a child, if nobody has noticed yet."""
+    """Abandon all guarded objects if this process is a forked child that has not done so yet."""
     if _page is None:
         if os.getpid() != _pid:
             _abandon_all()
@@ -51,7 +51,7 @@ def _abandon_all() -> None:
 
 
 def _page_emptied_in_children() -> mmap.mmap | None:
-    """None where the system has no such pages."""
+    """Return a page that the kernel clears in forked children; None if the system has no such pages."""
     try:
         page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         page.madvise(_MADV_WIPEONFORK)

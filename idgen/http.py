@@ -1,8 +1,8 @@
-"""SHELL (Twisted, klein): ids over HTTP, as routes for whoever has the site. What is served: idgen/http_api.py.
+"""SHELL (Twisted, klein): ids over HTTP, as routes for a klein app. idgen/http_api.py defines what the routes serve.
 
     POST /id, POST /ids?count=n, GET /ids/{id}, GET /id-range?from_ms=t&to_ms=t, GET /openapi.json
 
-Who has to wait for ids, or for the next look at everything else, waits in the same line as who asks by Thrift.
+A request that has to wait for ids, or for the next reactor iteration, joins the same fair queue as Thrift requests.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,11 +22,11 @@ from idgen.service import IdService, Order
 from idgen.turns import UNLIMITED
 
 VERSION = "0.1.0"
-REQUEST_CALLS = 128  # a request of the web site takes as long as so many calls by Thrift
+REQUEST_CALLS = 128  # a request of the web site takes as long as this many calls by Thrift
 
 
 class Request(Protocol):
-    """What is used of a twisted.web request."""
+    """The methods and attributes that we use of a twisted.web request."""
 
     args: dict[bytes, list[bytes]]
 
@@ -36,10 +36,13 @@ class Request(Protocol):
 
 
 class SmallRequest(server.Request):
-    """A request of the site; what we serve needs no body, and a long one is refused while it comes: twisted.web would
-    write all of it to a file first. RFC 9110, section 15.5.14."""
+    """A request of the web site, with a limit on its body.
 
-    BODY_BYTES_MAX = 1 << 16  # no setting: no request that is served has a body
+    No route needs a body, so a long body is refused while it arrives; twisted.web would first write all of it to a
+    file. RFC 9110, section 15.5.14.
+    """
+
+    BODY_BYTES_MAX = 1 << 16  # not a setting, because no request that is served has a body
     _body_bytes = 0
 
     def handleContentChunk(self, data: bytes) -> None:
@@ -57,7 +60,7 @@ class SmallRequest(server.Request):
         try:
             host = cast(bytes, self.getRequestHostname())  # type: ignore[no-untyped-call]
             (unquote_to_bytes(self.path) + host).decode()
-        except UnicodeDecodeError:  # klein would answer with HTML, and write what it thinks of it to the log
+        except UnicodeDecodeError:  # klein would answer with HTML, and log an error
             body = {"error": "BadRequest", "message": "the path and the host are to be UTF-8"}
             self.write(_answer(self, text_of(body), 400))  # type: ignore[no-untyped-call]
             self.finish()  # type: ignore[no-untyped-call]
@@ -66,7 +69,7 @@ class SmallRequest(server.Request):
 
 
 def add_id_routes(app: Klein, service: IdService, line: IdLine, others: Iterable[Route] = ()) -> Klein:
-    """Add the id routes to a klein app, described together with `others` that are served beside them; returns it."""
+    """Add the id routes to a klein app and return it. OpenAPI also describes `others`, which the app serves too."""
     for route in ROUTES:
         _Served(route, service, line).add_to(app)
     described = [*ROUTES, *others, OPENAPI]
@@ -89,7 +92,7 @@ def add_id_routes(app: Klein, service: IdService, line: IdLine, others: Iterable
 
 
 class _Served:
-    """One row of the table under klein."""
+    """A row of the route table, served under klein."""
 
     def __init__(self, route: Route, service: IdService, line: IdLine) -> None:
         self._route = route
@@ -128,8 +131,10 @@ class _Served:
 
 
 class _Turns:
-    """What one request takes of ids and of looks, at once or in the line; `ended` fires with the ids' texts, or fails
-    with an IdError."""
+    """The ids and the call budget of one request, taken at once or in the queue.
+
+    `ended` fires with the texts of the ids, or fails with an IdError.
+    """
 
     def __init__(self, service: IdService, order: Order | None, line: IdLine) -> None:
         self.ended: Deferred[Texts] = Deferred(lambda _: line.leave(self))
@@ -148,7 +153,7 @@ class _Turns:
         line.join(self, at_ms)
 
     def take_turn(self, most: int, now_ms: int, skew_ms: int) -> bool:
-        """Its turn in the line (idgen.turns.Waiting)."""
+        """Take a turn in the queue (idgen.turns.Waiting)."""
         try:
             if self._order is not None and not self._fill(self._order, min(most, self._look.ids), now_ms, skew_ms):
                 return False
@@ -161,7 +166,7 @@ class _Turns:
         return True
 
     def _fill(self, order: Order, most: int, now_ms: int, skew_ms: int) -> bool:
-        """Take ids, and write them; whether it has all."""
+        """Take ids and write their texts; return True if the order is complete."""
         taken = self._service.fill(order, most, now_ms, skew_ms)
         self._look.pay(taken)
         self._texts.add(order.runs)
@@ -181,5 +186,5 @@ def _text(value: bytes) -> str:
 def _answer(request: Request, body: bytes, status: int = 200) -> bytes:
     request.setResponseCode(status)
     request.setHeader(b"content-type", b"application/json")
-    request.setHeader(b"content-length", b"%d" % len(body))  # else it would be sent in chunks
+    request.setHeader(b"content-length", b"%d" % len(body))  # without it, twisted.web would send chunks
     return body

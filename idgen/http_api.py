@@ -1,9 +1,9 @@
-"""The id service over HTTP, without HTTP: one table of what can be asked, how it is answered and how it is described.
+"""The id service over HTTP, without I/O: one table of routes, with their answers and their descriptions.
 
-A row's `handle` gives the answer's JSON, from the arguments and the texts of as many new ids as it `takes`; an IdError
-is a refusal,
-{"error": name, "message": text}: 400 for what the client can cure, 503 for what time does. `describe` makes the OpenAPI
-description of the rows, so that it is true. Ids come as strings too: JavaScript's numbers hold 53 bits.
+A route's `handle` makes the JSON answer from the arguments and from the texts of as many new ids as the route `takes`.
+An IdError becomes a refusal, {"error": name, "message": text}, with status 400 if the client can cure it and 503 if
+time does. `describe` makes the OpenAPI description from the same table, so that it is true. Answers have each id as a
+string too, because JavaScript's numbers hold 53 bits.
 """
 
 import json
@@ -15,20 +15,20 @@ from idgen.errors import IdError, InvalidCount, InvalidId, InvalidTimeRange, Inv
 from idgen.layout import IdParts
 from idgen.service import ID_MAX, IdService
 
-USER_AGENT = "http"  # counted together: browsers' user agents do not match Twitter's rule
+USER_AGENT = "http"  # counts all HTTP clients together, because browsers' user agents do not match Twitter's rule
 TIME_MS_MAX = (1 << 53) - 1  # JavaScript's largest whole number; a layout's times are far below it
 CALLERS_ERRORS = (InvalidCount, InvalidId, InvalidTimeRange, InvalidUserAgent)
 DIGITS_MAX = 19
 _LAST_DIGITS = [b"%03d" % number for number in range(1_000)]
 
 Json = Mapping[str, Any]
-Handle = Callable[[IdService, Mapping[str, int], "Texts"], bytes]  # service, arguments, ids made for it
+Handle = Callable[[IdService, Mapping[str, int], "Texts"], bytes]  # (service, arguments, texts of new ids) -> JSON
 
 
 class Texts:
-    """Ids as JSON has them, written run by run as they come: a hundred thousand at once would hold everything else up.
+    """Ids as JSON text, written run by run as they arrive, because writing 100,000 at once would block the reactor.
 
-    A thousand neighbours differ in their last three digits only, so the others are written at once.
+    The ids of one thousand differ only in their last three digits, so one join writes all of them.
     """
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ class Texts:
                 first = stop
 
     def _add(self, head: bytes, first: int, stop: int) -> None:
-        """The ids of first <= id < stop, which all begin with `head`."""
+        """Write the ids of first <= id < stop, which all begin with `head`."""
         if head:
             last = _LAST_DIGITS[first % 1_000 : (stop - 1) % 1_000 + 1]
             self._numbers.append(head + (b", " + head).join(last))
             self._strings.append(head + (b'", "' + head).join(last))
-        else:  # where no digit is to be seen in front of others, as in the first millisecond of a layout
+        else:  # ids below 1,000, as in the first millisecond of a layout
             texts = [b"%d" % id for id in range(first, stop)]
             self._numbers += texts
             self._strings += texts
@@ -66,7 +66,7 @@ class Texts:
 
 
 class Argument(NamedTuple):
-    """A whole number in the path or the query; `default` None makes it required."""
+    """A whole number in the path or the query; it is required if `default` is None."""
 
     name: str
     place: str
@@ -77,7 +77,7 @@ class Argument(NamedTuple):
     default: int | None = None
 
     def parse(self, given: Sequence[str], service: IdService) -> int:
-        """Its value; the row's error says what is wrong."""
+        """Return the argument's value; raise the argument's `error`, with the reason, if the value is invalid."""
         if not given and self.default is not None:
             return self.default
         if len(given) != 1:
@@ -90,8 +90,8 @@ class Argument(NamedTuple):
 
 
 class Route(NamedTuple):
-    """One row: `answer` names its schema, `refusals` are the statuses of errors, `takes` how many new ids it needs.
-    Without `handle`, others serve it."""
+    """A row of the table: `answer` names its schema, `refusals` maps the statuses of errors to their descriptions, and
+    `takes` returns how many new ids it needs. Other code serves a route without `handle`."""
 
     method: str
     path: str
@@ -124,12 +124,12 @@ def _id_range(service: IdService, given: Mapping[str, int], ids: Texts) -> bytes
 
 
 def text_of(answer: Json) -> bytes:
-    """An answer as it is sent."""
+    """Return an answer's JSON as bytes."""
     return json.dumps(answer).encode() + b"\n"
 
 
 def iso_time(parts: IdParts) -> str | None:
-    """The time of an id for people, UTC; None past the year 9999, which a layout may reach."""
+    """Return the UTC time of an id, for people; None past the year 9999, which a layout may reach."""
     try:
         text = datetime.fromtimestamp(parts.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
         return text.replace("+00:00", "Z")
@@ -194,17 +194,17 @@ _SCHEMAS: Mapping[str, Mapping[str, Json]] = {
 
 
 def arguments_of(route: Route, given: Mapping[str, Sequence[str]], service: IdService) -> dict[str, int]:
-    """The arguments' values, from what was given under their names. The argument's own IdError."""
+    """Parse a route's arguments from the values given under their names. Raises the argument's own IdError."""
     return {each.name: each.parse(given.get(each.name, ()), service) for each in route.arguments}
 
 
 def refusal(error: IdError) -> tuple[int, Json]:
-    """(status, body) of an error."""
+    """Return (status, body) for an error."""
     return 400 if isinstance(error, CALLERS_ERRORS) else 503, {"error": type(error).__name__, "message": str(error)}
 
 
 def describe(routes: Iterable[Route], service: IdService, version: str) -> dict[str, Any]:
-    """The OpenAPI 3.1 description of `routes`."""
+    """Return the OpenAPI 3.1 description of `routes`."""
     routes = list(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:

@@ -1,9 +1,9 @@
-"""One id per request, as fast as a request can be: POST /id, recognised by its bytes and answered without a web server.
+"""The fast path for one id per request, POST /id: recognised by its bytes and answered without a web server.
 
-A request is plain when it is of HTTP/1.1, asks for `POST /id` and nothing more, has no body, and no header that says
-how it wants to be answered or where it ends. A connection is answered here as long as its requests are plain; the first
-other one, and all that follow it, are for a web server (`NotPlain`). The same program sends the same bytes again and
-again, so they are read once: RFC 9112, sections 2 to 6.
+A request is plain if it is HTTP/1.1, asks for `POST /id` and nothing more, has no body, and has no header that changes
+the form of the answer or the end of the request. The fast path serves a connection as long as its requests are plain;
+the first other request and all that follow it go to a web server (`NotPlain`). A program sends the same bytes again and
+again, so only the first of equal requests is parsed: RFC 9112, sections 2 to 6.
 """
 
 import json
@@ -16,7 +16,7 @@ from idgen.http_api import USER_AGENT, refusal
 from idgen.service import IdService
 from idgen.turns import Look
 
-HEAD_BYTES_MAX = 4_096  # of a request that is remembered; real ones have below 300
+HEAD_BYTES_MAX = 4_096  # of a request's head, which is remembered; real ones have fewer than 300
 START = b"POST /id HTTP/1.1\r\n"
 _END = b"\r\n\r\n"
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -29,18 +29,18 @@ _REASONS = {400: b"Bad Request", 503: b"Service Unavailable"}
 
 
 class NotPlain(Exception):
-    """What was received from here on is for a web server."""
+    """The bytes received from here on are for a web server."""
 
 
 class Heads:
-    """Heads of answers: their only line that changes is the date, once a second."""
+    """Heads of good answers, cached for one second, because only their date and length change."""
 
     def __init__(self) -> None:
         self._second = -1
         self._by_length: dict[int, bytes] = {}
 
     def of(self, length: int, now_ms: int) -> bytes:
-        """The head of a good answer of so many bytes."""
+        """Return the head of a good answer with `length` bytes of body."""
         second = now_ms // 1_000
         if second != self._second:
             self._second, self._by_length = second, {}
@@ -57,15 +57,15 @@ def _head(status: bytes, length: int, now_ms: int, more: bytes = b"") -> bytes:
 
 
 class PlainCaller:
-    """The plain requests of one connection (idgen.turns.Caller). NotPlain is what it cannot read."""
+    """The plain requests of one connection (idgen.turns.Caller). NotPlain if it cannot read a request."""
 
     def __init__(self, service: IdService, heads: Heads, look: Look) -> None:
         self._service = service
         self._heads = heads
         self._look = look
-        self._request = b""  # the last one, whole
+        self._request = b""  # the last request, whole
         self._data = b""
-        self._at = 0  # where it is not answered yet
+        self._at = 0  # where the first unanswered request begins
         self.idle = True
 
     def receive(self, data: bytes) -> None:
@@ -73,7 +73,7 @@ class PlainCaller:
         self.idle = False
 
     def take_rest(self) -> bytes:
-        """What is not answered, for who will; it is forgotten here."""
+        """Return the unanswered bytes, and forget them so that another protocol can answer them."""
         rest, self._data, self._at = self._data[self._at :], b"", 0
         self.idle = True
         return rest
@@ -96,7 +96,7 @@ class PlainCaller:
         self._data = self.take_rest()
 
     def _request_bytes(self) -> int:
-        """How long the next request is; 0 where it is not whole. NotPlain."""
+        """Return the length of the next request, or 0 if it is not complete. NotPlain."""
         data, at, known = self._data, self._at, self._request
         if known and data.startswith(known, at):
             return len(known)
@@ -131,7 +131,7 @@ class PlainCaller:
 
 
 def is_plain(request: bytes) -> bool:
-    """Whether this head, with the empty line at its end, is of a plain request."""
+    """Return True if this head, with the empty line at its end, belongs to a plain request."""
     if not request.startswith(START) or request.lower().count(b"\r\ncontent-length:") > 1:
         return False
     return _HEADERS.fullmatch(request, len(START)) is not None

@@ -1,5 +1,5 @@
-"""SHELL (Twisted: sockets, timers): the HTTP port. Plain requests for one id are answered here (idgen/http_plain.py);
-with its first other request a connection becomes the web site's.
+"""SHELL (Twisted: sockets, timers): the HTTP port. It answers plain requests for one id (idgen/http_plain.py) and hands
+a connection over to the web site at the first other request.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from idgen.service import IdService
 
 
 class HttpProtocol(IdConnection):
-    """One connection, until it is the site's."""
+    """A connection of the HTTP port, until the site takes it over."""
 
     owner: "HttpFactory"
     caller: PlainCaller
@@ -20,7 +20,7 @@ class HttpProtocol(IdConnection):
     def __init__(self, caller: PlainCaller, addr: object) -> None:
         self.caller = caller
         self._addr = addr
-        self._web: Any = None  # the site's protocol, once it is its
+        self._web: Any = None  # the site's protocol, after the hand-over
         self._heard = False
         self._idle_call: DelayedCall | None = None
 
@@ -54,7 +54,7 @@ class HttpProtocol(IdConnection):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """The site goes on, as if it had been there from the first byte that is not answered."""
+        """Hand the connection over to the site, beginning with the first byte that is not answered."""
         rest = self.caller.take_rest()
         self._stop_looking()
         self.transport.unregisterProducer()
@@ -69,7 +69,7 @@ class HttpProtocol(IdConnection):
         self._idle_call = self.owner.reactor.callLater(self.owner.idle_ms / 1000, self._look)
 
     def _look(self) -> None:
-        """Close it when nothing has come since the last look: no timer is set anew for each request."""
+        """Close the connection if it received nothing since the last check. Requests do not set a timer each."""
         self._idle_call = None
         if not self._heard:
             self.close()
@@ -84,8 +84,8 @@ class HttpProtocol(IdConnection):
 
 
 class HttpFactory(IdFactory):
-    """The HTTP port. `make_site` makes the web site, a factory of Twisted's, when its first connection comes: it takes
-    longer to load than all the rest."""
+    """The factory of the HTTP port. `make_site` makes the web site, a Twisted factory, for the first connection that is
+    handed over, because loading the site takes longer than all the rest."""
 
     def __init__(
         self,

@@ -1,12 +1,13 @@
-"""Where the bits of an id are (Twitter's snowflake-2010).
+"""The bit layout of an id (Twitter's snowflake-2010).
 
      63   62                                  22 21          17 16      12 11         0
     +---+---------------------------------------+--------------+----------+------------+
     | 0 | milliseconds since the epoch     (41) | datacenter 5 | worker 5 |  sequence  |
     +---+---------------------------------------+--------------+----------+------------+
 
-The highest bit stays 0, so an id is positive wherever a signed 64-bit integer holds it. A worker *number* is datacenter
-and worker together (10 bits, 1,024 of them): the registry hands out numbers, the split only shows in decoded ids.
+The highest bit stays 0, so that a signed 64-bit integer holds every id as a positive number. A worker *number* is
+datacenter and worker together (10 bits, 1,024 of them). The registry hands out numbers; the split only shows in decoded
+ids.
 """
 
 from collections.abc import Mapping
@@ -16,9 +17,9 @@ from typing import NamedTuple
 from idgen.errors import LayoutExhausted
 
 TWITTER_EPOCH_MS = 1288834974657  # 2010-11-04T01:42:54.657Z
-ENDING_MS = 365 * 86_400_000  # an end is told of from so long before: widths are not changed in a day
-ID_BITS = 63  # the sign bit is not ours
-WORKER_NUMBER_BITS_MAX = 16  # a claim walks the numbers; 65,536 is as far as that is sensible
+ENDING_MS = 365 * 86_400_000  # warn this long before the end, because widths cannot be changed in a day
+ID_BITS = 63  # without the sign bit
+WORKER_NUMBER_BITS_MAX = 16  # a claim tries the numbers in turn; more than 65,536 of them would take too long
 
 
 class IdParts(NamedTuple):
@@ -33,7 +34,7 @@ class IdParts(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Widths in bits and the epoch in Unix ms. ValueError for widths that do not fill 63 bits exactly."""
+    """The widths of an id's fields in bits, and the epoch in Unix ms. ValueError unless the widths fill 63 bits."""
 
     time_bits: int = 41
     datacenter_bits: int = 5
@@ -57,7 +58,7 @@ class Layout:
 
     @property
     def workers(self) -> int:
-        """How many worker numbers there are."""
+        """The count of worker numbers."""
         return 1 << (self.datacenter_bits + self.worker_bits)
 
     @property
@@ -70,7 +71,7 @@ class Layout:
         return self.epoch_ms + (1 << self.time_bits) - 1
 
     def ending(self, now_ms: int) -> str | None:
-        """For people, from a year before the last millisecond on: how long ids can still be made, and the remedy."""
+        """Return a warning for people, with the time left and the remedy; None until a year before the end."""
         left_ms = self.last_ms - now_ms
         if left_ms > ENDING_MS:
             return None
@@ -89,7 +90,7 @@ class Layout:
         return self.datacenter_bits + self.worker_bits + self.sequence_bits
 
     def pack(self, time_ms: int, worker: int, sequence: int) -> int:
-        """The id of these parts; `worker` is the worker number.
+        """Return the id of these parts; `worker` is the worker number.
 
         LayoutExhausted past the last millisecond, ValueError for a time before the epoch or a part out of range.
         """
@@ -99,7 +100,7 @@ class Layout:
         return self.first_id(time_ms) | worker << self.worker_shift | sequence
 
     def unpack(self, id: int) -> IdParts:
-        """The parts of an id; ValueError unless 0 <= id < 2**63."""
+        """Return the parts of an id. ValueError unless 0 <= id < 2**63."""
         if not 0 <= id < 1 << ID_BITS:
             raise ValueError(f"{id} is no id: ids are in 0..2**{ID_BITS}-1")
         number = id >> self.worker_shift & self.workers - 1
@@ -112,7 +113,7 @@ class Layout:
         )
 
     def first_id(self, time_ms: int) -> int:
-        """The least id any worker can issue at `time_ms` or later."""
+        """Return the least id that any worker can issue at `time_ms` or later."""
         if time_ms > self.last_ms:
             raise LayoutExhausted(time_ms, self.last_ms)
         if time_ms < self.epoch_ms:
@@ -120,9 +121,9 @@ class Layout:
         return time_ms - self.epoch_ms << self.time_shift
 
     def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
-        """(first, end): the ids of start_ms <= time < end_ms are those of first <= id < end.
+        """Return (first, end): the ids of start_ms <= time < end_ms are those of first <= id < end.
 
-        Times outside the layout are taken as its ends, so that a range of any two times is a range of ids.
+        A time outside the layout counts as the nearer end of the layout, so that every time span has a range of ids.
         """
         if end_ms < start_ms:
             raise ValueError(f"the range ends at {end_ms}, before its start {start_ms}")
@@ -133,7 +134,7 @@ class Layout:
         return ticks << self.time_shift
 
     def worker_number(self, datacenter: int, worker: int) -> int:
-        """Datacenter and worker as one number; ValueError when one does not fit its bits."""
+        """Return datacenter and worker as one number. ValueError if one does not fit its bits."""
         if not 0 <= datacenter < 1 << self.datacenter_bits:
             raise ValueError(f"datacenter {datacenter} is not in 0..{(1 << self.datacenter_bits) - 1}")
         if not 0 <= worker < 1 << self.worker_bits:
@@ -141,24 +142,24 @@ class Layout:
         return datacenter << self.worker_bits | worker
 
     def numbers_of(self, datacenter: int | None) -> range:
-        """The worker numbers of one datacenter, or all of them."""
+        """Return the worker numbers of one datacenter, or all of them."""
         if datacenter is None:
             return range(self.workers)
         first = self.worker_number(datacenter, 0)
         return range(first, first + (1 << self.worker_bits))
 
     def check_worker(self, number: int) -> None:
-        """ValueError unless `number` is a worker number of this layout."""
+        """Raise ValueError unless `number` is a worker number of this layout."""
         if not 0 <= number < self.workers:
             raise ValueError(f"worker number {number} is not in 0..{self.workers - 1}")
 
     def to_dict(self) -> dict[str, int]:
-        """What is recorded beside the worker numbers."""
+        """Return the layout as recorded beside the worker numbers."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, recorded: Mapping[str, int]) -> "Layout":
-        """The layout of `to_dict`'s answer; ValueError names a key that is missing or unknown."""
+        """Return the layout that `to_dict` recorded. ValueError, with the keys, if one is missing or unknown."""
         known = set(cls.__dataclass_fields__)
         if set(recorded) != known:
             raise ValueError(f"a recorded layout has the keys {sorted(known)}, this one {sorted(recorded)}")

@@ -1,8 +1,7 @@
-"""k-sorted merging: the order of ids over streams that are each in order, or nearly so.
+"""k-sorted merging: put the ids of several streams, each of them in order or nearly so, into one order.
 
-Ids of one worker rise; over several workers they are k-sorted: a later id can be below an earlier one by at most
-k ms of time (DESIGN: below one second). So an item may be handed on as soon as one whose id is more than k ms above
-it has been seen.
+Ids of one worker ascend. Ids of several workers are k-sorted: a later id can be below an earlier one by at most k ms of
+time (DESIGN: below one second). So an item is ready as soon as an id more than k ms above it has been seen.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,11 +13,11 @@ from idgen.layout import Layout
 T = TypeVar("T")
 
 K_MS = 1_000
-WAITING_MAX = 1_000_000  # items kept for their turn: one second of a fast stream
+WAITING_MAX = 1_000_000  # buffered items: one second of a fast stream
 
 
 class NotKSorted(ValueError):
-    """An item came so late that ones above it were handed on already."""
+    """An item came too late: the merge has already yielded an item above it."""
 
 
 def k_sorted(
@@ -29,10 +28,10 @@ def k_sorted(
     k_ms: int = K_MS,
     waiting_max: int = WAITING_MAX,
 ) -> Iterator[T]:
-    """The items in the order of their ids; `items` may be out of it by up to `k_ms` of their ids' times.
+    """Yield the items in the order of their ids; `items` may be out of order by up to `k_ms` of their ids' times.
 
-    At most `waiting_max` items wait for their turn; past that the lowest is handed on early. NotKSorted for an item
-    below one that was handed on: nothing is put out of order, nothing is dropped silently.
+    At most `waiting_max` items are buffered; beyond that the lowest is yielded early. NotKSorted if an item is below
+    one already yielded, so that no item is misplaced or silently dropped.
     """
     if k_ms < 0 or waiting_max < 1:
         raise ValueError(f"k_ms={k_ms}, waiting_max={waiting_max}: no negative k, and room for one item are due")

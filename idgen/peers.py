@@ -1,4 +1,4 @@
-"""SHELL (Twisted, threads, sockets): the other id services of a registry are asked who they are and what time it is."""
+"""SHELL (Twisted, threads, sockets): asks the other id services of a registry for their numbers and their time."""
 
 import random
 import socket
@@ -19,11 +19,11 @@ from idgen.sanity import Answer, Peer, check, mean_offset_ms, peers_of
 from idgen.wire import Call, FrameDecoder, ThriftError, decode_reply, encode_call
 
 QUESTIONS = ("get_datacenter_id", "get_worker_id", "get_timestamp")
-SPREAD = 0.2  # of the interval: processes that an outage has brought into step part again
+SPREAD = 0.2  # of the interval, at random, so that processes synchronised by an outage drift apart
 
 
 class Peers:
-    """The peers of one process, whose own numbers `own` tells. `offset_ms` is our clock less the mean of theirs."""
+    """The peers of one process; `own` returns its own numbers. `offset_ms` is our clock less the mean of theirs."""
 
     def __init__(
         self, reactor: Reactor, execute: Execute, registry: Registry, config: IdgenConfig, own: Callable[[], set[int]]
@@ -40,12 +40,12 @@ class Peers:
 
     @inlineCallbacks
     def check(self) -> Generator["Deferred[Any]", Any, None]:
-        """Ask them all. Fails with SanityCheckFailed, or as the registry does."""
+        """Ask the peers and check their answers. Fails with SanityCheckFailed, or with the registry's error."""
         answers = yield self._ask()
         check(answers, self._config.layout, self._config.ids_sanity_max_offset_ms)
 
     def measure_on(self) -> None:
-        """Ask them again and again; what is found is shown, and stops nothing."""
+        """Ask the peers periodically. The results are shown, and stop nothing."""
         if not self._stopped:
             pause_ms = self._config.ids_sanity_interval_ms * (1 - SPREAD * random.random())
             self._timer = self._reactor.callLater(pause_ms / 1000, self._again)
@@ -60,7 +60,7 @@ class Peers:
         asked.addErrback(self._unanswered).addBoth(lambda _: self.measure_on())
 
     def _unanswered(self, failure: Failure) -> None:
-        """The registry is away: what was measured before is not shown as if it were measured now."""
+        """Clear the results while the registry does not answer, so that old results are not shown as new ones."""
         failure.trap(CoordinationError)  # type: ignore[no-untyped-call]
         self.offset_ms, self.answering = None, 0
 
@@ -76,7 +76,7 @@ class Peers:
 
 
 def ask(peer: Peer, timeout_s: float) -> Answer | None:
-    """What a peer says of itself; None when it does not, or not in our words. Blocking, a few `timeout_s` at most."""
+    """Return a peer's answer about itself, or None without a valid answer. Blocks for a few `timeout_s` at most."""
     try:
         with socket.create_connection((peer.host, peer.port), timeout=timeout_s) as connection:
             sent_ms = time.time_ns() // 1_000_000
@@ -89,7 +89,7 @@ def ask(peer: Peer, timeout_s: float) -> Answer | None:
 
 
 def _replies(connection: socket.socket, timeout_s: float) -> list[int]:
-    """The numbers answered; ValueError for anything else."""
+    """Return the numbers answered. ValueError for any other answer."""
     frames, values = FrameDecoder(), list[int]()
     deadline = time.monotonic() + 2 * timeout_s
     while len(values) < len(QUESTIONS):

@@ -1,14 +1,16 @@
 """Worker numbers and their high-water marks, as procedures over a coordinator.
 
-    /snowflake-servers/<number>          ephemeral, "host:port" (Twitter's): who lives, for people and for politeness
-    /snowflake-servers-marks             persistent, the layout all numbers are used with
-    /snowflake-servers-marks/<number>    persistent, a Mark: the high-water mark H and whose claim wrote it
+    /snowflake-servers/<number>          ephemeral, "host:port" (as Twitter's): the live holder; people read it, and a
+                                         claim passes the number by
+    /snowflake-servers-marks             persistent, the layout that all numbers are used with
+    /snowflake-servers-marks/<number>    persistent, a Mark: the high-water mark H and the token of its claim
 
-Uniqueness rests on the marks alone. The holder of number n issues ids of millisecond t only while t < H, and H has been
-acknowledged; whoever claims n replaces the mark by a versioned set, and starts at t >= the old H. So whatever the old
-holder does, and whatever any clock says, their ids differ. A holder that is replaced learns of it by its next set.
+Uniqueness rests on the marks alone. The holder of number n issues ids of millisecond t only while t < H, after the
+registry has acknowledged H. A claim of n replaces the mark by a versioned set and starts at t >= the old H. So the old
+and the new holder's ids differ, whatever the old holder does and whatever any clock says. The next set of a replaced
+holder fails and tells it.
 
-A set whose answer got lost is recognised by its token: a mark with our token is ours, at the version read with it.
+If the answer to a set is lost, the token decides: a mark with our token is ours, at the version read with it.
 """
 
 import json
@@ -21,32 +23,32 @@ from idgen.errors import IdError, LayoutMismatch, NoWorkerNumber, WorkerIdsExhau
 from idgen.layout import Layout
 from idgen.worker import MAX_AHEAD_MS
 
-LEAD_MS = 30_000  # ids go on so long without the registry; a crashed holder's number rests so long
+LEAD_MS = 30_000  # ids last this long without the registry; a crashed holder's number rests this long
 
-JUST_NOW_MS = 1_000  # a claim younger than this was made by one who started when we did
+JUST_NOW_MS = 1_000  # a claim younger than this came from a process that started when ours did
 
-IDS, LOG, IN_PROCESS = "ids", "log", "in process"  # the id service, a broker's stamps, a program's own Snowflake
+IDS, LOG, IN_PROCESS = "ids", "log", "in process"  # roles: the id service, a broker's stamps, a program's Snowflake
 
 T = TypeVar("T")
-Steps = Generator[Operation, Any, T]  # hands out operations, is sent their results, returns T
+Steps = Generator[Operation, Any, T]  # yields operations, receives their results, returns T
 Chance = Callable[[], float]  # random numbers in [0, 1)
 
 
 def no_chance() -> float:
-    """Chance for who needs none: everything happens as early as it may."""
+    """A `Chance` without randomness: every pause and every choice is the first possible."""
     return 0.0
 
 
 class TakenOver(IdError):
-    """Another claim has written the mark: the number is no longer ours."""
+    """Another claim has written the mark, so the number is no longer ours."""
 
 
 class CorruptMark(IdError):
-    """A mark that cannot be read; its number is never given out until someone has looked at it."""
+    """A mark that cannot be read; its number is not given out until an operator has looked at it."""
 
 
 class NumberBusy(NoWorkerNumber):
-    """The number is held or rests; `retry_at_ms` is when its mark passes, if that is known."""
+    """The number is held or rests; `retry_at_ms` is the time when its mark passes, if known."""
 
     def __init__(self, message: str, retry_at_ms: int | None = None) -> None:
         super().__init__(message)
@@ -54,14 +56,14 @@ class NumberBusy(NoWorkerNumber):
 
 
 class Beaten(NumberBusy):
-    """Another claim was faster, by a moment."""
+    """Another claim took the number a moment earlier."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What is kept of a worker number. Times in Unix ms; `start_ms` is where the holder of `token` began.
+    """The record of a worker number. Times are Unix ms; the holder of `token` began at `start_ms`.
 
-    `role` is what it makes ids for: IDS answers at its address by Thrift, the others do not.
+    `role` is the purpose of the holder's ids: IDS answers at its address by Thrift, the other roles do not.
     """
 
     high_water_ms: int
@@ -75,7 +77,7 @@ class Mark:
 
     @classmethod
     def from_bytes(cls, path: str, data: bytes) -> "Mark":
-        """CorruptMark unless it is what `to_bytes` writes."""
+        """Parse a record that `to_bytes` wrote. CorruptMark for other data."""
         try:
             mark = cls(**json.loads(data))
             good = isinstance(mark.high_water_ms, int) and isinstance(mark.start_ms, int)
@@ -87,7 +89,7 @@ class Mark:
 
 
 class Held(NamedTuple):
-    """A number that is ours: its mark as acknowledged, at this version."""
+    """A number that we hold, with its acknowledged mark and that mark's version."""
 
     number: int
     mark: Mark
@@ -95,8 +97,8 @@ class Held(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """A worker number as the registry has it. `living`: a session shows it as held. `mark` is None for who keeps none
-    (Twitter's servers), or when it cannot be read, which `problem` then says."""
+    """A worker number as the registry has it. `living`: a session shows it as held. `mark` is None if the holder keeps
+    no mark (Twitter's servers) or if the mark cannot be read; in the second case `problem` has the reason."""
 
     number: int
     living: bool
@@ -107,7 +109,7 @@ class Worker(NamedTuple):
 
 @dataclass(frozen=True)
 class Registry:
-    """Where the numbers are (`path`), what they are used with, and who we are (`address`, `role`, shown to others)."""
+    """The `path` of the numbers, the `layout` of their ids, and our `address` and `role`, which others can read."""
 
     path: str = "/snowflake-servers"
     layout: Layout = field(default_factory=Layout)
@@ -121,7 +123,7 @@ class Registry:
         return f"{self.path}-marks"
 
     def open(self) -> Steps[None]:
-        """Record the layout, or compare ours with the recorded one. LayoutMismatch."""
+        """Record the layout, or compare ours with the recorded one. LayoutMismatch if they differ."""
         ours = json.dumps({"layout": self.layout.to_dict()}).encode()
         try:
             yield Create(self.marks_path, ours)
@@ -135,14 +137,15 @@ class Registry:
                 ) from None
 
     def workers(self) -> Steps[list[Worker]]:
-        """Every number that is held, or was."""
+        """Return every number that is or was held."""
         live = yield from self._names(self.path)
         marked = yield from self._names(self.marks_path)
         return (yield from self._described(sorted(_numbers((*live, *marked)))))
 
     def neighbours(self, own: set[int], most: int) -> Steps[list[Worker]]:
-        """At most so many that live and are not `own`: those that follow, round the circle, so that of a thousand
-        processes no two ask all the same ones."""
+        """Return at most `most` live workers other than `own`: those with the next higher numbers, wrapping around.
+
+        So no two of a thousand processes ask the same peers."""
         living = _numbers((yield from self._names(self.path))) - own
         after = max(own, default=-1)
         return (yield from self._described(sorted(living, key=lambda number: (number <= after, number))[:most]))
@@ -173,11 +176,11 @@ class Registry:
         chance: Chance = no_chance,
         rests: MutableMapping[int, int] | None = None,
     ) -> Steps[Held]:
-        """The first of `numbers` that nobody holds and whose mark has passed. WorkerIdsExhausted.
+        """Claim the first of `numbers` that no session shows as held and whose mark has passed. WorkerIdsExhausted.
 
-        `rests`, kept from attempt to attempt, remembers until when numbers rest: their marks are not read before that.
-        Who is beaten to one takes any of the next two, then four, and so on: a thousand that start together would else
-        meet again at each number.
+        `rests`, which the caller keeps between attempts, holds the time until which a number rests: its mark is not
+        read before. After each lost race the claim chooses at random among twice as many numbers (two, four...),
+        because a thousand claims that start together would otherwise race for each number.
         """
         live = set((yield from self._names(self.path)))
         rests = {} if rests is None else rests
@@ -195,9 +198,9 @@ class Registry:
         raise WorkerIdsExhausted(f"all {len(numbers)} worker numbers of {self.path} are held or rest after a crash")
 
     def claim_number(self, number: int, token: str, now_ms: int, session_id: int | None = None) -> Steps[Held]:
-        """One number and no other. NumberBusy says who holds it, or until when it rests.
+        """Claim this number and no other. NumberBusy has its holder, or the time until which it rests.
 
-        A node of our own session is no other holder's: it is left from a claim of ours that was taken over.
+        A node of our session is not another holder's: it is left over from a claim of ours that was taken over.
         """
         living = yield from self._peek(child(self.path, str(number)))
         if living is not None and living.owner != session_id:
@@ -207,11 +210,11 @@ class Registry:
         return (yield from self._take(number, token, now_ms))
 
     def raise_mark(self, held: Held, now_ms: int) -> Steps[Held]:
-        """Move the mark to a whole lead ahead; never down. TakenOver."""
+        """Raise the mark to one lead after `now_ms`; never lower it. TakenOver."""
         return (yield from self._write(held, max(held.mark.high_water_ms, now_ms + self.lead_ms)))
 
     def confirm(self, held: Held) -> Steps[Held]:
-        """The mark as it is now, after answers may have got lost. TakenOver when it is not ours any more."""
+        """Return the current mark, after answers may have been lost. TakenOver if the number is no longer ours."""
         path = self._mark_path(held.number)
         try:
             node: Node = yield Get(path)
@@ -223,14 +226,14 @@ class Registry:
         return Held(held.number, mark, node.version)
 
     def register(self, number: int) -> Steps[None]:
-        """Show that we live. A node that is there already is ours, or one of a dead session; it goes by itself."""
+        """Create our node among the live workers. An existing node is ours, or a dead session's that will expire."""
         try:
             yield Create(child(self.path, str(number)), self.address.encode(), ephemeral=True)
         except NodeExists:
             pass
 
     def withdraw(self, number: int, session_id: int | None) -> Steps[None]:
-        """Do not show any more that we live on a number that was taken over: else it seems held as long as we live."""
+        """Delete our node of a number that was taken over: it would show the number as held while our session lives."""
         path = child(self.path, str(number))
         living = yield from self._peek(path)
         if living is not None and living.owner == session_id:
@@ -240,15 +243,15 @@ class Registry:
                 pass
 
     def release(self, held: Held, last_ms: int) -> Steps[None]:
-        """Lower the mark to just above the last millisecond used, so that the number need not rest. TakenOver."""
-        yield from self._write(held, last_ms + 1)  # first: if the number was taken over, the node is its new holder's
+        """Lower the mark to just above `last_ms`, so that the number need not rest, and delete our node. TakenOver."""
+        yield from self._write(held, last_ms + 1)  # first, because after a take-over the node is the new holder's
         try:
             yield Delete(child(self.path, str(held.number)))
         except NoNode:
             pass
 
     def _write(self, held: Held, high_water_ms: int) -> Steps[Held]:
-        """Set H at the version we know; if that is not the node's, find out whether the newer one is ours too."""
+        """Set H at the version we know. If the node's version is newer, retry if its mark is still ours. TakenOver."""
         while True:
             mark = replace(held.mark, high_water_ms=high_water_ms)
             try:
@@ -259,7 +262,7 @@ class Registry:
                 return Held(held.number, mark, version)
 
     def _take(self, number: int, token: str, now_ms: int) -> Steps[Held]:
-        """Claim a number nobody seems to live on. NumberBusy while its mark has not passed, or when beaten to it."""
+        """Claim a number that no session shows as held. NumberBusy before its mark has passed, Beaten in a race."""
         path = self._mark_path(number)
         node = yield from self._peek(path)
         if node is None:
@@ -267,7 +270,7 @@ class Registry:
             write: Operation = Create(path, mark.to_bytes())
         else:
             old = Mark.from_bytes(path, node.data)
-            if old.token == token:  # written by this very claim, the answer got lost
+            if old.token == token:  # this claim wrote it, and the answer was lost
                 return Held(number, old, node.version)
             self._check_passed(number, old, now_ms)
             mark = self._new_mark(self._first_ms(now_ms, old.high_water_ms), token)
@@ -279,11 +282,14 @@ class Registry:
         return Held(number, mark, version or 0)
 
     def _first_ms(self, now_ms: int, old_high_water_ms: int) -> int:
-        """Where a new holder starts. The fence: nothing below the old mark is ever issued again."""
+        """Return where a new holder starts. This is the fence: no id below the old mark is ever issued again."""
         return max(now_ms, old_high_water_ms, self.layout.epoch_ms)
 
     def passes_at_ms(self, mark: Mark) -> int:
-        """A mark within the run-ahead counts as passed: it is a clean close's, and ids start above it anyway."""
+        """Return the time when a mark counts as passed, in Unix ms.
+
+        A mark within the run-ahead counts too, because a clean close wrote it, and new ids start above it anyway.
+        """
         return mark.high_water_ms - self.max_ahead_ms
 
     def _check_passed(self, number: int, mark: Mark, now_ms: int) -> None:
@@ -300,7 +306,7 @@ class Registry:
         return Mark(start_ms + self.lead_ms, start_ms, token, self.address, self.role)
 
     def _names(self, path: str) -> Steps[tuple[str, ...]]:
-        """The children of a node; none where there is no such node."""
+        """Return the names of a node's children; none if the node does not exist."""
         try:
             names: tuple[str, ...] = yield Children(path)
         except NoNode:

@@ -1,8 +1,9 @@
-"""Whether the other id services of a registry are who it says they are, and whether our clock agrees with theirs.
+"""Checks of the other id services in a registry: their numbers are as shown, and our clock agrees with theirs.
 
-As snowflake-2010's sanity checks at start: each peer's worker and datacenter make the number its node is called by, and
-our clock is within ten seconds of the mean of theirs. No id depends on it (the marks see to that); it finds registries
-that are shared with something else, and clocks whose ids would name a time far from the others'.
+They are snowflake-2010's sanity checks at start: each peer's worker and datacenter make up the number of its node, and
+our clock is within ten seconds of the mean of the peers' clocks. No id depends on these checks, because the marks keep
+ids unique. The checks find a registry that something else uses too, and a clock whose ids would name a time far from
+the others'.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,11 +15,11 @@ from idgen.registry import IDS, Worker
 
 
 class SanityCheckFailed(IdError):
-    """What the peers say does not fit the registry, or our clock."""
+    """A peer's answer does not fit the registry, or our clock does not fit the peers' clocks."""
 
 
 class Peer(NamedTuple):
-    """An id service to ask: the number it is shown with, and where it answers."""
+    """An id service to ask: the number that its node shows, and its address."""
 
     number: int
     host: str
@@ -26,7 +27,7 @@ class Peer(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a peer said of itself; `offset_ms` is our clock less its clock."""
+    """A peer's answer about itself; `offset_ms` is our clock less its clock."""
 
     peer: Peer
     datacenter: int
@@ -35,7 +36,7 @@ class Answer(NamedTuple):
 
 
 def peers_of(workers: Iterable[Worker]) -> list[Peer]:
-    """The living id services. Who made no mark is taken for one of Twitter's."""
+    """Return the live id services. A worker without a mark counts as one of Twitter's."""
     speaking = [each for each in workers if each.living and (each.mark is None or each.mark.role == IDS)]
     found = (_peer(each.number, each.address) for each in speaking)
     return [each for each in found if each is not None]
@@ -44,17 +45,17 @@ def peers_of(workers: Iterable[Worker]) -> list[Peer]:
 def _peer(number: int, address: str) -> Peer | None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536 or host in ("0.0.0.0", "[::]"):
-        return None  # shown before its port was known, or where nobody can connect
+        return None  # shown before its port was known, or with an address that no peer can connect to
     return Peer(number, host.strip("[]"), int(port))
 
 
 def mean_offset_ms(answers: Sequence[Answer]) -> int | None:
-    """Our clock less the mean of the peers'; None when none answered."""
+    """Return our clock less the mean of the peers' clocks; None if no peer answered."""
     return round(sum(each.offset_ms for each in answers) / len(answers)) if answers else None
 
 
 def check(answers: Sequence[Answer], layout: Layout, max_offset_ms: int) -> None:
-    """SanityCheckFailed names the first thing that does not fit."""
+    """Raise SanityCheckFailed for the first answer that does not fit, or for our clock."""
     true = [each for each in answers if _checked(each, answers, layout)]
     offset_ms = mean_offset_ms(true)
     if offset_ms is not None and abs(offset_ms) > max_offset_ms:
@@ -66,8 +67,11 @@ def check(answers: Sequence[Answer], layout: Layout, max_offset_ms: int) -> None
 
 
 def _checked(answer: Answer, answers: Sequence[Answer], layout: Layout) -> bool:
-    """Whether the peer is the one that is shown. Where two nodes lead to one place, one is a dead session's; what is
-    at a loopback address may be another machine's affair. Neither is a fault."""
+    """Return True if the peer has the number that its node shows.
+
+    Return False if the mismatch is no fault. If two nodes have the same address, one of them is a dead session's. A
+    loopback address may belong to another machine.
+    """
     peer = answer.peer
     number = answer.datacenter << layout.worker_bits | answer.worker
     if number == peer.number:

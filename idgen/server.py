@@ -1,9 +1,10 @@
 """SHELL (Twisted: sockets, timers): the id service over framed Thrift, and the driver of a claim under the reactor.
 
-One write for each read, answers in the order of the calls. A peer that does not read its answers is not read from; nor
-is one whose next call has to wait for the clock, in the line of all that do (idgen/turns.py): back-pressure by timer,
-never by blocking. In one look at all connections no more is answered than flakelog.ids.look.calls, to all of them
-together: the log of the same process has its share of the reactor whatever floods here.
+Each read leads to one write, with the answers in the order of the calls. The server does not read from a peer that does
+not read its answers, nor from a peer whose next call has to wait for the clock. Such calls wait in one fair queue
+(idgen/turns.py): back-pressure by timer, never by blocking. In one reactor iteration, all id connections together are
+answered at most flakelog.ids.look.calls calls, so that a log in the same process keeps its share of the reactor during
+a flood.
 """
 
 from collections.abc import Callable
@@ -29,14 +30,14 @@ from idgen.service import IdService
 from idgen.turns import UNLIMITED, Caller, Line, Look, ThriftCaller, Waiting
 from idgen.wire import ThriftError
 
-WAKE_MS_MAX = 1_000  # a driver looks at the session's events, and at a clock that was stepped, this often
-BURST_BYTES = 1 << 16  # answers are written when they are so many; it is also Twisted's mark for a backlog
+WAKE_MS_MAX = 1_000  # the longest time between two checks of the session's events and of a stepped clock
+BURST_BYTES = 1 << 16  # answers are written in pieces of this size, which is also Twisted's threshold for a backlog
 
 
 class ClaimDriver:
-    """Keeps the claims of one session going: carries out their operations, one timer for all, in the reactor.
+    """The driver of one session's claims: it carries out their operations in the reactor, with one timer for all.
 
-    `report` gets a line when one of them is cut off, or has lost its number, and when it has one again.
+    `report` receives a line when a claim is cut off, has lost its number, holds a number again, or has failed.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class ClaimDriver:
         self._execute = executor(coordinator, reactor)
         self._timer: DelayedCall | None = None
         self._claims: list[WorkerClaim] = []
-        self._busy: set[WorkerClaim] = set()  # whose operation is being carried out
+        self._busy: set[WorkerClaim] = set()  # claims with an operation in progress
         self._held: dict[WorkerClaim, Deferred[WorkerClaim]] = {}
         self._report = report
         self._news: dict[WorkerClaim, ClaimNews] = {}
@@ -60,11 +61,11 @@ class ClaimDriver:
 
     @property
     def claims(self) -> tuple[WorkerClaim, ...]:
-        """The claims that are kept."""
+        """The claims that this driver keeps."""
         return tuple(self._claims)
 
     def hold(self, claim: WorkerClaim) -> "Deferred[WorkerClaim]":
-        """Begin a claim; fires when it has a number. Fails with what ends it for good (LayoutMismatch...)."""
+        """Begin a claim; fire when it holds a number. Fails with an error that ends it for good (LayoutMismatch...)."""
         fork.guard(claim)
         self._claims.append(claim)
         self._news[claim] = ClaimNews()
@@ -73,11 +74,11 @@ class ClaimDriver:
         return held
 
     def numbers(self) -> set[int]:
-        """The worker numbers held."""
+        """Return the worker numbers held."""
         return {claim.number for claim in self._claims if claim.number is not None}
 
     def stop(self) -> "Deferred[None]":
-        """Issue no more ids and give all numbers back; fires when that is done, or cannot be."""
+        """Stop issuing ids and release all numbers; fire when every claim is closed, even if its release failed."""
         stopped: Deferred[None] = Deferred()
         self._stopped.append(stopped)
         for claim in self._claims:
@@ -86,7 +87,7 @@ class ClaimDriver:
         return stopped
 
     def _turn(self) -> None:
-        """Let time and events in, carry out what is asked for, and come again when it is due."""
+        """Pass time and events to the claims, start their operations, and set the timer for the next deadline."""
         now_ms = self._clock.now_ms()
         for event in self._coordinator.take_events():
             for claim in self._claims:
@@ -95,7 +96,7 @@ class ClaimDriver:
             try:
                 claim.tick(now_ms)
                 self._go_on(claim)
-            except Exception:  # a fault of ours in one claim must not stop the others from raising their marks
+            except Exception:  # a bug in one claim must not stop the others from raising their marks
                 self._crash(claim, Failure())  # type: ignore[no-untyped-call]
             line = self._news[claim].of(claim, now_ms)
             if line is not None:
@@ -133,7 +134,7 @@ class ClaimDriver:
         self._turn()
 
     def _crash(self, claim: WorkerClaim, failure: Failure) -> None:
-        """Not a fault of the registry but ours: no more ids from this claim, and whoever waits is told."""
+        """End a claim after a bug of ours: it issues no more ids, and the code that waits for it receives the error."""
         self._busy.discard(claim)
         claim.abandon(f"its claim failed: {failure.getErrorMessage()}")
         claim.failure = cast(Exception, failure.value)
@@ -159,9 +160,10 @@ class ClaimDriver:
 
 
 class IdLine:
-    """The line of those that wait for ids, by whatever protocol: one timer for all of them.
+    """The fair queue of requests that wait for ids, of every protocol, with one timer for all of them.
 
-    A look ends when the reactor says that all events were seen to; with one that does not, each read is a look.
+    The call budget (`Look`) is renewed when the reactor reports that it has handled all events. With a reactor that
+    does not report it, each read renews the budget.
     """
 
     def __init__(self, service: IdService, clock: IdClock, reactor: Reactor) -> None:
@@ -177,22 +179,22 @@ class IdLine:
 
     @property
     def most_now(self) -> int:
-        """How many ids may be taken without waiting for a turn: none while others wait for theirs."""
+        """The ids that a request may take without queueing: none while others wait, else no limit."""
         return 0 if self._line else UNLIMITED
 
     def may_answer(self) -> bool:
-        """Whether the look allows more; else one joins the line."""
+        """Return True if the call budget allows more; otherwise the connection joins the queue."""
         if not self._tells_of_looks:
             self.look.renew()
         return self.look.left > 0
 
     def join(self, who: Waiting, at_ms: int) -> None:
-        """Wait for a turn, behind all others; who is alone has it at `at_ms`, when there is all it wants."""
+        """Wait for a turn, behind all others. A lone waiter has its turn at `at_ms`, when all its ids are available."""
         now_ms = self.clock.now_ms()
         self._line.join(who, now_ms)
         if len(self._line) == 1:
             self._arm(max(at_ms - now_ms, 0))
-        elif len(self._line) == 2:  # the first waits for all it wants: now they share
+        elif len(self._line) == 2:  # the first one waits for all its ids: from now on they share
             self._arm(0)
 
     def leave(self, who: Waiting) -> None:
@@ -221,8 +223,10 @@ class IdLine:
 
 @implementer(IHalfCloseableProtocol)
 class IdConnection(Protocol):
-    """One connection whose requests a `Caller` answers. It is its own producer: the transport pauses it when answers
-    pile up. A peer that has said all it will (`printf ... | nc`) has its answers before it is closed."""
+    """A connection whose requests a `Caller` answers. The transport pauses it, as a producer, when answers pile up.
+
+    A peer that has closed its sending side (`printf ... | nc`) gets its answers before the connection is closed.
+    """
 
     caller: Caller
     owner: "IdFactory"
@@ -252,7 +256,7 @@ class IdConnection(Protocol):
         self._read_on()
 
     def writeConnectionLost(self) -> None:
-        """It takes no more answers: there is nothing to go on for."""
+        """Abort the connection, because the peer takes no more answers."""
         self.transport.abortConnection()
 
     def pauseProducing(self) -> None:
@@ -266,14 +270,14 @@ class IdConnection(Protocol):
         self.close()
 
     def close(self) -> None:
-        """Send what is answered, then close. With a producer registered, Twisted would ask for more instead."""
+        """Send the answers made so far, then close. Twisted would ask a registered producer for more instead."""
         self.caller.idle = True
         self.owner.line.leave(self)
         self.transport.unregisterProducer()
         self.transport.loseConnection()
 
     def take_turn(self, most: int, now_ms: int, skew_ms: int) -> bool:
-        """Its turn in the line (idgen.turns.Waiting)."""
+        """Take a turn in the queue (idgen.turns.Waiting)."""
         self.answer(most, now_ms, skew_ms)
         self._waiting = not (self.caller.idle or self._backlog)
         if not self._waiting:
@@ -281,7 +285,7 @@ class IdConnection(Protocol):
         return not self._waiting
 
     def _go_on(self) -> None:
-        """Answer what can be answered now; for what needs ids that are not there, or another look, wait for a turn."""
+        """Answer what can be answered now; join the queue if the rest needs more ids or a new call budget."""
         if self._waiting or self._backlog:
             return
         line = self.owner.line
@@ -297,7 +301,7 @@ class IdConnection(Protocol):
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read while everything is answered and the peer takes the answers, and not else."""
+        """Read only while all calls are answered and the peer takes the answers. Close if the peer sends no more."""
         if self._ended:
             if self.caller.idle and not self._backlog:
                 self.close()
@@ -308,7 +312,7 @@ class IdConnection(Protocol):
             (self.transport.resumeProducing if reading else self.transport.pauseProducing)()
 
     def answer(self, most: int, now_ms: int, skew_ms: int) -> None:
-        """Answer with at most so many ids, until all is answered or the peer does not read. SequenceExhausted."""
+        """Answer with at most `most` ids, until all is answered or the peer does not read. SequenceExhausted."""
         answers, size = [], 0
         try:
             for each in self.caller.answers(most, now_ms, skew_ms):
@@ -325,7 +329,7 @@ class IdConnection(Protocol):
 
 
 class ThriftProtocol(IdConnection):
-    """One connection of the id service."""
+    """A Thrift connection of the id service."""
 
     def __init__(self, service: IdService, look: Look) -> None:
         self.caller = ThriftCaller(service, look)
@@ -339,7 +343,7 @@ class ThriftProtocol(IdConnection):
 
 
 class IdFactory(Factory):
-    """Connections for `reactor.listenTCP`, at most `connections_max` of them, a setting's value, at once."""
+    """The factory of a port's connections, at most `connections_max` at once. `setting` is the name of that limit."""
 
     noisy = False
     log = Logger()
@@ -351,7 +355,7 @@ class IdFactory(Factory):
         self._connections_max = connections_max
 
     def admit(self, connection: IdConnection) -> bool:
-        """Count a new connection in, unless there are too many."""
+        """Add a new connection; return False if there are too many."""
         if len(self.connections) >= self._connections_max:
             peer = connection.transport.getPeer()
             self.log.warn("ids: {peer} closed: {setting} are open", peer=peer, setting=self._setting)
@@ -360,13 +364,13 @@ class IdFactory(Factory):
         return True
 
     def close_connections(self) -> None:
-        """Close what is open; a stopping server calls this after it has stopped listening."""
+        """Close all open connections; a stopping server calls this after it has stopped listening."""
         for connection in list(self.connections):
             connection.close()
 
 
 class ThriftFactory(IdFactory):
-    """The id service by Thrift; at most `flakelog.ids.max.connections` at once."""
+    """The factory of the id service over Thrift; at most `flakelog.ids.max.connections` connections at once."""
 
     def __init__(self, service: IdService, line: IdLine) -> None:
         super().__init__(line, "flakelog.ids.max.connections", service.config.ids_max_connections)

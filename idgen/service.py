@@ -1,7 +1,7 @@
-"""The id service, apart from its transports: who may ask, how many, what is answered, what is counted.
+"""The id service, independent of its transports: it checks user agents and limits, answers calls, and counts.
 
-Every method takes the time and the clock's skew from the shell. `SequenceExhausted` goes through to it: who asked
-waits in the line (idgen/turns.py), and is not read from meanwhile.
+Every method takes the time and the clock's skew from the shell. `SequenceExhausted` passes through to the shell: the
+connection waits in the queue (idgen/turns.py), and the server does not read from it meanwhile.
 """
 
 import re
@@ -27,12 +27,12 @@ from idgen.worker import IdWorker, Run
 USER_AGENT = re.compile(r"[a-zA-Z][a-zA-Z\-0-9]*")  # Twitter's rule
 USER_AGENT_CHARS_MAX = 100
 ID_MAX = (1 << ID_BITS) - 1
-OTHERS = "(others)"  # no user agent can be called so
+OTHERS = "(others)"  # not a valid user agent, so no client has this name
 
 
 @dataclass
 class Counters:
-    """What has been answered since the start. Beyond `user_agents_max` names, the rest is counted as '(others)'."""
+    """Counts of answers since the start. User agents beyond `user_agents_max` names are counted as '(others)'."""
 
     user_agents_max: int
     ids: int = 0
@@ -48,7 +48,7 @@ class Counters:
         counts[name] = counts.get(name, 0) + count
 
     def waited(self, pause_ms: int) -> None:
-        """A request waits so long for ids that ran ahead of the clock."""
+        """Count a request that waited `pause_ms` for ids, because ids had run ahead of the clock."""
         self.waits += 1
         self.waited_ms += pause_ms
 
@@ -58,7 +58,7 @@ class Counters:
 
 
 class Order:
-    """The ids one request asks for: `due` are not there yet. Where others wait too, they come in portions."""
+    """The ids that one request asks for; `due` of them are missing. While others wait too, they come in portions."""
 
     __slots__ = ("user_agent", "due", "runs")
 
@@ -69,7 +69,7 @@ class Order:
 
 
 class IdService:
-    """Answers for one claim. Times are Unix ms of the id clock; `skew_ms` is how far it is ahead of the wall clock."""
+    """The service for one claim. Times are Unix ms of the id clock; `skew_ms` is its lead over the wall clock."""
 
     def __init__(self, claim: WorkerClaim, config: IdgenConfig) -> None:
         self.claim = claim
@@ -78,7 +78,7 @@ class IdService:
         self.counters = Counters(config.ids_max_user_agents)
         skipped = config.ids_sequence_starts - 1 if config.ids_sequence_start != ZERO else 0
         self.turn_ids = self.layout.max_sequence + 1 - skipped
-        """The ids that one millisecond has at least: some begin later, where they do not all begin with 0."""
+        """The fewest ids that a millisecond can have: a sequence start above 0 skips some of them."""
         self.max_batch = min(config.ids_max_batch, (config.ids_max_ahead_ms + 1) * self.turn_ids)
         """The most ids one request can ask for."""
         self._good_user_agents: set[str] = set()
@@ -93,7 +93,7 @@ class IdService:
         }
 
     def answer(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
-        """The frame that answers a Thrift call. Raises SequenceExhausted only; all else is answered as an exception."""
+        """Return the frame that answers a Thrift call. Raises SequenceExhausted only; other errors become answers."""
         method = self._methods.get(call.method)
         if method is None:
             known = ", ".join(self._methods)
@@ -108,26 +108,26 @@ class IdService:
             return self.refuse(call, error)
 
     def refuse(self, call: Call, error: IdError) -> bytes:
-        """The frame that answers a Thrift call with an error."""
+        """Return the frame that answers a Thrift call with an error, and count the error."""
         self.counters.refused(error)
         text = f"{type(error).__name__}: {error}"
         return encode_exception(call.method, call.seqid, ExceptionType.INTERNAL_ERROR, text)
 
     def next_id(self, user_agent: str | None, now_ms: int, skew_ms: int) -> int:
-        """One id. Any IdError."""
+        """Return one id. Any IdError."""
         agent = self._check_user_agent(user_agent)
         id = self._worker(skew_ms).next_id(now_ms)
         self.counters.issued(agent, 1)
         return id
 
     def next_ids(self, user_agent: str | None, count: int | None, now_ms: int, skew_ms: int) -> list[Run]:
-        """`count` ids as runs. Any IdError."""
+        """Return `count` ids as runs. Any IdError."""
         order = self.order(user_agent, count)
         self.fill(order, order.due, now_ms, skew_ms)
         return order.runs
 
     def order(self, user_agent: str | None, count: int | None) -> Order:
-        """To be filled, at once or in portions. InvalidUserAgent, InvalidCount."""
+        """Return an order to fill, at once or in portions. InvalidUserAgent, InvalidCount."""
         agent = self._check_user_agent(user_agent)
         most = self.max_batch
         if count is None or not 1 <= count <= most:
@@ -135,7 +135,7 @@ class IdService:
         return Order(agent, count)
 
     def fill(self, order: Order, most: int, now_ms: int, skew_ms: int) -> int:
-        """Give an order at most so many ids, at least one; how many those were. Any IdError."""
+        """Add at most `most` ids, at least one, to an order; return how many were added. Any IdError."""
         count = min(order.due, most)
         order.runs += self._worker(skew_ms).next_ids(count, now_ms)
         order.due -= count
@@ -143,19 +143,19 @@ class IdService:
         return count
 
     def decode(self, id: int) -> IdParts:
-        """The parts of an id, by this service's layout. InvalidId."""
+        """Return the parts of an id, by this service's layout. InvalidId."""
         try:
             return self.layout.unpack(id)
         except ValueError as error:
             raise InvalidId(str(error)) from None
 
     def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
-        """(first, end): the ids of start_ms <= time < end_ms, Unix ms. InvalidTimeRange."""
+        """Return (first, end): the ids of start_ms <= time < end_ms, Unix ms. InvalidTimeRange."""
         try:
             first, end = self.layout.id_range(start_ms, end_ms)
         except ValueError as error:
             raise InvalidTimeRange(str(error)) from None
-        return first, min(end, ID_MAX)  # the end of a layout's last millisecond is no i64
+        return first, min(end, ID_MAX)  # the end of a layout's last millisecond does not fit an i64
 
     def _worker(self, skew_ms: int) -> IdWorker:
         if skew_ms > self.config.ids_max_skew_ms:
@@ -208,7 +208,7 @@ class IdService:
 
 
 def flat(runs: list[Run]) -> list[int]:
-    """Each id of the runs."""
+    """Return the ids of the runs, one by one."""
     ids: list[int] = []
     for first, count in runs:
         ids.extend(range(first, first + count))

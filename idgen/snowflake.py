@@ -1,4 +1,4 @@
-"""SHELL (a thread, clocks): ids made in this process, with a worker number of its own."""
+"""SHELL (a thread, clocks): ids made in this process, with a separate worker number."""
 
 import os
 import random
@@ -24,20 +24,20 @@ from idgen.registry import IN_PROCESS
 from idgen.service import flat
 from idgen.worker import Run
 
-IDS_DIRECTORY = "ids"  # in a server's data directory
+IDS_DIRECTORY = "ids"  # inside a server's data directory
 CLAIM_TIMEOUT_MS = 60_000  # a configured number rests for 30 s after a crash
-WAKE_MS_MAX = 1_000  # the keeper looks at the session's events, and at a clock that was stepped, this often
+WAKE_MS_MAX = 1_000  # the longest time between two checks of the session's events and of a stepped clock
 
 
 class Snowflake:
-    """Ids in this process, from a worker number claimed in a directory or in ZooKeeper. Thread-safe.
+    """A maker of ids in this process, with a worker number claimed in a directory or in ZooKeeper. Thread-safe.
 
         with Snowflake(directory="/var/lib/myapp/ids") as snowflake:
             id = snowflake.next_id()
 
-    Ids are unique among all that use the same directory (one machine) or the same ZooKeeper. In a forked child it
-    raises Fenced: make one in each process. Making one raises CoordinatorUnavailable, LayoutMismatch, or, after
-    `timeout_ms`, NoWorkerNumber.
+    Ids are unique among all users of the same directory (one machine) or of the same ZooKeeper. A forked child's calls
+    raise Fenced: make a Snowflake in each process. The constructor raises CoordinatorUnavailable, LayoutMismatch or,
+    after `timeout_ms`, NoWorkerNumber.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class Snowflake:
 
     @property
     def worker_number(self) -> int | None:
-        """The worker number held now."""
+        """The worker number held now, or None."""
         return self._claim.number
 
     @property
     def scope(self) -> str:
-        """Where these ids are unique: 'directory ...' or 'zookeeper ...'."""
+        """The scope in which these ids are unique: 'directory ...' or 'zookeeper ...'."""
         return self._coordinator.scope
 
     def next_id(self) -> int:
-        """One id, larger than any before it. Waits when ids run 500 ms ahead of the clock. IdError."""
+        """Return one id, larger than any before it. Wait while ids run 500 ms ahead of the clock. IdError."""
         while True:
             fork.check()
             try:
@@ -98,7 +98,7 @@ class Snowflake:
                 self._wait_until(error.retry_at_ms)
 
     def next_runs(self, count: int) -> list[Run]:
-        """`count` rising ids as runs of consecutive ones; as `next_id`. ValueError past a whole run-ahead."""
+        """Return `count` ascending ids as runs; wait and fail like `next_id`. ValueError past a whole run-ahead."""
         while True:
             fork.check()
             try:
@@ -108,29 +108,29 @@ class Snowflake:
                 self._wait_until(error.retry_at_ms)
 
     def next_ids(self, count: int) -> list[int]:
-        """`count` rising ids."""
+        """Return `count` ascending ids."""
         return flat(self.next_runs(count))
 
     def decode(self, id: int) -> IdParts:
-        """Time, datacenter, worker and sequence of an id."""
+        """Return the time, datacenter, worker and sequence of an id."""
         return self.config.layout.unpack(id)
 
     def close(self) -> None:
-        """Give the worker number back. Harmless when repeated, and in a forked child, which has none."""
+        """Release the worker number. Harmless if repeated, and in a forked child, which has no number."""
         fork.check()
         with self._lock:
             self._claim.close(self._clock.now_ms())
-        if self._keeper.is_alive() and not self._abandoned:  # a thread of the parent's may seem to live on here
+        if self._keeper.is_alive() and not self._abandoned:  # in a forked child the parent's thread may seem alive
             self._wake.set()
             self._keeper.join()
         self._coordinator.close()
 
     def abandon(self, reason: str) -> None:
-        """In a forked child: no thread of the parent's is here, and its lock may be held for ever."""
+        """Drop the parent's claim in a forked child, which lacks the parent's threads; one may hold the old lock."""
         self._abandoned = True
         self._lock = threading.Lock()
         self._claim.abandon(reason)
-        self._coordinator.close()  # of a directory's session the child has a part, ZooKeeper's is the parent's alone
+        self._coordinator.close()  # the child shares a directory's session, but ZooKeeper's is only the parent's
 
     def __enter__(self) -> Self:
         return self
@@ -162,7 +162,7 @@ class Snowflake:
                 time.sleep(self._rest_s())
 
     def _keep(self) -> None:
-        """The keeper's thread: carry out the claim's operations until it is closed."""
+        """Carry out the claim's operations until it is closed. Runs in the keeper's thread."""
         try:
             while self._claim.state is not State.CLOSED:
                 self._wake.wait(self._rest_s())
@@ -173,7 +173,7 @@ class Snowflake:
             raise
 
     def _keep_once(self) -> None:
-        """Do what is due: the claim is changed under the lock, the coordinator is asked without it."""
+        """Do the work that is due. Hold the lock to change the claim, but not while the coordinator answers."""
         with self._lock:
             now_ms = self._clock.now_ms()
             for event in self._coordinator.take_events():
@@ -202,7 +202,7 @@ class Snowflake:
 def connect(
     directory: str | os.PathLike[str] | None, zookeeper: str | None, config: IdgenConfig = IdgenConfig()
 ) -> Coordinator:
-    """A session in a directory or with ZooKeeper, whichever is named. ValueError, CoordinatorUnavailable."""
+    """Open a session in a directory or with ZooKeeper, whichever is given. ValueError, CoordinatorUnavailable."""
     if (directory is None) == (zookeeper is None):
         raise ValueError('name where worker numbers are kept: directory="..." or zookeeper="host:port", one of both')
     if directory is not None:

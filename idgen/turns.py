@@ -1,14 +1,15 @@
-"""Who gets ids, and when, while not all can: whoever waits, in turns.
+"""A fair queue for ids: when ids run out, the waiting requests take turns.
 
-Ids are given up to a bound ahead of the clock (`IdWorker.max_ahead_ms`). While they last, a request takes all it asks
-for. When they are used up it joins the line; as long as there is a line every other request for ids joins its end,
-whatever it came by. A turn is at most the ids of one millisecond, which the clock brings in one millisecond; who wants
-more keeps what it has and comes again after the others. So nobody waits longer than a turn, one millisecond, of each
-that waits already, for each turn that its own ids take: a flood is held up by its neighbours, and they not by it.
+Ids are issued up to a bound ahead of the clock (`IdWorker.max_ahead_ms`). While they last, a request takes all the ids
+it asks for. When they are used up, the request joins the queue. While one request waits, every other request for ids
+joins the end of the queue, whatever its protocol. A turn gives at most the ids of one millisecond, which the clock
+brings in one millisecond. A request that wants more keeps the ids it has and rejoins the queue at its end. So for each
+turn that its ids take, a request waits at most one turn (one millisecond) of each request already waiting: neighbours
+delay a flood, but a flood does not delay its neighbours.
 
-Nor is the rest of the process held up by it, a log that is served by the same reactor: in one look at all connections
-no more is answered than a `Look` allows. When that is used up, the turn is over, and the line is where all the rest
-waits for the next look.
+A flood does not delay the rest of the process either, such as a log served by the same reactor. In one reactor
+iteration, all id connections together are answered at most the calls that a `Look` allows. When that budget is used up,
+the turn ends, and all other calls wait in the queue for the next iteration.
 """
 
 from collections import OrderedDict
@@ -19,14 +20,16 @@ from idgen.errors import IdError, SequenceExhausted
 from idgen.service import IdService, Order
 from idgen.wire import Call, CallDecoder, encode_runs
 
-UNLIMITED = 1 << 62  # ids, of a turn while nobody else waits
+UNLIMITED = 1 << 62  # ids of a turn while only one request waits
 TAKES_IDS = ("get_id", "get_ids")
-IDS_OF_A_CALL = 64  # so many of a batch take as long as a call for one
+IDS_OF_A_CALL = 64  # this many ids of a batch take as long as a call for one id
 
 
 class Look:
-    """What may be answered, by all connections together, until everything else has been looked at: so many calls, each
-    of at most IDS_OF_A_CALL ids; a larger one counts as several."""
+    """The call budget of one reactor iteration, which all id connections share.
+
+    A call has at most IDS_OF_A_CALL ids; a larger call counts as several.
+    """
 
     __slots__ = ("left", "_calls")
 
@@ -35,7 +38,7 @@ class Look:
         self.left = calls
 
     def renew(self) -> None:
-        """Everything else has been looked at."""
+        """Start a new budget, after the reactor has handled all other events."""
         self.left = self._calls
 
     @property
@@ -44,27 +47,29 @@ class Look:
         return max(self.left, 1) * IDS_OF_A_CALL
 
     def pay(self, ids: int) -> None:
-        """A call was answered, or a part of one, with so many ids."""
+        """Charge the budget for a call, or for a part of one, that was answered with `ids` ids."""
         self.left -= 1 + ids // IDS_OF_A_CALL
 
 
 class Waiting(Protocol):
-    """One connection in the line, or one request of it."""
+    """A connection in the queue, or one request of it."""
 
     def take_turn(self, most: int, now_ms: int, skew_ms: int) -> bool:
-        """Take at most so many ids, and what the look allows; True when it waits for no more. SequenceExhausted,
-        having taken none."""
+        """Take at most `most` ids, as far as the call budget allows; return True if it waits for no more.
+
+        SequenceExhausted if it took no ids.
+        """
 
 
 class Line:
-    """Those that wait for ids, first come first served; each is there once. Times are Unix ms of the id clock."""
+    """The waiters for ids, first come first served; each is queued once. Times are Unix ms of the id clock."""
 
     def __init__(self, turn_ids: int, look: Look, waited: Callable[[int], None]) -> None:
-        """`turn_ids` are one turn's; `waited` is told of each wait that has come to its end, in ms."""
+        """`turn_ids` are the ids of one turn; `waited` is called with the length of each finished wait, in ms."""
         self._turn_ids = turn_ids
         self._look = look
         self._waited = waited
-        self._waiting: OrderedDict[Waiting, int] = OrderedDict()  # since when
+        self._waiting: OrderedDict[Waiting, int] = OrderedDict()  # when each one joined
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -73,14 +78,14 @@ class Line:
         self._waiting.setdefault(who, now_ms)
 
     def leave(self, who: Waiting) -> None:
-        """It is gone. Harmless for who is not there."""
+        """Remove a waiter. Harmless if it is not in the queue."""
         self._waiting.pop(who, None)
 
     def serve(self, now_ms: int, skew_ms: int) -> int | None:
-        """Give turns until nobody waits any more, ids run out, or the look is used up; the time when they go on, None
-        where nobody waits. It is `now_ms` for the next look.
+        """Give turns until the queue is empty, ids run out, or the call budget is used up.
 
-        Whoever is alone takes all it wants, when there is as much.
+        Return when to continue (`now_ms` means in the next reactor iteration), or None if the queue is empty. A lone
+        waiter takes all its ids in one turn, once they are available.
         """
         while self._waiting:
             if self._look.left <= 0:
@@ -91,7 +96,7 @@ class Line:
                 done = who.take_turn(most, now_ms, skew_ms)
             except SequenceExhausted as error:
                 return error.retry_at_ms
-            if who not in self._waiting:  # it was closed by what it did
+            if who not in self._waiting:  # its turn closed it
                 continue
             if done:
                 self._end_wait(now_ms - self._waiting.pop(who))
@@ -100,38 +105,37 @@ class Line:
         return None
 
     def _end_wait(self, waited_ms: int) -> None:
-        if waited_ms > 0:  # else it only let everything else be looked at
+        if waited_ms > 0:  # a wait of 0 ms only let the reactor handle other events
             self._waited(waited_ms)
 
 
 class Caller(Protocol):
-    """What was received on one connection, and is answered in its order."""
+    """The requests received on one connection, answered in their order."""
 
     idle: bool
-    """Everything is answered; more can be received."""
+    """True if everything is answered and more can be received."""
 
     def receive(self, data: bytes) -> None:
-        """What the peer sent, when all before it is answered."""
+        """Take the peer's next bytes, after everything before them is answered."""
 
     def answers(self, most: int, now_ms: int, skew_ms: int) -> Iterator[bytes]:
-        """Answers, until all is answered, the look is used up, or more than `most` ids would be needed: unless all is
-        answered, it is not idle.
+        """Yield answers until all is answered, the call budget is used up, or more than `most` ids would be needed.
 
-        SequenceExhausted where ids have to be waited for, and none were taken. Its own error for what it cannot read,
-        after the answers to what came before.
+        Set `idle` only if all is answered. SequenceExhausted if ids are not available yet and none were taken. For
+        bytes that it cannot read, a caller raises its protocol's error, after the answers to earlier requests.
         """
 
 
 class ThriftCaller:
-    """Thrift calls. ThriftError is what it cannot read."""
+    """The Thrift calls of one connection. ThriftError if it cannot read a call."""
 
     def __init__(self, service: IdService, look: Look) -> None:
         self._service = service
         self._look = look
         self._decoder = CallDecoder(service.config.ids_max_frame_bytes)
-        self._calls: Iterator[Call] = iter(())  # of the last data, as far as they are not answered
-        self._held_up: Call | None = None  # the next of them
-        self._order: Order | None = None  # its ids, where it has got some
+        self._calls: Iterator[Call] = iter(())  # the unanswered calls of the last data
+        self._held_up: Call | None = None  # the next call to answer
+        self._order: Order | None = None  # its ids so far, for a get_ids call
         self.idle = True
 
     def receive(self, data: bytes) -> None:
@@ -165,7 +169,7 @@ class ThriftCaller:
                 raise
 
     def _portion(self, most: int, call: Call, now_ms: int, skew_ms: int) -> tuple[bytes | None, int]:
-        """(the answer to get_ids, None where it needs more ids; how many were taken now, which are kept for it)"""
+        """Take ids for a get_ids call; return its answer (None if it needs more ids) and the count of ids taken now."""
         service, order, look, taken = self._service, self._order, self._look, 0
         try:
             if order is None:

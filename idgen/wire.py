@@ -1,7 +1,7 @@
 """Twitter's Thrift interface, as bytes: framed transport, binary protocol (idgen/flakelog.thrift).
 
     frame    i32 length | message
-    message  i32 0x80010000 + type | i32 n, n bytes name | i32 seqid | struct          (strict, what is written today)
+    message  i32 0x80010000 + type | i32 n, n bytes name | i32 seqid | struct          (strict: the form written today)
              i32 n, n bytes name | i8 type | i32 seqid | struct                        (old, read but never written)
     struct   { i8 field type | i16 field id | value }*  i8 0
 
@@ -19,8 +19,8 @@ VERSION_MASK = 0xFFFF0000
 CALL, REPLY, EXCEPTION = 1, 2, 3
 STOP, BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 0, 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15
 FIXED_BYTES = {BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}
-MAX_FRAME_BYTES = 4_096  # a request has below 200; answers of get_ids are longer and have their own bound
-MAX_NESTING = 8  # our structs nest nothing; unknown fields are skipped so deep
+MAX_FRAME_BYTES = 4_096  # requests have fewer than 200; answers of get_ids are longer and have a separate limit
+MAX_NESTING = 8  # our structs nest nothing; unknown fields are skipped down to this depth
 KNOWN_TAILS_MAX = 256  # get_id and get_ids calls whose arguments are remembered, so that they are parsed once
 
 _GET_ID_HEAD = struct.pack(">Ii6s", VERSION_1 | CALL, 6, b"get_id")
@@ -36,7 +36,7 @@ class ThriftError(Exception):
 
 
 class ExceptionType(IntEnum):
-    """TApplicationException's types, as far as they are used."""
+    """The types of TApplicationException that are used."""
 
     UNKNOWN_METHOD = 1
     MISSING_RESULT = 5
@@ -51,14 +51,14 @@ class Call(NamedTuple):
     seqid: int
     user_agent: str | None = None
     count: int | None = None  # type: ignore[assignment]  # hides tuple.count, as the argument's name does
-    numbers: tuple[int, ...] = ()  # the i64 arguments, where all of them from field 1 on are there
+    numbers: tuple[int, ...] = ()  # the i64 arguments; empty if one is missing from field 1 on
 
 
-_call_of = tuple.__new__  # all fields given, without the function that gives those left out their defaults
+_call_of = tuple.__new__  # takes all fields; faster than Call(), which is a function that fills in defaults
 
 
 class Reply(NamedTuple):
-    """An answer: `value` is an i64, a list of them or a struct's fields; or `error` says why there is none."""
+    """An answer: `value` is an i64, a list of them or a struct's fields; if it is None, `error` has the reason."""
 
     seqid: int
     value: int | list[int] | None
@@ -66,14 +66,15 @@ class Reply(NamedTuple):
 
 
 class FrameDecoder:
-    """Bytes in, whole messages out, however they are cut. At most `max_frame_bytes` are kept of an unfinished frame."""
+    """A decoder from bytes to whole messages, however the bytes are cut. It keeps at most one unfinished frame, of at
+    most `max_frame_bytes`."""
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max = max_frame_bytes
         self._rest = b""
 
     def frames(self, data: bytes) -> Iterator[bytes]:
-        """Each frame's message. ThriftError as soon as a length cannot be one."""
+        """Yield each frame's message. ThriftError as soon as a frame's length is invalid."""
         data, position = self._rest + data, 0
         end = len(data)
         try:
@@ -86,7 +87,7 @@ class FrameDecoder:
                     break
                 position = start + length
                 yield data[start:position]
-        finally:  # also when the caller wants no more of them
+        finally:  # also if the caller stops early
             self._rest = data[position:]
 
     def _why(self, length: int) -> str:
@@ -101,15 +102,15 @@ class FrameDecoder:
 
 
 class CallDecoder:
-    """A server's half: frames to calls."""
+    """The server's decoder, from frames to calls."""
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._frames = FrameDecoder(max_frame_bytes)
-        self._known_tails: dict[bytes, str | None] = {}  # of get_id: its user agent
-        self._known_orders: dict[bytes, tuple[str | None, int | None]] = {}  # of get_ids: and the count
+        self._known_tails: dict[bytes, str | None] = {}  # get_id's arguments: the user agent
+        self._known_orders: dict[bytes, tuple[str | None, int | None]] = {}  # get_ids' arguments: user agent, count
 
     def calls(self, data: bytes) -> Iterator[Call]:
-        """The calls that `data` completes, in order. ThriftError, after those before the fault."""
+        """Yield the calls that `data` completes, in order. ThriftError, after the calls before the fault."""
         for frame in self._frames.frames(data):
             yield self._call(frame)
 
@@ -138,7 +139,7 @@ class CallDecoder:
 
 
 def decode_call(frame: bytes) -> Call:
-    """One call. ThriftError unless the frame holds exactly one."""
+    """Parse one call. ThriftError unless the frame holds exactly one."""
     reader = _Reader(frame)
     kind, method, seqid = reader.message_head()
     if kind != CALL:
@@ -159,13 +160,13 @@ def decode_call(frame: bytes) -> Call:
 
 
 def _in_order(fields: dict[int, int]) -> tuple[int, ...]:
-    """The values of fields 1, 2... of a struct; none when one is missing."""
+    """Return the values of a struct's fields 1, 2... in this order, or nothing if one is missing."""
     numbers = range(1, len(fields) + 1)
     return tuple(fields[n] for n in numbers) if all(n in fields for n in numbers) else ()
 
 
 def encode_call(call: Call) -> bytes:
-    """A call with its frame length."""
+    """Encode a call, with its frame length."""
     body = bytearray(_message_head(CALL, call.method, call.seqid))
     if call.user_agent is not None:
         text = call.user_agent.encode()
@@ -178,22 +179,22 @@ def encode_call(call: Call) -> bytes:
 
 
 def encode_id(seqid: int, id: int) -> bytes:
-    """The answer to get_id; as `encode_i64`, faster."""
+    """Encode the answer to get_id; the bytes are `encode_i64`'s, made faster."""
     return _GET_ID_REPLY.pack(
         _GET_ID_REPLY_BYTES, VERSION_1 | REPLY, 6, b"get_id", seqid, I64, 0, id, STOP  # fmt: skip
     )
 
 
 def encode_i64(method: str, seqid: int, value: int) -> bytes:
-    """The answer to a method that returns an i64."""
+    """Encode the answer to a method that returns an i64."""
     body = _message_head(REPLY, method, seqid) + struct.pack(">bhqb", I64, 0, value, STOP)
     return _I32.pack(len(body)) + body
 
 
 def encode_runs(method: str, seqid: int, runs: Iterable[tuple[int, int]]) -> bytes:
-    """The answer to a method that returns a list<i64>: each number of the runs (first, count), which are not negative.
+    """Encode an answer of type list<i64>: each number of the runs (first, count), which are not negative.
 
-    256 neighbours differ in their last byte only: the others are repeated, the last ones put in at every eighth place.
+    256 neighbours differ in their last byte only, so repeat the first one and overwrite every eighth byte.
     """
     parts: list[bytes | bytearray] = [b""]
     length = 0
@@ -213,14 +214,14 @@ def encode_runs(method: str, seqid: int, runs: Iterable[tuple[int, int]]) -> byt
 
 
 def encode_i64_struct(method: str, seqid: int, values: tuple[int, ...]) -> bytes:
-    """The answer to a method that returns a struct of i64 fields, numbered from 1."""
+    """Encode the answer to a method that returns a struct of i64 fields, numbered from 1."""
     head = _message_head(REPLY, method, seqid) + struct.pack(">bh", STRUCT, 0)
     body = head + _i64_fields(values) + bytes((STOP, STOP))
     return _I32.pack(len(body)) + body
 
 
 def encode_exception(method: str, seqid: int, kind: ExceptionType, message: str) -> bytes:
-    """A TApplicationException: what a Thrift client raises for an error no method declares."""
+    """Encode a TApplicationException, which a Thrift client raises for an error that no method declares."""
     text = message.encode()
     fields = struct.pack(">bhi", STRING, 1, len(text)) + text + struct.pack(">bhib", I32, 2, kind, STOP)
     body = _message_head(EXCEPTION, method, seqid) + fields
@@ -228,7 +229,7 @@ def encode_exception(method: str, seqid: int, kind: ExceptionType, message: str)
 
 
 def decode_reply(frame: bytes) -> Reply:
-    """An answer to one of our calls. ThriftError when it is none."""
+    """Parse an answer to one of our calls. ThriftError for other bytes."""
     reader = _Reader(frame)
     kind, _, seqid = reader.message_head()
     value: int | list[int] | None = None
@@ -259,7 +260,7 @@ def _i64_fields(values: tuple[int, ...]) -> bytes:
 
 
 class _Reader:
-    """Reads one frame from its start; ThriftError when it ends too soon."""
+    """A reader of one frame, from its start; ThriftError if the frame ends too soon."""
 
     def __init__(self, frame: bytes) -> None:
         self._frame = frame
@@ -281,7 +282,7 @@ class _Reader:
             raise ThriftError("a string that is not UTF-8") from None
 
     def message_head(self) -> tuple[int, str, int]:
-        """(type, method, seqid)"""
+        """Return (type, method, seqid)."""
         first = self.integer(4)
         if first >= 0:  # the old form begins with the length of the name
             self._at -= 4
@@ -295,12 +296,12 @@ class _Reader:
         return kind, method, self.integer(4)
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """(field id, type) of each field; its value is to be read before the next."""
+        """Yield (field id, type) of each field; the caller must read the field's value before the next one."""
         while field_type := self.integer(1):
             yield self.integer(2), field_type
 
     def skip(self, field_type: int, nesting: int = 0) -> None:
-        """Pass over a value nobody here knows."""
+        """Skip the value of an unknown field."""
         if nesting > MAX_NESTING:
             raise ThriftError(f"values nested more than {MAX_NESTING} deep")
         if field_type in FIXED_BYTES:

@@ -1,12 +1,12 @@
-"""One worker number's ids: the sequence inside a millisecond, and the fence around all of it.
+"""The ids of one worker number: the sequence inside a millisecond, and the fence around it.
 
-Ids rise strictly. A millisecond t is entered once, and only while t < H, the high-water mark the registry has
-acknowledged (`raise_limit`); no other holder of the number ever starts below H, so no id is issued twice. The fence is
-looked at when a millisecond is entered: inside it nothing can change for the worse, as H only rises.
+Ids rise strictly. The worker enters a millisecond t once, and only while t < H, the high-water mark that the registry
+has acknowledged (`raise_limit`). No other holder of the number ever starts below H, so no id is issued twice. The fence
+is checked when the worker enters a millisecond; the result holds for the whole millisecond, because H only rises.
 
-More than one millisecond's ids are borrowed from the next one, up to `max_ahead_ms` past the clock. That bound keeps k
-(how far ids can be from time order) below one second. Past it `SequenceExhausted` says when to ask again: nothing here
-waits. A clock that stands still or goes back is met the same way.
+If one millisecond's ids are not enough, the worker borrows from the next one, up to `max_ahead_ms` past the clock. This
+bound keeps k (how far ids can be from time order) below one second. Past it, `SequenceExhausted` says when to retry; no
+method here waits. A clock that stands still or goes back is handled in the same way.
 """
 
 from typing import NamedTuple, NoReturn
@@ -15,7 +15,7 @@ from idgen.errors import Fenced, LayoutExhausted, LeadExhausted, SequenceExhaust
 from idgen.layout import Layout
 from idgen.sequence_start import SequenceStart
 
-MAX_AHEAD_MS = 500  # DESIGN section 4: k stays below one second, with as much to spare
+MAX_AHEAD_MS = 500  # DESIGN section 4: keeps k below one second, with as much to spare
 
 
 class Run(NamedTuple):
@@ -26,7 +26,7 @@ class Run(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the next id comes from: the next one of millisecond `ms`, and the end of that millisecond's ids."""
+    """The place of the next id: `next`, an id of millisecond `ms`, and `end`, the end of that millisecond's ids."""
 
     ms: int
     next: int
@@ -34,7 +34,7 @@ class _Place(NamedTuple):
 
 
 class IdWorker:
-    """Issues ids of one worker number from `start_ms` on, below `limit_ms`. Not thread-safe; cannot be copied.
+    """An issuer of one worker number's ids, from `start_ms` on and below `limit_ms`. Not thread-safe or copyable.
 
     Times are Unix ms of the id clock. `start_ms` is at least the high-water mark found when the number was claimed.
     """
@@ -62,7 +62,7 @@ class IdWorker:
         self.max_ahead_ms = max_ahead_ms
         self._sequence_start = sequence_start
         self._limit_ms = limit_ms
-        self._ms = max(start_ms, layout.epoch_ms) - 1  # the millisecond entered last; its ids are spent
+        self._ms = max(start_ms, layout.epoch_ms) - 1  # the last millisecond entered; its ids are used up
         self._next = self._end = 0
         self._last = -1
         self._fence: str | None = None
@@ -71,7 +71,7 @@ class IdWorker:
         self._sequences = layout.max_sequence + 1
 
     def next_id(self, now_ms: int) -> int:
-        """One id. SequenceExhausted, LeadExhausted, LayoutExhausted or Fenced, and nothing has changed."""
+        """Return one id. SequenceExhausted, LeadExhausted, LayoutExhausted or Fenced leave the state unchanged."""
         id = self._next
         if now_ms > self._ms or id >= self._end:
             id = self._enter(self._following(now_ms), now_ms)
@@ -79,24 +79,24 @@ class IdWorker:
         return id
 
     def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]:
-        """`n` ids above `floor`, as runs that end at the last sequence of a millisecond. All of them or an error.
+        """Return `n` ids above `floor`, as one run for each millisecond. Issue all of them or, after an error, none.
 
-        ValueError when `n` is not in 1..max_batch. Else as `next_id`.
+        ValueError if `n` is not in 1..max_batch; the other errors are those of `next_id`.
         """
         first = self._next
         if now_ms <= self._ms and floor < first and 0 < n <= self._end - first:  # still in the same millisecond
             self._next = first + n
             return [Run(first, n)]
         runs, place = self._plan(n, now_ms, floor)
-        if place.ms > self._ms:  # a fence has emptied the millisecond, so it is met here too
+        if place.ms > self._ms:  # also after a fence, which empties the current millisecond
             self._check(place.ms, now_ms)
         self._ms, self._next, self._end = place
         return runs
 
     def ready_at_ms(self, n: int, now_ms: int, floor: int = -1) -> int:
-        """When the run-ahead bound lets next_ids(n) through: <= now_ms when it would succeed now.
+        """Return when the run-ahead bound allows next_ids(n); a time <= now_ms means now.
 
-        Raises what waiting for the clock does not cure: Fenced, LeadExhausted, LayoutExhausted.
+        Raises the errors that waiting for the clock does not cure: Fenced, LeadExhausted, LayoutExhausted.
         """
         _, place = self._plan(n, now_ms, floor)
         ready = place.ms - self.max_ahead_ms
@@ -105,18 +105,18 @@ class IdWorker:
 
     @property
     def max_batch(self) -> int:
-        """The most ids one call can ask for: those of a whole run-ahead."""
+        """The most ids that one call can ask for: those of a whole run-ahead."""
         skipped = self._sequence_start.starts - 1 if self._sequence_start else 0
         return (self.max_ahead_ms + 1) * (self._sequences - skipped)
 
     @property
     def last_id(self) -> int:
-        """The id issued last, -1 before the first one."""
+        """The id issued last; -1 before the first one."""
         return self._next - 1 if self._end else self._last
 
     @property
     def last_ms(self) -> int:
-        """The last millisecond this worker may have issued an id of; a successor starts above it."""
+        """The last millisecond of which this worker may have issued an id; a successor starts above it."""
         return self._ms
 
     @property
@@ -126,24 +126,24 @@ class IdWorker:
 
     @property
     def fenced(self) -> str | None:
-        """Why no id is issued any more, or None."""
+        """The reason why no more ids are issued, or None."""
         return self._fence
 
     def raise_limit(self, limit_ms: int) -> None:
-        """A higher mark was acknowledged. ValueError for a lower one: H never goes down under a worker."""
+        """Raise the limit to a newly acknowledged mark. ValueError for a lower mark: H never falls under a worker."""
         if limit_ms < self._limit_ms:
             raise ValueError(f"the high-water mark only rises: {limit_ms} is below {self._limit_ms}")
         self._limit_ms = limit_ms
 
     def fence(self, reason: str) -> None:
-        """Issue nothing from now on. `reason` names the remedy; the first reason stays."""
+        """Stop issuing ids for good. `reason` names the remedy; the first reason stays."""
         if self._fence is None:
             self._last = self.last_id
             self._fence = reason
-            self._next = self._end = 0  # next_id then takes the slow way, which refuses
+            self._next = self._end = 0  # so that next_id leaves its fast path, and refuses
 
     def _following(self, now_ms: int) -> _Place:
-        """The start of the millisecond to enter next: the clock's, or the one after the last."""
+        """Return the start of the millisecond to enter next: the clock's, or the one after the last."""
         return self._start_of(max(now_ms, self._ms + 1))
 
     def _start_of(self, ms: int) -> _Place:
@@ -152,7 +152,7 @@ class IdWorker:
         return _Place(ms, start, first + self._sequences)
 
     def _above(self, place: _Place, floor: int) -> _Place:
-        """`place`, or the first one after it whose next id is above `floor`."""
+        """Return `place`, or the first place after it whose next id is above `floor`."""
         if place.next > floor:
             return place
         floor_place = self._start_of(self.layout.epoch_ms + (floor >> self.layout.time_shift))
@@ -162,7 +162,7 @@ class IdWorker:
         return self._start_of(floor_place.ms + 1)
 
     def _plan(self, n: int, now_ms: int, floor: int) -> tuple[list[Run], _Place]:
-        """The runs of `n` ids, and the place after them; changes nothing."""
+        """Return the runs of `n` ids and the place after them, without changing the state."""
         if not 0 < n <= self.max_batch:
             raise ValueError(f"{n} ids at once; between 1 and {self.max_batch} can be asked for")
         place = _Place(self._ms, self._next, self._end)
@@ -179,13 +179,13 @@ class IdWorker:
             place = self._start_of(place.ms + 1)
 
     def _enter(self, place: _Place, now_ms: int) -> int:
-        """Enter a millisecond, if all bounds allow it; its first id."""
+        """Enter a millisecond if all bounds allow it, and return its first id."""
         self._check(place.ms, now_ms)
         self._ms, self._next, self._end = place
         return place.next
 
     def _check(self, ms: int, now_ms: int) -> None:
-        """Whether ids of `ms` may be issued at `now_ms`. The order is from what nothing cures to what waiting does."""
+        """Raise unless ids of `ms` may be issued at `now_ms`. Errors that nothing cures come before those that pass."""
         if self._fence is not None:
             self._refuse()
         if ms > self.layout.last_ms:
@@ -199,5 +199,5 @@ class IdWorker:
         raise Fenced(f"worker number {self.worker_number} issues no id: {self._fence}")
 
     def __reduce__(self) -> NoReturn:
-        """Copies would share sequences: both would issue the same ids."""
+        """Refuse to copy or pickle, because a copy would issue the same ids."""
         raise TypeError("an IdWorker cannot be pickled or copied: the copy would repeat its ids; claim another number")

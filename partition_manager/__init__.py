@@ -1,1 +1,1 @@
-"""One partition's progress: pending, failed, emitted, committed."""
+"""Progress of one log partition: messages pending, failed, emitted and committed."""

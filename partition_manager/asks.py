@@ -1,4 +1,4 @@
-"""Requests on their way: each goes out, is answered once, and goes out again after a pause if it Failed."""
+"""Outstanding requests: each is sent, answered once, and sent again after a pause if the answer is Failed."""
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
@@ -13,7 +13,7 @@ OnFailure = Callable[[object, Request, Failed, int], None]
 
 
 class Ask(NamedTuple):
-    """A request to be carried to its port; `number` goes back with the answer."""
+    """A request for the driver to carry to its port; the driver passes `number` back with the answer."""
 
     number: int
     request: Request
@@ -27,10 +27,17 @@ class _Pending(NamedTuple):
 
 
 class Asks:
-    """All requests of one core. Each owner has at most one for each purpose, so their owners bound their number."""
+    """All requests of one core.
+
+    An owner has at most one request for each purpose, so the number of owners bounds the number of requests.
+    """
 
     def __init__(self, policy: RetryPolicy, on_failure: OnFailure) -> None:
-        """`on_failure(owner, request, answer, failures)` hears of each Failed; the request is asked again by itself."""
+        """Create an empty set of requests.
+
+        `on_failure(owner, request, answer, failures)` is called for each Failed answer; the request is retried
+        automatically.
+        """
         self._policy = policy
         self._on_failure = on_failure
         self._numbers = count(1)
@@ -41,11 +48,15 @@ class Asks:
         return len(self._due) + len(self._out)
 
     def ask(self, owner: object, request: Request, on_answer: OnAnswer, now_ms: int) -> None:
-        """`on_answer(answer, now_ms)` is called once, with any answer but Failed, unless `owner` is forgotten."""
+        """Schedule `request` for sending at once.
+
+        `on_answer(answer, now_ms)` is called once, with the first answer that is not Failed, unless `owner` is
+        forgotten.
+        """
         self._push(now_ms, _Pending(owner, request, on_answer, 0))
 
     def take(self, now_ms: int) -> list[Ask]:
-        """What is to be carried to the ports now."""
+        """Return the requests that are due, for the driver to carry to the ports."""
         taken = []
         while self._due and self._due[0][0] <= now_ms:
             _, number, pending = heappop(self._due)
@@ -54,7 +65,7 @@ class Asks:
         return taken
 
     def answered(self, number: int, answer: Answer, now_ms: int) -> None:
-        """An answer has come; one that nobody waits for is ignored."""
+        """Process an answer: retry after Failed, otherwise call `on_answer`. Ignore an answer to an unknown number."""
         pending = self._out.pop(number, None)
         if pending is None:
             return
@@ -66,13 +77,13 @@ class Asks:
             pending.on_answer(answer, now_ms)
 
     def forget(self, owner: object) -> None:
-        """Ask nothing more for `owner`, and ignore the answers that still come; O(requests)."""
+        """Drop the requests of `owner` and ignore answers to those already sent; O(requests)."""
         self._due = [due for due in self._due if due[2].owner is not owner]
         heapify(self._due)
         self._out = {number: pending for number, pending in self._out.items() if pending.owner is not owner}
 
     def next_deadline_ms(self) -> int | None:
-        """When a request is due to go out."""
+        """Return the time the next request is due to be sent, or None if none is scheduled."""
         return self._due[0][0] if self._due else None
 
     def _push(self, due_ms: int, pending: _Pending) -> None:

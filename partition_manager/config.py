@@ -1,4 +1,4 @@
-"""The settings of a spout over a log, each with its limit's reason."""
+"""Settings of a spout that reads a log, each with the reason for its limit."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,10 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class SpoutConfig:
-    """How one partition is read, retried and committed; every limit is for each partition by itself. InvalidSetting."""
+    """Settings for reading, retrying and committing; every limit applies to each partition separately.
+
+    Raise InvalidSetting if a value is out of range.
+    """
 
     spout_max_uncommitted: int = setting(
         "flakelog.spout.max.uncommitted",
@@ -140,11 +143,11 @@ class SpoutConfig:
             raise InvalidSetting("flakelog.spout.retry.max.ms", self.spout_retry_max_ms, wanted)
 
     def retry_policy(self) -> RetryPolicy:
-        """The delays between a message's attempts."""
+        """Return the delays between the attempts of one message."""
         return RetryPolicy(
             self.spout_retry_initial_ms, self.spout_retry_multiplier, self.spout_retry_max_ms, self.spout_retry_jitter
         )
 
     def error_policy(self) -> RetryPolicy:
-        """The delays after the world around us failed."""
+        """Return the delays between retries of a request to the broker, the offset store or the dead letters."""
         return RetryPolicy(self.spout_error_backoff_ms, 2.0, 40 * self.spout_error_backoff_ms)

@@ -1,8 +1,8 @@
-"""A task's partitions: managers in step with the assignment, taking turns, committed together.
+"""The partitions of one task: managers that follow the assignment, emit in turn and commit together.
 
-The world is asked by values: `take_asks` hands out requests, `answered` takes the answers, in any order and at any
-time; what failed is asked again by itself. Nothing here waits, so the same core runs in the embedded engine, in Apache
-Storm's worker and in a simulation.
+The coordinator exchanges values with its driver: `take_asks` returns requests, and `answered` takes the answers in any
+order and at any time. A failed request is retried automatically. All calls are non-blocking, so the same core runs in
+the embedded engine, in Apache Storm's worker and in a simulation.
 """
 
 from collections import deque
@@ -19,11 +19,11 @@ from partition_manager.ports import Answer, Failed, ListPartitions, Partitions, 
 from partition_manager.progress import Progress
 from partition_manager.task_partition import PartitionStatus, TaskPartition
 
-NOTES_MAX = 100  # lines for people kept until taken; the latest matter
+NOTES_MAX = 100  # notes for the log kept until taken; the oldest are dropped first
 
 
 class MessageId(NamedTuple):
-    """What a spout emits as the id of a tuple: one emission of one message, never used again."""
+    """The id a spout emits with a tuple: one emission of one message. It is never reused."""
 
     partition: int
     offset: int
@@ -31,31 +31,34 @@ class MessageId(NamedTuple):
 
 
 class PartitionCoordinator:
-    """Task `task` of `tasks` over one topic. `owner` names this life of the task and is never used for another."""
+    """Task `task` of `tasks` over one topic. `owner` names this run of the task and must be unique to it."""
 
     def __init__(self, source: Source, task: int, tasks: int, owner: str) -> None:
-        partitions_of(task, tasks, ())  # ValueError now rather than at the first answer
+        partitions_of(task, tasks, ())  # raise ValueError here rather than at the first answer
         self._source = source
         self._task, self._tasks, self._owner = task, tasks, owner
         self._asks = Asks(source.config.error_policy(), self._on_failure)
         self._partitions: dict[int, TaskPartition] = {}
-        self._turn: deque[TaskPartition] = deque()  # all of them, the next to emit first
+        self._turn: deque[TaskPartition] = deque()  # all partitions, the next to emit first
         self._tickets = count(1)
-        self._gone = Counts()  # of partitions let go
+        self._gone = Counts()  # counts of released partitions
         self._notes: deque[str] = deque(maxlen=NOTES_MAX)
         self._started = self._refreshing = False
         self._commit_at_ms = self._refresh_at_ms = 0
 
-    # --- the life of the task
+    # --- lifecycle
 
     def start(self, now_ms: int) -> None:
-        """Begin: the partitions are looked up, opened, and read."""
+        """Look up the partitions, then open and read them."""
         self._started = True
         self._commit_at_ms = now_ms + self._source.config.spout_commit_interval_ms
         self._refresh(now_ms)
 
     def stop(self, now_ms: int) -> None:
-        """Emit no more; store what is settled. `idle` tells when that is done. Messages in flight will come again."""
+        """Stop emitting and store the progress; `idle` becomes True after the last write.
+
+        Messages in flight are emitted again by the next owner.
+        """
         self._started = False
         self._asks.forget(self)
         for partition in list(self._turn):
@@ -63,13 +66,13 @@ class PartitionCoordinator:
 
     @property
     def idle(self) -> bool:
-        """Whether every partition is let go, after `stop`."""
+        """Return True if the task is stopped and every partition is released."""
         return not self._started and not self._partitions
 
-    # --- the world's side
+    # --- requests and answers
 
     def take_asks(self, now_ms: int) -> list[Ask]:
-        """Requests to be carried to the fetcher, the offset store and the dead letters."""
+        """Return the requests to carry to the fetcher, the offset store and the dead letters."""
         if self._started:
             self._tick(now_ms)
         for partition in self._turn:
@@ -77,21 +80,24 @@ class PartitionCoordinator:
         return self._asks.take(now_ms)
 
     def answered(self, number: int, answer: Answer, now_ms: int) -> None:
-        """The answer to a request, by the number it was handed out with."""
+        """Process the answer to the request handed out as `number`."""
         self._asks.answered(number, answer, now_ms)
         self._sweep()
 
     def next_deadline_ms(self) -> int | None:
-        """When there will be something to emit or to ask, if no answer comes before; None when nothing is planned."""
+        """Return the next time a retry, request, commit or refresh is due, or None if nothing is scheduled.
+
+        An answer may make something available earlier.
+        """
         times = [self._asks.next_deadline_ms(), *(p.next_deadline_ms() for p in self._turn)]
         if self._started:
             times += [self._commit_at_ms, self._refresh_at_ms]
         return min((t for t in times if t is not None), default=None)
 
-    # --- the spout's side
+    # --- calls of the spout
 
     def next(self, now_ms: int) -> tuple[MessageId, Message] | None:
-        """The next message to emit, the partitions taking turns; None when none has any."""
+        """Return the next message to emit, taking partitions in turn, or None if no partition has one."""
         for _ in range(len(self._turn)):
             partition = self._turn[0]
             self._turn.rotate(-1)
@@ -101,17 +107,23 @@ class PartitionCoordinator:
         return None
 
     def fan_out(self, id: MessageId, tuples: int) -> bool:
-        """How many tuples the message became; said before the first of them is emitted. False: stale."""
+        """Set the number of tuples the message became, before the first of them is emitted.
+
+        Return False if the id is stale.
+        """
         manager = self._manager(id.partition)
         return manager is not None and manager.fan_out(id.offset, id.ticket, tuples)
 
     def ack(self, id: MessageId) -> bool:
-        """One of its tuples is processed. False: stale, also when the partition is no longer ours."""
+        """Count one of the message's tuples as processed.
+
+        Return False if the id is stale or the task no longer has the partition.
+        """
         manager = self._manager(id.partition)
         return manager is not None and manager.ack(id.offset, id.ticket)
 
     def fail(self, id: MessageId, now_ms: int, error: str = "") -> bool:
-        """One of its tuples failed: it comes again, or is given up. False: stale."""
+        """Fail the message: schedule a retry or give it up. Return False if the id is stale."""
         manager = self._manager(id.partition)
         if manager is None or not manager.fail(id.offset, id.ticket, now_ms, error):
             return False
@@ -119,7 +131,7 @@ class PartitionCoordinator:
         return True
 
     def reject(self, id: MessageId, now_ms: int, error: str) -> bool:
-        """It cannot be decoded: it is given up at once. False: stale."""
+        """Give up a message that cannot be decoded, without a retry. Return False if the id is stale."""
         manager = self._manager(id.partition)
         if manager is None or not manager.reject(id.offset, id.ticket, now_ms, error):
             return False
@@ -127,27 +139,27 @@ class PartitionCoordinator:
         return True
 
     def commit(self, now_ms: int) -> None:
-        """Store the progress of every partition where it has changed, now rather than at the next interval."""
+        """Store the progress of every partition where it has changed, without waiting for the interval."""
         self._commit_at_ms = now_ms + self._source.config.spout_commit_interval_ms
         for partition in self._turn:
             partition.save(now_ms)
 
     def status(self) -> list[PartitionStatus]:
-        """Every partition of this task, by number."""
+        """Return the status of every partition of this task, by number."""
         return [partition.status() for _, partition in sorted(self._partitions.items())]
 
     @property
     def counts(self) -> Counts:
-        """What became of messages in all of this task's partitions since it was made."""
+        """Sum the message counts of all partitions the task has had since it was created, including released ones."""
         return sum((partition.counts for partition in self._turn), self._gone)
 
     def take_notes(self) -> list[str]:
-        """Lines for a log: where reading began, what failed, who was fenced."""
+        """Return and clear the lines for the log: where reading began, what failed, which owner was fenced."""
         notes = list(self._notes)
         self._notes.clear()
         return notes
 
-    # --- inside
+    # --- internals
 
     def _manager(self, number: int) -> PartitionManager | None:
         partition = self._partitions.get(number)
@@ -208,5 +220,5 @@ class PartitionCoordinator:
         if isinstance(owner, TaskPartition):
             owner.error = answer.error
             where = f"{where}-{owner.number}"
-        if failures == 1:  # an outage is told once; each partition's status shows that it lasts
+        if failures == 1:  # note only the first failure of an outage; each partition's status shows that it lasts
             self._notes.append(f"{where} {type(request).__name__} failed: {answer.error}; it is asked again")

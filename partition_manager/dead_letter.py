@@ -1,22 +1,22 @@
-"""Messages given up: why, and the record they become.
+"""Dead letters: the reasons to give a message up, and the record written for it.
 
-A dead letter keeps key and value as they were, so that the topic can be played back into its source; what happened
-stands in headers.
+A dead letter keeps the original key and value so that the topic can be replayed into its source. Headers describe the
+failure.
 """
 
 from broker.record.records import Headers
 from partition_manager.ports import DeadLetter
 
 ATTEMPTS = "attempts"  # failed spout_max_attempts times
-UNDECODABLE = "undecodable"  # the scheme could not read it: no further attempt would help
+UNDECODABLE = "undecodable"  # the scheme could not decode it, so a further attempt would not help
 EXPIRED = "expired"  # failed more than spout_max_offset_behind behind
 REASONS = (ATTEMPTS, UNDECODABLE, EXPIRED)
 
-ERROR_BYTES_MAX = 2_000  # of the failure's own words: enough to know it by, far below any message limit
+ERROR_BYTES_MAX = 2_000  # bytes kept of the error text: enough to recognise the error, far below any message limit
 
 
 def dead_letter_headers(letter: DeadLetter) -> Headers:
-    """The record's own headers, then ours, each name beginning `flakelog-dead-`; all values are UTF-8 text."""
+    """Return the record's own headers followed by the `flakelog-dead-` headers; added values are UTF-8 text."""
     facts: dict[str, object] = {
         "reason": letter.reason,
         "error": letter.error.encode()[:ERROR_BYTES_MAX].decode(errors="ignore"),

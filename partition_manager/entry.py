@@ -1,4 +1,4 @@
-"""One message between fetch and settlement, its emissions, and the counts of what became of messages."""
+"""A message from fetch to settlement, its emissions, and the counts of message outcomes."""
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -6,21 +6,22 @@ from typing import NamedTuple
 
 from partition_manager.ports import FetchedRecord
 
-# Of an entry and its record besides their contents: some 150 B of bookkeeping, the rest the record's own objects.
+# Estimated memory of an entry and its record without their contents: about 150 B of bookkeeping, the rest for the
+# record's own objects.
 _OVERHEAD_BYTES = 250
 
 
 class State(IntEnum):
-    """Where a message stands; settled ones are forgotten."""
+    """State of an unsettled message; settled messages are forgotten."""
 
-    WAITING = 0  # read, not yet emitted
+    WAITING = 0  # fetched, not yet emitted
     IN_FLIGHT = 1  # emitted, neither acked nor failed
-    RETRYING = 2  # failed, its next attempt is scheduled
-    BURYING = 3  # given up, its dead letter is not yet safe
+    RETRYING = 2  # failed, with its next attempt scheduled
+    BURYING = 3  # given up, with its dead letter not yet confirmed
 
 
 class Message(NamedTuple):
-    """One emission of a record; `attempt` is 1 the first time."""
+    """An emission of a record; `attempt` starts at 1."""
 
     record: FetchedRecord
     ticket: int
@@ -28,7 +29,7 @@ class Message(NamedTuple):
 
 
 class Entry:
-    """A message not yet settled. `left` counts the tuples of its latest emission that are not acked."""
+    """An unsettled message. `left` counts the tuples of its latest emission that are not acked."""
 
     __slots__ = ("record", "offset", "size", "state", "ticket", "attempts", "left", "error", "reason")
 
@@ -53,12 +54,12 @@ def _size_bytes(record: FetchedRecord) -> int:
 
 @dataclass
 class Counts:
-    """What became of messages, by number; two can be added.
+    """Counts of message outcomes; two instances can be added.
 
-    fetched = acked + filtered + dead_lettered + truncated + what is pending still. `failed` counts failures, so one
-    message may count often; `dead_lettered` includes `expired` and `undecodable`; `already_done` were read again but
-    had been settled before a restart; `lost` were removed by retention before they were read; `stale` are acks and
-    fails that came too late to count.
+    fetched = acked + filtered + dead_lettered + truncated + pending. `failed` counts failures, so it may count one
+    message several times. `dead_lettered` includes `expired` and `undecodable`. `already_done` counts messages fetched
+    again although they were settled before a restart. `lost` counts messages that retention removed before they were
+    fetched. `stale` counts acks and fails that came too late to have an effect.
     """
 
     fetched: int = 0

@@ -1,7 +1,7 @@
-"""SHELL (Twisted): records fetched, offsets found and dead letters kept by any broker of Kafka's protocol.
+"""SHELL (Twisted): fetches records, finds offsets and writes dead letters through any broker of Kafka's protocol.
 
-A connection answers in order, so a fetch the broker holds would hold up all that follow it. Each partition's fetches
-have a connection of their own therefore; everything else shares one.
+A broker answers the requests of a connection in order, so a fetch that it holds open delays all later requests on that
+connection. Therefore the fetches of each partition use a separate connection; all other requests share one.
 """
 
 from collections.abc import Callable, Generator
@@ -41,7 +41,7 @@ Asking = Generator["Deferred[Any]", Any, Answer]
 
 
 class TwistedFetcher:
-    """A RecordFetcher. ValueError when `servers` holds no address."""
+    """A RecordFetcher. Raise ValueError if `servers` holds no address."""
 
     def __init__(self, servers: str, config: SpoutConfig, reactor: ReactorBase) -> None:
         self._servers = servers
@@ -51,7 +51,7 @@ class TwistedFetcher:
         self._clients: dict[tuple[str, int], TwistedClient] = {}  # one for each partition of this task
 
     def ask(self, request: FetcherRequest, answer: Callable[[Answer], None]) -> None:
-        """Carry a request out; whatever goes wrong is answered by Failed."""
+        """Carry out a request; answer Failed on any error."""
         if isinstance(request, Fetch):
             asking = self._fetch(request)
         elif isinstance(request, ListPartitions):
@@ -65,7 +65,7 @@ class TwistedFetcher:
         asking.addErrback(_failed).addCallback(answer)
 
     def close(self) -> None:
-        """Close every connection; what was asked is answered by Failed."""
+        """Close every connection; outstanding requests are answered with Failed."""
         for client in (self._client, *self._clients.values()):
             client.close()
 
@@ -104,18 +104,21 @@ class TwistedFetcher:
 
 
 class TwistedDeadLetters:
-    """A DeadLetterSink: a topic, made with one partition where missing. Buried means acknowledged with acks=all."""
+    """A DeadLetterSink that writes to a topic; Buried means acknowledged with acks=all.
+
+    A missing topic is created with one partition.
+    """
 
     def __init__(self, servers: str, topic: str, reactor: ReactorBase) -> None:
         self._topic = topic
         self._client = TwistedClient(servers, reactor)
 
     def ask(self, request: Bury, answer: Callable[[Answer], None]) -> None:
-        """Produce the letter; whatever goes wrong is answered by Failed."""
+        """Produce the letter; answer Failed on any error."""
         self._bury(request.letter).addErrback(_failed).addCallback(answer)
 
     def close(self) -> None:
-        """Close the connection; letters not confirmed are answered by Failed."""
+        """Close the connection; unconfirmed letters are answered with Failed."""
         self._client.close()
 
     @inlineCallbacks
@@ -142,7 +145,7 @@ class TwistedDeadLetters:
 
 
 def dead_letter_batch(letter: DeadLetter) -> bytearray:
-    """The letter as a batch of one record, with the time of the message it was."""
+    """Encode the letter as a batch of one record with the original message's timestamp."""
     record = letter.record
     kept = Record(0, 0, record.key, record.value, dead_letter_headers(letter))
     return encode_batch([kept], base_timestamp_ms=record.timestamp_ms)

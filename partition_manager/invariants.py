@@ -1,4 +1,4 @@
-"""What is always true of a PartitionManager, checked after each step of a test or a simulation."""
+"""Invariants of a PartitionManager, checked after each step of a test or a simulation."""
 
 from collections.abc import Collection, Mapping
 from itertools import pairwise
@@ -14,7 +14,7 @@ def check_entries(
     scheduled: Collection[int],
     pending_bytes: int,
 ) -> None:
-    """Each live message is known to exactly the one structure its state names, and order is kept."""
+    """Check that each live message is in exactly the structure its state names, and that offsets ascend."""
     assert all(a < b for a, b in pairwise(order)), "offsets are not in the order they were read"
     assert all(a < b for a, b in pairwise(live)), "live messages are not in order of their offsets"
     assert set(live) <= set(order), "a live message is missing from the order: the watermark would pass it"
@@ -26,7 +26,7 @@ def check_entries(
 
 
 def check_progress(progress: Progress, live: Mapping[int, Entry], position: int, counts: Counts) -> None:
-    """Progress covers no live message, and every message read is settled or live."""
+    """Check that progress covers no live message, and that every fetched message is settled or live."""
     progress.check()
     assert progress.offset == min(live, default=position), "the watermark is not the least offset not settled"
     for start, end in progress.done:

@@ -1,6 +1,6 @@
-"""One partition's messages between the log and the spout: what was read, what is settled, what comes again.
+"""The messages of one partition between the log and the spout: fetched, in flight, retried, settled.
 
-The sets of storm-kafka 0.9.3's PartitionManager, with its faults cured (the tests name them T1 to T9).
+The states are those of storm-kafka 0.9.3's PartitionManager, with its faults fixed (the tests name them T1 to T9).
 
     log -- wanted/fetched --> WAITING -- next --> IN_FLIGHT -- ack --------------------> settled
                                            ^          |
@@ -9,13 +9,14 @@ The sets of storm-kafka 0.9.3's PartitionManager, with its faults cured (the tes
                                            |          +-- none left --> BURYING -- buried --> settled
                                            +-----------------------------------------------------+
 
-First fetches ascend, so a deque of fetched offsets finds the watermark, the least offset not settled, by dropping
-settled heads: O(1) a message over its life, where a sorted set pays O(log n) for each change. A message is kept in
-memory until it is settled, so a retry needs no second fetch and survives retention and compaction of its log.
+The watermark is the least unsettled offset. Offsets are first fetched in ascending order, so a deque of fetched offsets
+finds the watermark by dropping settled offsets from its head. This costs O(1) for each message over its life, where a
+sorted set costs O(log n) for each change. A message is kept in memory until it is settled, so that a retry needs no
+second fetch and still succeeds after retention or compaction removed the message from the log.
 
-What is emitted carries a ticket, a number never used twice, also not by another manager of the same task: an ack or a
-fail counts only with the ticket of the message's latest emission. (An attempt's number would come again after a
-truncation or a reassignment, and an old ack would settle a message nobody has processed.)
+Each emission carries a ticket, a number that is never reused, not even by another manager of the same task. An ack or a
+fail counts only with the ticket of the message's latest emission. (An attempt number would repeat after a truncation or
+a reassignment, so an old ack could settle a message that was never processed.)
 
 Not thread-safe. Times are milliseconds on the caller's clock.
 """
@@ -34,7 +35,7 @@ from partition_manager.retry import RetrySchedule
 
 
 class PartitionManager:
-    """Progress of one partition from `start` on; `start.done` was settled in an earlier life, so it is not emitted."""
+    """Progress of one partition from `start`; messages in `start.done` were settled earlier and are not emitted."""
 
     def __init__(
         self,
@@ -46,9 +47,9 @@ class PartitionManager:
         tickets: Iterator[int] | None = None,
         stored: Progress | None = None,
     ) -> None:
-        """`tickets` is shared by all managers of a task; `stored` is what the offset store holds already.
+        """Start at `start`. All managers of a task share `tickets`; `stored` is the progress in the offset store.
 
-        ValueError when `start` is no progress.
+        Raise ValueError if `start` is not a valid progress.
         """
         self.topic = topic
         self.partition = partition
@@ -59,8 +60,8 @@ class PartitionManager:
         self._done = DoneRanges(start.done)
         self._stored = stored
         self._tickets = tickets if tickets is not None else count(1)
-        self._live: dict[int, Entry] = {}  # by offset, ascending: a dict keeps the order of insertion
-        self._order: deque[int] = deque()  # every offset read from the watermark on, settled or not
+        self._live: dict[int, Entry] = {}  # by offset, ascending: a dict keeps insertion order
+        self._order: deque[int] = deque()  # every fetched offset from the watermark up, settled or not
         self._waiting: deque[Entry] = deque()
         self._retries = RetrySchedule(self._is_retrying)
         self._policy = config.retry_policy()
@@ -69,46 +70,46 @@ class PartitionManager:
         self._pending_bytes = 0
         self._fetching = False
 
-    # --- what is known
+    # --- state
 
     @property
     def emitted(self) -> int:
-        """Every offset below has been read: where the next fetch starts (0.9.3's emittedTo)."""
+        """Return the offset where the next fetch starts; every lower offset has been read (0.9.3's emittedTo)."""
         return self._position
 
     @property
     def committed(self) -> int | None:
-        """The offset last stored, None before the first time (0.9.3's committedTo)."""
+        """Return the offset last stored, or None before the first commit (0.9.3's committedTo)."""
         return None if self._stored is None else self._stored.offset
 
     @property
     def pending(self) -> int:
-        """Messages read and not settled."""
+        """Return the number of messages fetched but not settled."""
         return len(self._live)
 
     @property
     def waiting(self) -> int:
-        """Messages read and not yet emitted."""
+        """Return the number of messages fetched but not yet emitted."""
         return len(self._waiting)
 
     @property
     def failed(self) -> tuple[int, ...]:
-        """Offsets that wait for their next attempt, ascending; O(pending)."""
+        """Return the offsets scheduled for another attempt, ascending; O(pending)."""
         return tuple(offset for offset, entry in self._live.items() if entry.state is State.RETRYING)
 
     @property
     def watermark(self) -> int:
-        """The least offset not settled: everything below it is."""
+        """Return the least unsettled offset; every offset below it is settled."""
         self._drop_settled_heads()
         return self._order[0] if self._order else self._position
 
     # --- reading
 
     def wanted(self) -> FetchWanted | None:
-        """What to read next, or None: enough is waiting, a limit is reached, or an answer is outstanding.
+        """Return the next fetch to make, or None if enough messages wait, a limit is reached or a fetch is outstanding.
 
-        Whoever is told a wish owes its answer, fetched or out_of_range, and asks again until there is one. Before that
-        there is no second wish.
+        The caller must answer a returned fetch with `fetched` or `out_of_range`, retrying it until that succeeds. Until
+        then this method returns None.
         """
         if self._fetching or len(self._waiting) > self.config.spout_fetch_max_records // 2:
             return None
@@ -120,11 +121,14 @@ class PartitionManager:
         return FetchWanted(self._position, records, size)
 
     def fetched(self, records: Sequence[FetchedRecord], next_offset: int, high_watermark: int) -> None:
-        """Take records in, in order. Left out are those below the offset wanted (their batch begins earlier), those
-        done before, and those past a limit, which will be read again."""
+        """Add the fetched records, which come in order of offset.
+
+        Skip records below the wanted offset (their batch begins earlier) and records already done. Stop at the first
+        record over a limit; it will be fetched again.
+        """
         self._fetching = False
         self.high_watermark = high_watermark
-        self._done.cut(high_watermark)  # past the log's end nothing is done: a shorter log was truncated meanwhile
+        self._done.cut(high_watermark)  # nothing past the log's end is done, because a shorter log has been truncated
         room = self._room()
         for record in records:
             offset = record.offset
@@ -142,10 +146,12 @@ class PartitionManager:
         self._move_to(max(self._position, next_offset))
 
     def out_of_range(self, log_start: int, log_end: int) -> None:
-        """The log has no such offset: go on where it begins (or, if configured so, at its end), or where it ends now.
+        """Move the position into the log's range.
 
-        Below the start, retention was faster: the messages between are counted as lost. Past the end, the log was
-        truncated: what was read from there is forgotten, its acks are stale, its offsets will hold other messages.
+        Below the log's start, retention was faster than reading: continue at the start (or at the end, if configured
+        so) and count the messages in between as lost. Past the end, the log was truncated: continue at the end and
+        forget the messages fetched from beyond it. Their acks become stale because their offsets will hold other
+        messages.
         """
         self._fetching = False
         self.high_watermark = log_end
@@ -159,9 +165,10 @@ class PartitionManager:
     # --- emitting
 
     def next(self, now_ms: int) -> Message | None:
-        """The next message to emit: a retry that is due, or the next in order; None when there is neither.
+        """Return the next message to emit: a due retry or the next one in order, or None if neither exists.
 
-        Retries go first, but of `retry_share` + 1 turns one is for new messages: a wave of failures holds nobody up.
+        Retries go first, but one of `retry_share` + 1 turns is for new messages, so that many failures do not delay
+        them.
         """
         entry = None
         if not self._waiting or self._retries_in_row < self.config.spout_retry_share:
@@ -171,7 +178,10 @@ class PartitionManager:
         return None if entry is None else self._emit(entry)
 
     def fan_out(self, offset: int, ticket: int, tuples: int) -> bool:
-        """Say how many tuples the message became, before the first can be acked. 0 settles it at once. False: stale."""
+        """Set the number of tuples the message became, before the first can be acked; 0 settles it at once.
+
+        Return False if the ticket is stale.
+        """
         entry = self._in_flight(offset, ticket)
         if entry is None:
             return False
@@ -184,7 +194,10 @@ class PartitionManager:
     # --- settling
 
     def ack(self, offset: int, ticket: int) -> bool:
-        """One of the message's tuples is fully processed; with the last one the message is settled. False: stale."""
+        """Count one of the message's tuples as fully processed; the last one settles the message.
+
+        Return False if the ticket is stale.
+        """
         entry = self._in_flight(offset, ticket)
         if entry is None:
             return False
@@ -195,7 +208,10 @@ class PartitionManager:
         return True
 
     def fail(self, offset: int, ticket: int, now_ms: int, error: str = "") -> bool:
-        """One of the message's tuples failed: all of the message comes again, or is given up. False: stale."""
+        """Fail the whole message because one of its tuples failed: schedule a retry or give it up.
+
+        Return False if the ticket is stale.
+        """
         entry = self._in_flight(offset, ticket)
         if entry is None:
             return False
@@ -211,7 +227,10 @@ class PartitionManager:
         return True
 
     def reject(self, offset: int, ticket: int, now_ms: int, error: str = "") -> bool:
-        """No attempt can succeed, as it cannot be decoded: give it up at once. False: stale."""
+        """Give up a message that cannot be decoded, since no attempt can succeed.
+
+        Return False if the ticket is stale.
+        """
         entry = self._in_flight(offset, ticket)
         if entry is None:
             return False
@@ -221,12 +240,12 @@ class PartitionManager:
         return True
 
     def take_dead_letters(self) -> list[DeadLetter]:
-        """Messages given up since the last call. Each stays pending until `buried` says that it is safe elsewhere."""
+        """Return the messages given up since the last call; each stays pending until `buried` confirms it."""
         letters, self._letters = self._letters, []
         return letters
 
     def buried(self, offset: int, ticket: int) -> bool:
-        """The dead letter is safe: the message is settled. False: stale."""
+        """Settle a message whose dead letter is stored safely. Return False if the ticket is stale."""
         entry = self._current(offset, ticket, State.BURYING)
         if entry is None:
             return False
@@ -239,7 +258,7 @@ class PartitionManager:
     # --- progress
 
     def progress(self) -> Progress:
-        """The watermark and the ranges settled above it, at most `done_ranges_max`, the lowest; O(pending)."""
+        """Return the watermark and the lowest `done_ranges_max` ranges settled above it; O(pending)."""
         offset = self.watermark
         done: list[Range] = []
         for settled in self._settled_from(offset):
@@ -249,28 +268,29 @@ class PartitionManager:
         return Progress(offset, tuple(done))
 
     def commit(self) -> Progress | None:
-        """What to store now; None when that is stored already."""
+        """Return the progress to store, or None if it is stored already."""
         progress = self.progress()
         return None if progress == self._stored else progress
 
     def stored(self, progress: Progress) -> None:
-        """`progress` is safe in the offset store."""
+        """Record that the offset store has saved `progress`."""
         self._stored = progress
 
     def next_deadline_ms(self) -> int | None:
-        """When the next retry is due."""
+        """Return the time the next retry is due, or None if none is scheduled."""
         return self._retries.next_due_ms()
 
     def check(self) -> None:
-        """AssertionError naming the first invariant that does not hold; O(pending), for tests and simulation."""
+        """Raise AssertionError naming the first broken invariant; O(pending), for tests and simulation."""
         check_entries(self._live, self._order, self._waiting, self._retries.current(), self._pending_bytes)
         check_progress(self.progress(), self._live, self._position, self.counts)
         assert len(self._order) <= self.config.spout_max_uncommitted, f"{len(self._order)} offsets uncommitted"
 
-    # --- inside
+    # --- internals
 
     def _room(self) -> int:
-        # What is settled above the watermark is remembered too, so the span counts, not the number in flight.
+        # The limit is on the span of offsets, not the number in flight, because settled offsets above the watermark
+        # also take memory.
         self._drop_settled_heads()
         return self.config.spout_max_uncommitted - len(self._order)
 
@@ -355,7 +375,7 @@ class PartitionManager:
         self._pending_bytes -= entry.size
 
     def _settled_from(self, start: int) -> Iterator[Range]:
-        """The gaps between live messages up to the position, then what was done above it in an earlier life."""
+        """Iterate over the settled ranges: gaps between live messages from `start`, then ranges of an earlier run."""
         for offset in self._live:
             if offset > start:
                 yield start, offset

@@ -1,9 +1,10 @@
-"""The JSON a partition's progress is kept as: storm-kafka 0.9.3's document, and what it lacked.
+"""The JSON document that stores a partition's progress: storm-kafka 0.9.3's fields and three additions.
 
-    {"topology":{"id","name"},"offset","partition","broker":{"host","port"},"topic",     (as 0.9.3 has it)
-     "v":1,"done":[[a,b],...],"owner":"..."}   half-open ranges, and who wrote it
+    {"topology":{"id","name"},"offset","partition","broker":{"host","port"},"topic",     (as in 0.9.3)
+     "v":1,"done":[[a,b],...],"owner":"..."}   half-open ranges, and the writer's name
 
-`owner` is new with every opening of a partition. It tells an owner its own write, whose answer got lost, from others.
+Each opening of a partition generates a new `owner`. With it an owner can tell its own write, whose answer was lost,
+from another owner's write.
 """
 
 import json
@@ -14,16 +15,16 @@ from typing import Any
 from partition_manager.progress import Progress
 
 VERSION = 1
-DOCUMENT_BYTES_MAX = 500_000  # half of what ZooKeeper takes in one node (jute.maxbuffer, 1 MiB)
+DOCUMENT_BYTES_MAX = 500_000  # half of ZooKeeper's limit for one node (jute.maxbuffer, 1 MiB)
 
 
 class BadOffsetDocument(ValueError):
-    """Stored progress that cannot be used; the message says why, and nothing is overwritten."""
+    """Stored progress that cannot be used; the message says why. The stored document is not overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetDocument:
-    """One partition's stored progress. Documents of 0.9.3 have no `owner` and no ranges."""
+    """The stored progress of a partition. Documents written by 0.9.3 have no `owner` and no ranges."""
 
     topology_id: str
     topology_name: str
@@ -35,11 +36,15 @@ class OffsetDocument:
     owner: str = ""
 
     def at(self, progress: Progress) -> "OffsetDocument":
-        """The same partition's document, further on."""
+        """Return a copy of this document with `progress`."""
         return replace(self, progress=progress)
 
     def encode(self) -> bytes:
-        """At most DOCUMENT_BYTES_MAX bytes: the highest ranges are left out where they do not fit, and come again."""
+        """Encode the document in at most DOCUMENT_BYTES_MAX bytes.
+
+        The highest ranges are left out if they do not fit; their messages are emitted again after a restart. Raise
+        BadOffsetDocument if the document is too long without ranges.
+        """
         done = self.progress.done
         while len(text := self._encode(done)) > DOCUMENT_BYTES_MAX:
             if not done:
@@ -62,7 +67,7 @@ class OffsetDocument:
 
     @classmethod
     def decode(cls, text: bytes) -> "OffsetDocument":
-        """BadOffsetDocument for anything that is not such a document, naming what is wrong with it."""
+        """Decode a stored document. Raise BadOffsetDocument, naming the fault, if it is not valid."""
         try:
             document = json.loads(text)
             if not isinstance(document, dict):
@@ -92,7 +97,7 @@ class OffsetDocument:
         )
 
     def require(self, topic: str, partition: int) -> None:
-        """BadOffsetDocument when this is another partition's progress: two topics share one store id."""
+        """Raise BadOffsetDocument if this is another partition's progress, because two topics share one store id."""
         if (self.topic, self.partition) != (topic, partition):
             raise BadOffsetDocument(
                 f"stored progress belongs to {self.topic}-{self.partition}, not {topic}-{partition}: "

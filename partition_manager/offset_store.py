@@ -1,8 +1,8 @@
-"""Offset documents over `coordination`: one class for ZooKeeper, a directory and memory.
+"""Offset documents stored through `coordination`: one class for ZooKeeper, a directory and memory.
 
-A document lives where storm-kafka 0.9.3 keeps it, <root>/<id>/partition_<n>. Each write names the version seen before;
-one that meets another version asks who wrote it. Our own write, whose answer was lost, is built upon; anybody else's
-fences us.
+A document is stored where storm-kafka 0.9.3 keeps it, <root>/<id>/partition_<n>. Each write names the version last
+seen. A write that finds a different version reads the stored owner. If it is our own earlier write, whose answer was
+lost, the write is retried on top of it. If it is another owner's, we are fenced.
 """
 
 from collections.abc import Callable, Generator
@@ -26,15 +26,15 @@ from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
 from partition_manager.ports import Answer, Failed, Fenced, Loaded, LoadOffset, Saved, SaveOffset, StoreRequest
 
 Procedure = Generator[Operation, Any, Answer]
-# Carries a procedure out somewhere, and calls back with what it returned, on the caller's own thread.
+# Runs a procedure somewhere and calls back with its return value on the caller's thread.
 CarryOut = Callable[[Procedure, Callable[[Answer], None]], None]
 
-NO_NODE = -1  # the version of a document that was never written
-SAVE_TRIES = 3  # versions of our own lost writes to step over before asking later
+NO_NODE = -1  # version of a document that was never written
+SAVE_TRIES = 3  # attempts to write over our lost writes before answering Failed
 
 
 class CoordinatedOffsetStore:
-    """An OffsetStore. `path` is <root>/<id>; ValueError when that is no node's path."""
+    """An OffsetStore at `path`, which is <root>/<id>. Raise ValueError if that is not a valid node path."""
 
     def __init__(self, path: str, carry_out: CarryOut, on_close: Callable[[], None] = lambda: None) -> None:
         self._path = check_path(path)
@@ -53,12 +53,12 @@ class CoordinatedOffsetStore:
 
 
 def blocking(coordinator: Coordinator) -> CarryOut:
-    """Carries procedures out at once, for plain programs and tests."""
+    """Return a CarryOut that runs procedures synchronously, for plain programs and tests."""
     return lambda procedure, answer: answer(run(coordinator, procedure))
 
 
 def load(path: str) -> Procedure:
-    """Loaded or Failed."""
+    """Load a document. Return Loaded or Failed."""
     try:
         node: Node = yield Get(path)
     except NoNode:
@@ -69,7 +69,10 @@ def load(path: str) -> Procedure:
 
 
 def save(path: str, request: SaveOffset) -> Procedure:
-    """Saved, Fenced or Failed. After Failed the write may have been made, or be made yet; a later save finds out."""
+    """Save a document. Return Saved, Fenced or Failed.
+
+    After Failed the write may have been made or may still be made; a later save detects that.
+    """
     version = request.version
     try:
         for _ in range(SAVE_TRIES):

@@ -1,8 +1,9 @@
-"""Taking a partition over: read its stored progress, see what the log has, choose where to begin, and claim it.
+"""Opening a partition: read its stored progress, find the log's bounds, choose the start, and claim the partition.
 
-A procedure: it yields requests and is sent their answers, never Failed (who carries it out asks again). The claim is
-a write of the start under a new owner's name. It fences the former owner, whose writes name an older version from then
-on, also one still on its way; and a start at "latest" stays where it was if this process dies before its first commit.
+The procedure is a generator: it yields requests and receives their answers, never Failed, because its driver retries
+failed requests. The claim is a write of the start offset under a new owner's name. It fences the former owner: all its
+later writes, including one still on its way, name an older version. It also fixes a start at "latest", so that the
+position is kept if this process dies before its first commit.
 """
 
 from collections.abc import Generator
@@ -18,7 +19,7 @@ from partition_manager.start_offset import Start, StartAt, choose_start, questio
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one spout reads, and in whose name its progress is kept."""
+    """The topic a spout reads, the topology its progress is stored for, the start position and the settings."""
 
     topic: str
     topology_id: str
@@ -28,7 +29,7 @@ class Source:
 
 
 class Opened(NamedTuple):
-    """A claimed partition: its document and version, and how its start was chosen."""
+    """A claimed partition: its document and version, and its chosen start."""
 
     document: OffsetDocument
     version: int
@@ -36,7 +37,11 @@ class Opened(NamedTuple):
 
 
 def open_partition(source: Source, document: OffsetDocument) -> Generator[Request, Any, Opened]:
-    """Opened. `document` is a template: whose partition, which broker, which owner. BadOffsetDocument."""
+    """Open a partition and return Opened.
+
+    `document` is a template that names the partition, the broker and the owner. Raise BadOffsetDocument if the stored
+    progress cannot be used.
+    """
     topic, partition = document.topic, document.partition
     while True:
         loaded: Loaded = yield LoadOffset(topic, partition)
@@ -47,7 +52,7 @@ def open_partition(source: Source, document: OffsetDocument) -> Generator[Reques
         start = choose_start(stored, source.start, bounds, found, source.config)
         claim = document.at(start.progress)
         saved = yield SaveOffset(topic, partition, claim.encode(), loaded.version)
-        if not isinstance(saved, Fenced):  # fenced: the former owner wrote once more; see what, and claim again
+        if not isinstance(saved, Fenced):  # fenced: the former owner wrote meanwhile, so load and claim again
             return Opened(claim, saved.version, start)
 
 

@@ -1,8 +1,8 @@
-"""What this room asks of the world, as values: a request goes out, an answer comes back, nobody waits.
+"""Requests to the outside world and their answers, as values, so that no call blocks.
 
-A core hands out requests; whoever drives it carries each to its port and brings the answer back. So one core runs under
-Twisted, in a plain program, under Apache Storm and in a simulation. An answer may come at once or much later, but
-it comes exactly once, and never from another thread than the core's own.
+A core returns requests; its driver carries each to a port and brings back the answer. So one core runs under Twisted,
+in a plain program, under Apache Storm and in a simulation. An answer may come at once or much later. It comes exactly
+once, and always on the core's own thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,11 +10,11 @@ from typing import NamedTuple, Protocol
 
 from broker.client.records import LogRecord
 
-FetchedRecord = LogRecord  # offset, id (None where the broker keeps none), timestamp_ms, key, value, headers
+FetchedRecord = LogRecord  # offset, id (None if the broker keeps none), timestamp_ms, key, value, headers
 
 
 class FetchWanted(NamedTuple):
-    """What a manager would like to read next: from `offset` on, at most so many records and bytes."""
+    """The next read a manager wants: from `offset`, at most `max_records` records and `max_bytes` bytes."""
 
     offset: int
     max_records: int
@@ -25,20 +25,20 @@ class FetchWanted(NamedTuple):
 
 
 class ListPartitions(NamedTuple):
-    """Which partitions has `topic`? Answer: Partitions."""
+    """Ask for the partitions of `topic`. Answer: Partitions."""
 
     topic: str
 
 
 class FindBounds(NamedTuple):
-    """Where does the partition's log begin and end? Answer: Bounds."""
+    """Ask for the start and end of the partition's log. Answer: Bounds."""
 
     topic: str
     partition: int
 
 
 class FindTime(NamedTuple):
-    """The first offset whose timestamp is `timestamp_ms` or later. Answer: Found."""
+    """Ask for the first offset whose timestamp is `timestamp_ms` or later. Answer: Found."""
 
     topic: str
     partition: int
@@ -46,7 +46,7 @@ class FindTime(NamedTuple):
 
 
 class FindId(NamedTuple):
-    """The first offset whose Snowflake id is `id` or greater. Answer: Found."""
+    """Ask for the first offset whose Snowflake id is `id` or greater. Answer: Found."""
 
     topic: str
     partition: int
@@ -54,7 +54,10 @@ class FindId(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Read on. Answer: Fetched or OutOfRange; an empty Fetched when nothing came within the fetcher's longest wait."""
+    """Ask for records. Answer: Fetched or OutOfRange.
+
+    Fetched is empty if no record came within the fetcher's longest wait.
+    """
 
     topic: str
     partition: int
@@ -67,14 +70,17 @@ FetcherRequest = ListPartitions | FindBounds | FindTime | FindId | Fetch
 
 
 class LoadOffset(NamedTuple):
-    """Answer: Loaded."""
+    """Ask for the stored offset document. Answer: Loaded."""
 
     topic: str
     partition: int
 
 
 class SaveOffset(NamedTuple):
-    """Write `document` if the node's version still is `version` (-1: if there is none). Answer: Saved or Fenced."""
+    """Write `document` if the node's version is still `version`. Answer: Saved or Fenced.
+
+    Version -1 means that the node must not exist.
+    """
 
     topic: str
     partition: int
@@ -88,9 +94,9 @@ StoreRequest = LoadOffset | SaveOffset
 
 
 class DeadLetter(NamedTuple):
-    """A message given up, with everything one needs to look into it or to send it again.
+    """A message given up, with all that is needed to inspect it or send it again.
 
-    `reason` is one of dead_letter.REASONS, `error` the last failure's own words.
+    `reason` is one of dead_letter.REASONS, `error` the text of the last failure.
     """
 
     topic: str
@@ -103,7 +109,7 @@ class DeadLetter(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """Keep `letter` where it survives. Answer: Buried, only once it does."""
+    """Store `letter` durably. Answer: Buried, once it is durable."""
 
     letter: DeadLetter
 
@@ -114,7 +120,7 @@ Request = FetcherRequest | StoreRequest | Bury
 
 
 class Partitions(NamedTuple):
-    """Partition numbers, and one broker's address for the offset document (0.9.3 keeps it there)."""
+    """Partition numbers, and one broker's address for the offset document (0.9.3 stores it there)."""
 
     numbers: tuple[int, ...]
     host: str = ""
@@ -122,20 +128,23 @@ class Partitions(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Half-open: readable offsets are log_start <= offset < log_end."""
+    """The bounds of a log, half-open: readable offsets are log_start <= offset < log_end."""
 
     log_start: int
     log_end: int
 
 
 class Found(NamedTuple):
-    """The offset asked for; None when the log holds nothing so late."""
+    """The offset asked for, or None if the log holds nothing that late."""
 
     offset: int | None
 
 
 class Fetched(NamedTuple):
-    """Records in order of offset, some perhaps below the offset wanted; `next_offset` is where to read on."""
+    """Records in order of offset; the next fetch starts at `next_offset`.
+
+    The first records may lie below the wanted offset.
+    """
 
     records: Sequence[FetchedRecord]
     next_offset: int
@@ -143,14 +152,14 @@ class Fetched(NamedTuple):
 
 
 class OutOfRange(NamedTuple):
-    """The log has no such offset; these are its bounds now."""
+    """The log does not have the wanted offset; the fields are its current bounds."""
 
     log_start: int
     log_end: int
 
 
 class Loaded(NamedTuple):
-    """The document and its node's version; (None, -1) when nothing was ever stored."""
+    """The document and its node's version; (None, -1) if no document was ever stored."""
 
     document: bytes | None
     version: int
@@ -161,7 +170,7 @@ class Saved(NamedTuple):
 
 
 class Fenced(NamedTuple):
-    """Somebody else has written since: this owner's time is over."""
+    """Another owner has written since, so this owner must stop."""
 
     error: str
 
@@ -171,7 +180,7 @@ class Buried(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """It did not work now; the one who asked will ask again later."""
+    """The request failed for now; the caller will retry."""
 
     error: str
 
@@ -180,7 +189,7 @@ Answer = Partitions | Bounds | Found | Fetched | OutOfRange | Loaded | Saved | F
 
 
 class RecordFetcher(Protocol):
-    """Reads a log over Kafka's protocol: Flakelog's or Apache Kafka's."""
+    """A reader of a log over Kafka's protocol: Flakelog's or Apache Kafka's."""
 
     def ask(self, request: FetcherRequest, answer: Callable[[Answer], None]) -> None: ...
 
@@ -188,7 +197,7 @@ class RecordFetcher(Protocol):
 
 
 class OffsetStore(Protocol):
-    """Keeps one document for each partition, each write conditional on the version before it."""
+    """A store of one document for each partition; each write is conditional on the previous version."""
 
     def ask(self, request: StoreRequest, answer: Callable[[Answer], None]) -> None: ...
 
@@ -196,7 +205,7 @@ class OffsetStore(Protocol):
 
 
 class DeadLetterSink(Protocol):
-    """Where messages go that nobody could process; answers Buried only when the letter is safe."""
+    """A destination for messages that could not be processed; it answers Buried only when the letter is safe."""
 
     def ask(self, request: Bury, answer: Callable[[Answer], None]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What of a partition is settled: a watermark, and ranges above it."""
+"""Progress of a partition: a watermark, and the ranges settled above it."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -9,13 +9,16 @@ Range = tuple[int, int]  # half-open
 
 
 class Progress(NamedTuple):
-    """Everything below `offset` is settled, and the half-open ranges `done` above it, ascending and apart."""
+    """The settled offsets: all below `offset`, and the half-open ranges `done` above it.
+
+    The ranges ascend and do not touch.
+    """
 
     offset: int
     done: tuple[Range, ...] = ()
 
     def check(self) -> "Progress":
-        """This progress, or ValueError naming what is wrong with it."""
+        """Return this progress, or raise ValueError naming its fault."""
         if self.offset < 0:
             raise ValueError(f"an offset is 0 or more, got {self.offset}")
         for start, end in self.done:
@@ -29,7 +32,10 @@ class Progress(NamedTuple):
 
 
 class DoneRanges:
-    """Ranges settled in an earlier life, at or above the reading position; O(1) amortised as that ascends."""
+    """Ranges settled in an earlier run, at or above the reading position.
+
+    Calls cost O(1) amortised because the position only ascends.
+    """
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self._ranges = deque(ranges)
@@ -38,21 +44,21 @@ class DoneRanges:
         return iter(self._ranges)
 
     def holds(self, offset: int) -> bool:
-        """Whether `offset` is done. Ranges wholly below it are forgotten."""
+        """Return True if `offset` is done. Forget the ranges wholly below it."""
         ranges = self._ranges
         while ranges and ranges[0][1] <= offset:
             ranges.popleft()
         return bool(ranges) and ranges[0][0] <= offset
 
     def skip(self, offset: int) -> int:
-        """The first offset from `offset` on that is not done. Ranges wholly below that are forgotten."""
+        """Return the first offset at or above `offset` that is not done. Forget the ranges wholly below it."""
         return self._ranges.popleft()[1] if self.holds(offset) else offset
 
     def count_in(self, start: int, end: int) -> int:
-        """How many offsets of [start, end) are done."""
+        """Return the number of done offsets in [start, end)."""
         return sum(max(0, min(end, last) - max(start, first)) for first, last in self._ranges)
 
     def cut(self, end: int) -> None:
-        """Forget everything from `end` on: those offsets will hold other messages."""
+        """Forget everything from `end` up, because those offsets will hold other messages."""
         if self._ranges and self._ranges[-1][1] > end:
             self._ranges = deque((first, min(last, end)) for first, last in self._ranges if first < end)

@@ -1,23 +1,24 @@
-"""When a failed message is tried again: exponential backoff, and the schedule of what is due.
+"""Retries of failed messages: exponential backoff, and the schedule of due attempts.
 
-Storm's KafkaSpoutRetryExponentialBackoff orders its schedule by (time, identity hash), where a collision loses a
-message, and looks through all of it to remove one. Here a heap holds (due, offset, ticket), and what has been overtaken
-is passed over when it comes up: O(log n) a failure, nothing to remove.
+Storm's KafkaSpoutRetryExponentialBackoff orders its schedule by (time, identity hash), so a collision loses a message,
+and it searches the whole schedule to remove an entry. Here a heap holds (due, offset, ticket), and stale entries are
+skipped when they reach the top. A failure costs O(log n) and entries need no removal.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-_SPREAD = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: neighbouring offsets land far apart (Knuth, 6.4)
+_SPREAD = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads neighbouring offsets far apart (Knuth, 6.4)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """delay(n) = min(max_ms, initial_ms * multiplier**(n - 1)), the n-th failure of a message being n.
+    """delay(n) = min(max_ms, initial_ms * multiplier**(n - 1)) after the n-th failure of a message.
 
-    `jitter` spreads delays by up to that share downwards, so that all that failed in one outage do not come back in one
-    moment. It is taken from the offset: the same offset, the same delay, and no dice in a core.
+    `jitter` shortens each delay by up to that share, so that messages that failed in one outage do not all return at
+    the same moment. It is computed from the offset, because a core uses no randomness: the same offset has the same
+    delay.
     """
 
     initial_ms: int = 100
@@ -34,7 +35,7 @@ class RetryPolicy:
             raise ValueError(f"retry jitter is a share, 0 <= jitter < 1, got {self.jitter}")
 
     def delay_ms(self, failures: int, offset: int = 0) -> int:
-        """Milliseconds from the `failures`-th failure of the message at `offset` to its next attempt."""
+        """Return the milliseconds from the `failures`-th failure of the message at `offset` to its next attempt."""
         try:
             delay = min(self.max_ms, self.initial_ms * self.multiplier ** (failures - 1))
         except OverflowError:
@@ -45,7 +46,7 @@ class RetryPolicy:
 
 
 class RetrySchedule:
-    """Failed offsets by the time they are due. A pair (offset, ticket) is current while `is_current` says so."""
+    """Failed offsets by due time. A pair (offset, ticket) is current while `is_current` returns True for it."""
 
     def __init__(self, is_current: Callable[[int, int], bool]) -> None:
         self._heap: list[tuple[int, int, int]] = []
@@ -55,7 +56,7 @@ class RetrySchedule:
         heappush(self._heap, (due_ms, offset, ticket))
 
     def pop_due(self, now_ms: int) -> int | None:
-        """The offset longest due (of equals, the least), or None."""
+        """Remove and return the offset that has been due longest (the least of equals), or None."""
         due = self.next_due_ms()
         if due is None or due > now_ms:
             return None
@@ -68,5 +69,5 @@ class RetrySchedule:
         return heap[0][0] if heap else None
 
     def current(self) -> set[int]:
-        """Every offset scheduled; for checks, O(n)."""
+        """Return every scheduled offset; O(n), for checks."""
         return {offset for _, offset, ticket in self._heap if self._is_current(offset, ticket)}

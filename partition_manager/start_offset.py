@@ -1,4 +1,4 @@
-"""Where reading begins: at stored progress, or at a position asked for, always inside what the log still has."""
+"""The start position of reading: stored progress or a requested position, limited to what the log still has."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from partition_manager.progress import DoneRanges, Progress
 
 
 class Earliest(NamedTuple):
-    """The oldest message the log has."""
+    """The oldest message in the log."""
 
 
 class Latest(NamedTuple):
-    """What is appended from now on."""
+    """The end of the log: read only messages appended from now on."""
 
 
 class AtTime(NamedTuple):
@@ -28,7 +28,7 @@ class AtId(NamedTuple):
 
 
 class AtOffset(NamedTuple):
-    """This offset in every partition; the nearest there is when the log does not have it."""
+    """This offset in every partition, or the nearest one if the log does not have it."""
 
     offset: int
 
@@ -37,7 +37,7 @@ StartAt = Earliest | Latest | AtTime | AtId | AtOffset
 
 
 class Start(NamedTuple):
-    """Where to begin, how many messages not yet settled that skips, and why, in words for a log."""
+    """The progress to begin with, the number of unsettled messages skipped, and the reason as text for a log."""
 
     progress: Progress
     lost: int
@@ -45,7 +45,7 @@ class Start(NamedTuple):
 
 
 def question(at: StartAt, topic: str, partition: int) -> FindTime | FindId | None:
-    """What has to be asked of the broker, besides the log's bounds, to know this position."""
+    """Return the request, besides the log's bounds, whose answer is needed to find this position, or None."""
     if isinstance(at, AtTime):
         return FindTime(topic, partition, at.timestamp_ms)
     if isinstance(at, AtId):
@@ -56,10 +56,11 @@ def question(at: StartAt, topic: str, partition: int) -> FindTime | FindId | Non
 def choose_start(
     stored: Progress | None, at: StartAt, bounds: Bounds, found: int | None, config: SpoutConfig
 ) -> Start:
-    """Where to begin. `found` answers `question`, None when the log holds nothing so late.
+    """Choose the start position. `found` is the answer to `question`, None if the log holds nothing that late.
 
-    Stored progress goes first: also when it is offset 0 (0.9.3 took that for none). Where the log no longer has its
-    offset the manager's rules for out of range hold, and what cannot be read any more is counted.
+    Stored progress takes precedence, even offset 0 (0.9.3 treated that as nothing stored). If the log no longer has the
+    stored offset, the manager's rules for out of range apply, and messages that can no longer be read are counted as
+    lost.
     """
     if stored is None:
         return Start(Progress(_position(at, bounds, found)), 0, "nothing stored")

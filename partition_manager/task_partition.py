@@ -1,12 +1,12 @@
-"""One partition in a task's hands, from the claim to the last commit.
+"""A partition of a task, from the claim to the last commit.
 
     OPENING -- claimed --> RUNNING -- released --> CLOSING -- last commit stored --> gone
        |                      |
        +-- unusable document  +-- another owner wrote
            --> BROKEN             --> FENCED
 
-FENCED and BROKEN stay until the partition is released: going on would process what another owner processes, or
-overwrite what nobody understands.
+FENCED and BROKEN stay until the partition is released. Continuing would process what another owner processes, or
+overwrite a document that could not be understood.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from partition_manager.progress import Progress
 
 
 class Phase(Enum):
-    """Where a partition stands with this task."""
+    """Phase of a partition in this task."""
 
     OPENING = "opening"
     RUNNING = "running"
@@ -33,7 +33,7 @@ class Phase(Enum):
 
 
 class PartitionStatus(NamedTuple):
-    """One partition for people and metrics; offsets are None until it is opened."""
+    """The status of a partition, for people and metrics; offsets are None until it is opened."""
 
     partition: int
     phase: Phase
@@ -46,7 +46,7 @@ class PartitionStatus(NamedTuple):
 
 
 class TaskPartition:
-    """One assigned partition. `document` says whose it is; `gone` is true once it may be forgotten."""
+    """An assigned partition. `document` names its owner; when `gone` is True the coordinator may drop it."""
 
     def __init__(
         self, source: Source, document: OffsetDocument, tickets: Iterator[int], asks: Asks, note: Callable[[str], None]
@@ -58,7 +58,7 @@ class TaskPartition:
         self.manager: PartitionManager | None = None
         self._source = source
         self._document = document
-        self._version = -1  # the stored document's, as far as is known
+        self._version = -1  # version of the stored document, as last seen
         self._tickets = tickets
         self._asks = asks
         self._note_line = note
@@ -68,19 +68,19 @@ class TaskPartition:
 
     @property
     def counts(self) -> Counts:
-        """What became of its messages so far."""
+        """Return the counts of its messages' outcomes so far."""
         return self.manager.counts if self.manager else self._counts
 
     def next(self, now_ms: int) -> Message | None:
-        """The next message to emit, while RUNNING."""
+        """Return the next message to emit, or None if there is no message or the phase is not RUNNING."""
         return self.manager.next(now_ms) if self.manager and self.phase is Phase.RUNNING else None
 
     def next_deadline_ms(self) -> int | None:
-        """When the next retry is due, while RUNNING."""
+        """Return the time the next retry is due, or None if none is scheduled or the phase is not RUNNING."""
         return self.manager.next_deadline_ms() if self.manager and self.phase is Phase.RUNNING else None
 
     def status(self) -> PartitionStatus:
-        """Where it stands now."""
+        """Return the current status."""
         m = self.manager
         if m is None:
             return PartitionStatus(self.number, self.phase, None, None, None, 0, self.counts, self.error)
@@ -91,7 +91,7 @@ class TaskPartition:
     # --- opening
 
     def open(self, now_ms: int, answer: Answer | None = None) -> None:
-        """Take the next step towards RUNNING, `answer` being what the last one waited for."""
+        """Take the next step towards RUNNING; `answer` is the answer to the previous step's request."""
         if self.phase is not Phase.OPENING:
             return
         try:
@@ -123,7 +123,7 @@ class TaskPartition:
     # --- reading
 
     def fetch(self, now_ms: int) -> None:
-        """Ask for what the manager would like to read."""
+        """Send the fetch the manager wants, if any."""
         wanted = self.manager.wanted() if self.manager and self.phase is Phase.RUNNING else None
         if wanted is not None:
             request = Fetch(self._source.topic, self.number, wanted)
@@ -145,7 +145,7 @@ class TaskPartition:
     # --- dead letters
 
     def bury(self, now_ms: int) -> None:
-        """Hand out what the manager has given up."""
+        """Send the messages that the manager has given up to the dead letters."""
         for letter in self.manager.take_dead_letters() if self.manager else ():
             self._bury(letter, now_ms)
 
@@ -159,7 +159,10 @@ class TaskPartition:
     # --- committing
 
     def save(self, now_ms: int) -> None:
-        """Store the progress, if it has changed. One write at a time: its version names the one before."""
+        """Store the progress if it has changed.
+
+        One write is outstanding at a time, because each write names the version of the one before.
+        """
         progress = self.manager.commit() if self.manager and not self._saving else None
         if progress is None:
             return
@@ -178,10 +181,13 @@ class TaskPartition:
         if self.phase is Phase.CLOSING:
             self._close(now_ms)
 
-    # --- letting go
+    # --- release
 
     def release(self, now_ms: int) -> None:
-        """Emit no more, store what is settled; `gone` when that is done. What is in flight will come again."""
+        """Stop emitting and store the progress; `gone` becomes True after the last write.
+
+        Messages in flight are emitted again by the next owner.
+        """
         running = self.phase is Phase.RUNNING
         self.phase = Phase.CLOSING
         if running or self._saving:
@@ -190,7 +196,7 @@ class TaskPartition:
             self._go()
 
     def _close(self, now_ms: int) -> None:
-        self.save(now_ms)  # again, if more was settled while the last write was on its way
+        self.save(now_ms)  # save again if more was settled during the previous write
         if not self._saving:
             self._go()
 

@@ -1,12 +1,12 @@
-"""Record batches to Arrow, a column at a time (the layout of a record: broker.record.records).
+"""Decoding of record batches to Arrow, one column at a time (record layout: broker.record.records).
 
-Python walks only the lengths of the records; every field's varints are then decoded for all records at once with
-numpy. Keys and values are not copied one by one: the bytes of the records become an Arrow binary array whose slots
-are gap, key, gap, key, ... and `take` picks the odd ones. Several batches are unpacked into one buffer first, so that
+A Python loop reads only the lengths of the records. Numpy then decodes the varints of each field for all records at
+once. Keys and values are not copied one by one: the bytes of the records become an Arrow binary array whose slots are
+gap, key, gap, key, ..., and `take` selects the odd slots. Several batches are unpacked into one buffer first, so that
 small batches cost little more than large ones.
 
-It gives what `decode_records` gives (a test compares them) and refuses with CorruptBatch what that refuses; but the
-bytes of headers are looked at only where the column is asked for.
+The result equals that of `decode_records` (a test compares them), and input that `decode_records` rejects raises
+CorruptBatch. However, the bytes of headers are read only if the column is requested.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,17 +30,17 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 GROUP_BYTES = 16 << 20
-"""About so many bytes of records become one Arrow batch: past some ten thousand rows Spark gains nothing more."""
+"""Approximate bytes of records in one Arrow batch. Beyond about ten thousand rows Spark gains nothing more."""
 
 _LENGTH_VARINT_BYTES_MAX = 5
 _DELTA_VARINT_BYTES_MAX = 10
-_PADDING = bytes(16)  # a varint read at the very end may look so far; the check after it says it went too far
+_PADDING = bytes(16)  # room for a varint read that starts at the very end; the check after the read rejects it
 _BYTES_AT_ONCE_MAX = (1 << 31) - 1 - len(_PADDING)  # offsets into a binary array have 32 bits
-_MS_MAX = (1 << 63) // 1000 - 1  # as microseconds it must fit 64 bits
+_MS_MAX = (1 << 63) // 1000 - 1  # the value in microseconds must fit 64 bits
 
 
 class PlacedBatch(NamedTuple):
-    """A whole batch whose CRC was verified, in the buffer it came in."""
+    """A complete batch with a verified CRC, in the buffer it was received in."""
 
     data: Buffer
     position: int
@@ -53,12 +53,12 @@ class _Unpacked(NamedTuple):
 
 
 class MissingId(ValueError):
-    """A broker that keeps ids gave none for a record."""
+    """A broker that keeps ids gave no id for a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """What is known of each record: absolute offset and time, and where in `plain` its bytes are (length -1: null)."""
+    """The fields of each record: absolute offset and time, and byte positions in `plain`; length -1 means null."""
 
     plain: bytes
     offset: Ints
@@ -84,10 +84,11 @@ def decode(
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
     group_bytes: int = GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `batches` (no control batches) whose offsets are in `within`, as `columns` of spark_bridge.row.
+    """Yield the records whose offsets are in `within`, as Arrow batches with `columns` of spark_bridge.row.
 
-    `ids` None: the broker keeps none, the column is null. Each Arrow batch holds about `group_bytes` of records at
-    most, each record batch `max_bytes`. Raises CorruptBatch; MissingId where `ids` leaves one out.
+    `batches` must not include control batches. If `ids` is None, the broker keeps no ids and the column is null. An
+    Arrow batch holds at most about `group_bytes` of records, and a record batch at most `max_bytes`. Raise
+    CorruptBatch, or MissingId if `ids` lacks an offset.
     """
     for group in _unpacked(batches, max_bytes, group_bytes):
         fields = _fields(group)
@@ -99,7 +100,7 @@ def decode(
 
 
 def _unpacked(batches: Iterable[PlacedBatch], max_bytes: int, group_bytes: int) -> Iterator[list[_Unpacked]]:
-    """Batches with their records unpacked, as many together as are worth one turn of numpy."""
+    """Yield groups of unpacked batches, each group of about `group_bytes` for one pass of numpy."""
     group: list[_Unpacked] = []
     size = 0
     for batch in batches:
@@ -113,7 +114,7 @@ def _unpacked(batches: Iterable[PlacedBatch], max_bytes: int, group_bytes: int) 
         yield group
 
 
-# --- where everything is -----------------------------------------------------------------------------------------
+# --- positions of fields ----------------------------------------------------------------------------------------------
 
 
 def _fields(batches: Sequence[_Unpacked]) -> _Fields:
@@ -151,14 +152,14 @@ def _fields(batches: Sequence[_Unpacked]) -> _Fields:
 
 
 def _walk(part: Buffer, count: int, base: int, starts: list[int]) -> None:
-    """Add where each record of a batch begins, `base` further on; CorruptBatch unless they fill `part`.
+    """Append the start of each record, plus `base`, to `starts`. Raise CorruptBatch unless the records fill `part`.
 
-    The one loop of Python's over all records, so it is written out: lengths of one and two bytes are most.
+    This is the only Python loop over all records, so it decodes lengths of one and two bytes, the most common, inline.
     """
     size = len(part)
     if not 0 <= count <= size // RECORD_BYTES_MIN:
         raise CorruptBatch(f"the header counts {count} records, {size} bytes cannot hold them")
-    data = bytes(part)  # half the time of a memoryview, byte by byte
+    data = bytes(part)  # indexing bytes takes half the time of indexing a memoryview
     add = starts.append
     position = 0
     try:
@@ -182,16 +183,19 @@ def _walk(part: Buffer, count: int, base: int, starts: list[int]) -> None:
 
 
 def _each(values: Sequence[int], counts: Sequence[int]) -> Ints:
-    """Each batch's value, once for each of its records."""
+    """Repeat each batch's value once for each of its records."""
     return np.repeat(np.array(values, np.int64), counts)
 
 
 def _varints(at: Bytes, position: Ints, bytes_max: int) -> tuple[Ints, Ints]:
-    """Zigzag varints at all positions: (values, positions after them). CorruptBatch past `bytes_max`."""
+    """Decode the zigzag varints at all positions. Return their values and the positions after them.
+
+    Raise CorruptBatch for a varint longer than `bytes_max`.
+    """
     byte = at[position]
     value = (byte & 0x7F).astype(np.uint64)
     after = position + 1
-    (more,) = np.nonzero(byte >= 0x80)  # indexes of those that go on: few, mostly
+    (more,) = np.nonzero(byte >= 0x80)  # indexes of varints with more bytes: usually few
     for number in range(1, bytes_max):
         if not more.size:
             break
@@ -205,7 +209,7 @@ def _varints(at: Bytes, position: Ints, bytes_max: int) -> tuple[Ints, Ints]:
 
 
 def _checked(at: Bytes, position: Ints, end: Ints, bytes_max: int) -> tuple[Ints, Ints]:
-    """Varints that must lie inside their records."""
+    """Decode varints as `_varints`. Raise CorruptBatch if one does not lie inside its record."""
     if (position >= end).any():
         raise CorruptBatch("a field of a record runs past the record's end")
     value, after = _varints(at, position, bytes_max)
@@ -215,7 +219,10 @@ def _checked(at: Bytes, position: Ints, end: Ints, bytes_max: int) -> tuple[Ints
 
 
 def _check_deltas(deltas: Ints, headers: Sequence[BatchHeader]) -> None:
-    """As broker.record.records.check_deltas: rising inside each batch, from 0 to its last offset delta."""
+    """Raise CorruptBatch unless the deltas ascend inside each batch, from 0 to its last offset delta.
+
+    The same check as broker.record.records.check_deltas.
+    """
     counts = [header.record_count for header in headers]
     last = _each([header.last_offset_delta for header in headers], counts)
     first = np.zeros(len(deltas), bool)
@@ -232,7 +239,7 @@ _Column: TypeAlias = Callable[[_Fields, OffsetRange, Sequence[IdEntry] | None], 
 
 
 def _binary(plain: bytes, position: Ints, length: Ints) -> pa.Array:
-    """The slices of `plain`, null where the length is negative, by one `take` from a wrapping array."""
+    """Return the slices of `plain`, null for a negative length, with one `take` from an array over the whole buffer."""
     number = len(position)
     null = length < 0
     if number == 0 or null.all():

@@ -1,9 +1,10 @@
-"""What a read asks of a cluster before it fetches: its topics and their leaders (Metadata v10, the first that names
-topics' ids), and offsets by time or id (ListOffsets v6, the first in which Flakelog can be asked for ids; Kafka has
-both from 2.8 on).
+"""Requests a read makes to a cluster before it fetches: topics and leaders, and offsets by time or id.
 
-Flakelog reads ListOffsets' timestamps as ids when the request says so (broker.wire.tags); Apache Kafka would pass over
-that and find nothing, so `keeps_ids` is asked first.
+Topics and leaders come from Metadata v10, the first version with topic ids. Offsets come from ListOffsets v6, the first
+version that can ask Flakelog for ids. Kafka has both from 2.8 on.
+
+Flakelog reads the timestamps of ListOffsets as ids if the request says so (broker.wire.tags). Apache Kafka would ignore
+that and find nothing, so callers check `keeps_ids` first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from spark_bridge.network import Address, ClusterError, Conversation, Network, T
 
 METADATA, METADATA_VERSION = 3, 10
 LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 6
-FETCH_VERSION = 12  # Kafka from 2.7 on; the first that may ask for ids
+FETCH_VERSION = 12  # Kafka from 2.7 on; the first version that can ask for ids
 LATEST_TIME, EARLIEST_TIME = -1, -2
 NOT_FOUND = -1
 
@@ -26,7 +27,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`leaders` has every partition; None where it has no leader now. `id` is None where the cluster tells none."""
+    """A topic. `leaders` has every partition, None if it has no leader now; `id` is None if the cluster gives no id."""
 
     name: str
     id: str | None
@@ -45,30 +46,35 @@ class Description:
 
 
 class NoSuchTopic(TryAgain):
-    """The cluster has no such topic. In the middle of a read a broker may not have heard of it yet; before one, it is
-    a name that was mistyped."""
+    """The cluster has no such topic.
+
+    During a read, the broker may not have learned of the topic yet; before a read, the name is probably mistyped.
+    """
 
 
 class Unreachable(ClusterError):
-    """No answer within the attempts; the message says what was asked and why it failed last."""
+    """No answer within the allowed attempts; the message names the request and the last error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long one waits for a cluster: about 12 s, in which a new leader is elected."""
+    """The retries of a request to a cluster: about 12 s in total, enough to elect a new leader."""
 
     attempts: int = 8
-    pause_ms: int = 100  # Kafka's retry.backoff.ms; doubled by each attempt
+    pause_ms: int = 100  # Kafka's retry.backoff.ms; doubled after each attempt
     pause_ms_max: int = 5_000
 
     def pause_after(self, failures: int) -> int:
-        """Milliseconds to wait after so many failures in a row, the first being 1."""
+        """Return the milliseconds to wait after the given number of failures in a row, the first being 1."""
         return min(self.pause_ms << (failures - 1), self.pause_ms_max)
 
 
 class Cluster:
-    """Questions to the brokers behind `servers`. Each raises a ClusterError: NoSuchTopic, Unreachable after
-    `patience`, or network.Refused for an answer that stays."""
+    """Requests to the brokers behind `servers`.
+
+    Each method raises a ClusterError: NoSuchTopic, Unreachable after `patience`, or network.Refused for a permanent
+    error.
+    """
 
     def __init__(self, servers: Sequence[Address], network: Network, patience: Patience = Patience()) -> None:
         self._servers = servers
@@ -76,7 +82,7 @@ class Cluster:
         self._patience = patience
 
     def describe(self, topics: Iterable[str] | None = None) -> Description:
-        """These topics, or all."""
+        """Describe these topics, or all."""
         names = None if topics is None else sorted(set(topics))
         return self._patiently(lambda: describe(names, self._servers, self._network))
 
@@ -93,12 +99,15 @@ class Cluster:
         return self._patiently(lambda: self._list_offsets(topic, id, as_id=True))
 
     def keeps_ids(self, topic: str) -> bool:
-        """Whether the topic's messages have ids: asked of one record, so of an empty topic it is not known: True."""
+        """Return True if the topic's messages have ids.
+
+        The check fetches one record, so an empty topic returns True.
+        """
         first, last = self.earliest(topic), self.latest(topic)
         filled = [partition for partition in sorted(first) if first[partition] < last[partition]]
         return not filled or self._patiently(lambda: self._gives_ids(topic, filled[0], first[filled[0]]))
 
-    # --- one attempt at each -----------------------------------------------------------------------------------
+    # --- single attempts --------------------------------------------------------------------------------------------
 
     def _certain(self, topic: str, time: int) -> dict[int, int]:
         found = self._patiently(lambda: self._list_offsets(topic, time, as_id=False))
@@ -168,7 +177,10 @@ class Cluster:
 
 
 def describe(topics: Sequence[str] | None, servers: Sequence[Address], network: Network) -> Description:
-    """Metadata by the first server that answers, once. Raises TryAgain, NoSuchTopic, network.Refused."""
+    """Ask each server in turn for Metadata, once, and return the first answer.
+
+    Raise TryAgain, NoSuchTopic or network.Refused.
+    """
     from broker.wire import cold  # the schema of all of Kafka; a task needs it only here
 
     asked = {

@@ -3,9 +3,9 @@
     register(spark)
     spark.read.format("flakelog").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "flights")...
 
-Options: spark_bridge.options. Columns: spark_bridge.row. A DataFrame is pinned when its schema is asked for, which
-Spark does as soon as `load()` is called: what "latest" was then stays, however often the DataFrame is used. Spark
-pickles this object from one Python worker to the next, and the tasks' partitions to the executors.
+Options: spark_bridge.options. Columns: spark_bridge.row. A DataFrame is pinned when Spark asks for its schema, which it
+does as soon as `load()` is called: "latest" then stays fixed, however often the DataFrame is used. Spark pickles this
+object from one Python worker to the next, and the tasks' partitions to the executors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ NAME = "flakelog"
 
 
 def register(spark: SparkSession) -> None:
-    """Make format("flakelog") known to this session."""
+    """Register format("flakelog") with this session."""
     spark.dataSource.register(FlakelogDataSource)
 
 
 class FlakelogDataSource(DataSource):
-    """Batch reads of exact ranges."""
+    """A data source for batch reads of exact ranges."""
 
     _pinned: PinnedRead | None = None
 
@@ -55,7 +55,7 @@ class FlakelogDataSource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """One task: a range, and the id of the topic it is of."""
+    """The input of one task: a range, and the id of its topic."""
 
     def __init__(self, within: OffsetRange, topic_id: str | None) -> None:
         super().__init__(within)
@@ -64,11 +64,11 @@ class RangePartition(InputPartition):
 
 
 class FlakelogReader(DataSourceReader):
-    """`read` runs on executors: what it needs there is in `PinnedRead` and in the partition.
+    """A reader whose `read` runs on executors with only `PinnedRead` and the partition as input.
 
-    It takes no filters, on purpose. Spark (4.2) keeps the partitions that `pushFilters` left in the DataFrame's own
+    It deliberately accepts no filters. Spark (4.2) keeps the partitions left by `pushFilters` in the DataFrame's own
     source: after `rows.where("partition = 1").count()`, `rows.count()` would silently count partition 1 alone (a test
-    holds us to it). Options narrow a read: assign, startingOffsets, startingId and their like.
+    guards against this). Use options to narrow a read: assign, startingOffsets, startingId and others.
     """
 
     def __init__(self, pinned: PinnedRead) -> None:
@@ -79,6 +79,6 @@ class FlakelogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):
-            return  # Spark makes one empty partition where `partitions` gave none
+            return  # Spark makes one empty partition if `partitions` returned none
         pinned = self._pinned
         yield from read_range(partition.within, pinned.columns, pinned.servers, pinned.settings, partition.topic_id)

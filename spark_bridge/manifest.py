@@ -1,4 +1,4 @@
-"""The manifest of a replay: what exactly is read, fixed before any task starts (spark.md section 6).
+"""The manifest of a replay: the exact ranges to read, fixed before any task starts (spark.md section 6).
 
     {"flakelog_manifest": 1,
      "cluster_id": "...", "topic_ids": {"flights": "..."},
@@ -6,10 +6,10 @@
      "ranges": [{"topic": "flights", "partition": 0, "start": 17, "end": 42}, ...],
      "code_version": "...", "sha256": "..."}
 
-One range is one task and one file. `sha256` is that of the canonical JSON of all other fields (keys sorted, no white
-space, UTF-8): a manifest that was edited does not load. No time is in it, so the same selection has the same hash.
-Cluster and topic ids keep it from being run against another log of the same name; a cluster that tells no id
-(Kafka before 2.8 has no topic ids) leaves null, which is not checked.
+Each range is one task and one file. `sha256` is the hash of the canonical JSON of all other fields (keys sorted, no
+white space, UTF-8), so an edited manifest does not load. The manifest holds no time of creation, so the same selection
+has the same hash. The cluster and topic ids prevent a run against another log of the same name. If a cluster gives no
+id (Kafka before 2.8 has no topic ids), the field is null and not checked.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ _FIELDS = {"flakelog_manifest", "cluster_id", "topic_ids", "selector", "ranges",
 
 
 class ManifestError(ValueError):
-    """Not a manifest, an edited one, or one of another log; the message says which."""
+    """Not a manifest, an edited manifest, or a manifest of another log; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Immutable; `ranges` are sorted, non-empty and do not overlap."""
+    """An immutable manifest; its `ranges` are sorted, non-empty and do not overlap."""
 
     cluster_id: str | None
     topic_ids: Mapping[str, str | None]
@@ -54,11 +54,14 @@ class Manifest:
 
     @property
     def offsets(self) -> int:
-        """Offsets in all ranges; as many records, unless transactions or compaction took some."""
+        """Return the number of offsets in all ranges.
+
+        It equals the number of records, unless transactions or compaction left gaps.
+        """
         return sum(one.offsets for one in self.ranges)
 
     def to_json(self) -> str:
-        """Readable, one line at the end, the same for equal manifests."""
+        """Return readable JSON that ends with a newline; equal manifests give equal text."""
         return json.dumps(self._body() | {"sha256": self.sha256}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
     def _body(self) -> dict[str, Any]:
@@ -72,7 +75,7 @@ class Manifest:
         }
 
     def check_log(self, cluster_id: str | None, topic_ids: Mapping[str, str | None]) -> None:
-        """ManifestError unless the log at hand is the one the manifest was made of."""
+        """Raise ManifestError unless the ids are those of the log the manifest was made from."""
         _same("cluster", self.cluster_id, cluster_id)
         for topic, topic_id in self.topic_ids.items():
             if topic not in topic_ids:
@@ -81,7 +84,7 @@ class Manifest:
 
 
 def load(text: str | bytes) -> Manifest:
-    """The manifest, its hash verified. Raises ManifestError."""
+    """Load a manifest and verify its hash. Raise ManifestError."""
     try:
         fields = json.loads(text)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""The network as a port, and one request and its answer on it.
+"""The network as a port, and requests and answers on one connection.
 
-`Network.connect(address)` gives a `Connection` that sends a frame and receives a frame (both without their length);
-`Network.pause(ms)` waits. spark_bridge.range_reader has the sockets.
+`Network.connect(address)` returns a `Connection` that sends and receives frames (both without their length);
+`Network.pause(ms)` waits. The sockets are in spark_bridge.range_reader.
 """
 
 from typing import NamedTuple, Protocol
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
 
 def addresses(servers: str) -> tuple[Address, ...]:
-    """`host:port,host:port` (bootstrap.servers), IPv6 in brackets. ValueError names what is not an address."""
+    """Parse `host:port,host:port` (bootstrap.servers), IPv6 in brackets. Raise ValueError naming an invalid address."""
     found = []
     for each in filter(None, (one.strip() for one in servers.split(","))):
         host, colon, port = each.rpartition(":")
@@ -38,12 +38,15 @@ def addresses(servers: str) -> tuple[Address, ...]:
 
 
 class Connection(Protocol):
-    """One connection to a broker. Both verbs block, and raise OSError where it is broken or too slow."""
+    """A connection to a broker.
+
+    `send` and `receive` block, and raise OSError if the connection is broken or too slow.
+    """
 
     def send(self, frame: bytes) -> None: ...
 
     def receive(self) -> memoryview:
-        """The next frame, in order."""
+        """Return the next frame, in order."""
         ...
 
     def close(self) -> None: ...
@@ -51,7 +54,7 @@ class Connection(Protocol):
 
 class Network(Protocol):
     def connect(self, address: Address) -> Connection:
-        """Raises OSError, its message naming the address."""
+        """Connect to a broker. Raise OSError with the address in its message."""
         ...
 
     def pause(self, ms: int) -> None: ...
@@ -70,7 +73,7 @@ class Conversation:
         self._connection.send(request_header(api_key, version, self._sent, CLIENT_ID, flexible=True) + body)
 
     def receive(self) -> tuple[memoryview, int]:
-        """The answer to the earliest request not yet answered: its frame, and where the body begins."""
+        """Return the answer to the earliest unanswered request: its frame, and the position of the body."""
         frame = self._connection.receive()
         self._received += 1
         if len(frame) < 5 or I32.unpack_from(frame)[0] != self._received:
@@ -86,15 +89,15 @@ class Conversation:
 
 
 class ClusterError(Exception):
-    """A question to a cluster that was not answered as hoped; the message can be shown to a person as it is."""
+    """A request to a cluster that failed; the message can be shown to a person unchanged."""
 
 
 class TryAgain(ClusterError):
-    """What a client meets in passing: a moved leader, an answer that is not there yet."""
+    """A transient error: a moved leader, or an answer that is not available yet."""
 
 
 class Refused(ClusterError):
-    """The broker's answer is an error that asking again does not change."""
+    """The broker answered with an error that a retry does not change."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: the broker answered {name_of(code)}")
@@ -107,18 +110,18 @@ IN_PASSING = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # a new topic, or a broker that has not heard of it yet
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # a new topic, or a broker that has not learned of it yet
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
-"""Errors at which a Kafka client looks the leader up and asks again."""
+"""Errors after which a Kafka client looks up the leader and retries."""
 
 
 def check(code: int, what: str) -> None:
-    """TryAgain for an error in passing, Refused for another; `what` was asked."""
+    """Raise TryAgain for a transient error and Refused for any other. `what` names the request in the message."""
     if code in IN_PASSING:
         raise TryAgain(f"{what}: the broker answered {name_of(code)}")
     if code != ErrorCode.NONE:
@@ -126,7 +129,7 @@ def check(code: int, what: str) -> None:
 
 
 def name_of(code: int) -> str:
-    """`OFFSET_OUT_OF_RANGE (1)`."""
+    """Return the name of an error code: `OFFSET_OUT_OF_RANGE (1)`."""
     try:
         return f"{ErrorCode(code).name} ({code})"
     except ValueError:

@@ -1,4 +1,4 @@
-"""A half-open range of offsets of one partition: what a task reads, no more and no less."""
+"""A half-open range of offsets of one partition: exactly what one task reads."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, order=True, slots=True)
 class OffsetRange:
-    """Offsets `start` <= offset < `end` of a partition. May be empty. ValueError where it is none."""
+    """Offsets `start` <= offset < `end` of a partition; may be empty. Raise ValueError for an invalid range."""
 
     topic: str
     partition: int
@@ -23,12 +23,12 @@ class OffsetRange:
 
     @property
     def name(self) -> str:
-        """`topic-partition`, as Kafka writes it."""
+        """Return `topic-partition`, as Kafka writes it."""
         return f"{self.topic}-{self.partition}"
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans; no more records than these can be in it."""
+        """Return the number of offsets in the range, which is the maximum number of records."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class OffsetRange:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "OffsetRange":
-        """The inverse of `to_dict`; ValueError names the field that is missing, unknown or no number."""
+        """Invert `to_dict`. Raise ValueError naming the field that is missing, unknown or not a number."""
         if set(fields) != {"topic", "partition", "start", "end"}:
             raise ValueError(f"an offset range has topic, partition, start, end; got {sorted(fields)}")
         for name in ("partition", "start", "end"):

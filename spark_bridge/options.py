@@ -1,21 +1,21 @@
-"""The options of a read: the Kafka connector's, by its names and rules, and our own.
+"""The options of a read: the Kafka connector's, by its names and rules, and Flakelog's.
 
     kafka.bootstrap.servers      host:port,...; required
     subscribe | assign | subscribePattern                 exactly one (none with `manifest`)
     startingOffsets, endingOffsets                        earliest, latest, or {"topic": {"0": 17, "1": -2}}
-    startingTimestamp, endingTimestamp                    ms since 1970; go before the offsets, as in the connector
+    startingTimestamp, endingTimestamp                    ms since 1970; not together with offsets
     startingOffsetsByTimestampStrategy                    error (default) | latest
     minPartitions, maxRecordsPerPartition                 spark_bridge.plan
     includeHeaders, failOnDataLoss                        true | false; data loss is always an error here
     kafka.max.partition.fetch.bytes                       bytes of one fetch
 
     startingId, endingId         an exact range of ids, half-open
-    manifest                     path of a manifest: read that, and nothing else
-    columns                      the few columns wanted, with commas between
-    compacted                    true: offsets may be missing, as compaction leaves them
+    manifest                     path of a manifest: read exactly its ranges
+    columns                      the columns to read, separated by commas
+    compacted                    true: offsets may be missing, as after compaction
 
-Spark hands all options over as strings and folds the case of their names. An option that is not known is refused, since
-one that is passed over in silence reads something else than was meant.
+Spark passes all options as strings and ignores the case of their names. An unknown option is an error, because ignoring
+it would read other data than the user meant.
 """
 
 import difflib
@@ -40,18 +40,18 @@ SELECTION = (
     "endingTimestamp", "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
     "startingId", "endingId",
 )  # fmt: skip
-"""What a manifest has settled already."""
+"""Options that cannot be combined with a manifest, because it already fixes the selection."""
 
 FETCH_BYTES_MAX = 64 << 20  # several fetches of a task are in memory at once
 
 
 class OptionError(ValueError):
-    """An option that is unknown, impossible, missing, or contradicts another; the message names it."""
+    """An option that is unknown, invalid, missing, or contradicts another; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Which topics: by name, by a regular expression over all names, or some partitions of some."""
+    """The topics of a read: by name, by a regular expression over all names, or some partitions of some topics."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -60,7 +60,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Everything a read was asked for, checked."""
+    """The validated options of a read."""
 
     servers: tuple[Address, ...]
     columns: tuple[str, ...]
@@ -73,7 +73,7 @@ class ReadOptions:
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
-    """The options of `spark.read.format("flakelog")`. Raises OptionError."""
+    """Parse the options of `spark.read.format("flakelog")`. Raise OptionError."""
     given = _known(options)
     try:
         return _parse(given)
@@ -109,7 +109,7 @@ def _parse(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """{name as documented: value}; OptionError for a name that is not known, with the nearest that is."""
+    """Return {name as documented: value}. Raise OptionError for an unknown name, suggesting the closest known one."""
     names = {name.lower(): name for name in NAMES}
     known = {}
     for name, value in options.items():

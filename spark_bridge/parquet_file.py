@@ -1,4 +1,4 @@
-"""SHELL (files): a Parquet file whose bytes depend on its rows alone."""
+"""SHELL (files): Parquet files whose bytes depend only on their rows."""
 
 import hashlib
 import os
@@ -10,17 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS_PER_GROUP = 32_768
-"""Rows of a Parquet row group, and so what a task keeps in memory. Fixed, as it decides the bytes of a file."""
+"""Rows of a Parquet row group, and so the rows a task keeps in memory. Fixed, because it determines a file's bytes."""
 
 
 def sha256(path: Path) -> str:
-    """Of a file's bytes, in hexadecimal."""
+    """Return the hash of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_parquet(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-    """One file with everything pinned that decides its bytes: same rows, same pyarrow, same file. Returns its rows."""
+    """Write one file and return its number of rows.
+
+    All settings that affect the file's bytes are fixed: the same rows and the same pyarrow give the same file.
+    """
     rows = 0
     with path.open("wb") as sink:
         writer = pq.ParquetWriter(
@@ -36,7 +39,7 @@ def write_parquet(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Sche
 
 
 def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows in tables of ROWS_PER_GROUP, the last one shorter, however they were cut before."""
+    """Regroup the rows into tables of ROWS_PER_GROUP; only the last may be shorter."""
     waiting = schema.empty_table()
     for batch in batches:
         table = pa.Table.from_batches([batch])

@@ -1,4 +1,4 @@
-"""A read made certain: options and a cluster in, a manifest out. After this nothing moves any more."""
+"""Pinning of a read: options and a cluster in, a manifest out. The selection is fixed from then on."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from spark_bridge.selector import IdSelector, LogOffsets, resolve, to_dict
 
 
 class Log(LogOffsets, Protocol):
-    """What pinning asks of a cluster; spark_bridge.cluster.Cluster answers it."""
+    """The requests that pinning makes to a cluster; spark_bridge.cluster.Cluster implements it."""
 
     def describe(self, topics: Iterable[str] | None = None) -> Description: ...
 
@@ -25,7 +25,7 @@ class Log(LogOffsets, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PinnedRead:
-    """All that tasks need, and nothing that could change under them."""
+    """The immutable input of all tasks."""
 
     manifest: Manifest
     servers: tuple[Address, ...]
@@ -37,8 +37,10 @@ class PinnedRead:
 
 
 def pin(options: ReadOptions, log: Log, manifest: Manifest | None, code_version: str) -> PinnedRead:
-    """The read that `options` ask for; `manifest` is the one they name, loaded. Raises OptionError, SelectionError,
-    ManifestError, or what the log raises."""
+    """Pin the read that `options` describe. `manifest` is the loaded manifest that the options name, if any.
+
+    Raise OptionError, SelectionError, ManifestError, or an error of the log.
+    """
     if manifest is None:
         manifest = select(options, log, code_version)
     else:
@@ -49,7 +51,7 @@ def pin(options: ReadOptions, log: Log, manifest: Manifest | None, code_version:
 
 
 def select(options: ReadOptions, log: Log, code_version: str) -> Manifest:
-    """The manifest of what `options` select now."""
+    """Return a manifest of the ranges that `options` select now."""
     described = _described(options.topics, log)
     if isinstance(options.selector, IdSelector):
         _require_ids(described.topics, log)
@@ -89,7 +91,7 @@ def _require_ids(topics: Iterable[str], log: Log) -> None:
 
 
 class _Assigned:
-    """A log of which only the assigned partitions are seen."""
+    """A view of a log that shows only the assigned partitions."""
 
     def __init__(self, log: LogOffsets, partitions: Mapping[str, tuple[int, ...]]) -> None:
         self._log = log

@@ -1,7 +1,7 @@
-"""Splitting ranges into tasks, with the Kafka connector's two options (minPartitions, maxRecordsPerPartition).
+"""Splitting of ranges into tasks, with two options of the Kafka connector: minPartitions, maxRecordsPerPartition.
 
-The split depends on the ranges and the options only, never on the cluster that runs it, so a rerun makes the same
-tasks and, with them, the same files.
+The split depends only on the ranges and the options, never on the Spark cluster that runs it. So a rerun makes the same
+tasks and the same files.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,16 +9,17 @@ from collections.abc import Iterable, Sequence
 from spark_bridge.offset_range import OffsetRange
 
 TASKS_MAX = 100_000
-"""Spark's driver keeps state for each task; past this many it is the plan that is wrong."""
+"""Spark's driver keeps state for each task; a plan with more tasks than this is a mistake."""
 
 
 def plan(
     ranges: Iterable[OffsetRange], *, min_partitions: int = 0, max_records_per_partition: int = 0
 ) -> tuple[OffsetRange, ...]:
-    """Non-empty ranges in order, cut so that there are about `min_partitions` and none has more offsets than asked.
+    """Split the non-empty ranges, in order, into about `min_partitions` parts of at most `max_records_per_partition`.
 
-    0 leaves an option off. As in the connector, `min_partitions` is a wish: a range gets tasks by its share of all
-    offsets, rounded, at least one. Raises ValueError past TASKS_MAX, or for a negative option.
+    The value 0 disables an option. `min_partitions` is approximate, as in the connector: each range gets a share of the
+    tasks proportional to its offsets, rounded, and at least one. Raise ValueError for more than TASKS_MAX tasks, a
+    negative option or overlapping ranges.
     """
     if min_partitions < 0 or max_records_per_partition < 0:
         raise ValueError("minPartitions and maxRecordsPerPartition are 0 (off) or more")
@@ -38,7 +39,7 @@ def _tasks_of(one: OffsetRange, total: int, min_partitions: int, max_records: in
 
 
 def cut(one: OffsetRange, count: int) -> Iterable[OffsetRange]:
-    """`count` adjacent ranges that differ by one offset in length at most."""
+    """Yield `count` adjacent ranges whose lengths differ by at most one offset."""
     for part in range(count):
         start = one.start + part * one.offsets // count
         end = one.start + (part + 1) * one.offsets // count

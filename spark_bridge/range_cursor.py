@@ -1,9 +1,9 @@
-"""Reading a range to its end by position: which batches of a fetch belong to it, and whether anything is missing.
+"""A cursor that reads a range by position: it selects the batches of a fetch and detects missing data.
 
-A reader that counts records cannot know it has them all: control batches take offsets, compaction takes records. The
-position can: it is the next offset wanted, moved only by whole, verified batches, from the range's start to its end.
-Where the log is not compacted each batch begins where the last one ended and has a record for each of its offsets;
-anything else is data lost, and an error that names the offsets.
+A count of records cannot prove that a read is complete, because control batches use up offsets and compaction removes
+records. The position can. It is the next wanted offset, and only complete, verified batches move it from the range's
+start to its end. In a log without compaction, each batch begins where the previous one ended and has a record for each
+of its offsets. Anything else is data loss, an error that names the offsets.
 """
 
 from broker.record.batch import CorruptBatch, verify, walk
@@ -13,16 +13,16 @@ from spark_bridge.offset_range import OffsetRange
 
 
 class DataLoss(Exception):
-    """The log no longer has, or never had, all of the range; the message names what is missing."""
+    """The log does not have the whole range, or never had it; the message names the missing offsets."""
 
 
 class RangeCursor:
-    """Where a reader of `within` stands. `compacted` allows offsets to be missing, as compaction leaves them."""
+    """The position of a reader in `within`. `compacted` allows missing offsets, as after compaction."""
 
     def __init__(self, within: OffsetRange, *, compacted: bool = False) -> None:
         self.within = within
         self.position = within.start
-        """The next offset wanted; `within.end` when all was seen."""
+        """The next wanted offset; `within.end` at the end of the range."""
         self._compacted = compacted
 
     @property
@@ -30,10 +30,10 @@ class RangeCursor:
         return self.position >= self.within.end
 
     def accept(self, data: Buffer) -> list[PlacedBatch]:
-        """The batches to decode from one fetch at `position`, each verified; control batches are passed over.
+        """Return the verified batches to decode from one fetch at `position`, without control batches.
 
-        Raises CorruptBatch for damage, DataLoss for a gap. `data` may end in a batch that is cut short, but a first
-        batch that is cut is an error: Kafka sends it whole, whatever its size (KIP-74).
+        Raise CorruptBatch for damage, DataLoss for a gap. `data` may end in an incomplete batch. An incomplete first
+        batch is an error, because Kafka sends it whole, whatever its size (KIP-74).
         """
         batches = []
         before = self.position
@@ -45,7 +45,7 @@ class RangeCursor:
             except CorruptBatch as error:
                 raise CorruptBatch(f"{self.within.name} at offset {self.position}: {error}") from None
             if header.last_offset < self.position:
-                continue  # a broker may begin earlier, never later
+                continue  # a broker may send earlier offsets, but never start later
             self._check_continuity(header.base_offset, header.last_offset, header.record_count)
             if not header.is_control and header.base_offset < self.within.end:
                 batches.append(PlacedBatch(data, position, header))

@@ -1,7 +1,7 @@
-"""Reading one range from a cluster, as a conversation: which request next, what each answer means.
+"""Reading one range from a cluster: the sequence of requests, and the handling of each answer.
 
-Fetch v12 is spoken: Kafka from 2.7 on serves it, and it is the first that may ask Flakelog for ids (broker.wire.tags).
-The next request is on its way before the answer before it is decoded.
+It uses Fetch v12, which Kafka serves from 2.7 on and which is the first version that can ask Flakelog for ids
+(broker.wire.tags). The next request is sent before the current answer is decoded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,24 +23,25 @@ from spark_bridge.range_cursor import DataLoss, RangeCursor
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How a task reads."""
+    """Settings of a task's read."""
 
-    fetch_bytes: int = 4 << 20  # bounds a task's memory; past some ten thousand rows a fetch, Spark gains nothing
+    fetch_bytes: int = 4 << 20  # bounds a task's memory; beyond about ten thousand rows a fetch, Spark gains nothing
     fetch_wait_ms: int = 500  # Kafka's fetch.max.wait.ms
-    patience: Patience = Patience()  # for as long as there is no progress
+    patience: Patience = Patience()  # limits attempts without progress
     compacted: bool = False
-    require_ids: bool = False  # where false, a broker that keeps no ids leaves the column null
+    require_ids: bool = False  # if False, the column is null for a broker that keeps no ids
 
 
 class ReadFailed(Exception):
-    """The range could not be read for a reason that may pass; Spark may run the task again."""
+    """The range could not be read, for a reason that may be transient; Spark may run the task again."""
 
 
 class RangeFetch:
-    """The records of `within` as Arrow batches; complete, or an exception.
+    """The records of `within` as Arrow batches: complete, or an exception.
 
-    Raises DataLoss, CorruptBatch, MissingId: this log does not have the range as it was; a retry does not help.
-    ReadFailed, after `settings.attempts` without progress: no leader, no connection, no answer.
+    DataLoss, CorruptBatch and MissingId mean that this log does not have the range as it was; a retry does not help.
+    ReadFailed means a refused request, or no leader, connection or answer in `settings.patience.attempts` attempts
+    without progress.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class RangeFetch:
         self._cursor = RangeCursor(within, compacted=settings.compacted)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Reads once; a second call gives nothing."""
+        """Yield the records once; a second call yields nothing."""
         failures = 0
         while not self._cursor.done:
             before = self._cursor.position
@@ -123,8 +124,10 @@ class RangeFetch:
         conversation.send(fetch.API_KEY, FETCH_VERSION, fetch.encode_request(FETCH_VERSION, request))
 
     def _send_ahead(self, conversation: Conversation) -> OSError | None:
-        """The next request, before what was read is decoded. An error must wait: the cursor has passed that already,
-        so it has to be given out first."""
+        """Send the next request before the current answer is decoded. Return an error instead of raising it.
+
+        The cursor has already passed the current batches, so the caller must yield them before it raises the error.
+        """
         try:
             self._send_fetch(conversation)
         except OSError as error:
@@ -147,7 +150,7 @@ class RangeFetch:
         return fetched
 
     def _once_not_held_back(self, conversation: Conversation) -> FetchResponse:
-        """The answer; a reader over its quota gets none at first, and the time to wait (KIP-219)."""
+        """Return the answer. A reader over its quota first receives no data but a time to wait (KIP-219), so retry."""
         response = fetch.decode_response(FETCH_VERSION, *conversation.receive())
         for _ in range(self._settings.patience.attempts):
             if not response.is_held_back:

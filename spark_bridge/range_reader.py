@@ -1,6 +1,6 @@
-"""SHELL (blocking sockets, waiting): a range of the log read by a Spark task.
+"""SHELL (blocking sockets, waiting): reads a range of the log in a Spark task.
 
-It runs on executors, so it and all it imports stay clear of Twisted, kazoo, librdkafka and pyspark (a contract in
+This module runs on executors, so neither it nor its imports use Twisted, kazoo, librdkafka or pyspark (a contract in
 setup.cfg).
 """
 
@@ -19,7 +19,7 @@ from spark_bridge.range_fetch import RangeFetch, ReadSettings
 CONNECT_SECONDS_MAX = 10.0  # Kafka's socket.connection.setup.timeout.ms
 ANSWER_SECONDS_MAX = 30.0  # Kafka's request.timeout.ms
 FRAME_BYTES_MAX = 256 << 20
-"""A fetch may be larger than asked for by one batch (KIP-74); a frame past this is not Kafka's protocol."""
+"""A fetch may exceed its limit by one batch (KIP-74); a frame larger than this is not Kafka's protocol."""
 
 _LENGTH = struct.Struct(">i")
 
@@ -31,12 +31,12 @@ def read_range(
     settings: ReadSettings = ReadSettings(),
     topic_id: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `within`, complete, or an exception; see RangeFetch."""
+    """Yield all records of `within`, or raise an exception; see RangeFetch."""
     return RangeFetch(within, columns, servers, SocketNetwork(), settings, topic_id).batches()
 
 
 class SocketNetwork:
-    """TCP, one blocking connection at a time."""
+    """A Network of blocking TCP connections."""
 
     def connect(self, address: Address) -> Connection:
         try:
@@ -52,7 +52,7 @@ class SocketNetwork:
 
 
 class SocketConnection:
-    """Frames over one socket. Each answer has a buffer of its own: Arrow may keep views of it."""
+    """Frames over one socket. Each answer has a separate buffer, because Arrow may keep views of it."""
 
     def __init__(self, sock: socket.socket, address: Address) -> None:
         self._socket = sock

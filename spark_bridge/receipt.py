@@ -1,11 +1,11 @@
-"""What a replay did, and the proof that it is what the manifest says (spark.md section 6, step 4).
+"""The receipt of a replay, and the proof that it matches the manifest (spark.md section 6, step 4).
 
     {"flakelog_receipt": 1, "manifest_sha256": "...", "rows": 123, "offset_sum": 456, "checksum": 789,
      "files": {"flights-00000-....parquet": {"rows": 60, "sha256": "..."}, ...}}
 
-rows, offset_sum and checksum are of what was read, before any transformation; checksum is the sum over all rows of
-xxhash64 of all columns, so neither a changed, a lost nor a repeated row goes unseen (an xor would hide a pair). The
-files are of what was written.
+rows, offset_sum and checksum describe the rows read, before any transformation. checksum is the sum over all rows of
+xxhash64 of all columns, so it detects a changed, lost or repeated row (an xor would miss a repeated pair). files
+describes the files written.
 """
 
 import json
@@ -20,11 +20,11 @@ FORMAT = 1
 
 
 class ReplayError(Exception):
-    """A replay that did not do what its manifest says, or not what it did before."""
+    """A replay that does not match its manifest, or an earlier replay of it."""
 
 
 class Totals(NamedTuple):
-    """Over all rows read."""
+    """Totals over all rows read."""
 
     rows: int
     offset_sum: int
@@ -33,7 +33,7 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file's rows, and the SHA-256 of its bytes."""
+    """The number of rows of a file, and the SHA-256 of its bytes."""
 
     rows: int
     sha256: str
@@ -53,7 +53,7 @@ class Receipt:
 
 
 def load(text: str | bytes) -> Receipt:
-    """Raises ReplayError where it is none."""
+    """Load a receipt. Raise ReplayError if the text is not a receipt."""
     try:
         fields: dict[str, Any] = json.loads(text)
         if fields.pop("flakelog_receipt") != FORMAT:
@@ -65,13 +65,15 @@ def load(text: str | bytes) -> Receipt:
 
 
 def file_name(one: OffsetRange) -> str:
-    """A function of the range alone; names sort as the ranges do."""
+    """Return a file name that depends only on the range; names sort in the order of the ranges."""
     return f"{one.topic}-{one.partition:05d}-{one.start:020d}-{one.end:020d}.parquet"
 
 
 def prove(manifest: Manifest, read: Totals, written: Sequence[tuple[int, WrittenFile]]) -> Receipt:
-    """The receipt of a replay; `written` has the index of each range with its file. Raises ReplayError where the
-    figures cannot be those of the manifest's ranges."""
+    """Return the receipt of a replay; `written` pairs the index of each range with its file.
+
+    Raise ReplayError if the figures do not match the manifest's ranges.
+    """
     indexes = sorted(index for index, _ in written)
     if indexes != list(range(len(manifest.ranges))):
         raise ReplayError(
@@ -87,14 +89,14 @@ def _check_totals(manifest: Manifest, read: Totals) -> None:
     if read.rows > manifest.offsets:
         raise ReplayError(f"{read.rows} rows were read from {manifest.offsets} offsets: some were read twice")
     if read.rows < manifest.offsets:
-        return  # markers of transactions and compaction leave offsets without a row; readers checked each by position
+        return  # transaction markers and compaction leave offsets without rows; readers checked each by position
     expected = sum((one.start + one.end - 1) * one.offsets // 2 for one in manifest.ranges)
     if read.offset_sum != expected:
         raise ReplayError(f"the offsets read add up to {read.offset_sum}, those of the manifest to {expected}")
 
 
 def differences(first: Receipt, second: Receipt) -> list[str]:
-    """In words; empty where both did the same."""
+    """Describe the differences in words; the list is empty if both receipts are equal."""
     found = [
         f"{name} {getattr(first, name)} before, {getattr(second, name)} now"
         for name in ("manifest_sha256", "rows", "offset_sum", "checksum")

@@ -1,12 +1,12 @@
-"""SHELL (pyspark, files): the replay job, from a manifest to Parquet files that a rerun writes again byte for byte.
+"""SHELL (pyspark, files): the replay job, from a manifest to Parquet files that a rerun reproduces byte for byte.
 
-    manifest = make_manifest(options)         what is read, settled once
+    manifest = make_manifest(options)         fix the ranges once
     save_manifest(manifest, path)             before any task
     replay(spark, servers, path, out)         one file for each range, then one rename
 
-Tasks write into a directory beside `out`; only when all files are there and the proof holds does it become `out`, in
-one rename. So `out` is whole, or not there. Where it is there already, from the same manifest, the rerun is compared
-with it and thrown away.
+Tasks write into a directory beside `out`. After all files are written and the proof holds, one rename makes it `out`.
+So `out` is complete or absent. If `out` already exists from the same manifest, the rerun is compared with it and
+discarded.
 """
 
 import io
@@ -35,19 +35,22 @@ from spark_bridge.pinned import select
 from spark_bridge.range_reader import SocketNetwork
 from spark_bridge.receipt import Receipt, ReplayError, Totals, WrittenFile, file_name, prove
 
-MANIFEST_FILE = "_manifest.json"  # Spark passes over names with _ when it reads the directory
+MANIFEST_FILE = "_manifest.json"  # Spark skips names with _ when it reads the directory
 RECEIPT_FILE = "_receipt.json"
 _WRITTEN = "index INT, rows BIGINT, sha256 STRING"
 
 
 def make_manifest(options: Mapping[str, str]) -> Manifest:
-    """What `options` (the Data Source's) select now. Raises OptionError, SelectionError, network.ClusterError."""
+    """Return a manifest of the ranges that the Data Source's `options` select now.
+
+    Raise OptionError, SelectionError or network.ClusterError.
+    """
     parsed = parse(options)
     return select(parsed, Cluster(parsed.servers, SocketNetwork()), version("flakelog"))
 
 
 def save_manifest(manifest: Manifest, path: Path) -> None:
-    """Write it once; FileExistsError where another one is there. The same one again is well."""
+    """Write the manifest once. Raise FileExistsError if another manifest exists; accept an identical one."""
     text = manifest.to_json()
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -60,7 +63,7 @@ def save_manifest(manifest: Manifest, path: Path) -> None:
 
 
 def read_manifest(spark: SparkSession, servers: str, path: Path) -> DataFrame:
-    """The rows a manifest names, one Spark partition for each range."""
+    """Return the rows of a manifest, one Spark partition for each range."""
     return spark.read.format(NAME).option("kafka.bootstrap.servers", servers).option("manifest", str(path)).load()
 
 
@@ -71,10 +74,10 @@ def replay(
     out: Path,
     transform: Callable[[DataFrame], DataFrame] | None = None,
 ) -> Receipt:
-    """Write what the manifest names to the directory `out`, every executor's and the driver's to write in.
+    """Write the manifest's rows to the directory `out`, which the driver and all executors must be able to write.
 
-    `transform` works row by row (select, where, withColumn); a shuffle is refused. Raises ReplayError where the proof
-    fails, `out` is something else, or a rerun differs from what is there; then nothing in `out` has changed.
+    `transform` works row by row (select, where, withColumn); a shuffle raises ReplayError. Raise ReplayError also if
+    the proof fails, `out` is something other than this replay, or a rerun differs from it. `out` is then unchanged.
     """
     manifest = manifests.load(manifest_path.read_bytes())
     _check_out(out, manifest)
@@ -92,7 +95,7 @@ def replay(
 
 
 def verify(out: Path) -> Receipt:
-    """The receipt of a published replay, its files' bytes checked against it. Raises ReplayError."""
+    """Verify a published replay's files against its receipt and return the receipt. Raise ReplayError."""
     receipt = receipts.load((out / RECEIPT_FILE).read_bytes())
     for name, each in receipt.files.items():
         path = out / name
@@ -103,7 +106,7 @@ def verify(out: Path) -> Receipt:
     return receipt
 
 
-# --- the driver's part -------------------------------------------------------------------------------------------
+# --- driver -----------------------------------------------------------------------------------------------------------
 
 
 def _check_out(out: Path, manifest: Manifest) -> None:
@@ -122,7 +125,7 @@ def _run(
     if not manifest.ranges:
         return prove(manifest, Totals(0, 0, 0), [])
     observation = Observation("read")
-    wide = "decimal(20,0)"  # sums of longs, kept exact
+    wide = "decimal(20,0)"  # exact sums of longs
     observed = rows.observe(
         observation,
         F.count(F.lit(1)).alias("rows"),
@@ -131,7 +134,7 @@ def _run(
     )
     change = transform or _unchanged
     _refuse_shuffle(change(rows))
-    schema = change(rows).limit(0).toArrow().schema  # not of `observed`: an observation counts the first query on it
+    schema = change(rows).limit(0).toArrow().schema  # not `observed`, which counts only its first query
     names = [file_name(one) for one in manifest.ranges]
     written = change(observed).mapInArrow(_RangeWriter(staging, names, schema), _WRITTEN).collect()
     seen = observation.get
@@ -140,7 +143,10 @@ def _run(
 
 
 def _refuse_shuffle(rows: DataFrame) -> None:
-    """A shuffle gives rows to tasks by chance; what a range's file holds would then mean nothing."""
+    """Raise ReplayError for a plan with a shuffle.
+
+    A shuffle distributes rows among tasks unpredictably, so a range's file would not have defined contents.
+    """
     with redirect_stdout(io.StringIO()) as plan:
         rows.explain()
     if re.search(r"(?<!Broadcast)Exchange", plan.getvalue()):
@@ -152,7 +158,7 @@ def _unchanged(rows: DataFrame) -> DataFrame:
 
 
 def _publish(staging: Path, out: Path, receipt: Receipt) -> None:
-    for leftover in staging.glob(".*"):  # of attempts of tasks that failed
+    for leftover in staging.glob(".*"):  # of failed task attempts
         leftover.unlink()
     _sync_directory(staging)
     if not out.exists():
@@ -179,14 +185,14 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-# --- a task's part -----------------------------------------------------------------------------------------------
+# --- tasks ------------------------------------------------------------------------------------------------------------
 
 
 class _RangeWriter:
-    """Writes the rows of one Spark partition to the file of its range; gives one row that says so.
+    """A function that writes the rows of one Spark partition to its range's file and yields one row describing it.
 
-    The number of the Spark partition is the index of the range: a Data Source's partitions keep their order, and
-    without a shuffle they keep their number (`prove` checks that each came exactly once).
+    The index of the Spark partition is the index of the range. A Data Source's partitions keep their order, and without
+    a shuffle their index (`prove` checks that each index came exactly once).
     """
 
     def __init__(self, directory: Path, names: list[str], schema: pa.Schema) -> None:

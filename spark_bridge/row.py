@@ -1,17 +1,17 @@
-"""The rows of a read: the Kafka connector's columns by its names and types, plus `id`.
+"""The rows of a read: the Kafka connector's columns with its names and types, plus `id`.
 
-    key          binary     null where the record has none
+    key          binary     null if the record has no key
     value        binary     null for a tombstone
     topic        string
     partition    int
     offset       long
     timestamp    timestamp  ms precision, UTC
     timestampType int       0 the producer's time, 1 the log's append time
-    headers      array<struct<key: string, value: binary>>, with includeHeaders; null where there are none
-    id           long       the message's Snowflake id; null where the broker keeps none (Apache Kafka)
+    headers      array<struct<key: string, value: binary>>, with includeHeaders; null if there are no headers
+    id           long       the message's Snowflake id; null if the broker keeps none (Apache Kafka)
 
-All are nullable, as the connector's are. Spark does not prune the columns of a Python data source (SPARK-51713), so
-`columns` lets a user name the few that are wanted.
+All are nullable, as in the connector. Spark does not prune the columns of a Python data source (SPARK-51713), so users
+select columns with the option `columns`.
 """
 
 from collections.abc import Sequence
@@ -49,10 +49,10 @@ DEFAULT = tuple(name for name in ARROW if name != HEADERS)
 
 
 def choose(names: Sequence[str] | None = None, *, include_headers: bool = False) -> tuple[str, ...]:
-    """The columns of a read, in the table's order; ValueError names an unknown one and the known ones."""
+    """Return the columns of a read, in the table's order. Raise ValueError naming the unknown and the known columns."""
     if names is None:
         return tuple(ARROW) if include_headers else DEFAULT
-    known = {name.lower(): name for name in ARROW}  # Spark compares column names so
+    known = {name.lower(): name for name in ARROW}  # Spark ignores the case of column names
     unknown = [name for name in names if name.lower() not in known]
     if unknown or not names:
         raise ValueError(f"columns {', '.join(unknown) or 'none'} asked for; there are {', '.join(ARROW)}")
@@ -65,5 +65,5 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def sql_schema(columns: Sequence[str]) -> str:
-    """The same as Spark's DDL."""
+    """Return the columns as Spark's DDL."""
     return ", ".join(f"`{name}` {_SQL[name]}" for name in columns)

@@ -1,13 +1,13 @@
-"""What to read, as a user says it, resolved once to offset ranges (spark.md section 6, step 1).
+"""Selectors: a user's description of a read, resolved once to offset ranges (spark.md section 6, step 1).
 
-By offset   earliest, latest, or an offset for each partition, as in the Kafka connector.
-By time     of the records' timestamps, in ms since 1970, as in the connector: from the first record whose timestamp is
-            not below `start` to before the first whose timestamp is not below `end`. Producers set timestamps, so a
-            record in between may be of another time.
-By id       exact: ids rise strictly with the offset in each partition, so an id range is an offset range. The id
-            range of a span of time is `idgen.layout.Layout.id_range`.
+    By offset   earliest, latest, or an offset for each partition, as in the Kafka connector.
+    By time     by the records' timestamps, in ms since 1970, as in the connector: from the first record whose timestamp
+                is at least `start` up to the first record whose timestamp is at least `end`, exclusive. Producers set
+                timestamps, so a record in between may have a timestamp outside the span.
+    By id       exact: ids rise strictly with the offset in each partition, so a range of ids is a range of offsets.
+                `idgen.layout.Layout.id_range` converts a span of time to a range of ids.
 
-"Now" and "latest" move; a selector is resolved before any task starts, and never again.
+A selector is resolved once, before any task starts, because "now" and "latest" move.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,32 +23,35 @@ Offsets: TypeAlias = Mapping[int, int]
 
 
 class LogOffsets(Protocol):
-    """What resolving asks of a cluster, one topic at a time; each answer has all of the topic's partitions."""
+    """The requests that resolving makes to a cluster, for one topic; each answer has all of the topic's partitions."""
 
     def earliest(self, topic: str) -> Offsets:
-        """The log start offsets."""
+        """Return the log start offsets."""
         ...
 
     def latest(self, topic: str) -> Offsets:
-        """The high watermarks."""
+        """Return the high watermarks."""
         ...
 
     def first_at_time(self, topic: str, time_ms: int) -> Mapping[int, int | None]:
-        """The first offset whose record's timestamp is not below `time_ms`; None where there is none yet."""
+        """Return the first offsets whose timestamp is at least `time_ms`; None for a partition without one yet."""
         ...
 
     def first_at_id(self, topic: str, id: int) -> Mapping[int, int | None]:
-        """The first offset whose id is not below `id`; None where there is none yet."""
+        """Return the first offsets whose id is at least `id`; None for a partition without one yet."""
         ...
 
 
 class SelectionError(ValueError):
-    """The selection cannot be made; the message names topic and partition, and what there is."""
+    """The selection is not possible; the message names the topic, the partition and the available offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSelector:
-    """`start` and `end` are EARLIEST, LATEST or {topic: {partition: offset}}; in it -2 is earliest, -1 latest."""
+    """A selection by offset: `start` and `end` are EARLIEST, LATEST or {topic: {partition: offset}}.
+
+    An offset of -2 means earliest, -1 latest.
+    """
 
     start: str | Mapping[str, Offsets] = EARLIEST
     end: str | Mapping[str, Offsets] = LATEST
@@ -71,8 +74,11 @@ class OffsetSelector:
 
 @dataclass(frozen=True, slots=True)
 class TimeSelector:
-    """Timestamps `start_ms` <= time < `end_ms`; None leaves that side open. `strict`: a start past the end of a
-    partition is an error, as the connector's startingOffsetsByTimestampStrategy=error; else it begins at latest."""
+    """A selection by timestamp, `start_ms` <= time < `end_ms`; None leaves that side open.
+
+    If `strict`, a start past the end of a partition is an error, as with the connector's
+    startingOffsetsByTimestampStrategy=error. Otherwise that partition starts at latest.
+    """
 
     start_ms: int | None = None
     end_ms: int | None = None
@@ -95,7 +101,7 @@ class TimeSelector:
 
 @dataclass(frozen=True, slots=True)
 class IdSelector:
-    """Ids `start` <= id < `end`; None leaves that side open."""
+    """A selection by id, `start` <= id < `end`; None leaves that side open."""
 
     start: int | None = None
     end: int | None = None
@@ -114,12 +120,12 @@ _KINDS: dict[str, type[Selector]] = {"offset": OffsetSelector, "time": TimeSelec
 
 
 def resolve(selector: Selector, topics: Iterable[str], log: LogOffsets) -> tuple[OffsetRange, ...]:
-    """The ranges of all partitions of `topics`, empty ones too, sorted. Raises SelectionError."""
+    """Return the ranges of all partitions of `topics`, including empty ones, sorted. Raise SelectionError."""
     return tuple(sorted(one for topic in sorted(set(topics)) for one in selector.resolve(topic, log)))
 
 
 def to_dict(selector: Selector) -> dict[str, Any]:
-    """For the manifest: what was asked, beside what it was resolved to."""
+    """Return the selector's parameters for the manifest, which also holds the resolved ranges."""
     (kind,) = (name for name, one in _KINDS.items() if isinstance(selector, one))
     asked = {field.name: getattr(selector, field.name) for field in fields(selector)}
     return {"by": kind} | {name: _plain(value) for name, value in asked.items()}
@@ -141,7 +147,7 @@ def _given(one: str | Mapping[str, Offsets], topic: str, first: Offsets, last: O
 
 
 Found: TypeAlias = Mapping[int, int | None] | None
-"""{partition: offset, or None where none is found}; None for a side that is left open."""
+"""{partition: offset, or None if not found}; None for an open side."""
 
 
 def _between(topic: str, start: Found, end: Found, log: LogOffsets) -> list[OffsetRange]:

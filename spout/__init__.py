@@ -1,1 +1,1 @@
-"""Spouts, bolts and topologies: Storm's contract."""
+"""Spouts, bolts and topologies with Storm's contract."""

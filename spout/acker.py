@@ -1,13 +1,13 @@
-"""Which tuple trees are complete: one 64-bit number a tree, whatever its size.
+"""Tracking of tuple trees with one 64-bit number for each tree, whatever its size.
 
-Each tuple of a tree has a random 64-bit edge. A tree's value is the XOR of all edges made and all edges acked, so it is
-0 when each has been both, and before that only by chance, once in 2**64
-(https://storm.apache.org/releases/2.8.1/Acking-framework-implementation.html). In Storm the edges travel as messages;
-in one process they are added as tuples are made, before the tuple they come from is acked, so a tree is never complete
-too early.
+Each tuple of a tree has a random 64-bit edge. A tree's value is the XOR of all edges added and all edges acked. It is 0
+when each edge has been both added and acked, and earlier only by chance, once in 2**64
+(https://storm.apache.org/releases/2.8.1/Acking-framework-implementation.html). In Storm the edges travel as messages.
+In one process they are added as tuples are created, before the parent tuple is acked, so a tree is never complete too
+early.
 
-Trees stand in the order they began and all have the same time, so the first is the next to time out. That makes
-timeouts exact where Storm's rotating map gives one to two times the time, and costs no more.
+Trees are kept in the order they began and share one timeout, so the first tree is the next to time out. Timeouts are
+therefore exact, at the cost of Storm's rotating map, which times out after one to two times the timeout.
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ TIMEOUT = "timeout"
 
 
 class Outcome(NamedTuple):
-    """A tree's end, for the spout task that began it. `error` is None for a complete one."""
+    """The end of a tree, for the spout task that began it. `error` is None if the tree is complete."""
 
     task: int
     id: Any
@@ -36,7 +36,7 @@ class _Tree:
 
 
 class Acker:
-    """All trees of one engine. Not thread-safe."""
+    """All tuple trees of one engine. Not thread-safe."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
@@ -44,21 +44,21 @@ class Acker:
         self._outcomes: list[Outcome] = []
 
     def __len__(self) -> int:
-        """Trees that are not complete."""
+        """Return the number of incomplete trees."""
         return len(self._trees)
 
     def track(self, root: int, task: int, id: Any, now_ms: int) -> None:
-        """A spout task begins a tree; its first edges are added before anything else happens."""
+        """Begin a tree of a spout task; the caller adds its first edges before any other call."""
         self._trees[root] = _Tree(task, id, now_ms)
 
     def add(self, root: int, edge: int) -> None:
-        """A tuple joins a tree. One that ended meanwhile is left in peace."""
+        """Add a tuple to a tree. Ignore a tree that has ended."""
         tree = self._trees.get(root)
         if tree is not None:
             tree.value ^= edge
 
     def ack(self, root: int, edge: int, now_ms: int) -> None:
-        """A tuple is done. The tree is complete when no other is left."""
+        """Ack a tuple; the tree is complete when all its tuples are acked."""
         tree = self._trees.get(root)
         if tree is not None:
             tree.value ^= edge
@@ -66,13 +66,13 @@ class Acker:
                 self._end(root, tree, None, now_ms)
 
     def fail(self, root: int, error: str, now_ms: int) -> None:
-        """A tuple failed, so its tree has. Later acks and fails in it are ignored."""
+        """Fail the tree of a failed tuple. Later acks and fails in that tree are ignored."""
         tree = self._trees.get(root)
         if tree is not None:
             self._end(root, tree, error, now_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Fail every tree whose time is over."""
+        """Fail every tree that has timed out."""
         while self._trees:
             root, tree = next(iter(self._trees.items()))
             if tree.began_ms + self._timeout_ms > now_ms:
@@ -80,12 +80,12 @@ class Acker:
             self._end(root, tree, TIMEOUT, now_ms)
 
     def take_outcomes(self) -> list[Outcome]:
-        """Trees that ended since the last call, in that order."""
+        """Return the trees that ended since the last call, in the order they ended."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
     def next_deadline_ms(self) -> int | None:
-        """When the next tree times out."""
+        """Return the time the next tree times out, or None if no tree is open."""
         if not self._trees:
             return None
         return next(iter(self._trees.values())).began_ms + self._timeout_ms

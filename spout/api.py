@@ -1,4 +1,4 @@
-"""What a user writes: spouts that bring tuples in, bolts that work on them. Storm's contract, in Python's manner.
+"""The user's interface: spouts that emit tuples and bolts that process them. Storm's contract in Python.
 
     class Shout(Bolt):
         output_fields = ("word",)
@@ -6,9 +6,9 @@
         def execute(self, tup):
             self.emit((tup["word"].upper(),))
 
-One thread calls everything, so no method may block for long. `context` and `collector` are set before `open` or
-`prepare`. A component handed to a topology is a template: each task works with a deep copy of its own, as in Storm.
-Contract: https://storm.apache.org/releases/2.8.1/Concepts.html, Guaranteeing-message-processing.html.
+A single thread calls all methods, so none may block for long. `context` and `collector` are set before `open` or
+`prepare`. A component added to a topology is a template: each task works on a deep copy, as in Storm. Contract:
+https://storm.apache.org/releases/2.8.1/Concepts.html, Guaranteeing-message-processing.html.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +21,11 @@ from spout.config import TopologyConfig
 
 DEFAULT_STREAM = "default"
 
-Anchors = tuple[tuple[int, int], ...]  # (root, edge): the tuple trees this tuple is part of, and its own edge in each
+Anchors = tuple[tuple[int, int], ...]  # (root, edge) pairs: the trees this tuple belongs to and its edge in each
 
 
 class Fields:
-    """A stream's field names, and where each stands in its tuples."""
+    """The field names of a stream, and the position of each in its tuples."""
 
     __slots__ = ("names", "index")
 
@@ -35,9 +35,9 @@ class Fields:
 
 
 class Tuple:
-    """Values under field names, and where they come from: `tup["carrier"]`, `tup[0]`.
+    """Values under field names, with their origin: `tup["carrier"]`, `tup[0]`.
 
-    `anchors` is None once the tuple is acked or failed.
+    `anchors` is None after the tuple is acked or failed.
     """
 
     __slots__ = ("values", "fields", "component", "stream", "task", "anchors")
@@ -79,24 +79,24 @@ class Tuple:
 
 
 class Stream(NamedTuple):
-    """A declared stream. On a direct one the emitter names the task that receives."""
+    """A declared stream. On a direct stream the emitter names the receiving task."""
 
     fields: tuple[str, ...]
     direct: bool = False
 
 
 class OutputDeclarer:
-    """Collects the streams of one component."""
+    """The streams that one component declares."""
 
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
 
     def declare(self, *fields: str, direct: bool = False) -> None:
-        """The default stream's fields."""
+        """Declare the default stream's fields."""
         self.declare_stream(DEFAULT_STREAM, *fields, direct=direct)
 
     def declare_stream(self, stream: str, *fields: str, direct: bool = False) -> None:
-        """A named stream's fields. ValueError when it is declared twice, or has a field twice."""
+        """Declare a named stream's fields. Raise ValueError if the stream or one of its fields is declared twice."""
         if stream in self.streams:
             raise ValueError(f"stream {stream!r} is declared twice")
         if len(set(fields)) != len(fields):
@@ -105,7 +105,7 @@ class OutputDeclarer:
 
 
 class World(Protocol):
-    """The engine's ways out, for spouts that need them: each call makes a port, whose owner closes it."""
+    """The engine's ports, for spouts that need them; the caller closes each port it creates."""
 
     def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher: ...
 
@@ -115,31 +115,31 @@ class World(Protocol):
 
 
 class Context(Protocol):
-    """What a task may know of its place in the topology."""
+    """A task's view of its place in the topology."""
 
     component: str
     task: int
-    index: int  # of this task among its component's, from 0
+    index: int  # of this task within its component, from 0
     parallelism: int
     topology: str
     topology_id: str
-    run_id: str  # of this life of the topology; never used again
+    run_id: str  # unique to this run of the topology
     config: TopologyConfig
     world: World
-    wake: Callable[[], None]  # something has come: call `poll` soon
-    log: Callable[[str], None]  # a line for people
-    failure: str  # while `Spout.fail` is called: the failing bolt's own words, or "timeout"
+    wake: Callable[[], None]  # report that an answer has arrived, so that `poll` is called soon
+    log: Callable[[str], None]  # write a line to the log
+    failure: str  # set while `Spout.fail` is called: the failing bolt's error text, or "timeout"
 
     @property
     def now_ms(self) -> int:
-        """The engine's clock: it never steps back, and begins anywhere."""
+        """The engine's clock in milliseconds: monotonic, with an arbitrary start."""
 
     def tasks_of(self, component: str) -> tuple[int, ...]:
-        """Task numbers of a component, for direct emits."""
+        """Return the task numbers of a component, for direct emits."""
 
 
 class Collector(Protocol):
-    """Where a component's tuples go; `emit` answers with the numbers of the tasks that got one."""
+    """A component's output; `emit` returns the numbers of the tasks that received the tuple."""
 
     def emit(
         self,
@@ -159,7 +159,10 @@ class Collector(Protocol):
 
 
 class Component:
-    """What spouts and bolts share. `output_fields` declares the default stream; `declare_output_fields` does more."""
+    """The common part of spouts and bolts.
+
+    `output_fields` declares the default stream; override `declare_output_fields` to declare more.
+    """
 
     output_fields: ClassVar[tuple[str, ...]] = ()
 
@@ -176,67 +179,73 @@ class Spout(Component):
     """A source of tuples."""
 
     def open(self) -> None:
-        """Called once, before anything else."""
+        """Prepare to emit; called once, before any other method."""
 
     def next_tuple(self) -> None:
-        """Emit the next tuple, or return at once when there is none."""
+        """Emit the next tuple, or return at once if none is ready."""
         raise NotImplementedError(f"{type(self).__name__}.next_tuple")
 
     def ack(self, id: Any) -> None:
-        """The tuple emitted with this id, and all that came of it, is processed."""
+        """React to success: the tuple emitted with this id, and every tuple anchored to it, is processed."""
 
     def fail(self, id: Any) -> None:
-        """It failed or took too long; `context.failure` says how."""
+        """React to a failure or timeout of the tuple emitted with this id; `context.failure` holds the reason."""
 
     def activate(self) -> None:
-        """next_tuple will be called from now on."""
+        """React to activation: `next_tuple` will be called from now on."""
 
     def deactivate(self) -> None:
-        """next_tuple will not be called until `activate`; acks and fails still come."""
+        """React to deactivation: `next_tuple` will not be called until `activate`, but acks and fails still come."""
 
     def close(self) -> None:
-        """The end. Not called when the process is killed."""
+        """Release resources. Not called if the process is killed."""
 
     def poll(self) -> None:
-        """Called often, active or not: take in answers from outside, hand out requests. Not in Storm."""
+        """Process answers from outside and send requests. Called often, active or not. Not in Storm."""
 
     def next_deadline_ms(self) -> int | None:
-        """After a next_tuple that emitted nothing: when to ask again; None: at `context.wake()`. Not in Storm."""
+        """Return when to call `next_tuple` again after it emitted nothing, or None to wait for `context.wake()`.
+
+        Not in Storm.
+        """
         return self.context.now_ms + self.context.config.topology_spout_wait_ms
 
     def finish(self) -> None:
-        """Nothing is in flight any more, `close` comes when `idle`: store what must be stored. Not in Storm."""
+        """Store progress: no tuple is in flight any longer, and `close` follows when `idle` is True. Not in Storm."""
 
     @property
     def idle(self) -> bool:
-        """After `finish`: whether nothing is outstanding that `close` would cut off. Not in Storm."""
+        """Return True if, after `finish`, nothing is outstanding that `close` would cut off. Not in Storm."""
         return True
 
     def emit(
         self, values: Sequence[Any], id: Any = None, *, stream: str = DEFAULT_STREAM, task: int | None = None
     ) -> list[int]:
-        """Emit a tuple; with an `id`, ack or fail will be called with it once."""
+        """Emit a tuple. If `id` is given, ack or fail is called with it once."""
         return self.collector.emit(values, id=id, stream=stream, task=task)
 
 
 class Bolt(Component):
-    """A step of work. With `auto_ack`, a tuple is acked when `execute` returns and failed when it raises."""
+    """A processing step.
+
+    With `auto_ack`, a tuple is acked when `execute` returns and failed when it raises.
+    """
 
     auto_ack: ClassVar[bool] = True
-    tick_interval_ms: int | None = None  # how often `tick` is called, None: never
+    tick_interval_ms: int | None = None  # interval between calls of `tick`, None: never
 
     def prepare(self) -> None:
-        """Called once, before anything else."""
+        """Prepare to process tuples; called once, before any other method."""
 
     def execute(self, tup: Tuple) -> None:
-        """Work on one tuple."""
+        """Process one tuple."""
         raise NotImplementedError(f"{type(self).__name__}.execute")
 
     def tick(self) -> None:
-        """Called every `tick_interval_ms`; Storm's tick tuples."""
+        """Do periodic work; called every `tick_interval_ms`. Storm's tick tuples."""
 
     def cleanup(self) -> None:
-        """The end. Not called when the process is killed."""
+        """Release resources. Not called if the process is killed."""
 
     def emit(
         self,
@@ -246,13 +255,13 @@ class Bolt(Component):
         stream: str = DEFAULT_STREAM,
         task: int | None = None,
     ) -> list[int]:
-        """Emit a tuple, anchored to the tuple being executed unless `anchors` says otherwise (() is to none)."""
+        """Emit a tuple, anchored to the tuple being executed unless `anchors` is given (() anchors to none)."""
         return self.collector.emit(values, anchors=anchors, stream=stream, task=task)
 
     def ack(self, tup: Tuple) -> None:
-        """This bolt is done with a tuple; where `auto_ack` is off."""
+        """Mark a tuple as processed; for bolts without `auto_ack`."""
         self.collector.ack(tup)
 
     def fail(self, tup: Tuple, error: str = "") -> None:
-        """This tuple's message shall come again; where `auto_ack` is off."""
+        """Fail a tuple so that its message is emitted again; for bolts without `auto_ack`."""
         self.collector.fail(tup, error)

@@ -1,4 +1,4 @@
-"""Bolts to build upon."""
+"""Base classes for bolts."""
 
 from typing import ClassVar
 
@@ -6,24 +6,28 @@ from spout.api import Bolt, Tuple
 
 
 class BatchBolt(Bolt):
-    """Works on many tuples at once, as a transaction does: they are acked when `process_batch` returns.
+    """A bolt that processes tuples in batches and acks them when `process_batch` returns.
 
-    A batch is worked on when `batch_size` tuples have come, or `tick_interval_ms` after the last time. When
-    `process_batch` raises, all of the batch fails and comes again, so what it did must be undone or harmless to repeat.
+    A batch may be one transaction, for example. A batch is processed when it holds `batch_size` tuples, and on each
+    tick, every `tick_interval_ms`. If `process_batch` raises, the whole batch fails and is emitted again, so its
+    effects must be undone or harmless to repeat.
     """
 
     auto_ack: ClassVar[bool] = False
     batch_size: int = 500
     tick_interval_ms: int | None = 100
 
-    _batch: list[Tuple] | None = None  # on the class, so that a subclass need not call our __init__
+    _batch: list[Tuple] | None = None  # a class attribute, so that a subclass need not call __init__
 
     def process_batch(self, batch: list[Tuple]) -> None:
-        """Work on all of them, or raise; what is emitted is anchored to all of them if `anchors=batch` is given."""
+        """Process all tuples of the batch, or raise.
+
+        To anchor an emitted tuple to all of them, pass `anchors=batch`.
+        """
         raise NotImplementedError(f"{type(self).__name__}.process_batch")
 
     def execute(self, tup: Tuple) -> None:
-        """Keep the tuple for the batch."""
+        """Add the tuple to the batch; process the batch if it is full."""
         if self._batch is None:
             self._batch = []
         self._batch.append(tup)
@@ -31,11 +35,11 @@ class BatchBolt(Bolt):
             self.flush()
 
     def tick(self) -> None:
-        """Work on what there is."""
+        """Process the tuples received so far."""
         self.flush()
 
     def flush(self) -> None:
-        """Work on the batch now."""
+        """Process the batch now."""
         batch, self._batch = self._batch, None
         if not batch:
             return

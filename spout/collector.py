@@ -1,4 +1,4 @@
-"""Where a task's tuples go: into the inboxes of their receivers, each with an edge in the trees it belongs to."""
+"""Delivery of a task's tuples to the inboxes of their receivers, each with an edge in the trees it belongs to."""
 
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -10,10 +10,13 @@ from spout.task import Outlet, Task
 
 
 class Exchange:
-    """What all collectors of an engine share: the acker, the time of the step, edges and roots."""
+    """State shared by all collectors of an engine: the acker, the time of the step, edges and roots."""
 
     def __init__(self, acker: Acker, random_bits: Callable[[], int], on_error: Callable[[Task, str], None]) -> None:
-        """`random_bits` gives 64 independent random bits a call: edges rest on their being random."""
+        """Create the shared state.
+
+        `random_bits` returns 64 independent random bits at each call, because the acker relies on random edges.
+        """
         self.acker = acker
         self.now_ms = 0
         self.edge = random_bits
@@ -21,7 +24,7 @@ class Exchange:
         self.on_error = on_error
 
     def outlet(self, task: Task, stream: str) -> Outlet:
-        """ValueError when the component has not declared the stream."""
+        """Return the task's outlet for `stream`. Raise ValueError if the component has not declared the stream."""
         outlet = task.outlets.get(stream)
         if outlet is None:
             known = ", ".join(sorted(task.outlets)) or "none"
@@ -30,7 +33,7 @@ class Exchange:
 
 
 class SpoutCollector:
-    """A spout task's. Tuples with an id are tracked until their tree is complete."""
+    """The collector of a spout task. Tuples with an id are tracked until their tree is complete."""
 
     def __init__(self, task: Task, exchange: Exchange) -> None:
         self._task = task
@@ -45,7 +48,10 @@ class SpoutCollector:
         stream: str = DEFAULT_STREAM,
         task: int | None = None,
     ) -> list[int]:
-        """The tasks that got the tuple. ValueError for a stream or values that were not declared."""
+        """Return the numbers of the receiving tasks.
+
+        Raise ValueError if the stream or the values were not declared.
+        """
         if anchors:
             raise ValueError(f"{self._task.component} is a spout: its tuples are anchored to nothing")
         exchange, me = self._exchange, self._task
@@ -61,12 +67,12 @@ class SpoutCollector:
                 exchange.acker.add(root, edge)
             target.inbox.append(Tuple(values, outlet.fields, me.component, stream, me.number, edges))
         if id is not None and not targets:
-            exchange.acker.ack(root, 0, exchange.now_ms)  # nobody receives it: it is processed (Storm: the same)
+            exchange.acker.ack(root, 0, exchange.now_ms)  # without a receiver the tuple is processed (as in Storm)
         me.counts.emitted += 1
         return [target.number for target in targets]
 
     def report_error(self, error: str) -> None:
-        """Say something that people should see; the spout goes on."""
+        """Report an error to the log; the spout continues."""
         self._exchange.on_error(self._task, error)
 
     def ack(self, tup: Tuple) -> NoReturn:
@@ -77,7 +83,7 @@ class SpoutCollector:
 
 
 class BoltCollector:
-    """A bolt task's. `current` is what a tuple is anchored to unless its emitter says otherwise."""
+    """The collector of a bolt task. `current` holds the default anchors of emitted tuples."""
 
     def __init__(self, task: Task, exchange: Exchange) -> None:
         self._task = task
@@ -93,7 +99,10 @@ class BoltCollector:
         stream: str = DEFAULT_STREAM,
         task: int | None = None,
     ) -> list[int]:
-        """The tasks that got the tuple. ValueError for a stream or values not declared, or an anchor settled before."""
+        """Return the numbers of the receiving tasks.
+
+        Raise ValueError if the stream or the values were not declared, or if an anchor is already acked or failed.
+        """
         if id is not None:
             raise ValueError(f"{self._task.component} is a bolt: its tuples are anchored, they have no id")
         exchange, me = self._exchange, self._task
@@ -120,7 +129,7 @@ class BoltCollector:
         return list(roots)
 
     def ack(self, tup: Tuple) -> None:
-        """Done with this tuple. A second ack or fail of it is ignored."""
+        """Ack a tuple. A second ack or fail of it is ignored."""
         if tup.anchors is None:
             return
         for root, edge in tup.anchors:
@@ -129,7 +138,7 @@ class BoltCollector:
         self._task.counts.acked += 1
 
     def fail(self, tup: Tuple, error: str = "") -> None:
-        """Its message shall come again. A second ack or fail of it is ignored."""
+        """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored."""
         if tup.anchors is None:
             return
         for root, _ in tup.anchors:
@@ -138,5 +147,5 @@ class BoltCollector:
         self._task.counts.failed += 1
 
     def report_error(self, error: str) -> None:
-        """Say something that people should see; the bolt goes on."""
+        """Report an error to the log; the bolt continues."""
         self._exchange.on_error(self._task, error)

@@ -1,4 +1,4 @@
-"""The settings of a topology, with Storm's names where Storm has them, and of a spout over a log."""
+"""Settings of a topology, with Storm's names if Storm has them, and of a spout that reads a log."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ __all__ = ["SpoutConfig", "TopologyConfig"]
 
 @dataclass(frozen=True)
 class TopologyConfig:
-    """How a topology runs. InvalidSetting."""
+    """Settings of a running topology. Raise InvalidSetting if a value is out of range."""
 
     topology_max_spout_pending: int = setting(
         "topology.max.spout.pending",
@@ -55,5 +55,5 @@ class TopologyConfig:
 
     @property
     def message_timeout_ms(self) -> int:
-        """`topology.message.timeout.secs` in the unit of our clocks."""
+        """Return `topology.message.timeout.secs` in milliseconds."""
         return self.topology_message_timeout_secs * 1000

@@ -1,10 +1,10 @@
-"""The engine: all tasks of a topology in one thread, one step at a time, with the clock handed in.
+"""The engine: all tasks of a topology in one thread, one step at a time, with the clock as an argument.
 
-    step(now_ms):  trees that ended -> their spouts;  bolts, the last first -> their inboxes;  spouts -> next_tuple
+    step(now_ms):  ended trees -> their spouts;  bolts, the last first -> their inboxes;  spouts -> next_tuple
 
-Sinks work before sources, so queues drain before they fill. Whoever could emit into a full inbox waits: a bolt with its
-tuple untouched, a spout with its next_tuple uncalled. Bolts form no cycle (the plan is checked), so the last can always
-go on. The same steps and times give the same run, whoever drives: reactor, test, simulation.
+Sinks work before sources, so that queues drain before they fill. A task that could emit into a full inbox waits: a bolt
+keeps its tuple in the inbox, and a spout's next_tuple is not called. Bolts form no cycle (the plan is checked), so the
+last bolt can always continue. The same steps and times give the same run under a reactor, a test or a simulation.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from spout.grouping import Grouping
 from spout.task import Task, TaskCounts
 from spout.topology import Node, Plan, TopologyError
 
-BATCH = 100  # tuples a task works on, or next_tuple calls, before the next task's turn: keeps one step short
+BATCH = 100  # maximum tuples or next_tuple calls of one task before the next task's turn: keeps a step short
 
 
 class TaskContext:
-    """spout.api.Context for one task."""
+    """The spout.api.Context of one task."""
 
     def __init__(self, executor: "Executor", task: Task, parallelism: int) -> None:
         self._executor = executor
@@ -48,7 +48,10 @@ class TaskContext:
 
 
 class Executor:
-    """A topology's tasks. What a spout raises, or `prepare` and `cleanup`, comes out of the method called here."""
+    """The tasks of a topology.
+
+    An exception from a spout, or from a bolt's `prepare` or `cleanup`, propagates out of the Executor method called.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,10 @@ class Executor:
         wake: Callable[[], None] = lambda: None,
         report: Callable[[str, str], None] = lambda task, text: None,
     ) -> None:
-        """`run_id` is never used for another run; ports call `wake`; `report` hears lines for people: (task, text)."""
+        """Create the tasks.
+
+        `run_id` must be unique to this run; ports call `wake`; `report(task, text)` receives lines for the log.
+        """
         self.plan = plan
         self.config = config
         self.world = world
@@ -76,10 +82,10 @@ class Executor:
         self._bolts = [task for node in plan.bolts for task in self._make(node)]
         self._connect()
 
-    # --- life
+    # --- lifecycle
 
     def start(self, now_ms: int) -> None:
-        """Prepare the bolts, open the spouts, activate."""
+        """Prepare the bolts, open the spouts and activate them."""
         self._exchange.now_ms = now_ms
         for task in self._bolts:
             bolt = _bolt(task)
@@ -91,27 +97,30 @@ class Executor:
         self.activate(now_ms)
 
     def activate(self, now_ms: int) -> None:
-        """Spouts emit."""
+        """Let spouts emit."""
         self._exchange.now_ms = now_ms
         self._active = True
         for task in self._spouts:
             _spout(task).activate()
 
     def deactivate(self, now_ms: int) -> None:
-        """Spouts emit no more; what is in flight goes on."""
+        """Stop spouts from emitting; tuples in flight are still processed."""
         self._exchange.now_ms = now_ms
         self._active = False
         for task in self._spouts:
             _spout(task).deactivate()
 
     def finish(self, now_ms: int) -> None:
-        """After `deactivate`, with as little in flight as can be: spouts store what must be stored; see `idle`."""
+        """After `deactivate`, tell spouts to store their progress; see `idle`.
+
+        Few tuples should be in flight by now.
+        """
         self._exchange.now_ms = now_ms
         for task in self._spouts:
             _spout(task).finish()
 
     def close(self, now_ms: int) -> None:
-        """The end, spouts first. What is in flight is left."""
+        """Close all tasks, spouts first. Tuples in flight are abandoned."""
         self._exchange.now_ms = now_ms
         self._active = False
         for task in self._spouts:
@@ -122,7 +131,7 @@ class Executor:
     # --- work
 
     def step(self, now_ms: int) -> bool:
-        """Do a little of everything that can be done now; whether there was anything."""
+        """Do a bounded amount of the work that is ready. Return True if there was any."""
         self._exchange.now_ms = now_ms
         self._acker.expire(now_ms)
         worked = self._settle()
@@ -133,49 +142,53 @@ class Executor:
         return worked
 
     def next_deadline_ms(self) -> int | None:
-        """After a step without work: when the next one will have some, if nothing wakes us before; None: never."""
+        """Return when the next step will have work if the last one had none and no port calls `wake`, or None."""
         times = [self._acker.next_deadline_ms(), *(task.tick_at_ms for task in self._bolts)]
         later = self.now_ms + self.config.topology_spout_wait_ms
         for task in self._spouts:
             at_ms = _spout(task).next_deadline_ms()
-            # One that cannot emit may have work overdue: it is asked again soon, not at once and for ever.
+            # A spout that cannot emit may have overdue work. It is polled again soon, but not at once, so that the
+            # engine does not spin.
             times.append(at_ms if at_ms is None or self._can_emit(task) else max(at_ms, later))
         return min((t for t in times if t is not None), default=None)
 
     @property
     def now_ms(self) -> int:
-        """The time of the present step."""
+        """Return the time of the current step."""
         return self._exchange.now_ms
 
     @property
     def in_flight(self) -> int:
-        """Tuples whose spouts have not heard their end, and tuples waiting; 0: all is processed, and known to be."""
+        """Return the number of tuples whose spouts do not know their outcome, plus tuples in inboxes.
+
+        0 means that every tuple is processed and its spout informed.
+        """
         return sum(task.pending for task in self._spouts) + sum(len(task.inbox) for task in self._bolts)
 
     @property
     def idle(self) -> bool:
-        """After `finish`: whether no spout has anything outstanding."""
+        """Return True if, after `finish`, no spout has anything outstanding."""
         return all(_spout(task).idle for task in self._spouts)
 
     def tasks_of(self, component: str) -> tuple[int, ...]:
-        """Task numbers of a component. TopologyError when there is no such."""
+        """Return the task numbers of a component. Raise TopologyError if the component does not exist."""
         numbers = tuple(number for number, task in self._tasks.items() if task.component == component)
         if not numbers:
             raise TopologyError(f"there is no component {component!r} in {self.plan.name!r}")
         return numbers
 
     def instances_of(self, component: str) -> list[Any]:
-        """The tasks' own spouts or bolts, for tests and figures."""
+        """Return the spout or bolt objects of a component's tasks, for tests and figures."""
         return [self._tasks[number].instance for number in self.tasks_of(component)]
 
     def counts(self) -> dict[str, list[TaskCounts]]:
-        """For each component, what its tasks have done, by index."""
+        """Return, for each component, the counts of its tasks by index."""
         counts: dict[str, list[TaskCounts]] = {}
         for task in self._tasks.values():
             counts.setdefault(task.component, []).append(task.counts)
         return counts
 
-    # --- inside
+    # --- internals
 
     def _make(self, node: Node[Any]) -> list[Task]:
         limit = self.config.topology_max_tasks
@@ -252,7 +265,7 @@ class Executor:
             collector.ack(tup)
 
     def _guard(self, task: Task, call: Callable[..., None], *args: Any) -> str | None:
-        """Call a bolt; what it raises is its tuple's failure and is reported, and the topology goes on."""
+        """Call a bolt. If it raises, report the error and return it as text; the topology continues."""
         try:
             call(*args)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Which of a bolt's tasks gets a tuple."""
+"""Groupings: the rules that choose which of a bolt's tasks gets a tuple."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from zlib import crc32
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """In turn, so that each task gets an equal share."""
+    """Tasks in turn, so that each gets an equal share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,12 @@ class ByFields:
 
 @dataclass(frozen=True, slots=True)
 class ToAll:
-    """Each task gets a copy."""
+    """Every task gets each tuple."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToFirst:
-    """The task with the least number gets everything: Storm's global grouping."""
+    """The task with the lowest number gets every tuple: Storm's global grouping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,12 @@ Grouping = Shuffle | ByFields | ToAll | ToFirst | Direct
 
 
 def stable_hash(values: Sequence[Any]) -> int:
-    """A number that equal values share in every process: Python's own hash of text differs from run to run.
+    """Return a number that is the same for equal values in every process.
 
-    1, 1.0 and True are equal, so they share it. TypeError for anything but text, bytes, numbers, None, tuples of them.
+    Python's own hash of text differs from run to run.
+
+    1, 1.0 and True are equal, so they share a number. Raise TypeError for a value that is not text, bytes, a number,
+    None or a tuple of these.
     """
     total = 0
     for value in values:
@@ -53,7 +56,7 @@ def _encoded(value: Any) -> bytes:
     if isinstance(value, bytes):
         return b"b" + value
     if isinstance(value, (int, float)):
-        return b"n%d" % hash(value)  # of a number it is its value modulo a prime, without a seed
+        return b"n%d" % hash(value)  # the hash of a number is its value modulo a prime, without a seed
     if value is None:
         return b"0"
     if isinstance(value, tuple):

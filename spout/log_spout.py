@@ -1,7 +1,7 @@
-"""A spout over a topic of Flakelog, or of Apache Kafka: at least once, retried with backoff, progress kept.
+"""A spout over a topic of Flakelog or Apache Kafka: at least once, with backoff between retries and stored progress.
 
-Its tuples are what the scheme makes of a message, by default (id, key, value), the message's Snowflake id first. That
-is the same at every delivery, so a bolt that remembers which ids it has counted, in one transaction with its counts,
+The scheme makes its tuples from each message, by default (id, key, value), with the message's Snowflake id first. The
+id is the same at every delivery. A bolt that records the counted ids in the same transaction as its counts therefore
 counts each message once.
 """
 
@@ -20,16 +20,16 @@ from spout.config import SpoutConfig
 from spout.scheme import RawScheme, Scheme, SchemeError
 
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
-POLL_ROUNDS = 10  # opening a partition takes five requests, one after the other
+POLL_ROUNDS = 10  # opening a partition takes five successive requests
 
 
 class LogSpout(Spout):
-    """Reads `topic`, its tasks sharing the partitions.
+    """A spout that reads `topic`; its tasks share the partitions.
 
-    `servers` is host:port, several with commas; `store` is where progress is kept, a directory or
-    zookeeper://host:port,host:port/chroot, and `access` how that ZooKeeper is spoken to (credentials, ACLs, TLS); `id`
-    is the name it is kept under, by default <topology id>.<component>, and two that share one fence each other. `start`
-    counts where nothing is stored.
+    `servers` is host:port, or several separated by commas. `store` holds the progress: a directory or
+    zookeeper://host:port,host:port/chroot. `access` gives that ZooKeeper's credentials, ACLs and TLS settings. `id` is
+    the name the progress is stored under, by default <topology id>.<component>; two spouts with one id fence each
+    other. `start` applies to partitions without stored progress.
     """
 
     def __init__(
@@ -55,22 +55,22 @@ class LogSpout(Spout):
 
     @property
     def dead_letter_topic(self) -> str:
-        """Where messages given up go; empty: nowhere, they are tried for ever."""
+        """Return the topic for messages given up. If it is empty, messages are retried for ever."""
         return self.config.spout_dead_letter_topic.replace("{topic}", self.topic)
 
     def declare_output_fields(self, declarer: OutputDeclarer) -> None:
-        """The scheme's fields."""
+        """Declare the scheme's fields."""
         declarer.declare(*self.scheme.fields)
 
-    # --- Storm's verbs
+    # --- Storm's methods
 
     def open(self) -> None:
-        """Open the ways out; nothing is asked of anybody yet."""
+        """Create the ports and the coordinator, without sending a request."""
         context = self.context
         source = Source(self.topic, context.topology_id, context.topology, self.start, self.config)
         owner = f"{context.run_id}.{context.task}"
         self._coordinator = PartitionCoordinator(source, context.index, context.parallelism, owner)
-        self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the requests that are out
+        self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the number of outstanding requests
         self._started = False
         path = f"{STORE_ROOT}/{self.id or f'{context.topology_id}.{context.component}'}"
         self._store = context.world.offset_store(self.store, path, self.access)
@@ -79,13 +79,13 @@ class LogSpout(Spout):
         self._dead = context.world.dead_letters(self.servers, topic) if topic else None
 
     def activate(self) -> None:
-        """Begin to read; again after `deactivate`, go on emitting what was read meanwhile."""
+        """Begin to read; after `deactivate`, continue with the messages read meanwhile."""
         if not self._started:
             self._started = True
             self._coordinator.start(self.context.now_ms)
 
     def next_tuple(self) -> None:
-        """Emit the tuples of one message; those that make none, or cannot be read, are passed over."""
+        """Emit the tuples of one message. Skip messages without tuples; reject those that cannot be decoded."""
         now_ms = self.context.now_ms
         while (found := self._coordinator.next(now_ms)) is not None:
             id, message = found
@@ -101,11 +101,11 @@ class LogSpout(Spout):
                 return
 
     def ack(self, id: MessageId) -> None:
-        """One tuple of the message is processed."""
+        """Ack one tuple of the message."""
         self._coordinator.ack(id)
 
     def fail(self, id: MessageId) -> None:
-        """One tuple of the message failed: the message comes again after a while, or goes to the dead letters."""
+        """Fail one tuple of the message: the message is retried later or goes to the dead letters."""
         self._coordinator.fail(id, self.context.now_ms, self.context.failure)
 
     def deactivate(self) -> None:
@@ -113,16 +113,16 @@ class LogSpout(Spout):
         self._coordinator.commit(self.context.now_ms)
 
     def close(self) -> None:
-        """Close the ways out; what was not stored by then comes again."""
+        """Close the ports; messages not covered by stored progress are emitted again."""
         self._fetcher.close()
         self._store.close()
         if self._dead is not None:
             self._dead.close()
 
-    # --- the engine's verbs
+    # --- the engine's methods
 
     def poll(self) -> None:
-        """Take answers in, hand requests out; some ports answer at once, so look again a few times."""
+        """Process answers and send requests, in a few rounds because some ports answer at once."""
         now_ms = self.context.now_ms
         for _ in range(POLL_ROUNDS):
             while self._answers:
@@ -136,27 +136,27 @@ class LogSpout(Spout):
             self.context.log(note)
 
     def next_deadline_ms(self) -> int | None:
-        """When a retry, a commit or a request is due; now, if an answer waits."""
+        """Return when a retry, commit or request is due; now if an answer waits."""
         return self.context.now_ms if self._answers else self._coordinator.next_deadline_ms()
 
     def finish(self) -> None:
-        """Store what is settled and let the partitions go; `idle` when that is done."""
+        """Store the progress and release the partitions; `idle` becomes True when that is done."""
         self._coordinator.stop(self.context.now_ms)
 
     @property
     def idle(self) -> bool:
-        """Whether every partition is stored and let go, after `finish`."""
+        """Return True if, after `finish`, every partition is stored and released."""
         return self._coordinator.idle
 
     # --- figures
 
     @property
     def counts(self) -> Counts:
-        """What became of messages in this task's partitions."""
+        """Return the counts of message outcomes in this task's partitions."""
         return self._coordinator.counts
 
     def status(self) -> list[PartitionStatus]:
-        """This task's partitions."""
+        """Return the status of this task's partitions."""
         return self._coordinator.status()
 
     def _carry(self, ask: Ask) -> None:

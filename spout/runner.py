@@ -1,9 +1,10 @@
-"""SHELL (Twisted reactor, clock, chance): the embedded engine. Runs a topology in this process, beside whatever else
-the reactor does: it works for a few milliseconds at a time and sleeps until the next deadline or an answer.
+"""SHELL (Twisted reactor, clock, chance): the embedded engine, which runs a topology inside this process.
+
+It shares the reactor: it works for a few milliseconds at a time and sleeps until the next deadline or answer.
 
     runner = Runner(topology)
     runner.start()              # a Deferred: fires when stopped, fails when the topology crashed
-    runner.stop()               # lets what is in flight complete, stores progress, closes
+    runner.stop()               # lets tuples in flight complete, stores progress, closes
 
     run(topology)               # the same for a program that does nothing else: until SIGINT or SIGTERM
 """
@@ -27,23 +28,23 @@ from spout.executor import Executor
 from spout.topology import Topology
 from spout.world import TwistedWorld
 
-SLICE_MS = 10  # the reactor's other work waits so long at most, and one execute more
-SLEEP_MAX_MS = 60_000  # with nothing due, a look a minute costs nothing
-FINISH_MS = 10_000  # at a stop, how long the last commit may take: longer than a coordinator's own time limits
+SLICE_MS = 10  # longest delay of the reactor's other work, plus one execute
+SLEEP_MAX_MS = 60_000  # longest sleep with nothing due: a check each minute costs nothing
+FINISH_MS = 10_000  # longest wait for the last commit at a stop: longer than a coordinator's own time limits
 
 
 class State(Enum):
-    """A runner's life, in this order."""
+    """The states of a runner, in this order."""
 
     NEW = "new"
     RUNNING = "running"
-    DRAINING = "draining"  # spouts emit no more, what is in flight completes
+    DRAINING = "draining"  # spouts no longer emit, tuples in flight complete
     FINISHING = "finishing"  # progress is stored
     STOPPED = "stopped"
 
 
 class Runner:
-    """One run of a topology. TopologyError when the topology cannot run as it is."""
+    """A single run of a topology. Raise TopologyError if the topology is not valid."""
 
     log = Logger()
 
@@ -63,7 +64,7 @@ class Runner:
             config,
             world if world is not None else TwistedWorld(self._reactor),
             run_id=uuid4().hex,
-            random_bits=partial(Random().getrandbits, 64),  # seeded by the system: edges need chance, not secrecy
+            random_bits=partial(Random().getrandbits, 64),  # seeded by the system: edges need randomness, not secrecy
             wake=self._wake,
             report=self._report,
         )
@@ -73,9 +74,9 @@ class Runner:
         self._stopped: list[Deferred[None]] = []
 
     def start(self) -> "Deferred[None]":
-        """Begin. The Deferred fires when the topology has stopped, or fails with what a spout raised.
+        """Start the run. The Deferred fires when the topology has stopped, or fails with the exception of a spout.
 
-        What `prepare` or `open` raises is raised here.
+        An exception from `prepare` or `open` is raised here.
         """
         if self.state is not State.NEW:
             raise RuntimeError(f"this runner is {self.state.value}: a run begins once, make another Runner")
@@ -85,7 +86,7 @@ class Runner:
         return self._done
 
     def stop(self) -> "Deferred[None]":
-        """Stop. The Deferred fires when progress is stored and all is closed, however the run ended."""
+        """Stop the run. The Deferred fires when progress is stored and all is closed, even if the run failed."""
         stopped: Deferred[None] = Deferred()
         if self.state in (State.NEW, State.STOPPED):
             stopped.callback(None)
@@ -98,7 +99,7 @@ class Runner:
             self._wake()
         return stopped
 
-    # --- inside
+    # --- internals
 
     def _turn(self) -> None:
         self._call = None
@@ -166,7 +167,7 @@ class Runner:
         self._call = self._reactor.callLater(in_ms / 1000, self._turn)
 
     def _wake(self) -> None:
-        """Something has come. While a turn is under way it will be seen at its end or in the next, which this plans."""
+        """Schedule a turn at once because an answer has arrived; the current turn may already process it."""
         if self.state is not State.STOPPED:
             self._schedule(0)
 
@@ -175,7 +176,7 @@ class Runner:
 
 
 def run(topology: Topology, *, config: TopologyConfig = TopologyConfig(), world: World | None = None) -> None:
-    """Run a topology until SIGINT or SIGTERM, then stop it cleanly. Raises what a spout raised. Blocks."""
+    """Run a topology until SIGINT or SIGTERM, then stop it cleanly. Blocks. Raises the exception of a spout."""
     reactor = _installed_reactor()
     runner = Runner(topology, config=config, world=world, reactor=reactor)
     failures: list[Failure] = []

@@ -1,6 +1,6 @@
-"""From a record to the tuples it becomes: none, one or several. Storm-kafka's Scheme and MessageMetadataScheme.
+"""Schemes: conversions of a record to no, one or several tuples. Storm-kafka's Scheme and MessageMetadataScheme.
 
-Every scheme here begins with the message's Snowflake id, None from a broker that keeps none.
+The first value of every scheme here is the message's Snowflake id, or None if the broker keeps none.
 """
 
 import json
@@ -11,11 +11,15 @@ from partition_manager.ports import FetchedRecord
 
 
 class SchemeError(ValueError):
-    """This record cannot be read, now or ever: it goes to the dead letters at once."""
+    """A record that can never be decoded; it goes to the dead letters without a retry."""
 
 
 class Scheme(Protocol):
-    """`fields` name the values of each tuple that `tuples` makes of a record. SchemeError."""
+    """A conversion of records to tuples.
+
+    `fields` names the values of each tuple that `tuples` returns. `tuples` raises SchemeError if it cannot decode a
+    record.
+    """
 
     @property
     def fields(self) -> tuple[str, ...]: ...
@@ -24,7 +28,7 @@ class Scheme(Protocol):
 
 
 class RawScheme:
-    """(id, key, value), key and value as bytes or None."""
+    """(id, key, value), with key and value as bytes or None."""
 
     fields = ("id", "key", "value")
 
@@ -33,7 +37,7 @@ class RawScheme:
 
 
 class StringScheme:
-    """(id, key, value), key and value as text."""
+    """(id, key, value), with key and value as text or None."""
 
     fields = ("id", "key", "value")
 
@@ -42,7 +46,10 @@ class StringScheme:
 
 
 class JsonScheme:
-    """Values are JSON: (id, key, value); or with names id and these members of the object, None where missing."""
+    """Record values in JSON: (id, key, value), or with `names` (id, *members).
+
+    `names` selects members of the JSON object; a missing member is None.
+    """
 
     def __init__(self, *names: str) -> None:
         self._names = names
@@ -58,7 +65,7 @@ class JsonScheme:
 
 
 class MetadataScheme:
-    """Another scheme's tuples with (partition, offset, timestamp_ms) after them."""
+    """The tuples of another scheme, each followed by (partition, offset, timestamp_ms)."""
 
     def __init__(self, scheme: Scheme) -> None:
         self._scheme = scheme

@@ -1,4 +1,4 @@
-"""A running task: its component, what waits for it, and where its tuples go."""
+"""A running task: its component, its inbox, and the receivers of its tuples."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from spout.grouping import ByFields, Direct, Grouping, Shuffle, ToAll, stable_ha
 
 @dataclass
 class TaskCounts:
-    """What one task has done. `acked` and `failed` are of a spout's tuples, or of a bolt's inputs."""
+    """Counts of one task. `acked` and `failed` count a spout's tuples or a bolt's inputs."""
 
     emitted: int = 0
     executed: int = 0
@@ -22,7 +22,7 @@ class TaskCounts:
 
 
 class Task:
-    """`inbox` is empty for ever at a spout. `receivers` are all tasks that can get a tuple from this one."""
+    """A task of a component. A spout's `inbox` is always empty; `receivers` are all tasks its tuples may go to."""
 
     def __init__(self, number: int, component: str, index: int, instance: Spout | Bolt) -> None:
         self.number = number
@@ -33,23 +33,23 @@ class Task:
         self.outlets: dict[str, Outlet] = {}
         self.receivers: list[Task] = []
         self.counts = TaskCounts()
-        self.pending = 0  # a spout's tuples whose trees are not complete
+        self.pending = 0  # a spout's tuples whose trees are incomplete
         self.tick_at_ms: int | None = None
 
     @property
     def name(self) -> str:
-        """For people: component[index]."""
+        """Return component[index], for the log."""
         return f"{self.component}[{self.index}]"
 
     def connect(self, subscribers: dict[str, list[tuple[Grouping, list["Task"]]]], streams: dict[str, Stream]) -> None:
-        """Say who receives each stream."""
+        """Set the receivers of each stream."""
         for name, stream in streams.items():
             self.outlets[name] = Outlet(name, stream, subscribers.get(name, []))
         reached = {t.number: t for routes in subscribers.values() for _, tasks in routes for t in tasks}
         self.receivers = [reached[number] for number in sorted(reached)]
 
     def is_held_up(self, limit: int) -> bool:
-        """Whether a task that may get tuples from this one has a full inbox."""
+        """Return True if a possible receiver of this task's tuples has a full inbox."""
         for receiver in self.receivers:
             if len(receiver.inbox) >= limit:
                 return True
@@ -57,7 +57,7 @@ class Task:
 
 
 class Outlet:
-    """One stream of one task."""
+    """The outlet of a task for one stream."""
 
     def __init__(self, name: str, stream: Stream, routes: list[tuple[Grouping, list[Task]]]) -> None:
         self.name = name
@@ -67,7 +67,10 @@ class Outlet:
         self._directly = {t.number: t for grouping, tasks in routes if isinstance(grouping, Direct) for t in tasks}
 
     def targets(self, values: Sequence[Any], task: int | None) -> list[Task]:
-        """Who gets these values. ValueError when they do not fit the fields, or a direct task is missing or wrong."""
+        """Return the tasks that receive these values.
+
+        Raise ValueError if the values do not fit the fields, or if a direct emit names no task or a wrong one.
+        """
         if len(values) != len(self.fields.names):
             names = ", ".join(self.fields.names)
             raise ValueError(f"stream {self.name!r} has the fields ({names}), got {len(values)} values")

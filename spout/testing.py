@@ -1,4 +1,4 @@
-"""A test driver: bolts and topologies on the real executor, the clock handed in, no thread and no waiting.
+"""A test driver that runs bolts and topologies on the real executor with a simulated clock, without threads or waits.
 
     driver = TopologyDriver(topology, world)          spouts and bolts as they run in production
     driver.run()                                      until nothing can be done at this time
@@ -19,11 +19,14 @@ from spout.config import SpoutConfig, TopologyConfig
 from spout.executor import Executor
 from spout.topology import Topology
 
-STEPS_MAX = 1_000_000  # a topology that still finds work after so many steps without time passing never rests
+STEPS_MAX = 1_000_000  # a topology with work after this number of steps without a time change never rests
 
 
 def repeatable_bits(seed: int) -> Callable[[], int]:
-    """64 bits a call that look random and are the same for the same seed: SplitMix64 (Steele, Lea, Flood 2014)."""
+    """Return a function that returns 64 pseudo-random bits a call; the same seed gives the same bits.
+
+    SplitMix64 (Steele, Lea, Flood 2014).
+    """
     state = seed
 
     def bits() -> int:
@@ -37,7 +40,7 @@ def repeatable_bits(seed: int) -> Callable[[], int]:
 
 
 class NoWorld:
-    """For topologies whose spouts need nothing from outside."""
+    """A world for topologies whose spouts need no port."""
 
     def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
         raise LookupError(f"a spout wants to read from {servers}: give the driver a world with a fetcher")
@@ -50,7 +53,7 @@ class NoWorld:
 
 
 class TopologyDriver:
-    """One run of a topology. `reports` are the lines people would see, as (task, text)."""
+    """A run of a topology in a test. `reports` holds the lines for the log, as (task, text)."""
 
     def __init__(
         self,
@@ -75,14 +78,14 @@ class TopologyDriver:
         self.executor.start(now_ms)
 
     def run(self) -> "TopologyDriver":
-        """Step until there is nothing to do at this time. RuntimeError when there always is."""
+        """Step until no work is left at this time. Raise RuntimeError if work never ends."""
         for _ in range(STEPS_MAX):
             if not self.executor.step(self.now_ms):
                 return self
         raise RuntimeError(f"the topology still works after {STEPS_MAX} steps: does a spout emit without end?")
 
     def advance(self, ms: int) -> "TopologyDriver":
-        """Let time pass, from deadline to deadline, doing at each what is due."""
+        """Advance the clock from deadline to deadline, doing the work due at each."""
         end_ms = self.now_ms + ms
         while True:
             self.run()
@@ -94,7 +97,7 @@ class TopologyDriver:
         return self.run()
 
     def stop(self) -> "TopologyDriver":
-        """Stop as the engine does: let what is in flight complete, store progress, close."""
+        """Stop as the engine does: let tuples in flight complete, store progress, close."""
         self.executor.deactivate(self.now_ms)
         self.run()
         self.executor.finish(self.now_ms)
@@ -103,13 +106,13 @@ class TopologyDriver:
         return self
 
     def tasks(self, component: str) -> list[Any]:
-        """The spouts or bolts themselves."""
+        """Return the spout or bolt objects of a component."""
         return self.executor.instances_of(component)
 
 
 @dataclass
 class BoltResult:
-    """What a bolt made of its inputs. `acked` and `failed` are inputs, by their values."""
+    """The result of a bolt's run. `acked` and `failed` hold the values of inputs."""
 
     emitted: list[tuple[Any, ...]] = field(default_factory=list)
     acked: list[tuple[Any, ...]] = field(default_factory=list)
@@ -120,7 +123,10 @@ class BoltResult:
 def run_bolt(
     bolt: Bolt, inputs: Sequence[Sequence[Any]], *, fields: Sequence[str], advance_ms: int = 1_000
 ) -> BoltResult:
-    """Give a copy of `bolt` these tuples, in order, and let `advance_ms` pass; its default stream is listened to."""
+    """Run a copy of `bolt` with these inputs, in order, and advance the clock by `advance_ms`.
+
+    Only tuples emitted to the default stream are collected.
+    """
     result = BoltResult()
     topology = Topology("run-bolt")
     topology.spout("inputs", lambda: _Inputs(inputs, fields, result))

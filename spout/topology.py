@@ -1,4 +1,4 @@
-"""What is connected to what: components, streams, groupings; checked as a whole before anything runs.
+"""The builder of a topology: components, streams and groupings, validated as a whole before a run.
 
     topology = Topology("flight-delays")
     topology.spout("flights", LogSpout("flights", servers="127.0.0.1:9092", store="progress"))
@@ -20,11 +20,11 @@ C = TypeVar("C", bound=Component)
 
 
 class TopologyError(ValueError):
-    """A topology that cannot run as it is; the message names the component and what would be right."""
+    """A topology that cannot run; the message names the component and the correction."""
 
 
 class Subscription(NamedTuple):
-    """A bolt's interest in a stream of another component."""
+    """A bolt's subscription to a stream of another component."""
 
     component: str
     stream: str
@@ -33,7 +33,7 @@ class Subscription(NamedTuple):
 
 @dataclass(frozen=True)
 class Node(Generic[C]):
-    """One component: how to make a task's own copy of it, and how many tasks there are."""
+    """A component: a factory for each task's copy of it, and the number of tasks."""
 
     name: str
     make: Callable[[], C]
@@ -43,7 +43,7 @@ class Node(Generic[C]):
 
 
 class Plan(NamedTuple):
-    """A checked topology. `bolts` are in an order in which each comes after all it receives from."""
+    """A validated topology. In `bolts`, each bolt comes after the bolts it receives from."""
 
     name: str
     id: str
@@ -56,29 +56,29 @@ class Plan(NamedTuple):
 
 
 class BoltInputs:
-    """What a bolt receives; each call adds one input and answers with itself, so they can be chained."""
+    """The inputs of a bolt. Each method adds one input and returns this object, so calls can be chained."""
 
     def __init__(self) -> None:
         self.subscriptions: list[Subscription] = []
 
     def shuffle(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
-        """Its tasks take turns."""
+        """Receive in turn: the bolt's tasks take tuples one after the other."""
         return self._add(component, stream, Shuffle())
 
     def fields(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> "BoltInputs":
-        """Equal values of `fields` always come to the same task."""
+        """Receive equal values of `fields` always in the same task."""
         return self._add(component, stream, ByFields(fields))
 
     def all(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
-        """Every task gets every tuple."""
+        """Receive every tuple in every task."""
         return self._add(component, stream, ToAll())
 
     def global_(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
-        """One task, the first, gets everything."""
+        """Receive every tuple in one task, the first."""
         return self._add(component, stream, ToFirst())
 
     def direct(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
-        """The emitter names the task; its stream is declared direct."""
+        """Receive in the task that the emitter names; the stream must be declared direct."""
         return self._add(component, stream, Direct())
 
     def _add(self, component: str, stream: str, grouping: Grouping) -> "BoltInputs":
@@ -87,7 +87,7 @@ class BoltInputs:
 
 
 class Topology:
-    """A builder. `id` is the name its progress is kept under; by default the topology's own."""
+    """A builder. Progress is stored under `id`, by default the topology's name."""
 
     def __init__(self, name: str, *, id: str | None = None) -> None:
         self.name = name
@@ -96,17 +96,20 @@ class Topology:
         self._bolts: dict[str, tuple[Node[Bolt], BoltInputs]] = {}
 
     def spout(self, name: str, spout: Spout | Callable[[], Spout], *, parallelism: int = 1) -> None:
-        """Add a source: a spout, of which each task gets a copy, or what makes one. TopologyError."""
+        """Add a spout: an object that each task copies, or a factory. Raise TopologyError if it is not valid."""
         self._spouts[name] = self._node(name, spout, Spout, parallelism)
 
     def bolt(self, name: str, bolt: Bolt | Callable[[], Bolt], *, parallelism: int = 1) -> BoltInputs:
-        """Add a step: a bolt, of which each task gets a copy, or what makes one; then say its inputs. TopologyError."""
+        """Add a bolt: an object that each task copies, or a factory. Return its inputs, for the caller to fill.
+
+        Raise TopologyError if it is not valid.
+        """
         inputs = BoltInputs()
         self._bolts[name] = (self._node(name, bolt, Bolt, parallelism), inputs)
         return inputs
 
     def plan(self) -> Plan:
-        """The checked whole. TopologyError naming the first thing that is wrong."""
+        """Validate the topology and return its plan. Raise TopologyError naming the first fault."""
         nodes: dict[str, Node[Spout] | Node[Bolt]] = {**self._spouts}
         bolts = {}
         for name, (node, inputs) in self._bolts.items():
@@ -180,7 +183,10 @@ def _unknown(kind: str, name: str, known: Mapping[str, object] | tuple[str, ...]
 
 
 def _in_order(bolts: Mapping[str, Node[Bolt]]) -> tuple[str, ...]:
-    """Bolts after what they receive from. A cycle would let full queues wait for each other for ever."""
+    """Return the names of the bolts, each after the bolts it receives from.
+
+    Raise TopologyError for a cycle, because full queues in a cycle would wait for each other for ever.
+    """
     graph = {name: [s.component for s in bolt.inputs if s.component in bolts] for name, bolt in bolts.items()}
     try:
         return tuple(TopologicalSorter(graph).static_order())

@@ -1,7 +1,7 @@
-"""SHELL (Twisted; through its ports the network and files): the embedded engine's ways out.
+"""SHELL (Twisted; through its ports the network and files): the ports of the embedded engine.
 
-Coordinators are opened in a thread, when they are first needed and again after they could not be: a ZooKeeper that is
-not there yet holds up the spouts that need it, not the reactor.
+Coordinators are opened in a worker thread when they are first needed, and again after a failure to open. So a ZooKeeper
+that is not up yet delays the spouts that need it, but not the reactor.
 """
 
 from collections.abc import Callable, Generator
@@ -26,28 +26,30 @@ ZOOKEEPER = "zookeeper://"
 
 
 class TwistedWorld:
-    """spout.api.World under a reactor."""
+    """The spout.api.World of a Twisted reactor."""
 
     def __init__(self, reactor: ReactorBase) -> None:
         self._reactor = reactor
 
     def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
-        """Reads from Kafka-protocol brokers, host:port with commas between."""
+        """Return a reader of Kafka-protocol brokers; `servers` is host:port, or several separated by commas."""
         return TwistedFetcher(servers, config, self._reactor)
 
     def offset_store(self, store: str, path: str, access: Access) -> OffsetStore:
-        """Keeps progress in a directory, or in ZooKeeper: zookeeper://host:port,host:port/chroot, spoken to as
-        `access` says."""
+        """Return a store of progress in a directory or in ZooKeeper.
+
+        A ZooKeeper store is zookeeper://host:port,host:port/chroot, accessed with `access`.
+        """
         session = _Session(store, access, self._reactor)
         return CoordinatedOffsetStore(path, session.carry_out, session.close)
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
-        """Produces to `topic`, confirmed by all in-sync replicas."""
+        """Return a sink that produces to `topic`, acknowledged by all in-sync replicas."""
         return TwistedDeadLetters(servers, topic, self._reactor)
 
 
 class _Session:
-    """One coordinator, opened when first needed. Its procedures run in the reactor's thread, one step at a time."""
+    """A coordinator, opened when first needed. Its procedures run in the reactor thread, one step at a time."""
 
     def __init__(self, store: str, access: Access, reactor: ReactorBase) -> None:
         self._store = store
@@ -57,7 +59,7 @@ class _Session:
         self._closed = False
 
     def carry_out(self, procedure: Procedure, answer: Callable[[Answer], None]) -> None:
-        """Call `answer` with what the procedure returns; Failed for whatever went wrong on the way."""
+        """Run the procedure and call `answer` with its return value, or with Failed on any error."""
 
         def failed(failure: Failure) -> None:
             answer(Failed(f"{self._store}: {failure.getErrorMessage()}"))
@@ -65,7 +67,7 @@ class _Session:
         self._carry_out(procedure).addCallbacks(answer, failed)
 
     def close(self) -> None:
-        """End the session, which blocks for no longer than a goodbye takes."""
+        """End the session; blocks for no longer than a clean disconnect takes."""
         self._closed = True
         if self._coordinator is not None:
             self._coordinator.close()
@@ -86,7 +88,7 @@ class _Session:
         return opening.addCallback(self._opened)
 
     def _opened(self, coordinator: Coordinator) -> Coordinator:
-        if self._coordinator is not None or self._closed:  # another request was faster, or it is too late
+        if self._coordinator is not None or self._closed:  # another request opened one first, or the session is closed
             coordinator.close()
         if self._closed:
             raise ConnectionAbortedError("closed while it was being opened")

@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Configuration of all tests: assertion rewriting, the Hypothesis profile, garbage collection and soak timeouts."""
 
 import gc
 from pathlib import Path
@@ -6,21 +6,22 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# What helps tests asserts as they do: it tells what differed, and does so under PYTHONOPTIMIZE too.
+# Rewrite the asserts of helper modules too, so that their failures show the difference, even under PYTHONOPTIMIZE.
 pytest.register_assert_rewrite(*(f"tests.{each.name}" for each in Path(__file__).parent.iterdir() if each.is_dir()))
 
 SOAK_SECONDS = 7_200
 
-# No stopwatch: what is tried here is right or wrong, and a busy machine is slow at either.
+# No deadline, because these tests check results and not speed, and a busy machine makes any example slow.
 settings.register_profile("flakelog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("flakelog")
 
-# Many tests make a lot and leave little: looking for garbage as often as Python does took a tenth of their time.
+# Collect garbage less often, because many tests allocate a lot and leave little garbage. Collecting as often as Python
+# does by default took a tenth of their time.
 gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_collection_modifyitems(items):
-    """What is marked soak may take longer than other tests."""
+    """Give tests marked soak a longer time limit than other tests."""
     for item in items:
         if item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.timeout(SOAK_SECONDS))

@@ -1,7 +1,8 @@
-"""How long tests wait for what another process, a thread or the network does: until it is true.
+"""Timeouts for tests that wait for another process, a thread or the network.
 
-It costs nothing while all is well, and a machine that is slow or busy is no failure. What has not come after so long is
-not on its way; the time limit of a whole test (setup.cfg) is several times that, so that what failed can say so.
+The timeout is long, because a slow or busy machine is no failure. It costs nothing while all is well, because `until`
+returns as soon as its condition is true. A condition that is still false after SECONDS will not become true. The time
+limit of a whole test (setup.cfg) is several times as long, so that the failed wait can report first.
 """
 
 import threading
@@ -14,7 +15,7 @@ _PAUSE_SECONDS = 0.005
 
 
 def until(there, what="it"):
-    """Call until the answer is true, and return it; AssertionError when that never comes."""
+    """Call `there` until its answer is true, and return the answer; raise AssertionError after SECONDS."""
     end = time.monotonic() + SECONDS
     pause = threading.Event()
     while not (found := there()):

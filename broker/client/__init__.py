@@ -1,1 +1,1 @@
-"""What our own programs speak to any broker of Kafka's protocol with."""
+"""Clients for any broker of Kafka's protocol, used by Flakelog's programs."""

@@ -3,7 +3,7 @@
     with BlockingClient(servers) as client:
         groups = client.run(admin.list_groups(client.core))
 
-BrokerError says what was refused, with the broker's own words where the API has room for them.
+Operations raise BrokerError for a refused request, with the broker's message if the API has a field for it.
 """
 
 import struct
@@ -40,14 +40,14 @@ SOURCES = {
 }
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 TIMEOUT_MS = 30_000
-CONSUMER = "consumer"  # the protocol type whose assignments can be read
+CONSUMER = "consumer"  # the only protocol type whose assignments can be decoded
 DEAD = "Dead"
 
 Partition = tuple[str, int]
 
 
 class Resource(NamedTuple):
-    """What has settings: a topic by name, a broker by its node id, or all brokers as ""."""
+    """A resource with settings: a topic by name, a broker by its node id, or all brokers by the empty name."""
 
     type: int
     name: str
@@ -60,7 +60,7 @@ class Resource(NamedTuple):
 
 
 class ConfigValue(NamedTuple):
-    """A setting as the broker tells it. `source` is one of `SOURCES`."""
+    """A setting as reported by the broker. `source` is a key of `SOURCES`."""
 
     name: str
     value: str | None
@@ -88,14 +88,14 @@ class ListedGroup(NamedTuple):
     group_id: str
     protocol_type: str
     state: str
-    """Empty from a broker that does not tell."""
+    """Empty if the broker does not report it."""
 
 
 # --- settings ----------------------------------------------------------------------------------------------------
 
 
 def describe_configs(core: ClientCore, resource: Resource, names: Iterable[str] = ()) -> Steps[list[ConfigValue]]:
-    """The settings that hold, those of these names or all, by name."""
+    """Return the settings in effect, sorted by name: those with these names, or all."""
     address = yield from _home(core, resource)
     asked = {"resource_type": resource.type, "resource_name": resource.name, "configuration_keys": tuple(names) or None}
     fields = {"resources": [asked], "include_synonyms": False, "include_documentation": True}
@@ -110,7 +110,7 @@ def describe_configs(core: ClientCore, resource: Resource, names: Iterable[str] 
 
 
 def alter_configs(core: ClientCore, resource: Resource, values: Mapping[str, str | None]) -> Steps[None]:
-    """Set settings; None puts one back to its default."""
+    """Change settings. The value None restores a setting's default."""
     address = yield from _home(core, resource)
     configs = [
         {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
@@ -123,7 +123,7 @@ def alter_configs(core: ClientCore, resource: Resource, values: Mapping[str, str
 
 
 def _home(core: ClientCore, resource: Resource) -> Steps[Address]:
-    """Who is to be asked: a broker itself about its settings, the controller about others."""
+    """Return the node to ask: a broker for its settings, the controller for all others."""
     controller = yield from core.controller()
     if resource.type != BROKER or not resource.name.isdecimal():
         return controller
@@ -135,7 +135,7 @@ def _home(core: ClientCore, resource: Resource) -> Steps[Address]:
 
 
 def create_partitions(core: ClientCore, topic: str, count: int) -> Steps[None]:
-    """Let a topic have so many partitions, more than it has."""
+    """Increase a topic's number of partitions to `count`."""
     address = yield from core.controller()
     asked = {"name": topic, "count": count, "assignments": None}
     fields = {"topics": [asked], "timeout": TIMEOUT_MS, "validate_only": False}
@@ -145,7 +145,7 @@ def create_partitions(core: ClientCore, topic: str, count: int) -> Steps[None]:
 
 
 def delete_records(core: ClientCore, topic: str, partition: int, before: int) -> Steps[int]:
-    """Delete the records with offsets below `before`; the offset the log begins at then."""
+    """Delete the records with offsets below `before`; return the new start offset of the log."""
     address = yield from core.leader(topic, partition)
     asked = {"name": topic, "partitions": [{"partition_index": partition, "offset": before}]}
     response = yield from core.ask(address, DELETE_RECORDS, {"topics": [asked], "timeout": TIMEOUT_MS})
@@ -158,7 +158,7 @@ def delete_records(core: ClientCore, topic: str, partition: int, before: int) ->
 
 
 def list_groups(core: ClientCore) -> Steps[list[ListedGroup]]:
-    """The groups of all nodes, by name."""
+    """Return the groups of all nodes, sorted by id."""
     nodes = yield from core.nodes()
     found = []
     for node, address in nodes.items():
@@ -169,7 +169,7 @@ def list_groups(core: ClientCore) -> Steps[list[ListedGroup]]:
 
 
 def describe_group(core: ClientCore, group_id: str) -> Steps[Group]:
-    """A group and its members; one that nobody knows is `DEAD`."""
+    """Return a group and its members. The state of an unknown group is `DEAD`."""
     address = yield from _coordinator(core, group_id)
     response = yield from core.ask(address, DESCRIBE_GROUPS, {"groups": [group_id]})
     group = response.groups[0]
@@ -182,7 +182,7 @@ def describe_group(core: ClientCore, group_id: str) -> Steps[Group]:
 
 
 def committed(core: ClientCore, group_id: str) -> Steps[dict[Partition, int]]:
-    """What a group has committed, by topic and partition."""
+    """Return a group's committed offsets, by topic and partition."""
     address = yield from _coordinator(core, group_id)
     response = yield from core.ask(address, OFFSET_FETCH, {"group_id": group_id, "topics": None})
     _check(response.error_code, f"group {group_id}")
@@ -196,7 +196,7 @@ def committed(core: ClientCore, group_id: str) -> Steps[dict[Partition, int]]:
 
 
 def commit(core: ClientCore, group_id: str, offsets: Mapping[Partition, int]) -> Steps[None]:
-    """Commit offsets for a group that has no members."""
+    """Commit offsets for a group without members."""
     address = yield from _coordinator(core, group_id)
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, partition), offset in offsets.items():
@@ -215,7 +215,7 @@ def commit(core: ClientCore, group_id: str, offsets: Mapping[Partition, int]) ->
 
 
 def delete_group(core: ClientCore, group_id: str) -> Steps[None]:
-    """Delete a group without members, with what it has committed."""
+    """Delete a group without members, and its committed offsets."""
     address = yield from _coordinator(core, group_id)
     response = yield from core.ask(address, DELETE_GROUPS, {"groups_names": [group_id]})
     _check(response.results[0].error_code, f"group {group_id}")
@@ -229,8 +229,10 @@ def _coordinator(core: ClientCore, group_id: str) -> Steps[Address]:
 
 
 def _assigned(protocol_type: str, assignment: bytes) -> tuple[Partition, ...]:
-    """The partitions of a ConsumerProtocolAssignment: version i16, topics: count i32, each a string and its partitions,
-    as count and i32. None for what cannot be read: other protocols have other assignments."""
+    """Return the partitions of a ConsumerProtocolAssignment, or none if it cannot be read or is of another protocol.
+
+    Layout: version i16, topics: count i32, each a string and its partitions: count i32, each i32.
+    """
     if protocol_type != CONSUMER or not assignment:
         return ()
     found = []

@@ -1,4 +1,4 @@
-"""SHELL (sockets): the client for plain programs; each call waits for its answer. Not for threads."""
+"""SHELL (sockets): the blocking client; each call waits for its answer. Not thread-safe."""
 
 import socket
 import time
@@ -22,7 +22,7 @@ RETRY_SECONDS = 0.05
 class BlockingClient:
     """A client of any broker of Kafka's protocol: `with BlockingClient("127.0.0.1:9092") as client: ...`
 
-    `timeout` bounds each answer, in seconds. ClientError and its kinds say what went wrong.
+    `timeout` limits the wait for each socket operation, in seconds. Calls raise ClientError and its subclasses.
     """
 
     def __init__(self, servers: str, timeout: float = TIMEOUT_SECONDS) -> None:
@@ -42,7 +42,7 @@ class BlockingClient:
         self._connections.clear()
 
     def run(self, steps: Steps[T]) -> T:
-        """Carry an operation of the core out."""
+        """Carry out an operation of the core; return its result."""
         outcome: memoryview | Unreachable | None = None
         while True:
             try:
@@ -57,8 +57,10 @@ class BlockingClient:
                 outcome = Unreachable(str(exchange.address), str(error) or type(error).__name__)
 
     def retry(self, make: Callable[[], Steps[T]], within: float = TIMEOUT_SECONDS) -> T:
-        """Carry an operation out, again while its error is one that passes (a leader that moved, a broker that is
-        started again), up to `within` s."""
+        """Carry out an operation; retry for up to `within` seconds while its error is temporary.
+
+        Temporary errors are, for example, a leader that moved or a broker that restarts.
+        """
         end = time.monotonic() + within
         while True:
             try:
@@ -98,7 +100,7 @@ class BlockingClient:
         return known
 
     def _drop(self, address: Address) -> None:
-        """Close a connection; what was known of its node is asked for again."""
+        """Close a connection and forget the versions and leaders known of its node."""
         known = self._connections.pop(address, None)
         if known is not None:
             known[0].close()
@@ -110,18 +112,18 @@ class BlockingClient:
         return self.run(self.core.metadata())
 
     def topic(self, name: str) -> TopicInfo:
-        """BrokerError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        """Return a topic. Raise BrokerError UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
         return self.run(self.core.metadata([name]))[0]
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         self.run(self.core.create_topic(name, partitions, configs))
 
     def delete_topic(self, name: str) -> None:
-        """With all that is in it."""
+        """Delete a topic and all its records."""
         self.run(self.core.delete_topic(name))
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int, committed: bool = False) -> int:
-        """The first offset not older than a time; core.EARLIEST and core.LATEST are times too."""
+        """Return the first offset at or after a time; core.EARLIEST and core.LATEST are valid times."""
         return self.run(self.core.find_offset(topic, partition, timestamp_ms, _isolation(committed)))
 
     def find_id(self, topic: str, partition: int, id: int) -> int:
@@ -139,8 +141,10 @@ class BlockingClient:
         max_wait_ms: int = 500,
         committed: bool = False,
     ) -> tuple[list[LogRecord], int]:
-        """(records with their ids, the offset to fetch next); empty when nothing came within the wait. `committed`:
-        none of transactions that were aborted, or are open."""
+        """Return (records with their ids, the offset to fetch next), without records if none came within the wait.
+
+        With `committed`, records of aborted and open transactions are left out.
+        """
         level = _isolation(committed)
         steps = self.core.fetch(
             topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=level
@@ -153,8 +157,11 @@ def _isolation(committed: bool) -> int:
 
 
 def _has_ended(sock: socket.socket) -> bool:
-    """Whether a connection that nothing is expected on was closed meanwhile: the broker was started again, or found it
-    idle. Seen before a request is sent, it costs nothing; seen after, nobody knows what became of the request."""
+    """Return True if an idle connection was closed by the broker (on a restart, or as idle) or has unexpected bytes.
+
+    The check before a request is sent costs nothing. If the client noticed only after sending, it could not know
+    whether the broker handled the request.
+    """
     timeout = sock.gettimeout()
     sock.setblocking(False)
     try:

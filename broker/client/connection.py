@@ -1,4 +1,4 @@
-"""One connection to a broker as a client sees it: requests become bytes, bytes become answers, by correlation id."""
+"""The client's side of a connection, without its socket: encodes requests, decodes answers by correlation id."""
 
 from collections import deque
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from broker.wire.frame_decoder import FrameDecoder
 from broker.wire.primitives import skip_tags
 
 API_VERSIONS = 18
-MAX_ANSWER_BYTES = 1 << 30  # a fetch limit of ours is far below; a length past it is no answer
+MAX_ANSWER_BYTES = 1 << 30  # Flakelog's fetch limits are far below; a longer answer is invalid
 
 
 class Answer(NamedTuple):
@@ -19,7 +19,7 @@ class Answer(NamedTuple):
 
 
 class ClientConnection:
-    """Correlation ids rise by one; a broker answers in order, and any other order is an error."""
+    """The requests and answers of a connection. Correlation ids rise by one; answers out of order are an error."""
 
     def __init__(self) -> None:
         self._decoder = FrameDecoder(MAX_ANSWER_BYTES)
@@ -28,11 +28,11 @@ class ClientConnection:
 
     @property
     def waiting(self) -> int:
-        """Requests without their answers yet."""
+        """Number of requests that wait for their answers."""
         return len(self._expected)
 
     def request(self, exchange: Exchange) -> tuple[int, bytes]:
-        """(correlation id, the bytes to send)."""
+        """Return (correlation id, the bytes to send)."""
         correlation_id = self._next_id
         self._next_id = correlation_id + 1 & 0x7FFFFFFF
         head = request_header(exchange.api_key, exchange.version, correlation_id, CLIENT_ID, exchange.flexible)
@@ -42,15 +42,18 @@ class ClientConnection:
         return correlation_id, (len(head) + len(exchange.body)).to_bytes(4, "big") + head + exchange.body
 
     def wanted(self) -> memoryview | None:
-        """Where the next bytes may be received to without a copy."""
+        """Return a buffer to receive the next bytes into without a copy, or None to use any buffer."""
         return self._decoder.wanted()
 
     def receive(self, data: memoryview) -> list[Answer]:
-        """The answers that are whole; their bodies are copies where they must be. WireError for what is no answer."""
+        """Feed received bytes; return the answers that are complete, with copied bodies.
+
+        Raise WireError for bytes that are no expected answer.
+        """
         decoder = self._decoder
         decoder.feed(data)
         answers = []
-        while (frame := decoder.next_frame()) is not None:
+        while decoder.has_frame() and (frame := decoder.next_frame()) is not None:
             if not self._expected or len(frame) < 4:
                 raise WireError(f"{len(frame)} bytes came that no request asked for")
             correlation_id, tagged = self._expected.popleft()
@@ -59,5 +62,4 @@ class ClientConnection:
                 raise WireError(f"the answer has correlation id {got}, {correlation_id} is next")
             body = frame[skip_tags(frame, 4) if tagged else 4 :]
             answers.append(Answer(correlation_id, memoryview(bytes(body))))
-        decoder.end()
         return answers

@@ -1,12 +1,12 @@
-"""A client's requests and answers, without its sockets.
+"""A client's requests and answers, without sockets.
 
-Each operation is a generator of `Exchange`s: it yields one to be carried to a broker, and is sent the answer's body
-back; its return value is the operation's. A shell does the carrying (`blocking`, `twisted`), or throws `Unreachable`
-into it. Versions are negotiated with each node once (ApiVersions), leaders are asked for when they are not known and
-again when one turns out to have moved.
+Each operation is a generator of `Exchange`s. It yields a request, the shell (`blocking`, `twisted`) sends it to the
+broker and sends the body of the answer into the generator, or throws `Unreachable` into it. The generator's return
+value is the operation's result. The client negotiates versions with each node once (ApiVersions). It looks up a leader
+when it does not know it, and again after the leader has moved.
 
-Ids are asked for in Produce and Fetch where the broker has the versions for it; a broker that is not Flakelog answers
-without them, as the private tag means nothing to it.
+Produce and Fetch request Snowflake ids if the broker has the versions for it. A broker other than Flakelog ignores the
+private tag and answers without ids.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -29,9 +29,9 @@ LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCE
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 8, 9, 10, 15, 16, 42
 DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 21, 32, 37, 44
 LATEST, EARLIEST = -1, -2
-THROTTLED_MAX = 10  # how often a fetch that a quota holds back is asked again; Kafka holds some back for ever
+THROTTLED_MAX = 10  # attempts of a fetch that a quota holds back; Kafka holds some back for ever
 
-# The highest versions this client speaks; it has no use for topic ids, nor for several groups at once.
+# The highest versions of this client. Later versions add topic ids or several groups per request, which it never uses.
 _NEWEST = {
     produce.API_KEY: 12,
     fetch.API_KEY: 12,
@@ -82,7 +82,7 @@ class Address(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """One request for one node: `body` follows the header. Without `expects_reply` no answer comes."""
+    """A request for a node; `body` follows the header. If `expects_reply` is False, the broker sends no answer."""
 
     address: Address
     api_key: int
@@ -97,8 +97,11 @@ Steps: TypeAlias = Generator[Exchange, memoryview, T]
 
 
 def advance(steps: Steps[T], outcome: memoryview | Unreachable | None) -> Exchange:
-    """The next exchange of an operation, given how the one before ended: its answer, or that nobody answered; None at
-    the beginning. StopIteration has the operation's result; BadAnswer for an answer that cannot be read."""
+    """Return the next exchange of an operation.
+
+    `outcome` is the former exchange's answer, or Unreachable if no broker answered; None at the beginning. Raise
+    StopIteration with the operation's result at its end, BadAnswer if the answer cannot be decoded.
+    """
     try:
         if outcome is None:
             return next(steps)
@@ -117,7 +120,7 @@ class TopicInfo:
 
 
 def parse_addresses(servers: str) -> list[Address]:
-    """ "host:port,host:port" as Kafka's bootstrap.servers; ValueError names what is wrong."""
+    """Parse "host:port,host:port", the format of Kafka's bootstrap.servers. Raise ValueError if it is invalid."""
     found = []
     for each in filter(None, (part.strip() for part in servers.split(","))):
         host, colon, port = each.rpartition(":")
@@ -130,7 +133,7 @@ def parse_addresses(servers: str) -> list[Address]:
 
 
 class ClientCore:
-    """What a client knows of a cluster: versions, leaders, topics."""
+    """A client's operations, with its knowledge of the cluster: each node's versions, and the partition leaders."""
 
     def __init__(self, bootstrap: Iterable[Address]) -> None:
         self.bootstrap = list(bootstrap)
@@ -141,7 +144,7 @@ class ClientCore:
         self._leaders: dict[tuple[str, int], Address] = {}
 
     def forget(self, address: Address) -> None:
-        """A node did not answer: what was known of it may be so no longer."""
+        """Forget the versions and leaderships of a node that did not answer, because they may have changed."""
         self._versions.pop(address, None)
         self._leaders = {key: leader for key, leader in self._leaders.items() if leader != address}
 
@@ -152,7 +155,7 @@ class ClientCore:
             fields = {"client_software_name": "flakelog", "client_software_version": SOFTWARE_VERSION}
             body = cold.encode(API_VERSIONS, 3, "request", fields)
             answer = yield Exchange(address, API_VERSIONS, 3, True, body)
-            # An older broker answers an unknown version in v0 (KIP-511); the error code comes first in all of them.
+            # An older broker answers an unknown version in v0 (KIP-511); all versions begin with the error code.
             version = 0 if int.from_bytes(answer[:2], "big") == ErrorCode.UNSUPPORTED_VERSION else 3
             response = cold.decode(API_VERSIONS, version, "response", answer, 0, newest=version).newest
             self._versions[address] = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
@@ -166,8 +169,10 @@ class ClientCore:
         return version
 
     def ask(self, address: Address, api_key: int, fields: Mapping[str, Any], by_id: bool = False) -> Steps[Any]:
-        """An exchange by the schema; the answer in the shape of the newest version this client speaks. `by_id`: with
-        the private tag, which the answer must have too."""
+        """Send a request encoded by the schema; return the answer in the form of this client's newest version.
+
+        With `by_id` the request has the private tag, and an answer without it raises Unsupported.
+        """
         version = yield from self._version(address, api_key)
         if by_id and version < _LIST_OFFSETS_BY_ID:
             raise Unsupported(f"the broker at {address} keeps no ids; only Flakelog can find them")
@@ -183,7 +188,7 @@ class ClientCore:
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def metadata(self, topics: Iterable[str] | None = None) -> Steps[list[TopicInfo]]:
-        """Topics by name, or all there are; none is created. BrokerError for one that has an error."""
+        """Return the topics with these names, or all topics, and create none. Raise BrokerError if one has an error."""
         wanted = None if topics is None else [{"name": name} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": False}
         failures: list[Unreachable] = []
@@ -210,17 +215,17 @@ class ClientCore:
         return TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
 
     def nodes(self) -> Steps[dict[int, Address]]:
-        """All nodes, by id."""
+        """Return all nodes by id."""
         yield from self.metadata([])
         return dict(self._nodes)
 
     def controller(self) -> Steps[Address]:
-        """The node that changes the cluster; any other passes what it is asked on to it."""
+        """Return the controller, or any node if it is not known: other nodes forward requests to the controller."""
         yield from self.metadata([])
         return self._nodes.get(self.controller_id, next(iter(self._nodes.values()), self.bootstrap[0]))
 
     def leader(self, topic: str, partition: int) -> Steps[Address]:
-        """The node that leads a partition, asked for when it is not known."""
+        """Return the leader of a partition; look it up if it is not known."""
         if (topic, partition) not in self._leaders:
             yield from self.metadata([topic])
         if (topic, partition) not in self._leaders:
@@ -228,7 +233,7 @@ class ClientCore:
         return self._leaders[topic, partition]
 
     def _led(self, topic: str, partition: int, error_code: int, message: str | None = None) -> None:
-        """Raise for an error of a partition, forgetting a leader that may have moved."""
+        """Raise BrokerError if a partition has an error; forget its leader if that may have moved."""
         if error_code:
             error = BrokerError(error_code, f"{topic}-{partition}", message)
             if error.retriable:
@@ -236,7 +241,7 @@ class ClientCore:
             raise error
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Steps[None]:
-        """Make a topic; BrokerError TOPIC_ALREADY_EXISTS and others."""
+        """Create a topic. Raise BrokerError with TOPIC_ALREADY_EXISTS or another code."""
         address = yield from self.controller()
         topic = {
             "name": name,
@@ -251,9 +256,9 @@ class ClientCore:
             raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)
 
     def delete_topic(self, name: str) -> Steps[None]:
-        """Delete a topic with all that is in it; BrokerError UNKNOWN_TOPIC_OR_PARTITION and others."""
+        """Delete a topic and all its records. Raise BrokerError with UNKNOWN_TOPIC_OR_PARTITION or another code."""
         address = yield from self.controller()
-        # v6 moved the name, as topics can be named by id there (KIP-516).
+        # v6 moved the name to another field, because it also allows topic ids (KIP-516).
         fields = {"topics": [{"name": name, "topic_id": None}], "topic_names": (name,), "timeout": 30_000}
         response = yield from self.ask(address, DELETE_TOPICS, fields)
         self._leaders = {key: leader for key, leader in self._leaders.items() if key[0] != name}
@@ -266,15 +271,20 @@ class ClientCore:
     def find_offset(
         self, topic: str, partition: int, timestamp_ms: int, isolation_level: int = fetch.READ_UNCOMMITTED
     ) -> Steps[int]:
-        """LATEST, EARLIEST, or the first offset not older than a time; the log's end where all is older. For who reads
-        what is committed it ends where the first open transaction begins."""
+        """Return the offset at LATEST or EARLIEST, or the first at or after a time; the log's end if all are older.
+
+        At READ_COMMITTED the log ends at the start of the first open transaction.
+        """
         offset = yield from self._list_offsets(topic, partition, timestamp_ms, False, isolation_level)
         if offset < 0:
             offset = yield from self._list_offsets(topic, partition, LATEST, False, isolation_level)
         return offset
 
     def find_id(self, topic: str, partition: int, id: int) -> Steps[int]:
-        """The first offset whose id is not below `id`; the log's end where all are. Unsupported but by Flakelog."""
+        """Return the first offset whose id is at least `id`; the log's end if all ids are below.
+
+        Raise Unsupported if the broker is not Flakelog.
+        """
         return (yield from self._list_offsets(topic, partition, id, True, fetch.READ_UNCOMMITTED))
 
     def _list_offsets(
@@ -292,7 +302,7 @@ class ClientCore:
     def produce(
         self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1, timeout_ms: int = 30_000
     ) -> Steps[PartitionResult]:
-        """Send one record batch; the result has its base offset and, from Flakelog, its ids. BrokerError."""
+        """Send a record batch; the result has its base offset and, from Flakelog, its ids. Raise BrokerError."""
         address = yield from self.leader(topic, partition)
         version = yield from self._version(address, produce.API_KEY)
         records = PartitionRecords(topic, partition, memoryview(batch))
@@ -317,7 +327,7 @@ class ClientCore:
         wants_ids: bool = True,
         isolation_level: int = fetch.READ_UNCOMMITTED,
     ) -> Steps[FetchedPartition]:
-        """Batches from the one that holds `offset` on (broker.client.records reads them). BrokerError."""
+        """Fetch batches, the first of which holds `offset`; broker.client.records decodes them. Raise BrokerError."""
         address = yield from self.leader(topic, partition)
         version = yield from self._version(address, fetch.API_KEY)
         asked = FetchPartition(topic, partition, offset, max_bytes)
@@ -329,7 +339,7 @@ class ClientCore:
             answer = yield Exchange(address, fetch.API_KEY, version, version >= fetch.FLEXIBLE, body)
             response = fetch.decode_response(version, answer, 0)
             self._led(topic, partition, response.error_code)
-            if not response.is_held_back:  # else the broker reads what is asked next once the time is over
+            if not response.is_held_back:  # if it is, the broker reads the next request after the throttle time
                 break
         if not response.partitions:
             over = f"; a quota holds it back, {THROTTLED_MAX} times now" if response.is_held_back else ""
@@ -339,7 +349,7 @@ class ClientCore:
         return result
 
     def init_producer_id(self) -> Steps[tuple[int, int]]:
-        """(producer id, epoch) for an idempotent producer of our own (KIP-98)."""
+        """Return a (producer id, epoch) for an idempotent producer (KIP-98)."""
         address = yield from self.controller()
         fields = {"transactional_id": None, "transaction_timeout": 60_000}
         response = yield from self.ask(address, INIT_PRODUCER_ID, fields)

@@ -1,4 +1,4 @@
-"""What can go wrong between a client of ours and a broker."""
+"""The errors of a client."""
 
 from broker.wire.errors import ErrorCode
 
@@ -20,11 +20,11 @@ RETRIABLE = frozenset(
 
 
 class ClientError(Exception):
-    """Anything a client meets; the message can be shown to a person as it is."""
+    """The base class of a client's errors; the message can be shown to a user."""
 
 
 class Unreachable(ClientError):
-    """No broker answers at an address; `reason` says how that was seen."""
+    """No broker answers at an address; `reason` is the observed failure."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"no broker answers at {address} ({reason}); start one with: flakelog server")
@@ -42,13 +42,13 @@ class BrokerError(ClientError):
 
     @property
     def retriable(self) -> bool:
-        """Asking again, after the leaders were asked for anew, may succeed."""
+        """True if a retry, with the leaders looked up again, may succeed."""
         return self.code in RETRIABLE
 
 
 class BadAnswer(ClientError):
-    """What came back is not Kafka's protocol, or ends too early."""
+    """An answer that is not Kafka's protocol, or is cut off."""
 
 
 class Unsupported(ClientError):
-    """The broker has no version of an API that this client, or what was asked of it, needs."""
+    """The broker lacks an API version that this client, or the requested operation, needs."""

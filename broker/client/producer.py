@@ -1,12 +1,13 @@
-"""SHELL (librdkafka: its threads and sockets): the Producer, early Kafka's, in Python.
+"""SHELL (librdkafka: its threads and sockets): a Producer with the features of early Kafka's, in Python.
 
     with Producer("127.0.0.1:9092") as producer:
         producer.send("greetings", "hello", key="world")
 
-What Kafka 0.7's producer offered (https://kafka.apache.org/07/documentation.html, "Producer"): synchronous, or
-asynchronous with a bounded queue that is sent after `queue_time_ms` or `batch_size` messages; an encoder; a
-partitioner; a callback. Batching, retries and idempotence are librdkafka's. It is not told the ids of what it sends:
-a consumer of ours sees them (`flakelog consume --show-ids`, `Client.fetch`), or `Client.produce` is told at once.
+It has the features of Kafka 0.7's producer (https://kafka.apache.org/07/documentation.html, "Producer"): a synchronous
+mode, and an asynchronous one with a bounded queue that is sent after `queue_time_ms` or `batch_size` messages; an
+encoder; a partitioner; a callback. librdkafka does the batching, retries and idempotence. The Producer does not learn
+the Snowflake ids of its messages. A consumer sees them (`flakelog consume --show-ids`, `Client.fetch`), and
+`Client.produce` returns them at once.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Librdkafka
 
-QUEUE_SIZE = 100_000  # messages; librdkafka's own default, and 0.7's was 10,000 when a message was dearer
+QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
 POLL_SECONDS = 0.1
 ANY_PARTITION = -1  # librdkafka chooses
 
@@ -25,15 +26,15 @@ Partitioner = Callable[[bytes | None, int], int]
 
 
 class ProduceError(Exception):
-    """A message, or several, were not acknowledged; the message says why."""
+    """A failure to deliver one or several messages; the text gives the reason."""
 
 
 class QueueFull(ProduceError):
-    """The queue stayed full for `enqueue_timeout_ms`: the brokers take messages more slowly than they come."""
+    """The queue stayed full for `enqueue_timeout_ms`: messages arrive faster than the brokers accept them."""
 
 
 class Delivered(NamedTuple):
-    """Where an acknowledged message is."""
+    """The place of an acknowledged message."""
 
     topic: str
     partition: int
@@ -44,7 +45,10 @@ Callback = Callable[[ProduceError | None, Delivered | None], None]
 
 
 def encode(value: Any) -> bytes | None:
-    """The default encoder: bytes as they are, text as UTF-8, None (a tombstone, no key) as it is. TypeError."""
+    """Encode text as UTF-8; return bytes and None (a tombstone, or no key) unchanged. Raise TypeError for other types.
+
+    This is the default encoder.
+    """
     if isinstance(value, str):
         return value.encode()
     if value is None or isinstance(value, bytes):
@@ -53,14 +57,15 @@ def encode(value: Any) -> bytes | None:
 
 
 class Producer:
-    """Sends messages to any Kafka-protocol broker. May be used by several threads.
+    """A producer that sends messages to any Kafka-protocol broker. Thread-safe.
 
-    With `sync`, `send` waits for the acknowledgement. Else it queues, waiting up to `enqueue_timeout_ms` while
-    `queue_size` messages wait; `flush` waits for all, and raises for those that failed and had no callback.
-    `partitioner(key, partitions)` chooses a partition; by default equal keys go together (by CRC-32, as librdkafka
-    does) and messages without a key are spread. Keys are given to it encoded. `compression` is none, gzip, snappy,
-    lz4 or zstd. `timeout_ms` is how long a message is tried; retries make no duplicates (KIP-98). Making one raises
-    ValueError for a setting that librdkafka refuses; it does not wait for a broker.
+    With `sync`, `send` waits for the acknowledgement. Otherwise `send` queues the message; while the queue has
+    `queue_size` messages, it waits for up to `enqueue_timeout_ms`. `flush` waits for all messages and raises if
+    messages without a callback failed. `partitioner(key, partitions)` gets the encoded key and chooses a partition. By
+    default, equal keys go to the same partition (by CRC-32, as in librdkafka), and messages without a key are spread.
+    `compression` is none, gzip, snappy, lz4 or zstd. A message is retried for up to `timeout_ms`; retries make no
+    duplicates (KIP-98). The constructor raises ValueError for a setting that librdkafka refuses; it does not wait for
+    a broker.
     """
 
     def __init__(
@@ -97,7 +102,7 @@ class Producer:
             "queue.buffering.max.messages": queue_size,
             "message.timeout.ms": timeout_ms,
             "compression.type": compression,
-            "log_level": 0,  # what goes wrong is raised, or told to a callback
+            "log_level": 0,  # errors are raised or passed to a callback instead
         }
         try:
             self._producer = Librdkafka(settings)
@@ -105,10 +110,10 @@ class Producer:
             raise ValueError(error.args[0].str()) from None
 
     def send(self, topic: str, value: Any, key: Any = None, callback: Callback | None = None) -> Delivered | None:
-        """Send, or queue, one message. With `sync` where it is now, else None.
+        """Send or queue a message. Return its place with `sync`, else None.
 
-        ProduceError (with `sync`), QueueFull. `callback(error, delivered)` is called once, one of the two None, from
-        within a later `send`, `flush` or `close`.
+        Raise QueueFull, or ProduceError with `sync`. `callback(error, delivered)` is called once, with one of the two
+        None: with `sync` before `send` returns, else within a later `send`, `flush` or `close`.
         """
         data, key_data = self._encoder(value), self._key_encoder(key)
         outcome: list[ProduceError | Delivered] = []
@@ -132,7 +137,7 @@ class Producer:
         return outcome[0]
 
     def flush(self) -> None:
-        """Wait until every message is acknowledged or has failed. ProduceError for failures no callback was told of."""
+        """Wait until each message is acknowledged or failed. Raise ProduceError if one without a callback failed."""
         self._producer.flush()
         failures, first = self._failures, self._first_failure
         self._failures, self._first_failure = 0, None
@@ -145,7 +150,7 @@ class Producer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Flush. Where the block raised, that is what is seen."""
+        """Flush. If the block raised an exception, suppress the ProduceError of the flush."""
         try:
             self.flush()
         except ProduceError:
@@ -175,7 +180,8 @@ class Producer:
         return chosen
 
     def _partitions_of(self, topic: str) -> int:
-        """How many there are; asked once, as a partitioner that sees another number would move keys."""
+        """Return a topic's number of partitions. Look it up only once, because a partitioner would move keys if the
+        number changed."""
         if topic not in self._partitions:
             try:
                 described = self._producer.list_topics(topic, timeout=self._timeout_ms / 1000).topics[topic]

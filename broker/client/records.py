@@ -1,4 +1,4 @@
-"""From what a Fetch answered to records, each with its id."""
+"""Decoding the answer of a Fetch into records with their Snowflake ids."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from broker.wire.id_entries import IdEntry, read_entries
 
 
 class LogRecord(NamedTuple):
-    """One record; `id` is its Snowflake id, None from a broker that keeps none. Time in ms since 1970."""
+    """A record. `id` is its Snowflake id, None from a broker without ids. Times are in ms since 1970."""
 
     offset: int
     id: int | None
@@ -23,10 +23,10 @@ class LogRecord(NamedTuple):
 
 
 def read_records(fetched: FetchedPartition, from_offset: int) -> tuple[list[LogRecord], int]:
-    """(records from `from_offset` on, the offset to fetch next). A batch that was cut short is left for the next fetch.
-    Where what is committed was asked for, records of aborted transactions are left out.
+    """Return (records from `from_offset` on, the offset to fetch next).
 
-    CorruptBatch when a CRC does not hold.
+    A batch that is cut off is left for the next fetch. Records of aborted transactions are skipped if the answer lists
+    these transactions, as it does at READ_COMMITTED. Raise CorruptBatch if a CRC is wrong.
     """
     data = fetched.records
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
@@ -45,15 +45,17 @@ def read_records(fetched: FetchedPartition, from_offset: int) -> tuple[list[LogR
 
 
 class _Aborted:
-    """The transactions that a committed read passes through and that were aborted (KIP-98), as (producer id, first
-    offset); each ends with its marker."""
+    """The aborted transactions in the range of a READ_COMMITTED fetch (KIP-98), given as (producer id, first offset).
+
+    Each ends at its marker.
+    """
 
     def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
         self._to_come = deque(sorted(transactions, key=lambda each: each[1]))
         self._on: set[int] = set()
 
     def takes(self, header: BatchHeader) -> bool:
-        """Whether a batch is of one of them; asked of each batch, in their order."""
+        """Return True if a batch is part of an aborted transaction. Call it for each batch, in order."""
         while self._to_come and self._to_come[0][1] <= header.last_offset:
             self._on.add(self._to_come.popleft()[0])
         of_one = header.is_transactional and header.producer_id in self._on
@@ -63,7 +65,7 @@ class _Aborted:
 
 
 class _Ids:
-    """Looks up ids for offsets that rise."""
+    """A look-up of ids by offset; the offsets must rise."""
 
     def __init__(self, entries: Iterator[IdEntry]) -> None:
         self._entries = entries

@@ -1,4 +1,4 @@
-"""SHELL (Twisted): the client for programs on the reactor; each call gives a Deferred, requests are pipelined."""
+"""SHELL (Twisted): the client for programs on the reactor; each call returns a Deferred, and requests are pipelined."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ _DATA = memoryview(b"")
 
 
 class _Channel(Protocol):
-    """One connection; the Deferreds of its requests in order."""
+    """A connection, with the Deferreds of its requests by correlation id."""
 
     transport: Any
 
@@ -70,19 +70,19 @@ class _Channel(Protocol):
 
 
 class TwistedClient:
-    """A client of any broker of Kafka's protocol, on a reactor. Deferreds fail with ClientError and its kinds."""
+    """A client of any broker of Kafka's protocol, on a reactor. Deferreds fail with ClientError and its subclasses."""
 
     def __init__(self, servers: str, reactor: Any) -> None:
         self.core = ClientCore(parse_addresses(servers))
         self.reactor = reactor
         self._connecting: dict[Address, Deferred[Any]] = {}
         self._waiting: dict[Address, list[Deferred[_Channel]]] = {}
-        """Who waits for a connection that is being made."""
+        """The Deferreds that wait for a connection that is being made."""
         self._open: dict[Address, _Channel] = {}
         self._closed = False
 
     def close(self) -> None:
-        """Close all connections; what still waits fails."""
+        """Close all connections; the Deferreds that still wait fail."""
         self._closed = True
         for connecting in list(self._connecting.values()):
             connecting.cancel()
@@ -91,7 +91,7 @@ class TwistedClient:
 
     @inlineCallbacks
     def run(self, steps: Steps[Any]) -> Any:
-        """Carry an operation of the core out; a Deferred of its result."""
+        """Carry out an operation of the core; return a Deferred of its result."""
         outcome: memoryview | Unreachable | None = None
         while True:
             try:
@@ -107,7 +107,7 @@ class TwistedClient:
                 outcome = Unreachable(str(exchange.address), str(error) or type(error).__name__)
 
     def _channel(self, address: Address) -> "Deferred[_Channel]":
-        """The connection to a node, made when there is none; those who ask meanwhile share it."""
+        """Return a Deferred of the connection to a node. Connect if it is not open; calls meanwhile share it."""
         found: Deferred[_Channel] = Deferred()
         if self._closed:
             found.errback(Unreachable(str(address), "the client was closed"))
@@ -124,16 +124,16 @@ class TwistedClient:
         return found
 
     def _connected(self, result: Any, address: Address) -> None:
-        """A connection was made, or could not be: tell everyone who waits for it."""
+        """Pass a new connection, or the Failure to make it, to all Deferreds that wait for it."""
         self._connecting.pop(address, None)
         if isinstance(result, _Channel):
             result.transport.setTcpNoDelay(True)
             self._open[address] = result
         for found in self._waiting.pop(address):
-            found.callback(result)  # a Failure goes the way of errbacks
+            found.callback(result)  # a Failure calls the errbacks
 
     def lost(self, address: Address, channel: _Channel) -> None:
-        """A connection is gone: what was known of its node is asked for again."""
+        """Remove a lost connection and forget the versions and leaders known of its node."""
         if self._open.get(address) is channel:
             del self._open[address]
         self.core.forget(address)
@@ -165,6 +165,6 @@ class TwistedClient:
     def fetch(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait_ms: int = 500
     ) -> "Deferred[tuple[list[LogRecord], int]]":
-        """(records with their ids, the offset to fetch next); empty when nothing came within the wait."""
+        """Return (records with their ids, the offset to fetch next), without records if none came within the wait."""
         steps = self.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         return self.run(steps).addCallback(read_records, offset)

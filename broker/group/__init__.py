@@ -1,1 +1,1 @@
-"""Consumer groups: one group's state machine, committed offsets, their coordinator."""
+"""Consumer groups: the state machine of a group, its committed offsets, and the group coordinator."""

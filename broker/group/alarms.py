@@ -1,4 +1,4 @@
-"""The timers of all groups on one wheel: sessions, rebalances, members that were given an id."""
+"""The timers of all groups on one timing wheel: sessions, rebalances, and ids of members that have yet to join."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from broker.timing_wheel import Timer, TimingWheel
 
 
 class Alarm:
-    """One moment at which something is done, unless it is set anew or cleared before."""
+    """A timer that runs its action once at its deadline, unless it is set again or cleared before."""
 
     __slots__ = ("_clock", "_action", "_timer", "deadline_ms")
 
@@ -18,7 +18,7 @@ class Alarm:
         self.deadline_ms: int | None = None
 
     def set(self, deadline_ms: int) -> None:
-        """Ring at `deadline_ms` of the monotonic clock, and not when it would have before."""
+        """Ring at `deadline_ms` of the monotonic clock instead of at the former deadline."""
         self.clear()
         self.deadline_ms = deadline_ms
         self._timer = self._clock.wheel.add(deadline_ms, self)
@@ -30,14 +30,14 @@ class Alarm:
             self._timer = None
 
     def ring(self, now: Now) -> None:
-        """Act if it is still time to: another alarm of the same moment may have set this one anew or cleared it."""
+        """Run the action if the alarm is still due: an alarm that rang just before may have moved or cleared it."""
         if self.deadline_ms is not None and self.deadline_ms <= now.ms:
             self.clear()
             self._action(now)
 
 
 class AlarmClock:
-    """All alarms of one coordinator. Times in ms of the engine's monotonic clock."""
+    """All alarms of one coordinator. Times are in ms of the engine's monotonic clock."""
 
     def __init__(self, start_ms: int = 0) -> None:
         self.wheel: TimingWheel[Alarm] = TimingWheel(start_ms=start_ms)

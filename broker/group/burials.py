@@ -1,7 +1,8 @@
-"""Offsets that are to be forgotten, as nobody used them for long or their topics are gone, and groups left without any.
+"""Removal of expired offsets, of offsets whose topic was deleted, and of groups that have no offsets left.
 
-There may be a hundred thousand, so it is done some at a time. Tombstones come first: what is forgotten in memory and
-not written down would come back with the next start. What cannot be written stays as it is, and is tried again.
+There may be a hundred thousand of them, so they are removed in batches. The tombstone is written first, because an
+offset that is removed from memory only would come back at the next start. If a tombstone cannot be written, the offset
+or group stays and is tried again later.
 """
 
 from collections import Counter, deque
@@ -17,14 +18,17 @@ from broker.group.lifetime import is_expired_in, is_idle
 from broker.group.transactional_offsets import Place
 from broker.now import Now
 
-# No settings: 500 tombstones are some four milliseconds of work wherever there is a disk, and nobody waits for them.
-BURIED_AT_ONCE = 500  # offsets and groups, also those that are only looked at
-BURY_EVERY_MS = 10  # so most of the time is left for requests
-RETRY_MS = 1_000  # where the disk takes none
+# Constants and not settings, because 500 tombstones take about four milliseconds on any disk, and no client waits.
+BURIED_AT_ONCE = 500  # offsets and groups per step, including those that are only checked
+BURY_EVERY_MS = 10  # leaves most of the time for requests
+RETRY_MS = 1_000  # after the disk refused a tombstone
 
 
 class Burials:
-    """Of all groups of one coordinator. Each step is followed by `settled`, when its tombstones are written or not."""
+    """Removal of offsets and groups for one coordinator, in steps.
+
+    The caller appends the tombstones of each step, then calls `settled` with the groups whose tombstones failed.
+    """
 
     def __init__(self, config: GroupConfig, groups: Groups, commits: Commits, clock: AlarmClock, now_ms: int) -> None:
         self._config = config
@@ -34,17 +38,17 @@ class Burials:
         self._check.set(now_ms + config.offsets_retention_check_interval_ms)
         self._next = clock.alarm(self._go_on)
         self._to_look_through: deque[str] = deque()
-        """Groups of which some offsets may have expired."""
+        """Ids of the groups whose offsets have yet to be checked for expiry."""
         self._looked_at: str | None = None
         self._places: Iterator[tuple[str, int]] = iter(())
-        """The group whose turn it is, and those of its offsets that have not had theirs."""
+        """The group that is being checked, and its offsets that have yet to be checked."""
         self._offsets: list[Place] = []
         self._of_group: Counter[str] = Counter()
         self._dead: list[Group] = []
-        """Offsets, how many of each group, and groups, whose tombstones are on the way into the log."""
+        """Offsets, their number by group, and groups whose tombstones are being appended."""
 
     def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
-        """Topics were deleted: their offsets mean nothing for others of the same names."""
+        """Remove the offsets of deleted topics, because they mean nothing for new topics of the same names."""
         self._commits.lose(is_gone)
         self._go_on(now)
 
@@ -72,7 +76,8 @@ class Burials:
         self._of_group[place.group_id] += 1
 
     def _look_on(self, now: Now) -> None:
-        """At the next offset of the group whose turn it is; after the last of them it is the next group's."""
+        """Check the next offset of the current group. After its last offset, check the group itself and take the next.
+        """
         group = None if self._looked_at is None else self._groups.find(self._looked_at)
         place = None if group is None else next(self._places, None)
         if group is not None and place is not None:
@@ -85,15 +90,18 @@ class Burials:
         self._places = iter(()) if group is None else group.offsets.places()
 
     def _bury(self, group: Group, place: Place, now: Now) -> None:
-        """Where it has expired, and no end of a transaction may change it. What is lost has its tombstone by itself:
-        with another one it would count twice among those of its group."""
+        """Write a tombstone for an offset if it has expired and no open transaction may change it.
+
+        Offsets of deleted topics (`Commits.lost`) are skipped: `_go_on` writes their tombstones, and a second one would
+        count the offset twice in `_of_group`.
+        """
         if self._commits.is_open(place) or place in self._commits.lost:
             return
         if is_expired_in(group, place.topic, place.partition, now.wall_ms, self._config.offsets_retention_ms):
             self._write(place)
 
     def _bury_group(self, group: Group) -> None:
-        """One that has no offsets, when what is being buried is gone."""
+        """Write a group's tombstone if it is idle and has no offsets but those that are being removed."""
         if len(group.offsets) > self._of_group[group.group_id]:
             return
         if is_idle(group) and not self._commits.is_open_in(group):
@@ -101,7 +109,7 @@ class Burials:
             self._dead.append(group)
 
     def settled(self, refused: Container[str], now: Now) -> None:
-        """What was to be written is, but for these groups."""
+        """Remove the offsets and groups whose tombstones were appended. Retry those of the `refused` groups later."""
         if not self._offsets and not self._dead:
             return
         offsets, self._offsets = self._offsets, []

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, and how offsets are taken away."""
+"""OffsetCommit, OffsetFetch, and the removal of offsets."""
 
 from collections.abc import Callable, Iterable
 
@@ -32,10 +32,11 @@ class Commits:
         self._outbox = outbox
         self._transactional = TransactionalOffsets()
         self.lost: dict[Place, None] = {}
-        """Where the topic is gone: what was committed there is nobody's, and its tombstone is still to be written."""
+        """Offsets whose topic was deleted and whose tombstones have yet to be written, in order of removal."""
 
     def commit(self, request: CommitRequest, now: Now) -> list[ErrorCode]:
-        """One error code for each offset, in their order. That a partition exists is for the caller to know."""
+        """Commit offsets; return one error code for each, in their order. The caller checks that the partitions exist.
+        """
         group = self._group(request, now)
         may_commit = _may_commit if request.producer is None else _may_commit_in_transaction
         error = group if isinstance(group, ErrorCode) else may_commit(group, request)
@@ -48,7 +49,7 @@ class Commits:
         return [self._commit(group, offset, request.retention_ms, now) for offset in request.offsets]
 
     def _group(self, request: CommitRequest, now: Now) -> Group | ErrorCode:
-        """The group, made for a commit without group management if there is none; or why not."""
+        """Return the group of a commit, or an error code. A commit without a generation creates a missing group."""
         if is_too_long(request.group_id):
             return ErrorCode.INVALID_GROUP_ID
         group = self._groups.find(request.group_id)
@@ -75,7 +76,7 @@ class Commits:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         committed = CommittedOffset(asked.offset, asked.leader_epoch, metadata, now.wall_ms)
         place = Place(group.group_id, asked.topic, asked.partition)
-        if place in self.lost:  # its tombstone would take this one too
+        if place in self.lost:  # a tombstone written later would delete this offset too
             self.write_tombstone(place)
             self.forget(place)
         self._transactional.put(producer[0], place, committed)
@@ -83,27 +84,27 @@ class Commits:
         return ErrorCode.NONE
 
     def put(self, place: Place, committed: CommittedOffset, group: Group) -> None:
-        """A plain commit stands in the log, or is about to."""
+        """Store a non-transactional commit, whose record is in the log or is about to be appended."""
         self._transactional.overtake(place)
         self.lost.pop(place, None)
         group.offsets.put(place.topic, place.partition, committed)
 
     def put_in_transaction(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
-        """A commit of a transaction stands in the log."""
+        """Keep a commit until its transaction ends; its record is in the log."""
         self._transactional.put(producer_id, place, committed)
 
     def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
-        """The commits of a transaction, those without an error, could not be written: they do not count."""
+        """Undo the commits of a transaction whose records could not be appended: those without an error in `errors`."""
         assert request.producer is not None
         places = {Place(request.group_id, o.topic, o.partition) for o, e in zip(request.offsets, errors) if not e}
         for place in places:
             self._transactional.take_back(request.producer[0], place)
 
     def end(self, producer_id: int, commit: bool, is_kept: Callable[[str], bool], wall_ms: int | None) -> None:
-        """A transaction ended in the partition that keeps these groups: what counts by it is committed."""
+        """End a producer's transaction for the groups `is_kept` accepts; commit its offsets if `commit`."""
         for place, committed in self._transactional.end(producer_id, commit, is_kept):
             group = self._groups.find(place.group_id)
-            if group is None:  # it was deleted meanwhile; its offsets were committed all the same
+            if group is None:  # the group was deleted meanwhile; the offsets are committed all the same
                 group = Group(place.group_id, wall_ms)
                 self._groups.put(group)
             group.offsets.put(place.topic, place.partition, committed)
@@ -112,9 +113,9 @@ class Commits:
         return is_abandoned(group) and not self.is_open_in(group)
 
     def fetch(self, group_id: str, partitions: Iterable[tuple[str, int]] | None) -> list[FetchedOffset]:
-        """The offsets of these (topic, partition), in their order; of all that have one, when None.
+        """Return the offsets of these (topic, partition), in their order; all offsets of the group if None.
 
-        A group nobody knows has none: it is no error, for every new consumer asks before it commits.
+        An unknown group has no offsets. This is no error, because every new consumer fetches before it commits.
         """
         group = self._groups.find(group_id)
         if partitions is None:
@@ -128,16 +129,19 @@ class Commits:
         return FetchedOffset(place.topic, place.partition, NO_COMMITTED_OFFSET if found is None else found, is_open)
 
     def is_open(self, place: Place) -> bool:
-        """Whether the end of a transaction may change the offset there."""
+        """Return True if the end of an open transaction may change this offset."""
         return self._transactional.is_open(place)
 
     def is_open_in(self, group: Group) -> bool:
-        """Whether the end of a transaction may commit an offset of the group."""
+        """Return True if the end of an open transaction may commit an offset of the group."""
         return self._transactional.has(group.group_id)
 
     def bury(self, group: Group, partitions: Iterable[tuple[str, int]]) -> list[ErrorCode]:
-        """Have tombstones written for offsets; one error code for each partition. A topic that members still read keeps
-        its own. When they are written, `forget` follows."""
+        """Write tombstones for offsets; return one error code for each partition.
+
+        Offsets of a topic that members still read are refused. The caller calls `forget` once the tombstones are
+        in the log.
+        """
         errors = []
         for topic, partition in partitions:
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(group, topic) else ErrorCode.NONE)
@@ -148,34 +152,34 @@ class Commits:
         return errors
 
     def bury_all(self, group: Group) -> None:
-        """Have tombstones written for all it has committed, in a transaction or not."""
+        """Write tombstones for all offsets of a group, including those of open transactions."""
         places = {Place(group.group_id, topic, partition) for topic, partition, _ in group.offsets}
         for place in sorted(places.union(self._transactional.of_group(group.group_id))):
             self.write_tombstone(place)
 
     def forget(self, place: Place) -> None:
-        """Its tombstone stands in the log."""
+        """Remove an offset whose tombstone is in the log."""
         group = self._groups.find(place.group_id)
         if group is not None:
             group.offsets.remove(place.topic, place.partition)
         self.overtake(place)
 
     def remove_all(self, group: Group) -> None:
-        """The tombstones of all it has committed stand in the log."""
+        """Remove all offsets of a group, whose tombstones are in the log."""
         for topic, partition, _ in list(group.offsets):
             self.forget(Place(group.group_id, topic, partition))
         for place in self._transactional.of_group(group.group_id):
             self.forget(place)
 
     def lose(self, is_gone: Callable[[str], bool]) -> None:
-        """Topics are gone, and their offsets count no more, also those that the end of a transaction would commit."""
+        """Mark the offsets of deleted topics as lost, including those of open transactions."""
         self.lost.update(dict.fromkeys(self._transactional.of_topics(is_gone)))
         for group in self._groups:
             found = group.offsets.of_topics(is_gone)
             self.lost.update((Place(group.group_id, topic, partition), None) for topic, partition in found)
 
     def put_off(self, place: Place) -> bool:
-        """Where the tombstone of one that is lost could not be written, others come first; False where it is not lost.
+        """Move a lost offset whose tombstone could not be written to the end of `lost`. Return False if it is not lost.
         """
         if place not in self.lost:
             return False
@@ -184,19 +188,20 @@ class Commits:
         return True
 
     def write_tombstone(self, place: Place) -> None:
-        """What was committed there before it counts no more, in a transaction or not; `forget` follows."""
+        """Write a tombstone, which voids all earlier commits of this place. The caller calls `forget` once it is in the
+        log."""
         self._outbox.append(place.group_id, offset_key(*place), None)
 
     def overtake(self, place: Place) -> None:
-        """A tombstone stands in the log."""
+        """Drop the commits of open transactions at a place, because a tombstone for it is in the log."""
         self.lost.pop(place, None)
         self._transactional.overtake(place)
 
 
 def _may_commit(group: Group, request: CommitRequest) -> ErrorCode:
-    """May this commit be taken? Kafka's order of checks decides which of several errors a client sees."""
+    """Validate a commit. The checks run in Kafka's order, which decides which of several errors a client sees."""
     if request.generation < 0 and group.state is GroupState.EMPTY:
-        return ErrorCode.NONE  # no group management, or an administrator's reset
+        return ErrorCode.NONE  # a commit without group management, or a reset by an administrator
     error = group.check_member(request.member_id, request.instance_id)
     if error:
         return error
@@ -208,8 +213,8 @@ def _may_commit(group: Group, request: CommitRequest) -> ErrorCode:
 
 
 def _may_commit_in_transaction(group: Group, request: CommitRequest) -> ErrorCode:
-    """May this TxnOffsetCommit be taken? Before v3 it does not say who the member is, and the state of the group does
-    not matter: fencing is by the producer (KIP-447)."""
+    """Validate a TxnOffsetCommit. Before v3 the request does not name the member, so the group's state is not checked:
+    the producer epoch fences instead (KIP-447)."""
     if request.generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if request.generation < 0 and not request.member_id and request.instance_id is None:

@@ -1,4 +1,4 @@
-"""Settings of the group coordinator, by Kafka's names (GroupCoordinatorConfig)."""
+"""Settings of the group coordinator, under Kafka's names (GroupCoordinatorConfig)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfig:
-    """Everything groups and their committed offsets can be told. InvalidSetting when a value cannot work."""
+    """Settings of groups and their committed offsets. Raises InvalidSetting if a value cannot work."""
 
     group_min_session_timeout_ms: int = setting(
         "group.min.session.timeout.ms",

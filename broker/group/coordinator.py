@@ -1,15 +1,15 @@
-"""All groups of one broker: the verbs of Kafka's group coordinator, their answers as values.
+"""All groups of one broker: the operations of Kafka's group coordinator, with their answers as values.
 
-Whoever runs it (the handlers, the engine's tick) does three things after each verb that takes `now`, in this order:
+After each operation that takes `now`, the caller (a handler or the engine's tick) does three things in this order:
 
-1. append what `take_appends` gives to partition `partition_of(group_id, n)` of `__consumer_offsets`; when that fails,
-   say so by `append_failed` before 2; then `settled`;
-2. touch the keys of what `take_answered` gives in the purgatory;
-3. mind `next_deadline_ms` for the next `tick`.
+1. Append the records from `take_appends` to partition `partition_of(group_id, n)` of `__consumer_offsets`. Report each
+   failure by `append_failed`. Then call `settled`.
+2. Touch the keys of the answers from `take_answered` in the purgatory.
+3. Schedule the next `tick` at `next_deadline_ms`.
 
-Join and sync return a `Pending`, whose `result` is there at once or comes later. Nothing is ever awaited, no clock is
-read; a fresh uuid for a new member comes with its request. At start every record of the partitions led here goes
-through `load`, in order, each end of a transaction through `transaction_ended`, and `loaded` ends it.
+Join and sync return a `Pending`, whose `result` is set at once or later. The coordinator never waits and never reads a
+clock. A request brings the fresh uuid for a new member. At start the caller replays the partitions led by this broker
+in order: each record through `load`, each end of a transaction through `transaction_ended`. Then it calls `loaded`.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
@@ -50,7 +50,7 @@ from broker.wire.errors import ErrorCode
 
 
 class GroupCoordinator:
-    """See the module. `now_ms` is the monotonic clock's at start. Not for threads."""
+    """The group coordinator; see the module. `now_ms` is the monotonic clock at start. Not thread-safe."""
 
     def __init__(self, config: GroupConfig, now_ms: int = 0) -> None:
         self._config = config
@@ -63,13 +63,13 @@ class GroupCoordinator:
         self._burials = Burials(config, self._groups, self._commits, self._clock, now_ms)
 
     def __len__(self) -> int:
-        """How many groups there are."""
+        """Return the number of groups."""
         return len(self._groups)
 
     # Members
 
     def join(self, request: JoinRequest, now: Now) -> Pending[JoinResult]:
-        """JoinGroup. A request with a member id joins a group that exists; without one it makes the group."""
+        """Answer JoinGroup. A request without a member id creates a missing group; one with a member id does not."""
         if not request.group_id or is_too_long(request.group_id):
             return refused(ErrorCode.INVALID_GROUP_ID, request.member_id)
         if is_too_long(request.client_id, request.instance_id, request.protocol_type, *dict(request.protocols)):
@@ -88,7 +88,7 @@ class GroupCoordinator:
         return self._membership.join(group, request, now)
 
     def sync(self, request: SyncRequest, now: Now) -> Pending[SyncResult]:
-        """SyncGroup: the leader's ends the rebalance, the others' wait for it."""
+        """Answer SyncGroup. The leader's request ends the rebalance; the requests of the other members wait for it."""
         group = self._groups.find(request.group_id)
         error = _check_sync(group, request)
         if error or group is None:
@@ -104,7 +104,7 @@ class GroupCoordinator:
         return pending
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-        """Heartbeat: REBALANCE_IN_PROGRESS tells the member to join again."""
+        """Answer Heartbeat. REBALANCE_IN_PROGRESS tells the member to join again."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self._groups.find(group_id)
@@ -120,7 +120,7 @@ class GroupCoordinator:
         return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
 
     def leave(self, group_id: str, members: Sequence[MemberIdentity], now: Now) -> LeaveResult:
-        """LeaveGroup, of one member or several."""
+        """Answer LeaveGroup, for one or several members."""
         if not group_id:
             return LeaveResult(ErrorCode.INVALID_GROUP_ID)
         group = self._groups.find(group_id)
@@ -131,32 +131,34 @@ class GroupCoordinator:
     # Offsets
 
     def commit(self, request: CommitRequest, now: Now) -> list[ErrorCode]:
-        """OffsetCommit: an error code for each offset, in their order."""
+        """Answer OffsetCommit: return one error code for each offset, in their order."""
         return self._commits.commit(request, now)
 
     def fetch(self, group_id: str, partitions: Iterable[tuple[str, int]] | None) -> list[FetchedOffset]:
-        """OffsetFetch: the offsets of these (topic, partition), or all there are when None."""
+        """Answer OffsetFetch: return the offsets of these (topic, partition), or all offsets of the group if None."""
         return self._commits.fetch(group_id, partitions)
 
     def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
-        """The records of a TxnOffsetCommit could not be appended; `errors` were its answer otherwise."""
+        """Undo a TxnOffsetCommit whose records could not be appended. `errors` is what `commit` returned for it."""
         self._commits.take_back(request, errors)
 
     def transaction_ended(
         self, producer_id: int, commit: bool, is_kept: Callable[[str], bool], wall_ms: int | None = None
     ) -> None:
-        """The marker of a producer's transaction stands in a partition of __consumer_offsets; `is_kept`: whether a
-        group is kept there. `wall_ms` is not known of one that is replayed."""
+        """Apply a transaction marker that is in a partition of __consumer_offsets.
+
+        `is_kept(group_id)` is True for the groups of that partition. `wall_ms` is None when the marker is replayed.
+        """
         self._commits.end(producer_id, commit, is_kept, wall_ms)
 
     def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
-        """Topics were deleted; so are their offsets."""
+        """Remove the offsets of deleted topics."""
         self._burials.forget_topics(is_gone, now)
 
     # Administration
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
-        """ListGroups; filters, in any case, let through all when empty (KIP-518, KIP-848)."""
+        """Answer ListGroups. Filters ignore case; an empty filter accepts all groups (KIP-518, KIP-848)."""
         listed = [ListedGroup(g.group_id, g.protocol_type or "", g.state.value) for g in self._groups]
         wanted_states, wanted_types = {s.lower() for s in states}, {t.lower() for t in types}
         return [
@@ -166,7 +168,7 @@ class GroupCoordinator:
         ]
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """DescribeGroups, of one."""
+        """Answer DescribeGroups for one group."""
         group = self._groups.find(group_id)
         if group is None:
             return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD.value)
@@ -178,7 +180,10 @@ class GroupCoordinator:
         )
 
     def delete(self, group_id: str) -> ErrorCode:
-        """DeleteGroups, of one: with its offsets, if it has no members. `deleted` follows, when that is in the log."""
+        """Answer DeleteGroups for one group: write tombstones for it and its offsets if it has no members.
+
+        The caller calls `deleted` once the tombstones are in the log.
+        """
         group = self._groups.find(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -189,31 +194,33 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def deleted(self, group_id: str, now: Now) -> None:
-        """Its tombstones stand in the log: it is gone."""
+        """Remove a group and its offsets, whose tombstones are in the log."""
         group = self._groups.find(group_id)
         if group is not None:
             self._commits.remove_all(group)
             self._groups.removed(group, now)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode] | ErrorCode:
-        """OffsetDelete (KIP-496): one error code for each partition, or why nothing is done. `offsets_deleted` follows
-        when that is in the log."""
+        """Answer OffsetDelete (KIP-496): return one error code for each partition, or one for the whole request.
+
+        The caller calls `offsets_deleted` once the tombstones are in the log.
+        """
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self._groups.find(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return ErrorCode.NON_EMPTY_GROUP  # what its members use is not for us to know
+            return ErrorCode.NON_EMPTY_GROUP  # the broker cannot know which offsets its members use
         return self._commits.bury(group, partitions)
 
     def offsets_deleted(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """The tombstones of these stand in the log: they are gone."""
+        """Remove offsets whose tombstones are in the log."""
         for topic, partition in partitions:
             self._commits.forget(Place(group_id, topic, partition))
 
     def resign(self) -> None:
-        """All records of the groups are gone, and with them the groups: who waits is to look for a coordinator anew."""
+        """Answer all waiting joins and syncs with NOT_COORDINATOR, because all records of the groups were deleted."""
         for group in self._groups:
             for member in group.members.values():
                 if member.joining is not None:
@@ -225,24 +232,27 @@ class GroupCoordinator:
     # Time and storage
 
     def tick(self, now: Now) -> None:
-        """Do what is due: sessions, rebalance timeouts, delays, expired offsets."""
+        """Run the timers that are due: sessions, rebalance timeouts, delays, expired offsets."""
         self._clock.tick(now)
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is wanted next, on the monotonic clock."""
+        """Return when the next `tick` is due, in ms of the monotonic clock; None if no timer is set."""
         return self._clock.next_deadline_ms()
 
     def take_appends(self) -> list[Append]:
-        """Records to append to __consumer_offsets, in order."""
+        """Return the records to append to __consumer_offsets, in order."""
         return self._outbox.take_appends()
 
     def take_answered(self) -> list[Pending[Any]]:
-        """What has been answered since; each has its `key` for the purgatory."""
+        """Return the joins and syncs answered since the last call; each has its `key` for the purgatory."""
         return self._outbox.take_answered()
 
     def append_failed(self, group_id: str, error: ErrorCode, now: Now) -> None:
-        """A record of the group could not be appended: nobody may believe what it said. Answers not taken yet become
-        the error, and members share anew. Offsets stay in memory: their consumers were told and will commit again."""
+        """Handle a failed append of a group's record: answer with `error` and rebalance, so no member relies on it.
+
+        Answers that were not taken yet become the error, and a stable group rebalances. Offsets stay in memory,
+        because their consumers get the error and commit again.
+        """
         for pending in self._outbox.unsent(group_id):
             if isinstance(pending.result, SyncResult):
                 pending.result = SyncResult(error=error)
@@ -253,12 +263,14 @@ class GroupCoordinator:
             self._rebalance.begin(group, now)
 
     def settled(self, refused: Container[str], now: Now) -> None:
-        """All that was to be appended is, but for the records of these groups."""
+        """Finish the removals whose tombstones were appended. `refused` are the groups whose records failed."""
         self._burials.settled(refused, now)
 
     def load(self, key: bytes, value: bytes | None, producer_id: int | None = None) -> None:
-        """Replay one record, `producer_id`: of a transaction. Kinds only a newer Kafka writes are passed over.
-        BadOffsetsRecord for a damaged one."""
+        """Replay one record; `producer_id` is set if it was written in a transaction.
+
+        Skip kinds of record that only a newer Kafka writes. Raise BadOffsetsRecord for a damaged record.
+        """
         about = read_key(key)
         if isinstance(about, OffsetKey) and producer_id is not None:
             if value is not None:
@@ -293,10 +305,10 @@ class GroupCoordinator:
             self._groups.drop(group_id)
 
     def loaded(self, now: Now) -> None:
-        """All records have been replayed: members have one session timeout to be heard of."""
+        """End the replay: start a session for each member, so that it has one session timeout to send a request."""
         for group in self._groups:
             if not group.is_stored and self._commits.is_abandoned(group):
-                self._groups.drop(group.group_id)  # its last offset was removed by a tombstone
+                self._groups.drop(group.group_id)  # a tombstone removed its last offset
                 continue
             for member in group.members.values():
                 self._rebalance.keep_alive(group, member, now)
@@ -305,7 +317,7 @@ class GroupCoordinator:
 
 
 def _check_sync(group: Group | None, request: SyncRequest) -> ErrorCode:
-    """What stands against a SyncGroup, in Kafka's order."""
+    """Validate a SyncGroup, in Kafka's order of checks."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if group is None:

@@ -1,8 +1,10 @@
-"""One group of the classic protocol: its members, leader, protocol and state (Kafka's ClassicGroup).
+"""A group of the classic protocol: its members, leader, protocol and state (Kafka's ClassicGroup).
 
-No timers and no answers here: `rebalance.py` runs the two phases, this keeps their book. Held at all times:
-every member supports at least one protocol all members support; the leader is a member, and there is one whenever
-there are members; a static member's instance id belongs to one member.
+This module keeps the state of a group; `rebalance.py` runs the two phases, with their timers and answers. Invariants:
+
+- All members share at least one protocol.
+- The leader is a member, and a group with members has a leader.
+- An instance id belongs to one static member.
 """
 
 from collections import Counter
@@ -20,18 +22,18 @@ from broker.wire.errors import ErrorCode
 
 @dataclass
 class InitialDelay:
-    """The wait of an empty group for more members; `left_ms` is how much longer it may become."""
+    """The delay in which an empty group waits for more members; it may be extended by at most `left_ms`."""
 
     left_ms: int
     member_added: bool = False
 
 
 class Group:
-    """See the module. `state_since_ms` is wall time; None when a record of an old schema did not say.
+    """A group; see the module. `state_since_ms` is wall time, None if a record of an old schema lacks it.
 
-    `pending` are the ids that were given to clients which have not joined with them yet (KIP-394), each with its
-    alarm. `unsynced` are the members whose SyncGroup of this generation has not come. `topics` are those the members
-    subscribe to, None when that is not known.
+    `pending` maps each id given to a client that has not joined with it yet (KIP-394) to its alarm. `unsynced` holds
+    the members whose SyncGroup of this generation has not arrived. `topics` are the topics the members subscribe to,
+    None if they are not known.
     """
 
     def __init__(self, group_id: str, state_since_ms: int | None) -> None:
@@ -50,15 +52,15 @@ class Group:
         self.initial_delay: InitialDelay | None = None
         self.join_alarm: Alarm | None = None
         self.sync_alarm: Alarm | None = None
-        self.is_stored = False  # a record of it stands in __consumer_offsets
+        self.is_stored = False  # __consumer_offsets has a record of the group
         self._static_ids: dict[str, str] = {}  # instance id -> member id
-        self._supporters: Counter[str] = Counter()  # protocol -> how many members support it
-        self.awaiting_join = 0  # members whose JoinGroup waits
+        self._supporters: Counter[str] = Counter()  # protocol -> number of members that support it
+        self.awaiting_join = 0  # number of members whose JoinGroup waits
 
     # State
 
     def happened(self, event: Event, wall_ms: int) -> None:
-        """Follow the transition table; InvalidTransition where it has no way."""
+        """Change the state by the transition table. Raise InvalidTransition if the table has no entry."""
         self.state = next_state(self.state, event)
         self.state_since_ms = wall_ms
 
@@ -71,7 +73,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def next_generation(self, wall_ms: int) -> None:
-        """The join phase is over: count a generation and choose its protocol."""
+        """End the join phase: count a generation and choose its protocol."""
         self.generation += 1
         self.unsynced.clear()
         self.initial_delay = None
@@ -80,14 +82,14 @@ class Group:
         self.happened(Event.MEMBERS_JOINED if self.members else Event.NOBODY_JOINED, wall_ms)
 
     def learn_topics(self) -> None:
-        """Which topics the members subscribe to, if the group speaks the consumer protocol."""
+        """Read the members' subscribed topics, if the group uses the consumer protocol."""
         metadata = (member.metadata(self.protocol_name) for member in self.members.values())
         self.topics = subscribed_topics(self.protocol_type, metadata)
 
     # Members
 
     def add(self, member: Member, protocol_type: str | None) -> None:
-        """Take a member in; the first one says of what type the group is, and leads."""
+        """Add a member. The first member sets the group's protocol type and becomes the leader."""
         if not self.members:
             self.protocol_type = protocol_type
             self.leader_id = member.member_id
@@ -97,7 +99,7 @@ class Group:
         self._supporters.update(_names(member.protocols))
 
     def remove(self, member: Member) -> None:
-        """Take a member off; another one leads if it did. What it waited for must have been answered."""
+        """Remove a member. If it was the leader, another member leads. The caller has answered its join and sync."""
         del self.members[member.member_id]
         if member.instance_id is not None:
             del self._static_ids[member.instance_id]
@@ -113,7 +115,7 @@ class Group:
         member.session_timeout_ms, member.rebalance_timeout_ms = timeouts_ms
 
     def replace_static(self, old: Member, member_id: str) -> Member:
-        """A static member is back under a new id; it keeps its place, its share, and the lead."""
+        """Give a returning static member its new id. It keeps its assignment and, if it was the leader, the lead."""
         leads = self.is_leader(old)
         self.remove(old)
         member = old.renamed(member_id)
@@ -123,12 +125,12 @@ class Group:
         return member
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """The member of an instance id, if there is one."""
+        """Return the member with this instance id, or None."""
         member_id = None if instance_id is None else self._static_ids.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when the instance id is another member's by now (KIP-345)."""
+        """Return NONE, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has the instance id now (KIP-345)."""
         if instance_id is not None:
             current = self._static_ids.get(instance_id)
             if current is None:
@@ -147,7 +149,7 @@ class Group:
         return self.leader_id or NO_LEADER
 
     def set_joining(self, member: Member, pending: Pending[JoinResult] | None) -> None:
-        """A member begins to wait for its join to be answered, or ceases to."""
+        """Set the join a member waits for, or None if it waits no longer."""
         self.awaiting_join += (pending is not None) - (member.joining is not None)
         member.joining = pending
 
@@ -156,7 +158,8 @@ class Group:
         return self.awaiting_join == len(self.members) and not self.pending
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is a member that has joined; False when nobody has."""
+        """Ensure that the leader has joined; otherwise elect a member that has. Return False if no member has joined.
+        """
         if self.leader_id is not None and self.members[self.leader_id].joining is not None:
             return True
         joined = next((member.member_id for member in self.members.values() if member.joining is not None), None)
@@ -165,7 +168,8 @@ class Group:
         return joined is not None
 
     def supports(self, protocol_type: str, protocols: Iterable[GroupProtocol]) -> bool:
-        """Could a member of these protocols be in the group: does it share one with all who are?"""
+        """Return True if a member with these protocols fits: the group is empty or all its members support one of them.
+        """
         names = _names(protocols)
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and names)
@@ -173,7 +177,7 @@ class Group:
         return protocol_type == self.protocol_type and any(self._supporters[name] == everybody for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol most members put first among those all support; of equals the one first voted for."""
+        """Return the protocol most members prefer among those all members support; in a tie, the first voted for."""
         everybody = len(self.members)
         candidates = {name for name, supporters in self._supporters.items() if supporters == everybody}
         votes = Counter(member.vote(candidates) for member in self.members.values())
@@ -184,5 +188,5 @@ class Group:
 
 
 def _names(protocols: Iterable[GroupProtocol]) -> set[str]:
-    """Names once each: a client may list a protocol twice, and must not count for two members."""
+    """Return the distinct names, because a client that lists a protocol twice must not count as two members."""
     return {name for name, _ in protocols}

@@ -1,4 +1,4 @@
-"""The groups there are, by id, and how many there may be."""
+"""The groups of a coordinator by id, limited in number."""
 
 from collections.abc import Iterator
 
@@ -28,26 +28,26 @@ class Groups:
         return self._groups.get(group_id)
 
     def find_or_make(self, group_id: str, now: Now) -> Group | None:
-        """The group of an id, made empty if there was none; None when there are too many for one more."""
+        """Return the group with this id, created empty if missing; None if `flakelog.groups.max` is reached."""
         group = self._groups.get(group_id)
         if group is None and len(self._groups) < self._most:
             group = self._groups[group_id] = Group(group_id, now.wall_ms)
         return group
 
     def put(self, group: Group) -> None:
-        """Take in a group read from its records: what is stored is never refused."""
+        """Add or replace a group read from its records; the limit does not apply to stored groups."""
         self._groups[group.group_id] = group
 
     def drop(self, group_id: str) -> None:
         self._groups.pop(group_id, None)
 
     def bury(self, group: Group) -> None:
-        """Have its tombstone written, where it has a record; `removed` follows."""
+        """Write a group's tombstone if it has a record. The caller calls `removed` once the tombstone is in the log."""
         if group.is_stored:
             self._outbox.append(group.group_id, group_key(group.group_id), None)
 
     def removed(self, group: Group, now: Now) -> None:
-        """A group without members is Dead, and its tombstone in the log."""
+        """Remove a group without members, whose tombstone is in the log; its state becomes Dead."""
         for alarm in group.pending.values():
             alarm.clear()
         group.pending.clear()

@@ -1,4 +1,4 @@
-"""How a group comes back from its records, and what of it has expired (KIP-211)."""
+"""Restoring a group from its record, and the expiry of groups and offsets (KIP-211)."""
 
 from broker.group.group import Group
 from broker.group.offset_records import NO_TIME, StoredGroup
@@ -8,7 +8,10 @@ from broker.group.subscription import CONSUMER_PROTOCOL_TYPE
 
 
 def restored(group_id: str, stored: StoredGroup, offsets: GroupOffsets) -> Group:
-    """A group as its record has it: stable with its members and their shares, or empty. No session runs yet."""
+    """Return a group as stored in its record: stable with its members and their assignments, or empty.
+
+    No session timer runs yet.
+    """
     group = Group(group_id, None if stored.state_since_ms == NO_TIME else stored.state_since_ms)
     group.offsets = offsets
     group.is_stored = True
@@ -25,9 +28,9 @@ def restored(group_id: str, stored: StoredGroup, offsets: GroupOffsets) -> Group
 
 
 def is_expired_in(group: Group, topic: str, partition: int, now_wall_ms: int, retention_ms: int) -> bool:
-    """Whether one of a group's offsets is there, and nobody has used it for `retention_ms`.
+    """Return True if a group has this offset and did not use it for `retention_ms`.
 
-    Nothing expires while a group rebalances, nor in one with members where the topics they read are not known.
+    No offset expires while the group rebalances, nor while it has members whose topics are not known.
     """
     committed = group.offsets.get(topic, partition)
     if committed is None or not _may_expire(group) or reads(group, topic):
@@ -47,17 +50,20 @@ def _unused_since_ms(group: Group) -> int | None:
 
 
 def reads(group: Group, topic: str) -> bool:
-    """Whether members of the group subscribe to the topic; where that cannot be known, a consumers' group may."""
+    """Return True if members of the group may subscribe to the topic.
+
+    If the subscriptions are not known, any group of the consumer protocol may.
+    """
     if group.topics is None:
         return group.protocol_type == CONSUMER_PROTOCOL_TYPE
     return topic in group.topics
 
 
 def is_idle(group: Group) -> bool:
-    """Without members, and nobody on the way."""
+    """Return True if the group has no members and no client was given an id to join with."""
     return group.state is GroupState.EMPTY and not group.pending
 
 
 def is_abandoned(group: Group) -> bool:
-    """Idle, and without offsets: not worth remembering."""
+    """Return True if the group is idle and has no offsets, so that it can be removed."""
     return is_idle(group) and not len(group.offsets)

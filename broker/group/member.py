@@ -1,4 +1,4 @@
-"""One member of a group (Kafka's ClassicGroupMember)."""
+"""A member of a group (Kafka's ClassicGroupMember)."""
 
 from collections.abc import Set
 
@@ -7,11 +7,11 @@ from broker.group.results import DescribedMember, GroupProtocol, JoinedMember, J
 
 
 class Member:
-    """Who a member is, what it supports, its share, and the answers it waits for.
+    """A member's identity, protocols, assignment, and the answers it waits for.
 
-    `session` rings when its session has expired. `is_new` until its first join is answered. `joining` and `syncing`
-    are the answers it waits for: while it does, its session cannot expire (it has no way to send a heartbeat), unless
-    it is new, for a client that went away while waiting would never be missed.
+    `session` rings when its session expires. `is_new` is True until its first join is answered. `joining` and
+    `syncing` are the answers it waits for. While it waits, its session cannot expire, because it cannot send a
+    heartbeat. The session of a new member does expire, so that a client that left while waiting is removed.
     """
 
     __slots__ = (
@@ -28,7 +28,7 @@ class Member:
         protocols: tuple[GroupProtocol, ...],
         assignment: bytes = b"",
     ) -> None:
-        """`client` is its id and host, `timeouts_ms` those of session and rebalance."""
+        """Make a member. `client` is its (client id, host), `timeouts_ms` its (session, rebalance) timeouts."""
         self.member_id = member_id
         self.instance_id = instance_id
         self.client_id, self.client_host = client
@@ -49,15 +49,15 @@ class Member:
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member says to the leader under this protocol; empty for one it does not support."""
+        """Return the member's metadata for the leader under this protocol; empty if it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def vote(self, candidates: Set[str]) -> str:
-        """The candidate the member likes best."""
+        """Return the first candidate in the member's order of preference."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def renamed(self, member_id: str) -> "Member":
-        """The same static member under a new id, after its process was restarted."""
+        """Return the same static member under a new id, after its process was restarted."""
         client, timeouts_ms = (self.client_id, self.client_host), (self.session_timeout_ms, self.rebalance_timeout_ms)
         return Member(member_id, self.instance_id, client, timeouts_ms, self.protocols, self.assignment)
 
@@ -65,7 +65,7 @@ class Member:
         return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol_name))
 
     def describe(self, protocol_name: str | None) -> DescribedMember:
-        """For DescribeGroups; without metadata when no protocol is named."""
+        """Return the member for DescribeGroups, without metadata if `protocol_name` is None."""
         return DescribedMember(
             self.member_id,
             self.instance_id,

@@ -1,11 +1,11 @@
-"""JoinGroup and LeaveGroup: who may come into a group, under which id, and who goes.
+"""JoinGroup and LeaveGroup: which clients join a group, under which member id, and which members leave it.
 
 A join falls into one of these cases:
 
-    no member id, no instance id     a new dynamic member: is given an id and told to come back with it (KIP-394)
-    no member id, instance id        a static member: new, or back after a restart and put in its old place (KIP-345)
-    an id given away before          the new dynamic member comes back
-    a member's id                    it rejoins: because it was told to, or because it changed its mind
+    no member id, no instance id     a new dynamic member: it gets an id and must join again with it (KIP-394)
+    no member id, instance id        a static member: new, or restarted and put back in its old place (KIP-345)
+    an id given out before           the new dynamic member joins with its id
+    a member's id                    the member rejoins: the group rebalances, or its subscription changed
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Membership:
         self._rebalance = rebalance
 
     def join(self, group: Group, request: JoinRequest, now: Now) -> Pending[JoinResult]:
-        """One JoinGroup; the group exists (made for it when it came without a member id)."""
+        """Answer a JoinGroup. The caller has created the group if the request had no member id."""
         member_id = request.member_id
         if not self._has_room(group, member_id):
             if member_id in group.members:
@@ -55,7 +55,11 @@ class Membership:
         return self._rejoin(group, group.members[member_id], request, now)
 
     def _has_room(self, group: Group, member_id: str) -> bool:
-        """Within `group.max.size`? While a group rebalances those count who have come, so the last ones stay out."""
+        """Return True if the member fits into `group.max.size`.
+
+        While the group rebalances, only members that have rejoined count, so the last ones to rejoin are refused. The
+        same limit applies to ids that were given out and have not been used.
+        """
         most = self._config.group_max_size
         member = group.members.get(member_id)
         if member_id == UNKNOWN_MEMBER_ID and len(group.pending) >= most:
@@ -93,7 +97,8 @@ class Membership:
     def _replace(
         self, group: Group, former: Member, new_id: str, request: JoinRequest, now: Now
     ) -> Pending[JoinResult]:
-        """A static member is back. In a stable group nobody need notice, unless another protocol would be chosen."""
+        """Replace a static member that came back. A stable group rebalances only if it would choose another protocol.
+        """
         leader_before = group.leader_or_none
         self._rebalance.dismiss(group, former, ErrorCode.FENCED_INSTANCE_ID)
         member = group.replace_static(former, new_id)
@@ -104,15 +109,18 @@ class Membership:
             self._rebalance.store(group)
             self._rebalance.answer_join(group, member, self._reinstated(group, member, leader_before, request))
         elif group.can_rebalance:
-            # Also in the sync phase: the leader is working on an assignment that names the old id.
+            # This includes the sync phase, because the leader computes an assignment that names the old id.
             self._rebalance.begin(group, now)
         else:
             self._rebalance.complete_join_if_all_are_in(group, now)
         return pending
 
     def _reinstated(self, group: Group, member: Member, leader_before: str, request: JoinRequest) -> JoinResult:
-        """A leader that came back must not assign anew. Since v9 it is told so (KIP-814); an older client is not told
-        that it leads: it is shown the leader of before, its own former id."""
+        """Return the join answer of a static member that came back to a stable group.
+
+        A leader must not assign again. Since v9 the answer says so (KIP-814). An older client must not learn that it
+        leads, so its answer names the leader before the replacement: for a leader its own former id.
+        """
         if request.may_skip_assignment:
             return self._rebalance.join_result(group, member, skip_assignment=group.is_leader(member))
         return JoinResult(
@@ -129,7 +137,7 @@ class Membership:
         if group.state is GroupState.EMPTY:
             return refused(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id)
         if self._knows_its_generation(group, member, request):
-            # It has missed the answer to its join: tell it again.
+            # The member missed the answer to its join, so repeat it.
             key = member_key(group.group_id, member.member_id)
             return Pending(key, self._rebalance.join_result(group, member))
         group.update(member, request.protocols, _timeouts(request))
@@ -139,15 +147,18 @@ class Membership:
 
     @staticmethod
     def _knows_its_generation(group: Group, member: Member, request: JoinRequest) -> bool:
-        """False when the join means that something changed. A leader's always does in a stable group: its topics may
-        have got more partitions, which no subscription shows."""
+        """Return False if the join must start a rebalance, True if it only needs the current generation again.
+
+        In a stable group the leader's join always starts one, because its topics may have new partitions, which no
+        subscription shows.
+        """
         if group.state is GroupState.PREPARING_REBALANCE or member.protocols != request.protocols:
             return False
         return group.state is GroupState.COMPLETING_REBALANCE or not group.is_leader(member)
 
     @staticmethod
     def _wait(group: Group, member: Member) -> Pending[JoinResult]:
-        """The answer the member waits for: the same one when it asks again before it has come."""
+        """Return the member's pending join answer. A repeated join before the answer gets the same one."""
         if member.joining is None:
             group.set_joining(member, Pending(member_key(group.group_id, member.member_id)))
         assert member.joining is not None
@@ -156,7 +167,7 @@ class Membership:
     # Leaving
 
     def leave(self, group: Group, members: Sequence[MemberIdentity], now: Now) -> LeaveResult:
-        """One LeaveGroup, of several members since v3; each with an error of its own."""
+        """Answer a LeaveGroup of one or, since v3, several members, with an error code for each."""
         results = tuple((identity, self._leave(group, identity)) for identity in members)
         if any(error is ErrorCode.NONE for _, error in results):
             if group.can_rebalance and group.state is not GroupState.EMPTY:
@@ -167,7 +178,7 @@ class Membership:
 
     def _leave(self, group: Group, identity: MemberIdentity) -> ErrorCode:
         member_id, instance_id = identity
-        if member_id == UNKNOWN_MEMBER_ID:  # an administrator takes a static member off
+        if member_id == UNKNOWN_MEMBER_ID:  # an administrator removes a static member
             static = group.static_member(instance_id)
             if static is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
@@ -182,7 +193,7 @@ class Membership:
 
 
 def refused(error: ErrorCode, member_id: str) -> Pending[JoinResult]:
-    """A join that is answered at once, with an error."""
+    """Return the answer to a join that is refused at once."""
     return Pending(None, JoinResult(error=error, member_id=member_id))
 
 

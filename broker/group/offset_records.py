@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`, in Kafka's schema (its OffsetCommitKey/Value.json, GroupMetadataKey/Value.json).
 
-Keys are a version (i16) and the fields: version 0 or 1 is group, topic, partition of a committed offset; version 2 is
-a group. Values are a version (i16) and the fields, in this order, where the numbers are the versions that have them
-(version 4 is flexible, KIP-915: compact lengths and tagged fields):
+A key is a version (i16) and fields: version 0 or 1 is group, topic and partition of a committed offset; version 2 is a
+group. A value is a version (i16) and the fields below, in this order. Numbers in brackets are the versions that have
+the field. Version 4 is flexible (KIP-915): compact lengths and tagged fields.
 
     committed offset   offset i64 | leader epoch i32 (3+) | metadata string | commit time i64 | expire time i64 (1)
     group              protocol type string | generation i32 | protocol string? | leader string? |
@@ -10,8 +10,9 @@ a group. Values are a version (i16) and the fields, in this order, where the num
                        client host string | rebalance timeout i32 (1+) | session timeout i32 | subscription bytes |
                        assignment bytes
 
-Read: all versions. Written: 3 of both, as Kafka 2.3 to 4.x do; 1 of an offset that carries its own expiry. No value is
-a tombstone. By hand and not through kio: these are records on disk, kio knows messages on the wire only.
+All versions are read. Version 3 of both is written, as Kafka 2.3 to 4.x do; version 1 for an offset with an expiry
+time. A null value is a tombstone. The codec does not use kio, because kio has the messages on the wire only, not the
+records on disk.
 """
 
 import struct
@@ -44,14 +45,14 @@ MEMBER_BYTES_MIN = 12
 
 NO_TIME = -1
 
-# A record's string has at most 32,767 bytes, and a member id is a client id and 37 bytes more. A request may have more.
+# A record's string has at most 32,767 bytes; a request's string may be longer. A member id is a client id and 37 bytes.
 NAME_BYTES_MAX = 16_384
 
 _DAMAGE = (WireError, IndexError, struct.error)
 
 
 class OffsetKey(NamedTuple):
-    """Where a committed offset belongs."""
+    """The key of a committed offset."""
 
     group_id: str
     topic: str
@@ -59,7 +60,7 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Which group a record is about."""
+    """The key of a group's record."""
 
     group_id: str
 
@@ -68,7 +69,7 @@ Key: TypeAlias = OffsetKey | GroupKey
 
 
 class StoredGroup(NamedTuple):
-    """A group as its record has it. `state_since_ms` is wall time, -1 where an old schema did not say."""
+    """A group as stored in its record. `state_since_ms` is wall time, -1 if the record's schema lacks it."""
 
     protocol_type: str
     generation: int
@@ -79,11 +80,11 @@ class StoredGroup(NamedTuple):
 
 
 class BadOffsetsRecord(ValueError):
-    """A record of __consumer_offsets that is not one of Kafka's; the message says what was found."""
+    """A damaged record of __consumer_offsets, or one of an unknown version; the message says which."""
 
 
 def is_too_long(*names: str | None) -> bool:
-    """Is one of these names too long to be stored?"""
+    """Return True if one of these names is too long to be stored."""
     return any(name is not None and len(name.encode()) > NAME_BYTES_MAX for name in names)
 
 
@@ -96,12 +97,12 @@ def group_key(group_id: str) -> bytes:
 
 
 def read_key(data: Buffer) -> Key | None:
-    """What a record is about; None for a kind only a newer Kafka writes. BadOffsetsRecord for a damaged one."""
+    """Return a record's key, or None for a kind only a newer Kafka writes. Raise BadOffsetsRecord if it is damaged."""
     return _Reader(data, "key").key()
 
 
 def offset_value(committed: CommittedOffset) -> bytes:
-    """Version 1 when the commit said itself when it expires, else version 3."""
+    """Encode an offset, in version 1 if the commit set an expiry time, else in version 3."""
     if committed.expire_ms != NO_EXPIRY:
         times = I64.pack(committed.commit_ms) + I64.pack(committed.expire_ms)
         head = I16.pack(EXPIRING_VALUE_VERSION) + I64.pack(committed.offset)
@@ -111,12 +112,12 @@ def offset_value(committed: CommittedOffset) -> bytes:
 
 
 def read_offset_value(data: Buffer) -> CommittedOffset:
-    """Versions 0 to 4; BadOffsetsRecord for anything else."""
+    """Decode an offset of versions 0 to 4. Raise BadOffsetsRecord for any other value."""
     return _Reader(data, "committed offset").committed_offset()
 
 
 def group_value(group: Group) -> bytes:
-    """The group as it is now, members and shares included."""
+    """Encode the present state of a group, with its members and their assignments."""
     state_since_ms = NO_TIME if group.state_since_ms is None else group.state_since_ms
     head = [
         I16.pack(VALUE_VERSION),
@@ -138,12 +139,12 @@ def _member(member: Member, protocol_name: str | None) -> bytes:
 
 
 def read_group_value(data: Buffer) -> StoredGroup:
-    """Versions 0 to 4; BadOffsetsRecord for anything else."""
+    """Decode a group of versions 0 to 4. Raise BadOffsetsRecord for any other value."""
     return _Reader(data, "group").group()
 
 
 class _Reader:
-    """Reads one key or value, field by field; whatever is wrong with it becomes BadOffsetsRecord."""
+    """A field-by-field decoder of one key or value; raises BadOffsetsRecord for every fault in it."""
 
     def __init__(self, data: Buffer, what: str) -> None:
         self._data = data
@@ -240,13 +241,13 @@ class _Reader:
 
 
 def partition_of(group_id: str, partitions: int) -> int:
-    """The partition of __consumer_offsets a group is kept in: Java's `Utils.abs(groupId.hashCode()) % partitions`.
+    """Return a group's partition of __consumer_offsets: Kafka's `Utils.abs(groupId.hashCode()) % partitions`.
 
-    Java's hash counts UTF-16 code units, so a character outside the basic plane counts as two.
+    Java's hash works on UTF-16 code units, so a character outside the basic plane counts as two.
     """
     code = 0
     for (unit,) in struct.iter_unpack(">H", group_id.encode("utf-16-be", "surrogatepass")):
         code = (code * 31 + unit) & 0xFFFFFFFF
     signed = code - (1 << 32) if code >> 31 else code
-    # Java has no absolute value of the least int; Kafka's Utils.abs makes it 0.
+    # The smallest Java int has no absolute value; Kafka's Utils.abs returns 0 for it.
     return 0 if code == 1 << 31 else abs(signed) % partitions

@@ -1,4 +1,4 @@
-"""The committed offsets of one group, and which of them have expired (KIP-211)."""
+"""The committed offsets of a group, and their expiry (KIP-211)."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -10,10 +10,10 @@ NO_METADATA = ""
 
 
 class CommittedOffset(NamedTuple):
-    """The offset a group goes on from, with what its consumer wanted kept beside it.
+    """The offset a group resumes from, with the metadata its consumer committed.
 
-    Times are wall ms. `expire_ms` is set only by old clients that name a retention themselves (OffsetCommit v2-4);
-    otherwise `offsets.retention.minutes` decides.
+    Times are wall ms. Only old clients that choose a retention (OffsetCommit v2-4) set `expire_ms`; otherwise
+    `offsets.retention.minutes` applies.
     """
 
     offset: int
@@ -27,7 +27,7 @@ NO_COMMITTED_OFFSET = CommittedOffset(NO_OFFSET, NO_EPOCH, NO_METADATA, commit_m
 
 
 class GroupOffsets:
-    """Offsets by topic and partition. In all at most one for each partition there is: commits are checked for that."""
+    """Offsets by topic and partition: at most one for each existing partition, because commits are checked for it."""
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, CommittedOffset]] = {}
@@ -44,20 +44,20 @@ class GroupOffsets:
         return self._topics.get(topic, {}).get(partition)
 
     def places(self) -> Iterator[tuple[str, int]]:
-        """(topic, partition) of each, for who goes through them while they come and go: of those that come some."""
+        """Iterate over a snapshot of (topic, partition); offsets added meanwhile may be missed."""
         for topic in list(self._topics):
             for partition in list(self._topics.get(topic, ())):
                 yield topic, partition
 
     def of_topics(self, is_wanted: Callable[[str], bool]) -> list[tuple[str, int]]:
-        """Where offsets are committed in such topics."""
+        """Return (topic, partition) of the offsets in topics for which `is_wanted` is True."""
         return [(topic, partition) for topic in self._topics if is_wanted(topic) for partition in self._topics[topic]]
 
     def put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
         self._topics.setdefault(topic, {})[partition] = committed
 
     def remove(self, topic: str, partition: int) -> bool:
-        """Forget one; False if there was none."""
+        """Remove an offset; return False if it did not exist."""
         partitions = self._topics.get(topic, {})
         found = partitions.pop(partition, None) is not None
         if not partitions:
@@ -66,8 +66,11 @@ class GroupOffsets:
 
 
 def is_expired(committed: CommittedOffset, unused_since_ms: int | None, now_wall_ms: int, retention_ms: int) -> bool:
-    """Has an offset expired? It is kept for `retention_ms` from when nobody used it any longer: `unused_since_ms`
-    (its group became empty), or from its commit when that is None. One with an expiry of its own goes by that."""
+    """Return True if an offset has expired.
+
+    An offset with an expiry time expires then. Any other is kept for `retention_ms` from `unused_since_ms` (when its
+    group became empty), or from its commit if that is None.
+    """
     if committed.expire_ms != NO_EXPIRY:
         return now_wall_ms >= committed.expire_ms
     base_ms = committed.commit_ms if unused_since_ms is None else unused_since_ms

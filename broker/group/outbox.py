@@ -1,7 +1,7 @@
-"""What the group coordinator wants done: records to append to __consumer_offsets, and who can be answered by now.
+"""Output of the group coordinator: records to append to __consumer_offsets, and answers that are ready.
 
-The order is the promise: whoever runs the coordinator takes the records and appends them, and only then takes the keys
-and touches them in the purgatory. So no member hears of a generation or a commit that is not in the log.
+The caller first takes the records and appends them, then takes the answers and touches their keys in the purgatory.
+This order guarantees that no member learns of a generation or a commit that is not in the log.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -13,8 +13,8 @@ R = TypeVar("R")
 
 
 class Append(NamedTuple):
-    """One record for `__consumer_offsets`; `value` is None for a tombstone. `producer` are the id and epoch of the
-    producer in whose transaction it is written."""
+    """A record for `__consumer_offsets`. `value` is None for a tombstone. `producer` is the (id, epoch) of the producer
+    in whose transaction the record is written, None outside a transaction."""
 
     key: bytes
     value: bytes | None
@@ -23,7 +23,7 @@ class Append(NamedTuple):
 
 
 class Outbox:
-    """Filled by one request or tick, emptied right after it: its length is bounded by what one of these can do."""
+    """Records and answers of one request or tick. The caller empties it after each, so that its size stays bounded."""
 
     def __init__(self) -> None:
         self._appends: list[Append] = []
@@ -47,5 +47,5 @@ class Outbox:
         return [pending for _, pending in taken]
 
     def unsent(self, group_id: str) -> list[Pending[Any]]:
-        """Answers of a group nobody has taken yet: an append that failed must change them."""
+        """Return the answers of a group that were not taken yet; a failed append turns them into errors."""
         return [pending for answered_id, pending in self._answered if answered_id == group_id]

@@ -1,6 +1,6 @@
-"""The two phases of a rebalance, and the timers around them (the classic half of Kafka's GroupMetadataManager).
+"""The two phases of a rebalance and their timers (the classic half of Kafka's GroupMetadataManager).
 
-Each function names what happened to a group and carries it as far as it goes now: to the next request, or to an alarm.
+Each method is named after an event and advances the group until it must wait for the next request or alarm.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from broker.wire.errors import ErrorCode
 
 
 class Rebalance:
-    """Runs the phases of all groups of one coordinator; all a group knows is in the group."""
+    """The rebalances of all groups of one coordinator; each group's state is kept in its `Group`."""
 
     def __init__(self, config: GroupConfig, clock: AlarmClock, outbox: Outbox) -> None:
         self._config = config
@@ -29,7 +29,7 @@ class Rebalance:
     # Sessions
 
     def keep_alive(self, group: Group, member: Member, now: Now, timeout_ms: int | None = None) -> None:
-        """The member is alive: its session (or `timeout_ms`, when given) begins anew."""
+        """Restart a member's session with its session timeout, or with `timeout_ms` if given."""
         if member.session is None:
             member.session = self._clock.alarm(partial(self._session_expired, group, member))
         member.session.set(now.ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms))
@@ -40,7 +40,7 @@ class Rebalance:
             self.members_gone(group, now)
 
     def expect_pending(self, group: Group, member_id: str, timeout_ms: int, now: Now) -> None:
-        """An id was given away; whoever got it has `timeout_ms` to join with it (KIP-394)."""
+        """Expect a client to join within `timeout_ms` with the id it was given (KIP-394)."""
         alarm = self._clock.alarm(partial(self._pending_expired, group, member_id))
         alarm.set(now.ms + timeout_ms)
         group.pending[member_id] = alarm
@@ -57,12 +57,13 @@ class Rebalance:
     # Members that go
 
     def remove(self, group: Group, member: Member, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """Take a member off, and tell it so where it waits. The caller then says `members_gone`, once for all."""
+        """Remove a member and answer its waiting requests with `error`. The caller calls `members_gone` after the last.
+        """
         self.dismiss(group, member, error)
         group.remove(member)
 
     def dismiss(self, group: Group, member: Member, error: ErrorCode) -> None:
-        """End a member's session and its waiting; it stays on the group's list."""
+        """End a member's session and answer its waiting requests with `error`, but keep it in the group."""
         if member.session is not None:
             member.session.clear()
         member_id = UNKNOWN_MEMBER_ID if error is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
@@ -70,7 +71,7 @@ class Rebalance:
         self.answer_sync(group, member, SyncResult(error=error))
 
     def members_gone(self, group: Group, now: Now) -> None:
-        """Members have been taken off: the others share anew, or need not wait for them any longer."""
+        """Rebalance after members were removed, or end a join phase that waited only for them."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self.begin(group, now)
         else:
@@ -83,14 +84,14 @@ class Rebalance:
     # The join phase
 
     def member_joined(self, group: Group, now: Now) -> None:
-        """A member waits for the next generation: begin to make one, or finish the one that is being made."""
+        """Begin a rebalance for a member that joined, or end the join phase if it was the last to join."""
         if group.can_rebalance:
             self.begin(group, now)
         else:
             self.complete_join_if_all_are_in(group, now)
 
     def begin(self, group: Group, now: Now) -> None:
-        """Begin to rebalance; who waits for its share is told to join again."""
+        """Begin a rebalance. Members that wait for their assignment get REBALANCE_IN_PROGRESS and join again."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._call_off_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._stop_waiting_for_sync(group)
@@ -104,7 +105,8 @@ class Rebalance:
             self._set_join_alarm(group, now.ms + group.rebalance_timeout_ms)
 
     def complete_join_if_all_are_in(self, group: Group, now: Now) -> None:
-        """Nothing while an empty group waits for more members: that phase ends by its alarm (KIP-134)."""
+        """End the join phase if all members have joined. The initial delay of an empty group ends only by its alarm
+        (KIP-134)."""
         if group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None and group.all_joined:
             self._complete_join(group, now)
 
@@ -133,7 +135,7 @@ class Rebalance:
         for member in [m for m in group.members.values() if m.joining is None and not m.is_static]:
             self.remove(group, member)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has joined: wait until they do, or their sessions end.
+            # Only static members remain and none has joined: wait until one joins or their sessions expire.
             self._set_join_alarm(group, now.ms + group.rebalance_timeout_ms)
             return
         group.next_generation(now.wall_ms)
@@ -153,7 +155,7 @@ class Rebalance:
         group.sync_alarm.set(now.ms + group.rebalance_timeout_ms)
 
     def join_result(self, group: Group, member: Member, *, skip_assignment: bool = False) -> JoinResult:
-        """The group's present generation as this member is told of it."""
+        """Return the join answer of a member, with the group's present generation."""
         return JoinResult(
             member_id=member.member_id,
             generation=group.generation,
@@ -165,7 +167,7 @@ class Rebalance:
         )
 
     def answer_join(self, group: Group, member: Member, result: JoinResult) -> None:
-        """Answer a member's join if it waits for one."""
+        """Answer a member's join, if the member waits for one."""
         if member.joining is not None:
             self._outbox.answer(group, member.joining, result)
             group.set_joining(member, None)
@@ -178,7 +180,7 @@ class Rebalance:
             self._stop_waiting_for_sync(group)
 
     def assign(self, group: Group, assignments: Mapping[str, bytes], now: Now) -> None:
-        """The leader's assignment: store it, then give each member that waits its share (empty where none is given)."""
+        """Store the leader's assignment and answer each waiting member with its own (empty if the leader sent none)."""
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         group.happened(Event.ASSIGNED, now.wall_ms)
@@ -193,7 +195,7 @@ class Rebalance:
         )
 
     def answer_sync(self, group: Group, member: Member, result: SyncResult) -> bool:
-        """Answer a member's sync; False if it waits for none."""
+        """Answer a member's sync; return False if the member does not wait for one."""
         if member.syncing is None:
             return False
         self._outbox.answer(group, member.syncing, result)
@@ -212,16 +214,17 @@ class Rebalance:
             group.sync_alarm.clear()
 
     def _sync_alarm_rang(self, group: Group, now: Now) -> None:
-        """Members that joined and did not sync in the rebalance timeout are taken for dead (KAFKA-13754)."""
+        """Remove members that joined and did not sync within the rebalance timeout: they count as dead (KAFKA-13754).
+        """
         late = [group.members[member_id] for member_id in group.unsynced]
         for member in late:
             self.remove(group, member)
-        if late:  # one that was late may have been replaced since
+        if late:  # empty if the late members were replaced or removed meanwhile
             self.members_gone(group, now)
 
     # Storage
 
     def store(self, group: Group) -> None:
-        """Write the group as it is now to __consumer_offsets, so that a restart finds its members and their shares."""
+        """Write the group to __consumer_offsets, so that a restart finds its members and their assignments."""
         group.is_stored = True
         self._outbox.append(group.group_id, group_key(group.group_id), group_value(group))

@@ -1,4 +1,4 @@
-"""What the group coordinator is asked and what it answers: values, without a wire format."""
+"""Requests and answers of the group coordinator, as values without a wire format."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from broker.wire.errors import ErrorCode
 
 R = TypeVar("R")
 
-UNKNOWN_MEMBER_ID = ""  # a member that has not been given an id yet
+UNKNOWN_MEMBER_ID = ""  # a member without an id yet
 UNKNOWN_GENERATION = -1
 NO_LEADER = ""
 NO_RETENTION = -1
 
 
 class Pending(Generic[R]):
-    """An answer that may still be to come. `result` is None until then; `key` is what to watch in the purgatory."""
+    """An answer that may come later. `result` is None until then; the purgatory waits for `key`."""
 
     __slots__ = ("key", "result")
 
@@ -26,12 +26,12 @@ class Pending(Generic[R]):
 
 
 def member_key(group_id: str, member_id: str) -> Hashable:
-    """The purgatory's key of one member: touched when its join or sync can be answered."""
+    """Return the purgatory's key of a member, touched when its join or sync can be answered."""
     return ("member", group_id, member_id)
 
 
 class GroupProtocol(NamedTuple):
-    """One assignor a member supports, and what it wants the leader to know (its subscription)."""
+    """An assignor a member supports, and the member's metadata for the leader (its subscription)."""
 
     name: str
     metadata: bytes
@@ -39,10 +39,10 @@ class GroupProtocol(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinRequest:
-    """JoinGroup. Timeouts in ms. `protocols` in the order the member likes them.
+    """A JoinGroup request. Timeouts are in ms, `protocols` in the member's order of preference.
 
-    `member_id_suffix` is a fresh uuid, for the case that the member is given an id. `member_id_required` (v4, KIP-394)
-    and `may_skip_assignment` (v9, KIP-814) are what the request's version allows.
+    `member_id_suffix` is a fresh uuid for a new member's id. `member_id_required` (since v4, KIP-394) and
+    `may_skip_assignment` (since v9, KIP-814) follow from the request's version.
     """
 
     group_id: str
@@ -69,7 +69,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinResult:
-    """The answer to JoinGroup; `members` is filled for the leader only."""
+    """The answer to JoinGroup; only the leader's has `members`."""
 
     error: ErrorCode = ErrorCode.NONE
     member_id: str
@@ -83,7 +83,8 @@ class JoinResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SyncRequest:
-    """SyncGroup. `assignments` by member id, from the leader only; a null protocol (before v5) is not checked."""
+    """A SyncGroup request. Only the leader sends `assignments`, as (member id, bytes). A null protocol (before v5) is
+    not checked."""
 
     group_id: str
     member_id: str
@@ -96,7 +97,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class SyncResult:
-    """The answer to SyncGroup: the member's share, in bytes only the assignor understands."""
+    """The answer to SyncGroup: the member's assignment, in bytes only the assignor understands."""
 
     error: ErrorCode = ErrorCode.NONE
     protocol_type: str | None = None
@@ -105,21 +106,21 @@ class SyncResult:
 
 
 class MemberIdentity(NamedTuple):
-    """A member as LeaveGroup names it: by id, or a static one by its instance id alone."""
+    """A member in a LeaveGroup: named by its id, or a static member by its instance id alone."""
 
     member_id: str
     instance_id: str | None = None
 
 
 class LeaveResult(NamedTuple):
-    """The answer to LeaveGroup; `members` in the order of the request."""
+    """The answer to LeaveGroup, with `members` in the order of the request."""
 
     error: ErrorCode
     members: tuple[tuple[MemberIdentity, ErrorCode], ...] = ()
 
 
 class OffsetToCommit(NamedTuple):
-    """One partition of an OffsetCommit."""
+    """A partition of an OffsetCommit."""
 
     topic: str
     partition: int
@@ -130,9 +131,12 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CommitRequest:
-    """OffsetCommit. Generation -1 without a member id is a consumer that assigns itself its partitions, or an
-    administrator. `retention_ms` comes from v2-4 only. `unknown_group` is what the request's version calls a group
-    that does not exist: since v9 GROUP_ID_NOT_FOUND. `producer` is given for TxnOffsetCommit: its id and epoch."""
+    """An OffsetCommit request.
+
+    Generation -1 without a member id comes from an administrator or from a consumer that assigns its partitions to
+    itself. Only v2-4 have `retention_ms`. `unknown_group` is the request version's error for a missing group: since v9
+    GROUP_ID_NOT_FOUND. `producer` is the (id, epoch) of a TxnOffsetCommit's producer.
+    """
 
     group_id: str
     member_id: str = UNKNOWN_MEMBER_ID
@@ -145,8 +149,8 @@ class CommitRequest:
 
 
 class FetchedOffset(NamedTuple):
-    """One partition of the answer to OffsetFetch; NO_COMMITTED_OFFSET where nothing was committed. `is_open`: a
-    transaction that has not ended may change it."""
+    """A partition in the answer to OffsetFetch. `committed` is NO_COMMITTED_OFFSET if the group has none there.
+    `is_open` is True if an open transaction may change it."""
 
     topic: str
     partition: int
@@ -164,7 +168,7 @@ class ListedGroup(NamedTuple):
 
 
 class DescribedMember(NamedTuple):
-    """A member in DescribeGroups; `metadata` is filled while the group is stable."""
+    """A member in DescribeGroups; `metadata` is empty unless the group is stable."""
 
     member_id: str
     instance_id: str | None
@@ -175,7 +179,7 @@ class DescribedMember(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """A group in DescribeGroups. One that nobody knows is Dead, with GROUP_ID_NOT_FOUND (which v0-5 do not send)."""
+    """A group in DescribeGroups. An unknown group is Dead, with GROUP_ID_NOT_FOUND (which v0-5 do not send)."""
 
     error: ErrorCode
     group_id: str

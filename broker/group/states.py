@@ -1,28 +1,29 @@
-"""The states of a group in the classic protocol, and every way from one to the next.
+"""The states of a group in the classic protocol, and all transitions between them.
 
 A group divides work among its members in generations. Whenever its membership changes it rebalances, in two phases:
 
 1. Join. All members send JoinGroup and wait. When all have come, or the rebalance timeout has passed, the coordinator
-   counts a new generation, picks the protocol (the assignor) most members like best, and answers: to one member, the
-   leader, with the list of all members and their subscriptions.
-2. Sync. All members send SyncGroup; the leader's carries the assignment it worked out. The coordinator stores it in
-   __consumer_offsets and answers each member with its share. It never looks inside.
+   counts a new generation, picks the protocol (the assignor) most members prefer, and answers. The answer to one
+   member, the leader, lists all members and their subscriptions.
+2. Sync. All members send SyncGroup; the leader's request has the assignment it computed. The coordinator stores it in
+   __consumer_offsets and answers each member with its part. It never decodes the assignment.
 
          first join            all have joined           leader's assignment
     Empty --------> PreparingRebalance --------> CompletingRebalance --------> Stable
       ^                |      ^                     |                            |
       +----------------+      +---------------------+----------------------------+
-       all have gone            a member comes, goes, fails or changes its mind
+       all have left            a member joins, leaves, fails or changes its subscription
 
-A group that is deleted or has expired is Dead, wherever it was. https://kafka.apache.org/documentation/#design and
-KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-394 (member ids first).
+A group that is deleted or has expired becomes Dead from any state. Sources:
+https://kafka.apache.org/documentation/#design and KIP-62, KIP-134 (initial delay), KIP-345 (static members),
+KIP-394 (member ids first).
 """
 
 from enum import Enum
 
 
 class GroupState(Enum):
-    """Values are the names Kafka shows in ListGroups and DescribeGroups."""
+    """The state of a group. Values are the names in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -32,7 +33,7 @@ class GroupState(Enum):
 
 
 class Event(Enum):
-    """What moves a group."""
+    """An event that changes the state of a group."""
 
     MEMBERSHIP_CHANGED = "a member came, went, failed or changed its subscription"
     MEMBERS_JOINED = "the join phase is over, with members"
@@ -56,11 +57,11 @@ TRANSITIONS: dict[tuple[GroupState, Event], GroupState] = {
 
 
 class InvalidTransition(AssertionError):
-    """An event that cannot happen in the state a group is in: a fault of the coordinator, never of a client."""
+    """An event that cannot happen in the group's state: a bug of the coordinator, never a fault of a client."""
 
 
 def next_state(state: GroupState, event: Event) -> GroupState:
-    """Where `event` leads from `state`; InvalidTransition where the table has no way."""
+    """Return the state after `event`. Raise InvalidTransition if the table has no entry."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

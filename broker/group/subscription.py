@@ -1,10 +1,10 @@
-"""What a consumer tells its leader, as far as the coordinator looks: the topics of a ConsumerProtocolSubscription.
+"""The topics in a consumer's ConsumerProtocolSubscription, the only part that the coordinator reads.
 
-    version i16 | topics: count i32, each a string (length i16, UTF-8) | what later versions add
+    version i16 | topics: count i32, each a string (length i16, UTF-8) | fields of later versions
 
-Kafka reads the prefix all versions share, to know which topics a group still uses (KIP-211: their offsets do not
-expire). A group of another protocol, or bytes that are not this, leave it unknown, and nothing of the group expires
-while it has members.
+Kafka reads this common prefix of all versions to know which topics a group uses, because their offsets do not expire
+(KIP-211). If the group uses another protocol or the bytes cannot be read, the topics are unknown, and no offset of the
+group expires while it has members.
 """
 
 import struct
@@ -20,7 +20,7 @@ _STRING_BYTES_MIN = 2
 
 
 def subscribed_topics(protocol_type: str | None, metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members' subscriptions; None when they cannot be known."""
+    """Return the topics of all members' subscriptions, or None if they cannot be read."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     try:

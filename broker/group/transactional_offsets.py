@@ -1,8 +1,8 @@
-"""Offsets committed in transactions that are still open (KIP-98, KIP-447): they count when the transaction commits.
+"""Offsets committed in open transactions (KIP-98, KIP-447): they take effect when the transaction commits.
 
-What was written last counts, not what was ended last: an offset of a transaction is overtaken by a commit written after
-it, be it plain or of another transaction that has committed. So the order of the records decides, and who replays them
-comes to the same.
+The commit written last wins, not the transaction that ended last. A later commit overtakes an offset of a transaction
+if it is non-transactional or its own transaction has committed. So the order of the records decides, and a replay gives
+the same result.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Place(NamedTuple):
-    """Where an offset is committed."""
+    """The key of a committed offset."""
 
     group_id: str
     topic: str
@@ -26,11 +26,11 @@ class _Pending(NamedTuple):
     order: int
     committed: CommittedOffset
     before: "_Pending | None"
-    """What its transaction had committed there before it."""
+    """The former commit of the same transaction at this place."""
 
 
 class TransactionalOffsets:
-    """Of all groups, by producer. At most one for each place and open transaction."""
+    """The open offsets of all groups, by producer: at most one for each place and open transaction."""
 
     def __init__(self) -> None:
         self._producers: dict[int, dict[Place, _Pending]] = {}
@@ -39,14 +39,14 @@ class TransactionalOffsets:
         self._order = 0
 
     def put(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
-        """Written, and to be decided."""
+        """Keep an offset whose record was written, until its transaction ends."""
         before = self._producers.get(producer_id, {}).get(place)
         self.drop(producer_id, place)
         self._order += 1
         self._set(producer_id, place, _Pending(self._order, committed, before and before._replace(before=None)))
 
     def take_back(self, producer_id: int, place: Place) -> None:
-        """What was put last could not be written: what was there before it counts on."""
+        """Undo the last `put`, whose record could not be written, and restore the commit before it."""
         pending = self._producers[producer_id][place]
         self.drop(producer_id, place)
         if pending.before is not None:
@@ -58,7 +58,7 @@ class TransactionalOffsets:
         self._groups[place.group_id] += 1
 
     def drop(self, producer_id: int, place: Place) -> None:
-        """What this producer committed there does not count, however its transaction ends."""
+        """Drop this producer's open offset at a place, regardless of how its transaction ends."""
         if self._producers.get(producer_id, {}).pop(place, None) is not None:
             self._gone(producer_id, place)
 
@@ -69,7 +69,8 @@ class TransactionalOffsets:
             del self._producers[producer_id]
 
     def overtake(self, place: Place) -> None:
-        """A plain commit was written, or a tombstone: nothing written before it counts any more."""
+        """Drop all open offsets of a place, because a non-transactional commit or a tombstone was written after them.
+        """
         self._overtake(place, self._order + 1)
 
     def _overtake(self, place: Place, order: int) -> None:
@@ -83,7 +84,7 @@ class TransactionalOffsets:
     def end(
         self, producer_id: int, commit: bool, is_kept: Callable[[str], bool]
     ) -> list[tuple[Place, CommittedOffset]]:
-        """A producer's transaction ended in the partition that keeps these groups: the offsets that count by it."""
+        """End a producer's transaction for the groups `is_kept` accepts; return the offsets it commits."""
         ended = [each for each in self._producers.get(producer_id, {}).items() if is_kept(each[0].group_id)]
         for place, _ in ended:
             self.drop(producer_id, place)
@@ -94,19 +95,19 @@ class TransactionalOffsets:
         return [(place, pending.committed) for place, pending in ended]
 
     def is_open(self, place: Place) -> bool:
-        """Whether the end of a transaction may change the offset there."""
+        """Return True if the end of an open transaction may change this offset."""
         return place in self._places
 
     def has(self, group_id: str) -> bool:
-        """Whether the end of a transaction may commit an offset of the group."""
+        """Return True if the end of an open transaction may commit an offset of the group."""
         return group_id in self._groups
 
     def of_group(self, group_id: str) -> list[Place]:
-        """The places of it that the end of a transaction may change."""
+        """Return the places of a group that the end of an open transaction may change."""
         return [place for place in self._places if place.group_id == group_id] if self.has(group_id) else []
 
     def of_topics(self, is_wanted: Callable[[str], bool]) -> list[Place]:
-        """The places in such topics that the end of a transaction may change."""
+        """Return the places in topics with `is_wanted` True that the end of an open transaction may change."""
         return [place for place in self._places if is_wanted(place.topic)]
 
 

@@ -1,1 +1,1 @@
-"""One file per API: request -> response | Delayed."""
+"""Handlers, one module for each API: request -> response | Delayed."""

@@ -1,8 +1,8 @@
 """AddOffsetsToTxn, v0 to v4.
 
-Behaviour: the partition of `__consumer_offsets` that keeps a group is added to the producer's transaction, as
+Behaviour: adds the partition of `__consumer_offsets` that keeps a group to the producer's transaction, as
 AddPartitionsToTxn adds others.
-Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588).
+Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588).
 """
 
 from broker.handlers.add_partitions_to_txn import add_partitions

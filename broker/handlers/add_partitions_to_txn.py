@@ -1,9 +1,10 @@
 """AddPartitionsToTxn, v0 to v3.
 
-Behaviour: all of the partitions are added to the producer's transaction, which begins with the first of them, or none:
-where one does not exist, or is of a topic the broker keeps its own records in, the others are OPERATION_NOT_ATTEMPTED.
-CONCURRENT_TRANSACTIONS while the last one is ended.
-Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588). v4 and later are spoken among brokers only.
+Behaviour: adds all of the partitions to the producer's transaction, or none. The first partition begins the
+transaction. If a partition does not exist, or belongs to a topic of the broker's internal records, it gets that error
+and the others get OPERATION_NOT_ATTEMPTED. While the last transaction is being ended the answer is
+CONCURRENT_TRANSACTIONS.
+Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588). Only brokers send v4 and later.
 """
 
 from collections.abc import Mapping
@@ -56,7 +57,7 @@ def _add(call: Call, partitions: list[Partition], now: Now) -> ErrorCode:
 def add_partitions(
     call: Call, transactional_id: str, producer_id: int, epoch: int, partitions: list[Partition], now: Now
 ) -> ErrorCode:
-    """What AddPartitionsToTxn and AddOffsetsToTxn do; the codes of versions before 2 included."""
+    """Add partitions, for AddPartitionsToTxn and AddOffsetsToTxn. Return an error that the request's version knows."""
     transactions = call.services.transactions
     error = transactions.check(transactional_id)
     if not error and transactions.is_held_up(producer_id):

@@ -1,7 +1,7 @@
 """AlterClientQuotas, v0 to v1.
 
-Behaviour: quotas are checked as Kafka does, kept over restarts and shown, and hold from this answer on
-(broker.quota_manager). What is not refused is kept all at once (KIP-546).
+Behaviour: validates quotas as Kafka does, stores them over restarts, and enforces them from this answer on
+(broker.quota_manager). All entries that are not refused are stored in one commit (KIP-546).
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ def _with_room(call: Call, quotas: Quotas) -> Quotas:
 
 
 def _commit(call: Call, quotas: Quotas, answers: list[Answer]) -> list[Answer]:
-    """The answers, once the quotas are kept: all that were not refused, or none."""
+    """Store the quotas and return the answers. If that fails, every entry that was not refused fails."""
     try:
         call.services.alter_quotas(quotas)
     except StorageError as error:

@@ -1,7 +1,7 @@
 """AlterConfigs, v0 to v2.
 
-Behaviour: the settings of topics and brokers are those of the request and no others; what it does not name goes back to
-its default. Each resource is altered or refused by itself; what is altered holds at once, and after a restart.
+Behaviour: replaces the settings of topics and brokers by those of the request; a setting it does not name gets its
+default back. Each resource is altered or refused separately. A change takes effect at once, and holds after a restart.
 """
 
 from typing import Any

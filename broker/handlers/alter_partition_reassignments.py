@@ -1,7 +1,7 @@
 """AlterPartitionReassignments, v0 to v1.
 
-Behaviour: a partition can be nowhere but on the one node. To assign it there is done as soon as it is asked; any other
-assignment is refused, and there is never one under way that could be cancelled (KIP-455).
+Behaviour: a partition can only be on the one node. An assignment to that node is done at once, and any other is
+refused. A request to cancel an assignment is refused too, because none is ever in progress (KIP-455).
 Version notes: v1 can forbid to change the number of replicas, which is always one.
 """
 

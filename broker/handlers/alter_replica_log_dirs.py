@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs, v1 to v2.
 
-Behaviour: there is one data directory, and every log is in it: to move one there is done as soon as it is asked, and
-any other directory is LOG_DIR_NOT_FOUND (KIP-113).
+Behaviour: the one data directory holds every log. A move to it is done at once; any other directory is
+LOG_DIR_NOT_FOUND (KIP-113).
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from broker.wire.errors import ApiError, ErrorCode
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
-    # Each partition once, as Kafka does; where it is to go to two directories, the last counts.
+    # Move each partition once, as Kafka does. If a request names two directories for it, the last one counts.
     asked = {
         (topic.name, index): each.path
         for each in call.request.dirs

@@ -1,8 +1,8 @@
 """AlterUserScramCredentials, v0 to v0.
 
-Behaviour: credentials are set and deleted, each user once in a request (KIP-554). Only what a server needs to check a
-password is kept (RFC 5802), never the salted password that comes; all that is not refused, at once. As on any broker of
-Kafka's they mean something only to listeners that ask for them.
+Behaviour: sets and deletes credentials; a request may name each user once (KIP-554). The broker stores only the data
+that a server needs to check a password (RFC 5802), never the salted password in the request. All entries that are not
+refused are stored in one commit. Only listeners that ask for credentials use them, as on any broker of Kafka.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
 MECHANISMS = {1: "sha256", 2: "sha512"}
-ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384  # Kafka's: fewer are guessed too soon, more make each login dear
+ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384  # Kafka's; fewer are guessed too soon, more make each login expensive
 
 Credentials = dict[tuple[str, int], Credential]
 Answer = tuple[ErrorCode, str | None]
@@ -47,7 +47,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
 
 
 def _alter(call: Call, credentials: Credentials, asked: Any) -> None:
-    """Set or delete one in `credentials`; ApiError."""
+    """Set or delete one credential in `credentials`. Raise ApiError."""
     key = asked.name, asked.mechanism
     if not asked.name:
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user needs a name")
@@ -77,7 +77,7 @@ def _credential(asked: Any) -> Credential:
 
 
 def _commit(call: Call, credentials: Credentials, answers: dict[str, Answer]) -> dict[str, Answer]:
-    """The answers, once the credentials are kept: all that were not refused, or none."""
+    """Store the credentials and return the answers. If that fails, every entry that was not refused fails."""
     try:
         call.services.metadata.alter_credentials(credentials)
     except StorageError as error:

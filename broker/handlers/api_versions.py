@@ -1,10 +1,11 @@
 """ApiVersions, v0 to v4.
 
-Behaviour: the API table, as advertised. It must be readable by a client that knows nothing yet: the answer has header
-v0 always, and a version unknown here is answered in v0 with UNSUPPORTED_VERSION and its own row only (KIP-511).
-Version notes: from v3 the client names its software, which is checked as Kafka does (whose name is none gets an error
-and no table), and is told of features. Those
-that change what clients do (transaction.version of 2, group.version) are not among them.
+Behaviour: returns the advertised API table. A client that knows nothing yet must be able to read it, so the answer
+always has header v0. A request of a version unknown here is answered in v0, with UNSUPPORTED_VERSION and the row of
+ApiVersions only (KIP-511).
+Version notes: from v3 the client names its software, which is validated as in Kafka (an invalid name gets an error and
+no table), and the answer has features. Features that change what clients do (transaction.version of 2, group.version)
+are not among them.
 """
 
 import re
@@ -14,8 +15,8 @@ from broker.handlers.call import Call
 from broker.now import Now
 from broker.wire.errors import ErrorCode
 
-# By name: the oldest and the newest version. 7 is 3.3-IV3, the first that Kafka 4 knows; 25 is 4.0-IV3, the last of
-# Kafka 4.0. Admin tools show it as the cluster's version.
+# The oldest and the newest version of each feature. 7 is 3.3-IV3, the first that Kafka 4 knows; 25 is 4.0-IV3, the last
+# of Kafka 4.0. Admin tools show it as the cluster's version.
 FEATURES = {"metadata.version": (7, 25)}
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -1,6 +1,6 @@
-"""What a client may do, as a broker without access rules answers it: everything there is (KIP-430).
+"""The operations that a client may do: on a broker without access rules, all of them (KIP-430).
 
-The bits are Kafka's AclOperation codes, of those that a kind of resource has.
+The bits are Kafka's AclOperation codes, limited to those that a kind of resource has.
 """
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = range(3, 12)
@@ -10,7 +10,7 @@ NOT_ASKED = -(2**31)
 
 
 def operations(asked: bool, allowed: int) -> int:
-    """What an answer says: nothing, to who did not ask."""
+    """Return the operations if the client asked for them, else NOT_ASKED."""
     return allowed if asked else NOT_ASKED
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from traceback import format_exc
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from broker.log.segment import SUFFIXES
 from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Metadata, Topic
 from broker.metrics import Metrics
 from broker.now import Now
+from broker.produce_turn import LEAD_RETRY_MS, ProduceTurn
 from broker.purgatory import Purgatory
 from broker.txn.config import TransactionConfig
 from broker.wire.errors import ApiError, ErrorCode
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 FILES_PER_SEGMENT = len(SUFFIXES) - 1  # few have an index of aborted transactions
 FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
 FETCH_SESSION_ID_MAX = 2**31 - 1
-LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised
 
 
 class Backpressure(Exception):
@@ -99,6 +98,7 @@ class Services:
     fixed_configs: Sequence[object] = ()
     """Configurations beside those of broker, groups and transactions, of which clients may read the settings."""
     fetch_sessions: FetchSessions = field(init=False)
+    turn: ProduceTurn = field(init=False)
     quotas: "QuotaManager | None" = field(init=False, default=None)
     """None while no client has any."""
     quotas_changed: Callable[[], None] = field(init=False, default=lambda: None)
@@ -107,7 +107,9 @@ class Services:
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
     _start_ms: int = 0
-    _faulty: set[str] = field(default_factory=set)
+    _led: dict[tuple[str | UUID, int], PartitionLog] = field(default_factory=dict)
+    """Logs that were asked for by topic (name or id) and partition, while the metadata stays at `_led_generation`."""
+    _led_generation: int = -1
 
     def __post_init__(self) -> None:
         self._started_with = self.config
@@ -117,14 +119,8 @@ class Services:
             self.config.fetch_session_partitions_max,
         )
         self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
+        self.turn = ProduceTurn(self)
         self._use_quotas()
-
-    def report_fault(self, where: str) -> None:
-        """Tell the operator, once for each place, of the exception at hand: nobody expected it, and nobody else learns
-        of it, as there was another way."""
-        if where not in self._faulty:
-            self._faulty.add(where)
-            self.report(f"a fault of the broker's own, {where}; it went on, and does not say so again:\n{format_exc()}")
 
     # --- settings ------------------------------------------------------------------------------------------------
 
@@ -175,7 +171,18 @@ class Services:
         return self.config.topic_defaults.with_properties(topic.properties)
 
     def log_of(self, topic: str | UUID, partition: int) -> PartitionLog:
-        """The log of a partition this node leads; ApiError says why there is none."""
+        """Return the log of a partition that this node leads; ApiError says why there is none."""
+        if self._led_generation == self.metadata.generation:
+            log = self._led.get((topic, partition))
+            if log is not None and log.offline is None:
+                return log
+        else:
+            self._led.clear()
+            self._led_generation = self.metadata.generation
+        log = self._led[topic, partition] = self._find_log(topic, partition)
+        return log
+
+    def _find_log(self, topic: str | UUID, partition: int) -> PartitionLog:
         known = self.metadata.topic(topic)
         if known is None:
             if isinstance(topic, UUID):

@@ -1,8 +1,8 @@
-"""What the handlers of settings share: which resource is meant, and what was altered of it (KIP-133, KIP-226, KIP-339).
+"""Shared parts of the handlers of settings: finding a resource, and altering it (KIP-133, KIP-226, KIP-339).
 
 Topics and brokers have settings that can be altered. A broker's resource is named by its node id, or by "" for all
-brokers. Groups have settings for the consumer protocol of KIP-848 only, which is not served: there are none to show,
-and none can be set. Log levels and client metrics are not kept either; they are refused as such.
+brokers. Groups have settings only for the consumer protocol of KIP-848, which is not served, so they have no settings
+to show or set. Log levels and client metrics are not kept either, and requests for them are refused with that reason.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ NewProperties = Callable[[Any, Properties], Properties]
 
 
 class ResourceType(IntEnum):
-    """Kafka's codes."""
+    """Kafka's codes for types of resources."""
 
     TOPIC = 2
     BROKER = 4
@@ -35,7 +35,7 @@ class ResourceType(IntEnum):
 
 
 def find_topic(services: Services, name: str) -> Topic:
-    """ApiError INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the topic. Raise ApiError INVALID_TOPIC_EXCEPTION or UNKNOWN_TOPIC_OR_PARTITION."""
     check_name(name)
     topic = services.metadata.topic(name)
     if topic is None:
@@ -44,7 +44,7 @@ def find_topic(services: Services, name: str) -> Topic:
 
 
 def check_broker(services: Services, name: str) -> None:
-    """ApiError unless the name is this node's id."""
+    """Raise ApiError unless the name is this node's id."""
     node_id = services.metadata.node.id
     if name != str(node_id):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name!r} is not here: this is {node_id}; '' means all")
@@ -59,8 +59,8 @@ def sources_of(services: Services) -> BrokerSources:
 
 
 def alter_each(call: Call, new_properties: NewProperties) -> dict[str, Any]:
-    """The answer to a request whose `resources` are altered each by itself. `new_properties` says what a resource's
-    settings are to be, given those it has; it may raise ApiError."""
+    """Alter each of the request's `resources` separately, and return the answer. `new_properties` returns the settings
+    a resource is to have, given those it has; it may raise ApiError."""
     asked = [(each.resource_type, each.resource_name) for each in call.request.resources]
     named = Counter(asked)
     answers: dict[tuple[int, str], tuple[ErrorCode, str | None]] = {}
@@ -84,7 +84,7 @@ def alter_each(call: Call, new_properties: NewProperties) -> dict[str, Any]:
 
 
 def _answered(call: Call, name: str, alter: Callable[[], None]) -> tuple[ErrorCode, str | None]:
-    """What the client is told of altering something."""
+    """Call `alter`, and return the error and message for the client."""
     try:
         alter()
     except ApiError as error:
@@ -100,7 +100,7 @@ def _answered(call: Call, name: str, alter: Callable[[], None]) -> tuple[ErrorCo
 def _alter(
     call: Call, resource: Any, new_properties: NewProperties, topics: list[tuple[Topic, Properties]]
 ) -> None:
-    """Alter a resource; a topic that can be altered is put to those that are altered together."""
+    """Alter a resource. A topic that can be altered is added to `topics`, which are altered together."""
     _check_entries(resource.configs)
     kind = resource.resource_type
     if kind == ResourceType.TOPIC:
@@ -126,14 +126,14 @@ def _check_entries(configs: Iterable[Any]) -> None:
 
 
 def refuse_null(name: str, value: str | None) -> str:
-    """The value; ApiError for none."""
+    """Return the value. Raise ApiError for null."""
     if value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} has no value (null); delete it to have its default")
     return value
 
 
 def _altered_topic(call: Call, resource: Any, new_properties: NewProperties) -> tuple[Topic, Properties]:
-    """A topic and the settings it is to have; ApiError, InvalidSetting."""
+    """Return a topic and the settings it is to have. Raise ApiError or InvalidSetting."""
     if not resource.resource_name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a topic needs a name; all topics' defaults are brokers' settings")
     topic = find_topic(call.services, resource.resource_name)
@@ -152,7 +152,7 @@ def _alter_broker(call: Call, resource: Any, new_properties: NewProperties) -> N
     _check_dynamic(properties)
     try:
         with_properties(services.config, properties)
-    except InvalidSetting as error:  # with this code Kafka refuses a broker's, unlike a topic's (KAFKA-13609)
+    except InvalidSetting as error:  # Kafka's code for a broker's setting, unlike a topic's (KAFKA-13609)
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
     if not call.request.validate_only:
         services.alter_broker(name, properties)
@@ -169,7 +169,7 @@ def _check_dynamic(properties: Properties) -> None:
 
 
 def _why_not(name: str) -> str:
-    """Why a setting that there is cannot be altered while the broker runs."""
+    """Return why a known setting cannot be altered while the broker runs."""
     row = broker_setting(name)
     if row is not None and row.standing != HONOURED:
         return f"{name} has no effect here: {row.reason}"

@@ -1,5 +1,8 @@
-"""An internal topic in which a coordinator keeps its records: by its key each group, or transactional id, has one of
-the partitions, and the node that leads that partition coordinates it."""
+"""An internal topic in which a coordinator keeps its records.
+
+The key of a group or a transactional id selects one of the partitions, and the node that leads that partition
+coordinates it.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -16,12 +19,12 @@ from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
 from idgen.errors import IdError
 
-ACKS_ALL = -1  # as which Kafka's coordinators write
+ACKS_ALL = -1  # Kafka's coordinators write with these acks
 Answer: TypeAlias = dict[str, Any]
 
 
 class CoordinatorTopic:
-    """`keeps` says what is kept in the topic, for the operator: "groups". It is made when it is first asked for."""
+    """The topic of a coordinator, made at its first use. `keeps` names its content for the operator: "groups"."""
 
     def __init__(
         self, services: Services, name: str, partitions: int, properties: Mapping[str, str], keeps: str
@@ -30,10 +33,10 @@ class CoordinatorTopic:
         self._services = services
         self.partitions = partitions
         self.properties = properties
-        """As it is made where nobody says otherwise."""
+        """Settings that the topic is made with unless a request gives others."""
         self._keeps = keeps
         self._failing: set[int] = set()
-        """Partitions whose last append failed: the operator is told once, not for every request."""
+        """Partitions whose last append failed, so that the operator is informed once, not for every request."""
 
     @property
     def topic(self) -> Topic | None:
@@ -44,10 +47,10 @@ class CoordinatorTopic:
         return partition_of(key, self.partitions if topic is None else len(topic.partitions))
 
     def check(self, key: str) -> ErrorCode:
-        """NONE when this node coordinates what has this key, and can write down what happens to it."""
+        """Return NONE if this node coordinates the key and can log its changes."""
         topic = self.topic
         if topic is None:
-            return ErrorCode.NOT_COORDINATOR  # nobody asked FindCoordinator yet, which makes the topic
+            return ErrorCode.NOT_COORDINATOR  # no client has called FindCoordinator yet, which makes the topic
         partition = partition_of(key, len(topic.partitions))
         if not self._services.metadata.is_leader(topic, partition):
             return ErrorCode.NOT_COORDINATOR
@@ -58,7 +61,10 @@ class CoordinatorTopic:
         return ErrorCode.NONE if log.offline is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def find(self, key: str) -> Node:
-        """The node that coordinates it; ApiError COORDINATOR_NOT_AVAILABLE. Makes the topic the first time."""
+        """Return the node that coordinates the key. Make the topic if needed.
+
+        Raise ApiError COORDINATOR_NOT_AVAILABLE.
+        """
         metadata = self._services.metadata
         topic = self.topic or self.make()
         partition = partition_of(key, len(topic.partitions))
@@ -71,7 +77,7 @@ class CoordinatorTopic:
         return node
 
     def make(self) -> Topic:
-        """Make it; ApiError COORDINATOR_NOT_AVAILABLE."""
+        """Make the topic. Raise ApiError COORDINATOR_NOT_AVAILABLE."""
         try:
             return create_topic(self._services, self.name, self.partitions, self.properties)
         except (ApiError, InvalidSetting) as error:
@@ -81,8 +87,11 @@ class CoordinatorTopic:
     # --- the disk ------------------------------------------------------------------------------------------------
 
     def when_on_disk(self, keys: Iterable[str], answer: Answer, now: Now) -> Answer | Delayed[Answer]:
-        """An answer, when all that is in these keys' partitions now is on the disk, where the topic asks for that; what
-        could not be brought there in offsets.commit.timeout.ms is COORDINATOR_NOT_AVAILABLE, which clients try again.
+        """Return the answer, delayed until these keys' partitions are on the disk as they are now, if the topic
+        requires it.
+
+        If this fails, or takes longer than offsets.commit.timeout.ms, the answer is COORDINATOR_NOT_AVAILABLE, which
+        clients retry.
         """
         ends = {log: log.log_end_offset for log in self._waiting(keys)}
         if not ends:
@@ -101,8 +110,8 @@ class CoordinatorTopic:
         return Delayed([log.on_disk for log in ends], deadline_ms, try_complete, expire)
 
     def once_on_disk(self, key: str, then: Callable[[Now], None], now: Now) -> None:
-        """Call `then` as soon as what stands in the key's partition is on the disk, at once where the topic does not
-        ask for that; never when the disk fails."""
+        """Call `then` when the key's partition is on the disk as it is now, or at once if the topic does not require
+        that. Never call it if the disk fails."""
         log = next(self._waiting([key]), None)
         if log is None:
             return then(now)
@@ -121,13 +130,13 @@ class CoordinatorTopic:
         self._services.purgatory.watch(settled, done, now, limited=False)
 
     def _waiting(self, keys: Iterable[str]) -> Iterator[PartitionLog]:
-        """The logs of these keys that are to be synced before anything is answered, and are not."""
+        """Yield the logs of these keys that must be synced before an answer, and are not."""
         topic = self.topic
         for partition in {self.partition_of(key) for key in keys} if topic is not None else ():
             try:
                 log = self._services.log_of(self.name, partition)
             except ApiError:
-                continue  # whoever wrote there was told
+                continue  # the writer received the error
             if ACKS_ALL in log.waiting_acks and log.durable_end_offset < log.log_end_offset:
                 yield log
 
@@ -139,8 +148,11 @@ class CoordinatorTopic:
         told: Mapping[ErrorCode, ErrorCode],
         producer: tuple[int, int] | None = None,
     ) -> tuple[PartitionLog | None, ErrorCode]:
-        """Append records, maybe in a producer's transaction; the log, for what follows from it, or what clients are
-        told when it failed: what `told` has for the cause, and COORDINATOR_NOT_AVAILABLE for all that may pass."""
+        """Append records, optionally in a producer's transaction. Return the log, or None and the error for clients.
+
+        The error is that of `told` for the cause. For all other causes it is COORDINATOR_NOT_AVAILABLE, because they
+        may pass.
+        """
         try:
             log = self._services.log_of(self.name, partition)
             append_records(log, records, self._services.stamp, now, producer)
@@ -155,7 +167,7 @@ class CoordinatorTopic:
 
 
 def _refused(part: Any) -> Any:
-    """An answer, or a part of one, that says COORDINATOR_NOT_AVAILABLE wherever it said NONE."""
+    """Return an answer, or a part of one, with COORDINATOR_NOT_AVAILABLE in place of each NONE."""
     if isinstance(part, dict):
         return {
             name: _refused_code(each) if name.endswith("error_code") else _refused(each)

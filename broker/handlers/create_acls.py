@@ -1,6 +1,6 @@
 """CreateAcls, v1 to v3.
 
-Behaviour: SECURITY_DISABLED for each, as Kafka answers where no authorizer is configured.
+Behaviour: answers SECURITY_DISABLED for each, as Kafka does if no authorizer is configured.
 """
 
 from typing import Any

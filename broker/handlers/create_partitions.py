@@ -1,9 +1,9 @@
 """CreatePartitions, v0 to v3.
 
-Behaviour: topics get more partitions, never fewer; each by itself. New partitions may be assigned to nodes, with as
-many replicas as the topic has. Consumers see them with their next Metadata. With `validate_only` nothing is made, and
-the answer is the same.
-Version notes: from v3 on topics over the client's quota are refused (KIP-599).
+Behaviour: gives topics more partitions, never fewer; each topic separately. New partitions may be assigned to nodes,
+with as many replicas as the topic has. Consumers see them with their next Metadata. With `validate_only` nothing is
+made, and the answer is the same.
+Version notes: from v3 topics over the client's quota are refused (KIP-599).
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from broker.metadata import Topic
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
-STRICT_VERSION = 3  # from here on a client over its quota is refused (KIP-599)
+STRICT_VERSION = 3  # from this version a client over its quota is refused (KIP-599)
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _answer(name: str, error: ApiError | None) -> dict[str, Any]:
 
 
 def _find(call: Call, asked: Any, most: int) -> Topic:
-    """The topic, which may have the partitions asked for; ApiError."""
+    """Return the topic if it may have the partitions asked for. Raise ApiError."""
     topic = call.services.metadata.topic(str(asked.name))
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name}")

@@ -1,12 +1,12 @@
 """CreateTopics, v2 to v7.
 
-Behaviour: each topic is made or refused by itself, with a message; where the disk fails all of them are. One that is
-named more than once is refused, and answered once, after the others. With -1 partitions it has `num.partitions`. A
-replication factor above the number of nodes is refused, as by Kafka; an unknown setting, or one without a value, by
-name. The topics the broker keeps its own records in can be made before it needs them, with settings over those it would
-give them. With `validate_only` nothing is made, and the answer is the same.
-Version notes: v5 answers with partitions, replicas and settings (KIP-525); from v6 on topics over the client's quota
-are refused (KIP-599); v7 answers with the topic id (KIP-516).
+Behaviour: makes or refuses each topic separately, with a message; if the disk fails all are refused. A topic that is
+named more than once is refused, and answered once, after the others. With -1 partitions it gets `num.partitions`. A
+replication factor above the number of nodes is refused, as by Kafka. An unknown setting, or a setting without a value,
+is refused with its name. The topics of the broker's internal records can be made before the broker needs them, with
+settings that override the broker's. With `validate_only` nothing is made, and the answer is the same.
+Version notes: v5 answers with partitions, replicas and settings (KIP-525); from v6 topics over the client's quota are
+refused (KIP-599); v7 answers with the topic id (KIP-516).
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
 
-STRICT_VERSION = 6  # from here on a client over its quota is refused (KIP-599)
+STRICT_VERSION = 6  # from this version a client over its quota is refused (KIP-599)
 _TWICE = "it stands in the request more than once"
 
 
@@ -77,13 +77,13 @@ def _plan(call: Call, topic: Any, partitions_max: int) -> _Planned:
 
 
 def too_many(services: Services) -> str:
-    """Why a request does not make more partitions."""
+    """Return the message for a request that would make too many partitions."""
     most = services.config.new_partitions_max
     return f"one request makes {most} partitions at most (flakelog.new.partitions.max)"
 
 
 def _make(call: Call, plans: Sequence[_Planned | dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers: all that can be made is made together, unless it is only to be validated."""
+    """Return the answers. Unless the request is only validated, make all topics that can be made, together."""
     made: Iterator[Topic | ApiError | None] = repeat(None)
     if not call.request.validate_only:
         made = iter(create_topics(call.services, [each.new for each in plans if isinstance(each, _Planned)]))
@@ -112,7 +112,7 @@ def _check_name(call: Call, name: str) -> None:
 
 
 def _properties(call: Call, topic: Any) -> dict[str, str]:
-    """What is set for the topic; InvalidSetting for a name no topic can set, ApiError for one without a value."""
+    """Return the topic's settings. Raise InvalidSetting for an unknown name, ApiError for a null value."""
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"settings have no value (null); leave them out: {', '.join(nulls)}")
@@ -123,7 +123,7 @@ def _properties(call: Call, topic: Any) -> dict[str, str]:
 
 
 def _configs(call: Call, config: TopicConfig, properties: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The settings that hold for a topic, as the answer has them."""
+    """Return the settings in effect for a topic, in the form of the answer."""
     return [
         {
             "name": entry.name,
@@ -137,7 +137,7 @@ def _configs(call: Call, config: TopicConfig, properties: Mapping[str, str]) -> 
 
 
 def _partitions(call: Call, topic: Any) -> int:
-    """How many partitions a topic is to have; ApiError for an assignment or a replication factor that cannot be."""
+    """Return a topic's number of partitions. Raise ApiError for an impossible assignment or replication factor."""
     nodes = len(call.services.metadata.nodes)
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -160,7 +160,7 @@ def _partitions(call: Call, topic: Any) -> int:
 
 
 def check_replicas(call: Call, broker_ids: Sequence[int], replicas: int) -> None:
-    """ApiError INVALID_REPLICA_ASSIGNMENT unless a partition can be on these nodes, so many as the others are on."""
+    """Raise ApiError INVALID_REPLICA_ASSIGNMENT unless these are known nodes, each once, and `replicas` of them."""
     known = {node.id for node in call.services.metadata.nodes}
     if not broker_ids or len(set(broker_ids)) < len(broker_ids) or not known.issuperset(broker_ids):
         wanted = f"a partition is on one or more of the nodes {sorted(known)}, each once"

@@ -1,7 +1,7 @@
 """DeleteGroups, v0 to v2.
 
-Behaviour: a group without members goes, with its offsets (KIP-229); one that is named twice is answered once. The
-answer is sent when that is in the log; where it cannot be written the group stays.
+Behaviour: deletes a group without members, and its offsets (KIP-229). A group that is named twice is answered once. The
+answer is sent when the deletion is in the log; if it cannot be written the group stays.
 """
 
 from broker.handlers.call import Call

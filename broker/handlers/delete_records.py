@@ -1,10 +1,11 @@
 """DeleteRecords, v0 to v2.
 
-Behaviour: each partition then begins at the offset named, -1 naming its high watermark; what lies below cannot be read
-any more, and whole segments below it go. The answer says where the partition begins now: with one copy of the log there
-is nobody to wait for. It is on the disk soon after, not before (as Kafka, which writes it down each minute).
-Refused: offsets that are not there, topics that are only compacted (KIP-107), and the topics the broker keeps its own
-records in.
+Behaviour: moves the beginning of each partition to the offset named; -1 means the high watermark. Records below it
+cannot be read afterwards, and whole segments below it are deleted. The answer says where the partition begins now; it
+waits for no replica, because there is one copy of the log. The new beginning is on the disk soon after the answer, not
+before (as in Kafka, which writes it each minute).
+Refused: offsets that do not exist, topics that are only compacted (KIP-107), and the topics of the broker's internal
+records.
 """
 
 from typing import Any

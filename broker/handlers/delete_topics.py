@@ -1,11 +1,11 @@
 """DeleteTopics, v1 to v6.
 
-Behaviour: each topic goes or is refused by itself, with its logs and the offsets groups committed for it; fetches that
-wait for it are answered. One that is named twice stays, also by its name and by its id, and has one answer; without
-`delete.topic.enable` all stay. With a topic the broker keeps its own records in go the groups and offsets, or the
-transactional ids, that are kept there, as in Kafka; it is made anew when it is needed.
-Version notes: v3 can be told that topics are not to be deleted, v2 that its request is invalid; v5 has a message, and
-refuses topics over the client's quota (KIP-599); v6 names topics by name or by id (KIP-516).
+Behaviour: deletes or refuses each topic separately, with its logs and the offsets that groups committed for it. Fetches
+that wait for it are answered. A topic that is named twice stays and has one answer, also if it is named by its name and
+by its id. Without `delete.topic.enable` all topics stay. If a topic of the broker's internal records is deleted, the
+groups and offsets, or the transactional ids, in it go too, as in Kafka; the topic is made again when it is needed.
+Version notes: if deletion is disabled v3 answers TOPIC_DELETION_DISABLED, earlier versions INVALID_REQUEST; v5 has a
+message, and refuses topics over the client's quota (KIP-599); v6 names topics by name or by id (KIP-516).
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ def handle(call: Call, now: Now) -> Answer:
 
 
 def _look_up(call: Call, times: Mapping[Named, int]) -> tuple[dict[Named, Topic], dict[Named, Answer]]:
-    """The topics that are to go, and the answers for others."""
+    """Return the topics to delete, and the answers for the others."""
     found: dict[Named, Topic] = {}
     refused: dict[Named, Answer] = {}
     for named in times:
@@ -56,7 +56,7 @@ def _look_up(call: Call, times: Mapping[Named, int]) -> tuple[dict[Named, Topic]
     for named, topic in list(found.items()):
         by_id = (None, topic.id)
         if named != by_id and by_id in times:
-            found.pop(by_id, None)  # which has no answer of its own then
+            found.pop(by_id, None)  # so the id has no separate answer
             del found[named]
             said = f"{topic.name} is named by its id too"
             refused[named] = _answer(topic.name, topic.id, ErrorCode.INVALID_REQUEST, said)
@@ -64,7 +64,7 @@ def _look_up(call: Call, times: Mapping[Named, int]) -> tuple[dict[Named, Topic]
 
 
 def _count(call: Call, found: dict[Named, Topic], answers: dict[Named, Answer], now: Now) -> None:
-    """What the client's quota does not let go stays."""
+    """Refuse the topics that the client's quota does not allow to delete."""
     for named, topic in list(found.items()):
         try:
             call.count_mutation(len(topic.partitions), STRICT_VERSION, now)
@@ -96,7 +96,7 @@ def _is_clear(name: str | None, topic_id: UUID | None) -> bool:
 
 
 def _find(call: Call, name: str | None, topic_id: UUID | None, times: int) -> Topic:
-    """The topic that is to go, and is named so many times; ApiError."""
+    """Return the topic to delete, which the request names `times` times. Raise ApiError."""
     _check_enabled(call)
     check_time(call.request)
     if not _is_clear(name, topic_id):

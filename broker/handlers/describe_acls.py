@@ -1,6 +1,6 @@
 """DescribeAcls, v1 to v3.
 
-Behaviour: SECURITY_DISABLED, as Kafka answers where no authorizer is configured: everybody may do everything.
+Behaviour: answers SECURITY_DISABLED, as Kafka does if no authorizer is configured: every client may do everything.
 """
 
 from typing import Any

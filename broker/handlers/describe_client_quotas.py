@@ -1,6 +1,6 @@
 """DescribeClientQuotas, v0 to v1.
 
-Behaviour: the quotas that were set, of those a filter finds (KIP-546). See `alter_client_quotas`.
+Behaviour: returns the quotas that were set and match the filter (KIP-546). See `alter_client_quotas`.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """DescribeCluster, v0 to v2.
 
-Behaviour: the cluster's id, its nodes and the controller.
-Version notes: v1 asks for brokers or for controllers (KIP-919), who are not to be spoken to here; v2 shows fenced
-brokers too (KIP-1073), of which there are none.
+Behaviour: returns the cluster's id, its nodes and the controller.
+Version notes: v1 asks for brokers or for controllers (KIP-919), which clients cannot reach here; v2 also shows fenced
+brokers (KIP-1073), which do not exist here.
 """
 
 from typing import Any

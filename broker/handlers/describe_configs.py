@@ -1,8 +1,8 @@
 """DescribeConfigs, v1 to v4.
 
-Behaviour: the settings that hold for topics and brokers, those asked for or all; each resource is answered once. Of the
-broker "" (all brokers) only what was altered at run time is shown. Log levels and client metrics are not kept and
-refused; a group has none (see `config_resources`).
+Behaviour: returns the settings in effect for topics and brokers, those asked for or all; each resource is answered
+once. For the broker "" (all brokers) it returns only the settings altered at run time. Log levels and client metrics
+are not kept and are refused; a group has no settings (see `config_resources`).
 Version notes: v1 has sources and synonyms (KIP-226); v3 types and documentation (KIP-569).
 """
 
@@ -16,7 +16,7 @@ from broker.wire.errors import ApiError, ErrorCode
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:
-    # Each once: the answer for one name of a few bytes has some ten thousand.
+    # Answer each resource once, because a name of a few bytes has an answer of some ten thousand.
     asked = {(each.resource_type, each.resource_name): each for each in call.request.resources}
     return {"throttle_time": 0, "results": [_describe(call, each) for each in asked.values()]}
 

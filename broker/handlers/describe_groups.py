@@ -1,8 +1,8 @@
 """DescribeGroups, v0 to v6.
 
-Behaviour: state, protocol and members of each group; one that nobody knows is Dead.
-Version notes: v3 says what a client is allowed to do (KIP-430); v4 static members (KIP-345); from v6 a group that is
-not known is an error with a message (KIP-1043), before it is only Dead.
+Behaviour: returns state, protocol and members of each group; an unknown group is Dead.
+Version notes: v3 returns the operations that the client may do (KIP-430); v4 static members (KIP-345); from v6 an
+unknown group is an error with a message (KIP-1043), before it is only Dead.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """DescribeLogDirs, v1 to v5.
 
-Behaviour: the one data directory, and the size of each log in it that is asked for, or of all (KIP-113). What is not
-there is left out, as by Kafka. A log that is offline has none to tell.
-Version notes: v3 has a top-level error; v4 the size of the disk and what is free on it (KIP-827); v5 whether the
-directory takes no new logs (KIP-1066), which it always does.
+Behaviour: returns the one data directory, and the size of each log in it that the request names, or of all (KIP-113).
+It omits logs that do not exist, as Kafka does, and logs that could not be opened.
+Version notes: v3 has a top-level error; v4 the size of the disk and its free space (KIP-827); v5 whether the directory
+is closed to new logs (KIP-1066), which it never is.
 """
 
 from itertools import groupby
@@ -36,7 +36,7 @@ def _directory(call: Call) -> dict[str, Any]:
 
 
 def _logs(call: Call) -> list[PartitionLog]:
-    """The logs that are asked for, by topic and partition."""
+    """Return the logs that the request names, or all, by topic and partition."""
     asked = call.request.topics
     found = call.services.logs.all()
     if asked is not None:

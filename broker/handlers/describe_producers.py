@@ -1,7 +1,7 @@
 """DescribeProducers, v0 to v0.
 
-Behaviour: the producers a partition remembers, with the offset at which their open transaction begins (KIP-664); a
-partition that is not there, or is offline, is answered with its error, as is a name that no topic can have.
+Behaviour: returns the producers a partition remembers, with the offset at which their open transaction begins
+(KIP-664). A partition that does not exist, or is offline, is answered with its error, and so is an invalid topic name.
 """
 
 from typing import Any

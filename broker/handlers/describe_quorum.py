@@ -1,9 +1,9 @@
 """DescribeQuorum, v0 to v2.
 
-Behaviour: of the metadata, which is all there is a quorum of: this node leads and votes alone. What Kafka counts in
-records of its metadata log is counted here in commits of the metadata file; both only rise (KIP-595).
-Version notes: v1 says when a voter was last heard of (KIP-836): the leader now; v2 where controllers are reached
-(KIP-853), which is where this node is.
+Behaviour: describes the quorum of the metadata, the only quorum here: this node leads and votes alone. Kafka counts
+records of its metadata log, and this broker counts commits of the metadata file; both only rise (KIP-595).
+Version notes: v1 has the time at which a voter was last heard of (KIP-836), which for the leader is now; v2 the address
+of the controllers (KIP-853), which is this node's.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from broker.metadata import CLUSTER_METADATA_TOPIC
 from broker.now import Now
 from broker.wire.errors import ErrorCode
 
-LEADER_EPOCH = 1  # nobody else was ever elected
+LEADER_EPOCH = 1  # no other leader was ever elected
 
 
 def handle(call: Call, now: Now) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """DescribeTopicPartitions, v0 to v0.
 
-Behaviour: the partitions of the topics asked for, or of all, in the order of their names; not more than the request or
-`max.request.partition.size.limit` allows, with a cursor to go on from (KIP-966). None is made.
+Behaviour: returns the partitions of the topics asked for, or of all, in the order of their names. An answer has at most
+as many as the request and `max.request.partition.size.limit` allow, with a cursor for the next request (KIP-966). No
+topic is made.
 """
 
 from bisect import bisect_left
@@ -31,7 +32,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
 
 
 def _fits(request: Any) -> bool:
-    """Whether the cursor, where there is one, is a place in what is asked for."""
+    """Return True without a cursor, or if the cursor is a place in the topics asked for."""
     cursor = request.cursor
     asked = {each.name for each in request.topics}
     return cursor is None or (cursor.partition_index >= 0 and (not asked or cursor.topic_name in asked))
@@ -77,7 +78,7 @@ def _describe(topic: Topic, indexes: range) -> dict[str, Any]:
                 "leader_epoch": topic.partitions[index].leader_epoch,
                 "replica_nodes": topic.partitions[index].replicas,
                 "isr_nodes": topic.partitions[index].replicas,
-                "eligible_leader_replicas": (),  # null may stand here, but Java's admin client does not survive it
+                "eligible_leader_replicas": (),  # null is allowed, but Java's admin client fails on it
                 "last_known_elr": (),
                 "offline_replicas": (),
             }

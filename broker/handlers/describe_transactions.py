@@ -1,7 +1,7 @@
 """DescribeTransactions, v0 to v0.
 
-Behaviour: the state of each transactional id, and the partitions of its transaction while one is on (KIP-664); of one
-that is being ended, those that are still without its marker.
+Behaviour: returns the state of each transactional id, and the partitions of its transaction while one is open
+(KIP-664). While a transaction is being ended it returns only the partitions that still lack its marker.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def _describe(call: Call, transactional_id: str) -> dict[str, Any]:
 
 
 def _failed(transactional_id: str, error: ErrorCode) -> dict[str, Any]:
-    """With zeros, as Kafka has it."""
+    """Return an answer with the error, and zeros for the rest, as Kafka does."""
     return {
         "error_code": error,
         "transactional_id": transactional_id,

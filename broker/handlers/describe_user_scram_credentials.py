@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials, v0 to v0.
 
-Behaviour: for which mechanisms users have credentials, and with how many iterations (KIP-554); never the credentials.
+Behaviour: returns the mechanisms for which users have credentials, and the iterations (KIP-554); never the credentials.
 """
 
 from collections import Counter

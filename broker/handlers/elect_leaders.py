@@ -1,7 +1,8 @@
 """ElectLeaders, v0 to v2.
 
-Behaviour: the one node leads every partition, so there is nothing to elect: ELECTION_NOT_NEEDED for each that is asked
-for (KIP-183); where all are meant none is named, as those that need no election are left out.
+Behaviour: the one node leads every partition, so there is nothing to elect. Each partition asked for is
+ELECTION_NOT_NEEDED (KIP-183). A request for all partitions gets an answer without partitions, because those that need
+no election are left out.
 Version notes: v1 has the kind of the election (KIP-460): 0 the preferred leader, 1 an unclean one.
 """
 
@@ -39,7 +40,7 @@ def _refusal(call: Call) -> ApiError | None:
 
 
 def _result(call: Call, name: str, index: int, refused: ApiError | None) -> dict[str, Any]:
-    """What became of a partition: before v1 there is no other place for the error of the whole request."""
+    """Return a partition's result. It repeats the error of the whole request, because v0 has no other place for it."""
     error = refused or _why_not(call, name, index)
     return {"partition_id": index, "error_code": error.code, "error_message": error.message}
 

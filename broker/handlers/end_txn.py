@@ -1,11 +1,10 @@
 """EndTxn, v0 to v5.
 
-Behaviour: the end is decided when it is in `__transaction_state`. The answer comes when its markers are written, which
-is done some at a time where there are many; where a partition cannot take its own, that is tried again, and until then
-the producer's next request is answered CONCURRENT_TRANSACTIONS, as it is where the markers take longer than
-offsets.commit.timeout.ms.
-Version notes: before v2 fencing is INVALID_PRODUCER_EPOCH (KIP-588); v5 takes the next epoch with each end and answers
-with it (KIP-890).
+Behaviour: the end is decided when it is in `__transaction_state`. The answer is sent when its markers are written, many
+of them in slices, or after offsets.commit.timeout.ms. A partition that cannot take its marker is retried. While markers
+are missing the producer's next request is answered CONCURRENT_TRANSACTIONS.
+Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588); v5 takes the next epoch with each end
+and answers with it (KIP-890).
 """
 
 from broker.handlers.call import Call

@@ -17,9 +17,9 @@ from broker.fetch_session import FetchSession, WantedPartition, wanted
 from broker.handlers.call import Call
 from broker.log import leader_epochs
 from broker.log.glance import NotInMemory, look_up
+from broker.log.io_jobs import ReadJob
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
-from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.compression import Codec
@@ -68,7 +68,7 @@ class _Fetch:
         self._available: dict[PartitionLog, int] = {}
         self._bytes = 0  # their sum
         self._touched: PartitionLog | None = None
-        self.cold: list[LookUp] = []
+        self.cold: list[ReadJob] = []
         """What has to be looked for on the disk first."""
         self._left = 0
         """How much of it is still being looked for."""
@@ -132,7 +132,7 @@ class _Fetch:
             result.error_code = self._told(error.code)
             return result
         except NotInMemory as cold:
-            self.cold.append(LookUp(partial(look_up, cold.segment, asked.fetch_offset), self))
+            self.cold.append(ReadJob(partial(look_up, cold.segment, asked.fetch_offset), self))
             return result
         result.high_watermark = log.high_watermark
         result.last_stable_offset = log.last_stable_offset
@@ -206,7 +206,7 @@ class _Fetch:
         cold, self.cold = self.cold, []
         self._left = len(cold)
         for each in cold:
-            self._call.services.logs.look_up(each)
+            self._call.services.logs.syncs.add_job(each)
         return Delayed((self,), None, self._once_found, self._expire, self._found_one)
 
     def _found_one(self, _: Hashable) -> None:

@@ -1,7 +1,7 @@
 """FindCoordinator, v0 to v6.
 
-Behaviour: the node that leads the partition of `__consumer_offsets` a group is kept in, or of `__transaction_state` a
-transactional id; the topic is made when it is first asked for.
+Behaviour: returns the node that leads the partition of `__consumer_offsets` for a group, or of `__transaction_state`
+for a transactional id. The topic is made at the first request for it.
 Version notes: v1 has the type of the key and a message; v4 asks for several keys at once (KIP-699); v6 adds share
 groups (KIP-932), not served.
 """

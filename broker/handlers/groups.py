@@ -1,7 +1,7 @@
-"""What the group handlers share: the coordinator, and the topic it keeps its records in.
+"""Shared parts of the group handlers: the coordinator, and the topic with its records.
 
-A handler asks `check` whether the group is coordinated here, does its verb on `core`, and calls `settle` before it
-answers; then whatever the answer says is in the log, and whoever waited for it has theirs.
+A handler asks `check` whether this node coordinates the group, calls its verb on `core`, and calls `settle` before it
+answers. Then everything the answer says is in the log, and the requests that waited for it have their answers.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,8 +24,8 @@ from broker.wire.errors import ApiError, ErrorCode
 
 R = TypeVar("R")
 
-# What clients are told when a record could not be appended: Kafka's translation (CoordinatorRuntime), of which
-# COORDINATOR_NOT_AVAILABLE is what stands for everything that may pass.
+# Errors that clients receive when a record could not be appended: Kafka's translation (CoordinatorRuntime), in which
+# COORDINATOR_NOT_AVAILABLE stands for every error that may pass.
 _TOLD = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -34,7 +34,7 @@ _TOLD = {
 
 
 class GroupCoordination:
-    """The coordinator over `__consumer_offsets`. `start_ms` is the monotonic clock's."""
+    """The coordinator over `__consumer_offsets`. `start_ms` is on the monotonic clock."""
 
     def __init__(self, services: Services, config: GroupConfig, start_ms: int) -> None:
         self.config = config
@@ -44,23 +44,26 @@ class GroupCoordination:
         self.topic = CoordinatorTopic(services, GROUP_OFFSETS_TOPIC, partitions, properties, "groups")
         self._services = services
 
-    # --- where a group is ----------------------------------------------------------------------------------------
+    # --- lookup --------------------------------------------------------------------------------------------------
 
     def check(self, group_id: str) -> ErrorCode:
-        """NONE when this node coordinates the group and can write down what happens to it."""
+        """Return NONE if this node coordinates the group and can log its changes."""
         return self.topic.check(group_id)
 
     def find(self, group_id: str) -> Node:
-        """The node that coordinates the group; ApiError COORDINATOR_NOT_AVAILABLE. Makes the topic the first time."""
+        """Return the node that coordinates the group. Make the topic if needed.
+
+        Raise ApiError COORDINATOR_NOT_AVAILABLE.
+        """
         return self.topic.find(group_id)
 
-    # --- what follows from a verb --------------------------------------------------------------------------------
+    # --- consequences of a verb ----------------------------------------------------------------------------------
 
     def settle(self, now: Now) -> dict[str, ErrorCode]:
-        """Append what the verb wants written, then answer who waits. Returns the groups whose records were refused."""
+        """Append the verb's records, then answer waiting requests. Return the errors of refused groups."""
         refused: dict[str, ErrorCode] = {}
         written: dict[PartitionLog, None] = {}
-        while appends := self.core.take_appends():  # a refusal may begin a rebalance, which may write in its turn
+        while appends := self.core.take_appends():  # a refusal may begin a rebalance, which may write in turn
             for (partition, producer), records in self._by_partition(appends).items():
                 log, error = self.topic.append(partition, records, now, _TOLD, producer)
                 if log is not None:
@@ -78,7 +81,8 @@ class GroupCoordination:
         return refused
 
     def _by_partition(self, appends: Iterable[Append]) -> dict[tuple[int, tuple[int, int] | None], list[Append]]:
-        """By partition, and by the producer in whose transaction they are: one verb's are all of one, or of none."""
+        """Group records by partition, and by the producer whose transaction they belong to. The records of one verb all
+        have the same producer, or none."""
         found: dict[tuple[int, tuple[int, int] | None], list[Append]] = {}
         for append in appends:
             place = self.topic.partition_of(append.group_id), append.producer
@@ -86,38 +90,38 @@ class GroupCoordination:
         return found
 
     def transaction_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
-        """A marker stands in a partition: what the producer committed there in its transaction counts, or is gone."""
+        """Apply or drop the offsets of a producer's transaction, because their partition got its marker."""
         self.core.transaction_ended(producer_id, commit, self._keeps(partition), now.wall_ms)
 
     def _keeps(self, partition: int) -> Callable[[str], bool]:
         return lambda group_id: self.topic.partition_of(group_id) == partition
 
     def tick(self, now: Now) -> None:
-        """Sessions, rebalance timeouts, expired offsets, and what follows from them."""
+        """Expire sessions, rebalances and offsets, and do what follows."""
         self.core.tick(now)
         self.settle(now)
 
     def resign(self, now: Now) -> None:
-        """The topic of the groups' records was deleted."""
+        """Answer the waiting requests, because the topic of the groups' records was deleted."""
         self.core.resign()
         for pending in self.core.take_answered():
             self._services.purgatory.touch(pending.key, now)
 
     def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
-        """Topics were deleted, and what was committed for them means nothing for others of the same names."""
+        """Drop the offsets committed for deleted topics, because they mean nothing for new topics of the same names."""
         self.core.forget_topics(is_gone, now)
         self.settle(now)
 
     # --- start ---------------------------------------------------------------------------------------------------
 
     def load(self, now: Now) -> None:
-        """Replay the partitions led here. One that is damaged goes offline, its groups with it; the others serve."""
+        """Replay the partitions led here. A damaged partition goes offline with its groups; the others are served."""
         topic = self.topic.topic
         for partition in range(len(topic.partitions) if topic else 0):
             try:
                 log = self._services.log_of(GROUP_OFFSETS_TOPIC, partition)
             except ApiError:
-                continue  # offline and reported, or led by another
+                continue  # offline and reported, or led by another node
             try:
                 for each in read_back(log):
                     if isinstance(each, Replayed):
@@ -127,15 +131,15 @@ class GroupCoordination:
             except (CorruptBatch, BadOffsetsRecord, ApiError) as error:
                 log.offline = str(error)
                 self._services.report(f"partition {log.name} is offline, and the groups it keeps: {error}")
-        self.forget_topics(lambda name: self._services.metadata.topic(name) is None, now)  # a full disk left them
+        self.forget_topics(lambda name: self._services.metadata.topic(name) is None, now)  # offsets left by a full disk
         self.core.loaded(now)
 
 
 def when_answered(
     pending: Pending[R], answer: Callable[[R], dict[str, Any]], crowded: R
 ) -> dict[str, Any] | Delayed[dict[str, Any]]:
-    """The answer, or a Delayed until there is one. The group's own timers bound the wait; `crowded` is the answer
-    when too many requests wait already (`flakelog.max.delayed.operations`)."""
+    """Return the answer, or a Delayed until there is one. The group's timers bound the wait. `crowded` is the result if
+    too many requests wait already (`flakelog.max.delayed.operations`)."""
     if pending.result is not None:
         return answer(pending.result)
 

@@ -1,7 +1,7 @@
 """Heartbeat, v0 to v4.
 
-Behaviour: keeps the member's session; REBALANCE_IN_PROGRESS tells it to join again.
-Version notes: v3 static members (KIP-345).
+Behaviour: keeps the member's session alive; REBALANCE_IN_PROGRESS asks the member to join again.
+Version notes: v3 has static members (KIP-345).
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs, v0 to v1.
 
-Behaviour: settings of topics and brokers are set or deleted, and values appended to or taken from those that are lists,
-beginning with the default where nothing is set (KIP-339). Each resource is altered or refused by itself; what is
-altered holds at once, and after a restart.
+Behaviour: sets or deletes settings of topics and brokers, and appends values to lists or removes them, beginning with
+the default if nothing is set (KIP-339). Each resource is altered or refused separately. A change takes effect at once,
+and holds after a restart.
 """
 
 from enum import IntEnum
@@ -58,13 +58,14 @@ def _change(properties: dict[str, str], name: str, operation: int, value: str | 
 
 
 def _is_list(name: str) -> bool:
-    """Also those of Kafka's lists that are kept and change nothing here (the throttled replicas of a topic)."""
+    """Return True for a list, including Kafka's lists that have no effect here (the throttled replicas of a topic)."""
     row = topic_setting(name)
     return name in LISTS or (row is not None and row.type == "list")
 
 
 def _merged(before: str, text: str, operation: int) -> str:
-    """A comma at the end is passed over; what is empty elsewhere stays, for the setting's check to refuse."""
+    """Return a list with values appended or removed. Drop a comma at the end, but keep other empty values, so that the
+    setting's check refuses them."""
     there = [part.strip() for part in before.split(",") if part.strip()]
     given = [part.strip() for part in text.rstrip(", ").split(",")]
     if operation == Operation.APPEND:

@@ -1,11 +1,11 @@
 """InitProducerId, v0 to v5.
 
-Behaviour: without a transactional id, a producer id nobody had, epoch 0 (KIP-98); a producer that lost its place asks
-again and gets a new id. With one, its producer id in the next epoch, which fences whoever had it; a transaction that is
-on is aborted first, and CONCURRENT_TRANSACTIONS has the client ask again. A disk that takes no new block of ids is an
-answer too, and clients ask again.
-Version notes: v3 names the id and epoch a producer had (KIP-360); before v4 fencing is INVALID_PRODUCER_EPOCH
-(KIP-588).
+Behaviour: without a transactional id, returns an unused producer id and epoch 0 (KIP-98); a producer that lost its
+place asks again and gets a new id. With a transactional id, returns its producer id in the next epoch, which fences the
+earlier producer. An open transaction is aborted first, and CONCURRENT_TRANSACTIONS makes the client retry. If the disk
+takes no new block of ids the answer is an error, which clients retry.
+Version notes: v3 names the id and epoch that a producer had (KIP-360); before v4 a fenced producer gets
+INVALID_PRODUCER_EPOCH (KIP-588).
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """JoinGroup, v0 to v9.
 
-Behaviour: waits until the group has a generation; the leader is told the members (broker.group.membership).
-Version notes: v0 has one timeout for both session and rebalance (KIP-62); from v4 a new member is first given its id
-(KIP-394); v5 static members (KIP-345); before v7 no protocol is "", later null; from v9 a leader that came back is told
-that it need not assign (KIP-814).
+Behaviour: waits until the group has a generation; the leader's answer has the members (broker.group.membership).
+Version notes: v0 has one timeout for both session and rebalance (KIP-62); from v4 a new member first gets its id
+(KIP-394); v5 has static members (KIP-345); a missing protocol is "" before v7, later null; from v9 a leader that came
+back learns that it need not assign (KIP-814).
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """LeaveGroup, v0 to v5.
 
-Behaviour: the members are taken off, and the others share anew.
+Behaviour: removes the members, and the other members rebalance.
 Version notes: before v3 one member leaves and its error is the request's; from v3 several can, each with its error, a
-static one by its instance id alone (KIP-345); v5 has a reason (KIP-800), which is not kept.
+static member by its instance id alone (KIP-345); v5 has a reason (KIP-800), which is not kept.
 """
 
 from typing import Any

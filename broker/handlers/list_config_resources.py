@@ -1,9 +1,9 @@
 """ListConfigResources, v0 to v1.
 
-Behaviour: what DescribeConfigs can be asked about: topics and this broker. Groups and client metrics have no settings
-here, so that there are none to list; log levels are not kept.
-Version notes: v0 (ListClientMetricsResources, KIP-714) lists client metrics only; v1 has types, none of which mean all
-(KIP-1142).
+Behaviour: returns the resources that DescribeConfigs can describe: topics and this broker. Groups and client metrics
+have no settings here, so none are listed; log levels are not kept.
+Version notes: v0 (ListClientMetricsResources, KIP-714) lists client metrics only; v1 has types, and without types lists
+all (KIP-1142).
 """
 
 from typing import Any

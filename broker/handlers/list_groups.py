@@ -1,7 +1,8 @@
 """ListGroups, v0 to v5.
 
-Behaviour: the groups this node coordinates.
-Version notes: v4 filters by state and answers it (KIP-518); v5 does so by type (KIP-848), which here is "classic".
+Behaviour: returns the groups this node coordinates.
+Version notes: v4 filters by state and returns it (KIP-518); v5 filters by type and returns it (KIP-848), which here is
+"classic".
 """
 
 from typing import Any

@@ -19,9 +19,9 @@ from typing import Any
 from broker.handlers.call import Call
 from broker.log import leader_epochs
 from broker.log.glance import NotNow
+from broker.log.io_jobs import ReadJob
 from broker.log.partition_log import PartitionLog
 from broker.log.search import ASIDE, AT_ONCE, WAITING, Search, Way
-from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.batch import CorruptBatch
@@ -47,7 +47,7 @@ class _ListOffsets:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._request: ListOffsetsRequest = call.request
-        self.aside: dict[PartitionLog, LookUp] = {}
+        self.aside: dict[PartitionLog, ReadJob] = {}
         """What a thread looks for."""
         self._left = 0
         self._way = AT_ONCE
@@ -83,7 +83,7 @@ class _ListOffsets:
                 return log.offset_of_id(wanted, self._way), -1
             return find(self._request, self._call.version, log, wanted, self._way)
         except NotNow:
-            self.aside[log] = LookUp(partial(_search_aside, log.search(), wanted, self._request.by_id), self)
+            self.aside[log] = ReadJob(partial(_search_aside, log.search(), wanted, self._request.by_id), self)
             return NOT_FOUND
 
     def _seen(self, log: PartitionLog, found: Any) -> tuple[int, int]:
@@ -96,7 +96,7 @@ class _ListOffsets:
         self._way = WAITING
         self._left = len(self.aside)
         for each in self.aside.values():
-            self._call.services.logs.look_up(each)
+            self._call.services.logs.syncs.add_job(each)
         return Delayed((self,), None, self._once_found, lambda now: self.answer(), self._found_one)
 
     def _found_one(self, _: Hashable) -> None:

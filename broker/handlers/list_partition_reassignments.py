@@ -1,6 +1,6 @@
 """ListPartitionReassignments, v0 to v0.
 
-Behaviour: none; on one node no partition is ever being moved (KIP-455).
+Behaviour: returns an empty list, because on one node no partition is ever being moved (KIP-455).
 """
 
 from typing import Any

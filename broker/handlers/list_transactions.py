@@ -1,9 +1,9 @@
 """ListTransactions, v0 to v2.
 
-Behaviour: the transactional ids coordinated here that pass all filters which are given (KIP-664); a state that does not
-exist is named in the answer.
-Version notes: v1 asks for those that are on for longer than a duration (KIP-994); v2 for those whose ids match a
-regular expression (KIP-1152, broker.txn.id_pattern): one that is none, or takes too long, is
+Behaviour: returns the transactional ids coordinated here that pass all given filters (KIP-664). The answer names filter
+states that do not exist.
+Version notes: v1 asks for transactions that are open for longer than a duration (KIP-994); v2 for ids that match a
+regular expression (KIP-1152, broker.txn.id_pattern): an invalid expression, or one that takes too long, is
 INVALID_REGULAR_EXPRESSION.
 """
 
@@ -17,7 +17,7 @@ from broker.txn.states import TransactionState
 from broker.txn.transaction import Transaction
 from broker.wire.errors import ErrorCode
 
-# What Kafka has a name for; in the last one no transaction is here.
+# The states that Kafka names. No transaction here is ever in PrepareEpochFence.
 TITLES = {state.title for state in TransactionState} | {"PrepareEpochFence"}
 
 

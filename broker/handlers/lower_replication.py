@@ -1,7 +1,7 @@
-"""`flakelog.lower.replication`: what asks for more copies than there are nodes is taken as what can be had.
+"""`flakelog.lower.replication`: lowers a request for more copies than there are nodes to the number of nodes.
 
-A program written for a cluster makes its topics with three replicas, two of which must have a message; on a developer's
-one node that is refused, as by Kafka, unless this setting is on. Each time it is lowered the log has a line.
+A program written for a cluster makes its topics with three replicas, two of which must have a message. On a developer's
+one node that is refused, as by Kafka, unless this setting is on. Each lowered value is reported in the broker's log.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ _MIN_ISR = "min.insync.replicas"
 
 
 def lowered_default(config: BrokerConfig, report: Callable[[str], None]) -> BrokerConfig:
-    """The broker's configuration at its start, with a default of `min.insync.replicas` that one node can keep."""
+    """Return the configuration for the start, with a default of `min.insync.replicas` that one node can keep."""
     if not config.lower_replication or config.min_insync_replicas == 1:
         return config
     report(f"{_MIN_ISR} {config.min_insync_replicas} lowered to 1")
@@ -22,7 +22,7 @@ def lowered_default(config: BrokerConfig, report: Callable[[str], None]) -> Brok
 
 
 def lowered_factor(services: Services, topic: str, replication_factor: int) -> int:
-    """The replication factor to make a topic with."""
+    """Return the replication factor to make a topic with."""
     nodes = len(services.metadata.nodes)
     if not services.config.lower_replication or replication_factor <= nodes:
         return replication_factor
@@ -31,7 +31,7 @@ def lowered_factor(services: Services, topic: str, replication_factor: int) -> i
 
 
 def lowered_properties(services: Services, topic: str, properties: Mapping[str, str]) -> Mapping[str, str]:
-    """The properties to make a topic with; one that is no number is left for who checks it."""
+    """Return the properties to make a topic with. A value that is not a number is left for its check to refuse."""
     nodes = len(services.metadata.nodes)
     asked = properties.get(_MIN_ISR, "").strip()
     if not services.config.lower_replication or not asked.isdigit() or int(asked) <= nodes:

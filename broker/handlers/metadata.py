@@ -1,13 +1,13 @@
 """Metadata, v0 to v13.
 
-Behaviour: nodes, at the addresses advertised for the listener the request came in on, the controller, and the topics
-asked for, or all of them. A topic that is not there is made when both the client and `auto.create.topics.enable` allow
-it, with `num.partitions` partitions, and answered at once; of many the first, and the others are LEADER_NOT_AVAILABLE,
-at which clients ask again.
+Behaviour: returns the nodes, at the addresses advertised for the request's listener, the controller, and the topics
+asked for, or all. A topic that does not exist is made, with `num.partitions` partitions, and answered at once if both
+the client and `auto.create.topics.enable` allow it. At most `flakelog.auto.create.topics.max` topics are made for a
+request; the others are LEADER_NOT_AVAILABLE, which clients retry.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
-auto-creation; from v8 on a client may ask what it is allowed to do (KIP-430), with the cluster to v10; v10 and v11 have
-a topic's id, and refuse all topics of a request that asks for one by it; from v12 on that can be done, and names beside
-ids are passed over, as by Kafka; v13 has a top-level error.
+auto-creation; from v8 a client may ask for the operations it may do (KIP-430), up to v10 also on the cluster; v10 and
+v11 have a topic's id, and refuse all topics of a request that asks for one by id; from v12 topics can be named by id,
+and names beside ids are ignored, as by Kafka; v13 has a top-level error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,12 +48,13 @@ def _topics(call: Call, now: Now) -> Iterable[dict[str, Any]]:
     if asked is None or (call.version == 0 and not asked):
         yield from (_describe(topic) for topic in metadata.topics())
         return
-    # Each once, as Kafka does: a topic of many partitions named a thousand times would fill the memory.
+    # Answer each topic once, as Kafka does, because a topic of many partitions named a thousand times would fill the
+    # memory.
     named = dict.fromkeys((each.name, each.topic_id) for each in asked)
     if any(name is None or topic_id for name, topic_id in named):
         if call.version < BY_ID_VERSION:
             yield from (_refused(*each) for each in named)
-        else:  # as Kafka does: where one is asked for by its id, names are passed over
+        else:  # as Kafka does: if a topic is asked for by its id, names are ignored
             ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
             yield from (_by_id(metadata, each) for each in ids)
         return
@@ -73,12 +74,12 @@ def _by_id(metadata: Metadata, topic_id: UUID | None) -> dict[str, Any]:
 
 
 def _refused(name: str | None, topic_id: UUID | None) -> dict[str, Any]:
-    """What is said of every topic of a request that asks for one by its id too early."""
+    """Return the answer for each topic of a request that asks for one by its id before v12."""
     return {"error_code": ErrorCode.INVALID_REQUEST, "name": name or "", "topic_id": topic_id}
 
 
 def _by_name(metadata: Metadata, name: str, missing: ErrorCode) -> dict[str, Any]:
-    """A topic; what is told of one that is `missing`, unless the name is none at all."""
+    """Return a topic. If it does not exist return the error `missing`, or that of an invalid name."""
     topic = metadata.topic(name)
     if topic is not None:
         return _describe(topic)
@@ -90,7 +91,7 @@ def _by_name(metadata: Metadata, name: str, missing: ErrorCode) -> dict[str, Any
 
 
 def _make(call: Call, names: Sequence[str], now: Now) -> dict[str, ErrorCode]:
-    """Make the first of these topics, as far as the client's quota lets; what is told of the others, by name."""
+    """Make the first of these topics, as far as the client's quota allows. Return the errors of the others, by name."""
     services = call.services
     refused: dict[str, ErrorCode] = {}
     new = []
@@ -103,7 +104,7 @@ def _make(call: Call, names: Sequence[str], now: Now) -> dict[str, ErrorCode]:
             new.append(_new(services, name))
     most = services.config.auto_create_topics_max
     refused.update((each.name, ErrorCode.LEADER_NOT_AVAILABLE) for each in new[most:])
-    # What a quota of the client forbids for now is said not to be there, as by Kafka, at which clients ask again too.
+    # A topic that the client's quota forbids for now is answered as unknown, as by Kafka, and clients retry that too.
     may = [each for each in new[:most] if call.meter is None or call.meter.may_mutate(each.partitions, now.ms)]
     try:
         for each, made in zip(may, create_topics(services, may), strict=True):

@@ -1,9 +1,9 @@
 """OffsetCommit, v2 to v10.
 
-Behaviour: each partition is committed or refused by itself; one that does not exist is refused. The answer is sent when
-the offsets are in the log.
-Version notes: v2 to v4 can name a retention; v6 leader epochs (KIP-320); v7 static members; from v9 a group that is
-not known is GROUP_ID_NOT_FOUND (KIP-848); v10 names topics by id.
+Behaviour: commits or refuses each partition separately; a partition that does not exist is refused. The answer is sent
+when the offsets are in the log.
+Version notes: v2 to v4 can name a retention; v6 has leader epochs (KIP-320); v7 static members; from v9 an unknown
+group is GROUP_ID_NOT_FOUND (KIP-848); v10 names topics by id.
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ def _name(call: Call, asked: Any) -> dict[str, Any]:
 
 
 def _unknown(call: Call, topic: Topic | None, asked: Any) -> ErrorCode:
-    """Offsets are kept only of partitions there are: so what clients can make a group remember is bounded."""
+    """Return an error if the partition does not exist; this bounds the offsets that a group remembers."""
     if topic is None:
         by_id = call.version >= TOPIC_IDS_VERSION
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -65,7 +65,7 @@ def _unknown(call: Call, topic: Topic | None, asked: Any) -> ErrorCode:
 
 
 def _commit(call: Call, named: list[tuple[Any, Topic | None]], now: Now) -> list[ErrorCode]:
-    """An error for each partition that exists, in their order."""
+    """Return an error for each partition that exists, in order."""
     groups, group_id = call.services.groups, call.request.group_id
     offsets = tuple(
         OffsetToCommit(

@@ -1,8 +1,8 @@
 """OffsetDelete, v0 to v0.
 
-Behaviour: committed offsets of single partitions are taken away (KIP-496); not those of a topic that members of the
-group still subscribe to, and none of a group with members that are no consumers. The answer is sent when it is in the
-log; where it cannot be written they stay.
+Behaviour: deletes the committed offsets of single partitions (KIP-496). Offsets stay for a topic that members of the
+group still subscribe to, and all offsets stay for a group whose members are not consumers. The answer is sent when the
+deletion is in the log; if it cannot be written the offsets stay.
 """
 
 from broker.handlers.call import Call

@@ -1,9 +1,10 @@
 """OffsetFetch, v1 to v10.
 
-Behaviour: what was committed; offset -1 and no error where nothing was, also for a group nobody has used.
-Version notes: from v2 null topics mean all there are; v5 leader epochs (KIP-320); v7 asks for stable offsets (KIP-447):
-UNSTABLE_OFFSET_COMMIT where an open transaction may change one; v8 asks for several groups (KIP-709); v10 names topics
-by id.
+Behaviour: returns the committed offsets; a partition without one has offset -1 and no error, also in a group that was
+never used.
+Version notes: from v2 null topics mean all; v5 has leader epochs (KIP-320); v7 asks for stable offsets (KIP-447), and
+gets UNSTABLE_OFFSET_COMMIT if an open transaction may change one; v8 asks for several groups (KIP-709); v10 names
+topics by id.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,9 @@
 """OffsetForLeaderEpoch, v2 to v4.
 
-Behaviour: where each asked leader epoch ended, so that a client finds out whether what it has read is still in the log
-(KIP-101, KIP-320); of the latest it is the log's end. An epoch that is not known yet ends at -1.
-Version notes: v3 says who asks, which changes nothing here.
+Behaviour: returns where each leader epoch asked for ended, so that a client finds out whether the records it has read
+are still in the log (KIP-101, KIP-320). The latest epoch ends at the log's end. An epoch that is not known yet ends at
+-1.
+Version notes: v3 names the replica that asks, which changes nothing here.
 """
 
 from typing import Any

@@ -1,152 +1,158 @@
 """Produce, v3 to v13.
 
-Behaviour: each partition is judged and appended by itself, and answered by itself. acks 0 has no answer, but an error
-closes the connection, as Kafka does, since nothing else can tell the client. acks 1 and -1 are one thing on one node,
-but for topics whose answers wait for the disk (broker.handlers.produce_durable).
+Behaviour: each partition is validated, appended and answered separately. A valid batch is staged, and appended with
+those of the same turn (broker.produce_turn). acks 0 has no answer, but an error closes the connection, as Kafka does,
+because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics whose answers wait
+for the disk: that answer leaves when each log is synced up to the batch, or names the partitions that are late.
 A topic may ask more of the records themselves (broker.log.demands). min.insync.replicas asks, as in Kafka, for no more
-replicas than a partition has: with one it asks for nothing.
-Version notes: a topic that does not exist is never made here; producers ask Metadata first. v8 names the records at
-fault (KIP-467). From v13 topics have ids.
+replicas than a partition has; with one replica it asks for nothing.
+Version notes: Produce never creates a topic; producers ask Metadata first. v8 names the records at fault (KIP-467).
+From v13 topics have ids.
 With the private tag (broker.wire.tags) the answer says which ids the records got.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import islice
+from uuid import UUID
 
-from broker.handlers.call import LEAD_RETRY_MS, Backpressure, Call, Services
-from broker.handlers.produce_durable import Waiting, when_on_disk
+from broker.handlers.call import Call, Services
 from broker.log.demands import Openable, RecordsRefused, meet, with_id_headers
-from broker.log.judge import judge
-from broker.log.partition_log import Appended, PartitionLog
+from broker.log.judge import validate
+from broker.log.partition_log import PartitionLog, Rewrite
 from broker.metadata import INTERNAL_TOPICS
 from broker.now import Now
+from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
-from broker.record.batch import NO_TIMESTAMP, BatchHeader, is_transactional, record_count_of
+from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional, record_count_of
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest, RecordError
-from idgen.errors import IdError, LeadExhausted, SequenceExhausted
 
 ZSTD_VERSION = 7
 ADMIN_CLIENT_ID = "__admin_client"  # Kafka's way for its tools to write to internal topics
 _ACKS = (0, 1, -1)
 
 
-def handle(call: Call, now: Now) -> list[PartitionResult] | Delayed[list[PartitionResult]] | None:
-    """The results, at once or when they are on the disk; None for a request that wants no answer. Backpressure while
-    no ids are to be had."""
-    request: ProduceRequest = call.request
+def handle(call: Call, now: Now) -> StagedProduce:
+    """Stage the batches of a request; partitions that are refused are settled already. Backpressure: no ids now."""
+    services, request = call.services, call.request
+    batches = [each.records for each in request.partitions]
+    if len(batches) > 1:
+        # A request that must wait for ids waits before any of its batches is appended.
+        services.stamp.ensure(max(sum(record_count_of(batch) for batch in batches if batch is not None), 1), now)
+    staged = StagedProduce(call.version, call.client_id, request, len(batches))
+    turn = services.turn
+    turn.requests.append(staged)
     if request.acks not in _ACKS:
-        return [_refused(each, _acks_refusal(call, each)) for each in request.partitions]
-    results: list[PartitionResult] = []
-    waiting: Waiting = []
-    to_append = request.partitions
-    if len(to_append) > 1:
-        if _is_of_no_transaction(request):
-            wrong = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without transactional id")
-            results, to_append = [_refused(each, wrong) for each in to_append], []
-        _ensure_ids(call, request, now)
-    for each in to_append:
+        for place in range(len(batches)):
+            turn.refuse(staged, place, _acks_refusal(services, staged, place))
+    elif len(batches) > 1 and request.transactional_id is None and any(map(_is_of_transaction, batches)):
+        # As in Kafka nothing is taken of a request that does not name the transaction of one of its batches.
+        error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without transactional id")
+        for place in range(len(batches)):
+            turn.refuse(staged, place, error)
+    else:
         try:
-            results.append(_append(call, each, waiting, now))
-        except Backpressure:
-            if not results:
-                raise
-            # What stands before it is in the log and must be answered; the client sends this one again.
-            results.append(_refused(each, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock")))
-    failed = next((result for result in results if result.error_code), None)
-    if failed is not None:
-        _count_failed(call.services, results)
-    if request.acks == 0:
-        if failed is not None:
-            raise ApiError(ErrorCode(failed.error_code), f"a Produce with acks=0 failed: {failed.message}")
-        return None
-    return when_on_disk(call.services, waiting, results, now.ms + request.timeout_ms) if waiting else results
+            for place, batch in enumerate(batches):
+                stage(services, staged, place, batch, now)
+        except Exception:
+            turn.abandon(staged)
+            raise
+    return staged
 
 
-def _acks_refusal(call: Call, each: PartitionRecords) -> ApiError:
-    """As in Kafka a partition that is not there comes first."""
+def stage(services: Services, staged: StagedProduce, place: int, batch: memoryview | None, now: Now) -> None:
+    """Validate and stage the batch of one partition, or refuse it."""
+    each = staged.request.partitions[place]
+    rewrite: Rewrite | None = None
     try:
-        call.services.log_of(each.topic, each.partition)
+        log = services.log_of(each[0], each[1])
+        config = log.config
+        header = validate(batch, config, services.config, staged.version >= ZSTD_VERSION)
+        assert batch is not None
+        if header.attributes & TRANSACTIONAL_BIT:
+            services.transactions.verify(staged.request.transactional_id, header, log, staged.version)
+        if config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms:
+            staged.originals = {**(staged.originals or {}), place: batch}
+            batch, header, rewrite = _by_topic_rules(services, staged.client_id, log, batch, header, now)
+    except RecordsRefused as error:
+        services.turn.refuse(staged, place, error, record_errors=error.record_errors)
+    except ApiError as error:
+        services.turn.refuse(staged, place, error)
+    else:
+        by_log = services.turn.by_log
+        batches = by_log.get(log)
+        if batches is None:
+            batches = by_log[log] = []
+        batches.append((batch, header, staged, place, rewrite))
+
+
+def _acks_refusal(services: Services, staged: StagedProduce, place: int) -> ApiError:
+    """As in Kafka, a partition that does not exist is the first error."""
+    each = staged.request.partitions[place]
+    try:
+        services.log_of(each[0], each[1])
     except ApiError as error:
         return error
-    return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={call.request.acks}; there are 0, 1 and -1 (all)")
+    return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={staged.acks}; there are 0, 1 and -1 (all)")
 
 
-def _count_failed(services: Services, results: list[PartitionResult]) -> None:
-    for result in results:
-        if result.error_code:
-            topic = services.metadata.topic(result.topic)
-            services.metrics.failed_produce(topic.name if topic is not None else None)
+def _is_of_transaction(batch: memoryview | None) -> bool:
+    return batch is not None and is_transactional(batch)
 
 
-def _is_of_no_transaction(request: ProduceRequest) -> bool:
-    """Whether a batch is part of a transaction which the request does not name: as in Kafka nothing of it is taken."""
-    return request.transactional_id is None and any(
-        each.records is not None and is_transactional(each.records) for each in request.partitions
-    )
+def _by_topic_rules(
+    services: Services, client_id: str | None, log: PartitionLog, batch: memoryview, header: BatchHeader, now: Now
+) -> tuple[memoryview, BatchHeader, Rewrite | None]:
+    """Apply the rules of a topic that asks more of a batch than its header shows.
 
-
-def _ensure_ids(call: Call, request: ProduceRequest, now: Now) -> None:
-    """Wait before anything is appended: a request that is tried again must not have left half of itself in the log."""
-    records = sum(record_count_of(each.records) for each in request.partitions if each.records is not None)
-    if records > 0:
-        call.services.stamp.ensure(records, now)
-
-
-def _append(call: Call, each: PartitionRecords, waiting: Waiting, now: Now) -> PartitionResult:
-    services: Services = call.services
-    try:
-        log = services.log_of(each.topic, each.partition)
-        config = log.config
-        header = judge(each.records, config, services.config, call.version >= ZSTD_VERSION)
-        assert each.records is not None
-        if header.is_transactional:
-            services.transactions.verify(call.request.transactional_id, header, log, call.version)
-        if config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms:
-            done, log_append_time_ms = _append_as_asked(call, log, each.records, header, now)
-        else:
-            done, log_append_time_ms = log.append(each.records, header, services.stamp, now), NO_TIMESTAMP
-    except RecordsRefused as error:
-        return _refused(each, error, error.record_errors)
-    except ApiError as error:
-        return _refused(each, error)
-    except SequenceExhausted as error:
-        raise Backpressure(error.retry_at_ms) from None
-    except LeadExhausted:
-        raise Backpressure(now.wall_ms + LEAD_RETRY_MS) from None
-    except IdError as error:
-        return _refused(each, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-    if not done.duplicate:
-        services.appended(log, now)
-    result = PartitionResult(
-        each.topic, each.partition, 0, done.base_offset, log_append_time_ms, log.log_start_offset
-    )
-    if call.request.wants_ids:
-        result.runs = tuple(map(tuple, done.runs))  # type: ignore[arg-type]
-    if call.request.acks in log.waiting_acks and log.durable_end_offset <= done.last_offset:
-        waiting.append((log, done.last_offset + 1, result))
-    return result
-
-
-def _append_as_asked(
-    call: Call, log: PartitionLog, batch: memoryview, header: BatchHeader, now: Now
-) -> tuple[Appended, int]:
-    """Append to a topic that asks more of a batch than `judge` does; also the time it took in place of the
-    producer's, ms."""
-    if log.topic in INTERNAL_TOPICS and call.client_id != ADMIN_CLIENT_ID:
+    Return the batch as it is to be appended, and what finishes it once its ids are known.
+    """
+    if log.topic in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is written by the broker, not by clients")
-    config, broker = log.config, call.services.config
+    config, broker = log.config, services.config
     openable = Openable(broker.max_unpacked_batch_bytes, broker.max_opened_batch_records)
     batch, header = meet(batch, header, config, log.name, now.wall_ms, openable)
     rewrite = partial(with_id_headers, topic=config, openable=openable) if config.id_header else None
-    done = log.append(batch, header, call.services.stamp, now, rewrite)
-    if not header.is_log_append_time:
-        return done, NO_TIMESTAMP
-    return done, done.timestamp_ms if done.duplicate else header.max_timestamp
+    return batch, header, rewrite
 
 
-def _refused(
-    each: PartitionRecords, error: ApiError, record_errors: tuple[RecordError, ...] = ()
-) -> PartitionResult:
-    return PartitionResult(
-        each.topic, each.partition, error.code, message=error.message, record_errors=record_errors
-    )
+# --- answers that wait for the disk ------------------------------------------------------------------------------
+
+
+def when_on_disk(
+    services: Services, requests: Sequence[StagedProduce], deadline_ms: int
+) -> Delayed[Sequence[StagedProduce]]:
+    """Wait until every batch of some requests is on the disk, or cannot be any more; a partition that is late at the
+    deadline has timed out (`flakelog.durable.acks`, `flakelog.visible.after.flush`)."""
+    synced = 0
+
+    def try_complete(now: Now) -> Sequence[StagedProduce] | None:
+        nonlocal synced
+        for staged in islice(requests, synced, None):
+            for log, end_offset, _ in staged.on_disk or ():
+                if log.durable_end_offset < end_offset and log.offline is None:
+                    return None
+            synced += 1
+        return answer(now)
+
+    def answer(now: Now) -> Sequence[StagedProduce]:
+        for staged in requests:
+            for log, end_offset, place in staged.on_disk or ():
+                if log.durable_end_offset < end_offset:
+                    services.metrics.failed_produce(log.topic)
+                    staged.late(place, _why_late(services, log, staged.request.partitions[place][0]))
+        return requests
+
+    keys = {log.on_disk for staged in requests for log, _, _ in staged.on_disk or ()}
+    return Delayed(keys, deadline_ms, try_complete, answer)
+
+
+def _why_late(services: Services, log: PartitionLog, topic: str | UUID) -> ApiError:
+    """Say why a batch appended to `log`, which the request names `topic`, is not known to be on the disk."""
+    try:
+        services.log_of(topic, log.partition)
+    except ApiError as gone:
+        return gone
+    if log.offline is not None:
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
+    return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{log.name}: the disk takes longer than the request's timeout")

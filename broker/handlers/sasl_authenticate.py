@@ -1,6 +1,6 @@
 """SaslAuthenticate, v0 to v2.
 
-Behaviour: ILLEGAL_SASL_STATE, as Kafka answers on a PLAINTEXT listener: nobody is asked who it is.
+Behaviour: answers ILLEGAL_SASL_STATE, as Kafka does on a PLAINTEXT listener, which authenticates no client.
 """
 
 from typing import Any

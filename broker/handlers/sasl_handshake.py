@@ -1,7 +1,7 @@
 """SaslHandshake, v0 to v1.
 
-Behaviour: ILLEGAL_SASL_STATE without a mechanism, as Kafka answers on a PLAINTEXT listener. Clients give up there, and
-not all say why, so the operator is told.
+Behaviour: answers ILLEGAL_SASL_STATE without a mechanism, as Kafka does on a PLAINTEXT listener. Clients then give up,
+and not all say why, so the broker reports it to the operator.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """SyncGroup, v0 to v5.
 
-Behaviour: a member waits here for its share, which comes with the leader's SyncGroup (broker.group.rebalance).
-Version notes: v3 static members (KIP-345); from v5 the member says which protocol it means, and must (KIP-559).
+Behaviour: a member waits here for its assignment, which comes with the leader's SyncGroup (broker.group.rebalance).
+Version notes: v3 has static members (KIP-345); from v5 the member must name the protocol it means (KIP-559).
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""The time a request gives for what it asks to be done to topics.
+"""The time limit of requests that change topics.
 
-It is done at once here, so that no time is too short; but in no time, or less, nothing can be done. Kafka's controller
-answers such a request REQUEST_TIMED_OUT and does nothing for it.
+Changes are made at once here, so every positive time is enough. Kafka's controller answers a request without any time
+REQUEST_TIMED_OUT and does nothing for it, and so does this broker.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from broker.wire.errors import ApiError, ErrorCode
 
 
 def check_time(request: Any) -> None:
-    """ApiError REQUEST_TIMED_OUT where the request gives no time."""
+    """Raise ApiError REQUEST_TIMED_OUT if the request's time limit is 0 or less."""
     timeout_ms = milliseconds(request.timeout)
     if timeout_ms <= 0:
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"nothing can be done in {timeout_ms} ms; give it more")

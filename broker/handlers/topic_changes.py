@@ -1,8 +1,8 @@
-"""What requests change of topics: they are made, get more partitions or other settings, and are deleted.
+"""Changes that requests make to topics: create, add partitions, alter settings, delete.
 
-All that one request changes is one commit of the metadata, however many topics it names: each commit waits for the
-disk, and everybody with it. The commit is first, and logs follow; only a deletion takes the logs first. Where the disk
-fails nothing is changed of any of them, and each is answered so.
+All changes of one request are one commit of the metadata, however many topics it names, because each commit waits for
+the disk and delays all connections. The commit comes first and the logs follow; only a deletion removes the logs first.
+If the disk fails no topic is created, altered or given partitions, and each is answered with the error.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ from broker.wire.errors import ApiError, ErrorCode
 
 
 def create_topic(services: Services, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
-    """Commit one topic and make its logs; InvalidSetting, or ApiError with nothing left behind."""
+    """Commit one topic and make its logs. Raise InvalidSetting, or ApiError with nothing left behind."""
     (made,) = create_topics(services, [NewTopic(name, partitions, properties)])
     if isinstance(made, ApiError):
         raise made
@@ -26,7 +26,7 @@ def create_topic(services: Services, name: str, partitions: int, properties: Map
 
 
 def create_topics(services: Services, new: Sequence[NewTopic]) -> list[Topic | ApiError]:
-    """For each, in their order, the topic, or why it was not made; InvalidSetting and none is."""
+    """Create topics. Return for each, in order, the topic or the error. Raise InvalidSetting, with none created."""
     for each in new:
         services.config.topic_defaults.with_properties(each.properties)
     room = _Room(services)
@@ -51,9 +51,10 @@ def _create(services: Services, new: Sequence[NewTopic]) -> Sequence[Topic | Api
 
 
 def grow_topics(services: Services, asked: Sequence[tuple[Topic, int]]) -> list[ApiError | None]:
-    """Let topics have so many partitions, more than they have; for each, in their order, why it does not.
+    """Raise topics' numbers of partitions to these. Return for each, in order, the error or None.
 
-    As with a new topic the metadata is first: a log of no topic would keep its records for a later partition.
+    The metadata is committed first, as for a new topic, because a log without a topic would keep its records for a
+    later partition.
     """
     room = _Room(services)
     refused = [room.refusal(topic.name, partitions - len(topic.partitions)) for topic, partitions in asked]
@@ -82,7 +83,7 @@ def _grow(services: Services, asked: Sequence[tuple[Topic, int]]) -> ApiError | 
 
 
 def _make_logs(services: Services, added: Sequence[tuple[Topic, int]]) -> None:
-    """The logs of topics' partitions from a number on; ApiError where one could not be made."""
+    """Make the logs of topics' partitions, of each topic from a number on. Raise ApiError if one could not be made."""
     services.logs.make(
         {
             (topic.name, partition): new
@@ -100,8 +101,8 @@ def _failed(error: StorageError) -> ApiError:
 def _take_back(
     services: Services, added: Sequence[tuple[Topic, int]], commit: Callable[[Sequence[Topic]], object]
 ) -> None:
-    """Take back topics' partitions from a number on, as their logs could not all be made: the disk is full, so this may
-    fail too, and is said."""
+    """Remove topics' partitions, of each topic from a number on, because not all their logs could be made. A full disk
+    may have caused that, so the removal may fail too, and is then reported."""
     failed = services.logs.delete({topic.name: range(first, len(topic.partitions)) for topic, first in added})
     topics = [topic for topic, _ in added if topic.name not in failed]
     try:
@@ -113,11 +114,11 @@ def _take_back(
 
 
 class _Room:
-    """How many partitions the system's limit of open files leaves room for.
+    """The number of partitions for which the system's limit of open files leaves room.
 
-    What would take the last descriptors is refused: then nobody could connect, nor could the next start succeed. A log
-    has the segment open that is written to. Of the others only so many are open at once to be read, and as many to be
-    synced.
+    A request that would take the last descriptors is refused, because then no client could connect and the next start
+    would fail. A log keeps the segment open that it writes to. In addition a limited number of other segments is open
+    to be read, and as many to be synced.
     """
 
     def __init__(self, services: Services) -> None:
@@ -128,7 +129,7 @@ class _Room:
         self._left = (self._max_open_files - spare) // FILES_PER_SEGMENT - segments
 
     def refusal(self, name: str, partitions: int) -> ApiError | None:
-        """Why there is no room for so many partitions more; where there is, it is taken."""
+        """Take room for this many more partitions and return None, or return the error if there is not enough."""
         if partitions <= self._left:
             self._left -= partitions
             return None
@@ -143,7 +144,7 @@ class _Room:
 
 
 def alter_topics(services: Services, altered: Sequence[tuple[Topic, Mapping[str, str]]]) -> None:
-    """Settings of topics in place of those they had; InvalidSetting, StorageError and nothing is changed."""
+    """Replace the settings of topics. Raise InvalidSetting or StorageError, with nothing changed."""
     defaults = services.config.topic_defaults
     configs = {topic.name: defaults.with_properties(properties) for topic, properties in altered}
     services.metadata.alter_topics(altered)
@@ -154,10 +155,10 @@ def alter_topics(services: Services, altered: Sequence[tuple[Topic, Mapping[str,
 
 
 def delete_topics(services: Services, topics: Sequence[Topic], now: Now) -> list[StorageError | None]:
-    """Take topics away, with their logs and the offsets committed for them; for each why it stays, then ask again.
+    """Delete topics with their logs and committed offsets. Return for each None, or why it stays; a client may retry.
 
-    The logs go first: a crash in between leaves empty topics that were to be deleted anyhow, where the other order
-    would leave records for the next topic of such a name to begin with.
+    The logs go first. A crash in between leaves empty topics, whose deletion was requested anyway. In the other order a
+    new topic of the same name would begin with the old records.
     """
     names = {topic.name for topic in topics}
     logs = [log for log in services.logs.all() if log.topic in names]
@@ -176,7 +177,7 @@ def delete_topics(services: Services, topics: Sequence[Topic], now: Now) -> list
 
 
 def _forget(services: Services, topics: Collection[str], now: Now) -> None:
-    """What coordinators know by topics that are gone, or kept in them."""
+    """Drop the coordinators' state about these deleted topics, and the state that was kept in them."""
     if GROUP_OFFSETS_TOPIC in topics:
         services.forget_groups(now)
     if topics:

@@ -1,11 +1,12 @@
-"""What the transaction handlers share: the coordinator, the topic with its records, and the ends of transactions.
+"""Shared parts of the transaction handlers: the coordinator, the topic with its records, and the ends of transactions.
 
-A handler asks `check` whether the transactional id is coordinated here, has its verb decided on `core`, and has `run`
-log and apply that. What is decided is ended at once, with a marker in each of its partitions and then a record that
-says so; where there are many partitions, some at a time. Where one cannot take its marker the end stays on and is tried
-again; meanwhile its transactional id answers CONCURRENT_TRANSACTIONS, and no other is kept waiting.
+A handler asks `check` whether this node coordinates the transactional id, lets `core` decide about its verb, and lets
+`run` log and apply the decision. When an end is decided, the coordinator writes a marker into each partition of the
+transaction, and then a record that says so; many partitions get their markers in slices. If a partition cannot take its
+marker the end stays open and is retried. Meanwhile its transactional id answers CONCURRENT_TRANSACTIONS, and other
+transactions are not delayed.
 
-On one node markers are written directly: the coordinator's epoch is always 0, as nobody else could coordinate.
+On one node markers are written directly. The coordinator's epoch is always 0, because no other node could coordinate.
 """
 
 from collections import Counter
@@ -29,19 +30,20 @@ from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError
 
 COORDINATOR_EPOCH = 0
-# One end may have thousands of markers, and thousands of transactions may time out together. No settings: 32 markers
-# are some two milliseconds of work wherever there is a disk, and who has more to end waits a little longer.
-MARKERS_AT_ONCE = 32  # records too
-SLICE_EVERY_MS = 10  # so most of the time is left for requests
-END_EVERY_MS = 5  # where a producer waits for the end of its transaction: half of the time is left
+# An end may need thousands of markers, and thousands of transactions may time out together, so the work is done in
+# slices. These are not settings, because 32 markers take some two milliseconds on any disk, and a client with more to
+# end waits a little longer.
+MARKERS_AT_ONCE = 32  # markers and records in a slice
+SLICE_EVERY_MS = 10  # pause between slices; most of the time is left for requests
+END_EVERY_MS = 5  # pause while a producer waits for the end of its transaction; half of the time is left
 ABORTABLE_VERSION = 11  # of Produce, from which clients know TRANSACTION_ABORTABLE (KIP-890)
 
-# What clients are told when a record could not be appended (TransactionStateManager of Kafka).
+# Errors that clients receive when a record could not be appended (TransactionStateManager of Kafka).
 _TOLD: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-# A marker these stand against is not to be written ever: a later epoch has been seen, or the partition is gone.
+# Errors after which a marker must never be written: a later epoch has been seen, or the partition was deleted.
 _NO_MARKER = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -57,7 +59,7 @@ class Keyed(NamedTuple):
 
 
 class Stranded(NamedTuple):
-    """A transaction that is open in a partition, and of which the coordinator knows no more: `commit` is its end."""
+    """A transaction that is open in a partition and unknown to the coordinator. `commit` is its end."""
 
     log: PartitionLog
     producer_id: int
@@ -65,7 +67,7 @@ class Stranded(NamedTuple):
 
 
 class End(NamedTuple):
-    """The key in the purgatory of who waits for the markers of a decided transaction."""
+    """The purgatory key of requests that wait for the markers of a decided transaction."""
 
     transactional_id: str
 
@@ -77,18 +79,18 @@ class Asked(Protocol):
     def left(self) -> int: ...
 
     def write(self, most: int, now: Now) -> None:
-        """Write so many of those that are left; Backpressure where there are no ids, and none is written."""
+        """Write at most `most` of the remaining markers. Raise Backpressure, writing none, if no ids are available."""
 
     def finish(self, now: Now) -> None:
-        """Write all that are left, or have them refused."""
+        """Write all remaining markers, or have them refused."""
 
 
 Verb: TypeAlias = Callable[[Any, Now], int]
-"""What is due for a transactional id, or for a stranded transaction; how many markers and records it wrote."""
+"""An action due for a transactional id or a stranded transaction. It returns how many markers and records it wrote."""
 
 
 class TransactionCoordination:
-    """The coordinator over `__transaction_state`. `start_ms` is the monotonic clock's."""
+    """The coordinator over `__transaction_state`. `start_ms` is on the monotonic clock."""
 
     def __init__(self, services: Services, config: TransactionConfig, start_ms: int) -> None:
         self.config = config
@@ -102,32 +104,32 @@ class TransactionCoordination:
         self.topic = CoordinatorTopic(services, TRANSACTIONS_TOPIC, partitions, properties, "transactional ids")
         self._services = services
         self._unmarked: dict[str, set[Partition]] = {}
-        """By transactional id the partitions that are without the marker of its decided transaction."""
+        """By transactional id: the partitions that still lack the marker of its decided transaction."""
         self._untried: dict[str, list[Partition]] = {}
-        """Of those whose markers are being written, the partitions whose turn is still to come, the last one first."""
+        """By transactional id whose markers are being written: the partitions still to try, in reverse order."""
         self._deciding: set[str] = set()
-        """Transactional ids among them whose decision is not on the disk yet."""
+        """Transactional ids in `_unmarked` whose decision is not on the disk yet."""
         self._stranded: dict[Stranded, None] = {}
         self._held_up: Counter[int] = Counter()
-        """By producer id, in how many partitions it has a stranded transaction."""
+        """By producer id: the number of partitions in which it has a stranded transaction."""
         self._retry_ms: int | None = None
         self._due: dict[tuple[Verb, Any], None] = {}
-        """What is due, and for what; in this order, some at a time."""
+        """Actions that are due, with their arguments, in order. Each slice does some of them."""
         self._due_ms = 0
         self._asked: dict[Asked, None] = {}
-        """Markers that requests ask for, and that are being written."""
+        """Requests whose markers are being written."""
         self._failing: set[Partition] = set()
-        """Partitions that did not take a marker: the operator is told once."""
+        """Partitions that did not take a marker, so that the operator is informed once."""
 
     def check(self, transactional_id: str) -> ErrorCode:
-        """NONE when this node coordinates the transactional id and can write down what happens to it. An empty one is
-        no place to look for: the verbs refuse it."""
+        """Return NONE if this node coordinates the transactional id and can log its changes. An empty id belongs to no
+        partition, so it also gets NONE, and the verbs refuse it."""
         return self.topic.check(transactional_id) if transactional_id else ErrorCode.NONE
 
-    # --- what follows from a verb --------------------------------------------------------------------------------
+    # --- applying decisions --------------------------------------------------------------------------------------
 
     def run(self, decision: Decision, now: Now) -> ErrorCode:
-        """Log what was decided, and see to what follows; what the client is to be told."""
+        """Log and apply a decision, and write its markers if it ends a transaction. Return the error for the client."""
         change = decision.change
         if change is None:
             return decision.error
@@ -140,8 +142,8 @@ class TransactionCoordination:
         return decision.error
 
     def _end_once_decided(self, change: Transaction, now: Now) -> None:
-        """Write no marker before the decision is as safe as the topic promises: a power cut that took the decision, and
-        left some of its markers, would leave half a transaction."""
+        """Begin to write markers when the decision is as safe as the topic promises. If a power cut took the decision
+        and left some markers, half a transaction would remain."""
         self._deciding.add(change.transactional_id)
 
         def end(at: Now) -> None:
@@ -151,7 +153,7 @@ class TransactionCoordination:
         self.topic.once_on_disk(change.transactional_id, end, now)
 
     def _log(self, change: Transaction, now: Now) -> ErrorCode:
-        """Write the record, and then have it count."""
+        """Write the record, and apply the change if that succeeded."""
         key, value = transaction_key(change.transactional_id), transaction_value(change)
         error = self._append(change.transactional_id, Keyed(key, value), now)
         if not error:
@@ -167,8 +169,10 @@ class TransactionCoordination:
     # --- ends ----------------------------------------------------------------------------------------------------
 
     def _go_on(self, transactional_id: str, now: Now) -> int:
-        """Write markers that are missing, some at a time: each of them is tried once, and when there are none left, it
-        is complete."""
+        """Write a slice of the missing markers. When each was tried once, complete the transaction or schedule a retry.
+
+        Return how many markers were tried.
+        """
         left = self._unmarked.get(transactional_id)
         if left is None or transactional_id in self._deciding:
             return 0
@@ -184,7 +188,7 @@ class TransactionCoordination:
         return len(tried)
 
     def _tried(self, transaction: Transaction, now: Now) -> None:
-        """Each partition has had its turn."""
+        """Complete the transaction after each partition was tried, or schedule a retry if a marker is missing."""
         del self._untried[transaction.transactional_id]
         if self._unmarked[transaction.transactional_id] or self._log(transaction.completed(now.wall_ms), now):
             self._again(now)
@@ -193,8 +197,11 @@ class TransactionCoordination:
         self._services.purgatory.touch(End(transaction.transactional_id), now)
 
     def when_ended(self, transactional_id: str, answer: Answer, now: Now) -> Answer | Delayed[Answer]:
-        """The answer of an end that was just decided, when its decision is on the disk and each of its partitions has
-        had its turn. What is not done in offsets.commit.timeout.ms is gone on with after the answer."""
+        """Return the answer to an end, delayed until its decision is on the disk and each partition was tried.
+
+        After offsets.commit.timeout.ms the answer is sent and the remaining markers follow it. If the decision is not
+        on the disk by then, the answer is COORDINATOR_NOT_AVAILABLE.
+        """
         deadline_ms = now.ms + self._services.group_config.offsets_commit_timeout_ms
         decided = self.topic.when_on_disk([transactional_id], answer, now)
         if not isinstance(decided, Delayed):
@@ -217,7 +224,7 @@ class TransactionCoordination:
             self._retry_ms = now.ms + self.config.transaction_marker_retry_ms
 
     def _mark(self, transaction: Transaction, partition: Partition, now: Now) -> bool:
-        """True when the partition has the marker, or is not to have one."""
+        """Write a partition's marker. Return True if the partition has it, or must not have it."""
         try:
             log = self._services.log_of(*partition)
         except ApiError as error:
@@ -233,7 +240,7 @@ class TransactionCoordination:
         return True
 
     def write_marker(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> None:
-        """End what a producer has open in a partition, and see to what follows; errors as of `append_marker`."""
+        """End a producer's transaction in a partition, and do what follows. Raise the errors of `append_marker`."""
         log.append_marker(producer_id, epoch, marker, self._services.stamp, now)
         self._services.appended(log, now)
         if log.topic == GROUP_OFFSETS_TOPIC:
@@ -241,11 +248,11 @@ class TransactionCoordination:
 
     @property
     def has_room_for_markers(self) -> bool:
-        """Whether one more request may have its markers written in turn."""
+        """Return True if one more request may have its markers written in slices."""
         return len(self._asked) < self.config.marker_requests_max
 
     def write_in_turn(self, asked: Asked, now: Now) -> None:
-        """Write markers that a request asks for some at a time, with all else that is due."""
+        """Write the markers that a request asks for in slices, among all other actions that are due."""
         self._asked[asked] = None
         self._later(self._write_asked, asked, now)
 
@@ -254,7 +261,7 @@ class TransactionCoordination:
         try:
             asked.write(MARKERS_AT_ONCE, now)
         except Backpressure:
-            before += MARKERS_AT_ONCE  # there will be none for others either
+            before += MARKERS_AT_ONCE  # there will be no ids for other actions either
         if asked.left:
             self._later(self._write_asked, asked, now)
         else:
@@ -262,7 +269,7 @@ class TransactionCoordination:
         return before - asked.left
 
     def _settled(self, partition: Partition, error: ApiError | IdError) -> bool:
-        """Whether a marker that was refused need not be tried again."""
+        """Return True if a refused marker needs no retry. Otherwise report it once for each partition."""
         if isinstance(error, ApiError) and error.code in _NO_MARKER:
             return True
         if partition not in self._failing:
@@ -272,16 +279,16 @@ class TransactionCoordination:
         return False
 
     def unmarked(self, transaction: Transaction) -> Collection[Partition]:
-        """The partitions of a transaction that is on; of one that is being ended, those without its marker."""
+        """Return the partitions of an open transaction, or those without a marker if it is being ended."""
         return self._unmarked.get(transaction.transactional_id, transaction.partitions)
 
-    # --- who may write -------------------------------------------------------------------------------------------
+    # --- verification --------------------------------------------------------------------------------------------
 
     def verify(
         self, transactional_id: str | None, header: BatchHeader, log: PartitionLog, produce_version: int
     ) -> None:
-        """ApiError unless a batch of a transaction is written to a partition that was added to it, by the producer that
-        has it now, while it is on. Otherwise nothing might ever end it (KIP-890)."""
+        """Raise ApiError unless this batch of a transaction goes to a partition that was added to it, from the producer
+        that has it now, while it is open. Otherwise the transaction might never end in that partition (KIP-890)."""
         if transactional_id is None:
             said = f"a batch of a transaction came to {log.name} without a transactional id"
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, said)
@@ -290,7 +297,7 @@ class TransactionCoordination:
         place, abortable = (log.topic, log.partition), produce_version >= ABORTABLE_VERSION
         error = self.refusal(transactional_id, header.producer_id, header.producer_epoch, place, abortable)
         if error == ErrorCode.CONCURRENT_TRANSACTIONS:
-            error = ErrorCode.NOT_ENOUGH_REPLICAS  # that, every client tries again
+            error = ErrorCode.NOT_ENOUGH_REPLICAS  # every client retries this code
         if error:
             said = f"{log.name} is not part of an open transaction of {transactional_id} and this producer"
             raise ApiError(error, said)
@@ -298,7 +305,7 @@ class TransactionCoordination:
     def refusal(
         self, transactional_id: str, producer_id: int, epoch: int, partition: Partition, knows_abortable: bool
     ) -> ErrorCode:
-        """What a client is told that writes to a partition in the name of a transaction which does not have it."""
+        """Return the error for a client that writes to a partition in a transaction; NONE if the transaction has it."""
         if not self.config.transaction_partition_verification_enable:
             return ErrorCode.NONE
         error = self.core.verify(transactional_id, producer_id, epoch, partition)
@@ -315,7 +322,7 @@ class TransactionCoordination:
         return min((each for each in deadlines if each is not None), default=None)
 
     def tick(self, now: Now) -> None:
-        """Ends that are tried again, transactions that have timed out, transactional ids that have expired."""
+        """Retry ends, time out transactions and expire transactional ids, each if due."""
         if self._retry_ms is not None and self._retry_ms <= now.ms:
             self._retry_ms = None
             self._due.update(((self._end_stranded, each), None) for each in self._stranded)
@@ -326,7 +333,7 @@ class TransactionCoordination:
             self._do_some(now)
 
     def _do_some(self, now: Now) -> None:
-        """Of what is due, as much as nobody else has to wait for."""
+        """Do a slice of the due actions, small enough not to delay requests."""
         left = MARKERS_AT_ONCE
         while self._due and left > 0:
             verb, about = next(iter(self._due))
@@ -335,7 +342,7 @@ class TransactionCoordination:
         self._due_ms = now.ms + self._pause_ms()
 
     def _later(self, verb: Verb, about: Any, now: Now) -> None:
-        """Have it done in its turn, where nobody need wait for it now."""
+        """Make an action due in its turn, because no request has to wait for it now."""
         if not self._due:
             self._due_ms = now.ms + self._pause_ms()
         self._due[verb, about] = None
@@ -357,8 +364,8 @@ class TransactionCoordination:
     # --- start ---------------------------------------------------------------------------------------------------
 
     def load(self, now: Now) -> None:
-        """Replay the partitions led here, and go on with the ends that are decided. A partition that is damaged goes
-        offline, its transactional ids with it; the others serve."""
+        """Replay the partitions led here, and continue the ends that are decided. A damaged partition goes offline with
+        its transactional ids; the others are served."""
         topic = self.topic.topic
         whole = True
         for partition in range(len(topic.partitions) if topic else 0):
@@ -370,11 +377,12 @@ class TransactionCoordination:
         for transaction in self.core:
             if transaction.state.is_prepared:
                 self._unmarked[transaction.transactional_id] = set(transaction.partitions)
-                self._end_once_decided(transaction, now)  # after a crash it may be in the page cache only
+                self._end_once_decided(transaction, now)  # after a crash the decision may be in the page cache only
         self._do_some(now)
 
     def resign(self, now: Now) -> None:
-        """The topic of the records was deleted, and nobody would know how these ends were decided."""
+        """Write the remaining markers at once, because the topic of the records was deleted and no record would
+        remember these ends."""
         for transactional_id, untried in self._untried.items():
             transaction = self.core.get(transactional_id)
             assert transaction is not None
@@ -390,7 +398,7 @@ class TransactionCoordination:
         try:
             log = self._services.log_of(TRANSACTIONS_TOPIC, partition)
         except ApiError:
-            return False  # offline and reported, or led by another
+            return False  # offline and reported, or led by another node
         try:
             for each in read_back(log):
                 if isinstance(each, Replayed):
@@ -402,9 +410,12 @@ class TransactionCoordination:
         return True
 
     def _find_stranded(self, past: Past) -> list[Stranded]:
-        """After a power cut a partition may have lost a marker, or the coordinator what it knew of a transaction:
-        nobody would end it, and no read_committed consumer get past it. Where a partition of the coordinator's is not
-        there to be read, nothing is guessed."""
+        """Return the transactions that are open in a partition although the coordinator would not end them there.
+
+        After a power cut a partition may have lost a marker, or the coordinator its record of a transaction. No
+        read_committed consumer would ever get past such a transaction. Call this only if all partitions of the
+        coordinator's topic were read, so that nothing is guessed.
+        """
         found = []
         decided = [each for each in self.core if each.state.is_prepared]
         going_on = {(each.producer_id, at, each.commits) for each in decided for at in each.partitions}
@@ -419,7 +430,10 @@ class TransactionCoordination:
         return found
 
     def _written_ms(self, log: PartitionLog, offset: int) -> int | None:
-        """When a record was written, as its id has it: the clock of ids is never behind the wall's."""
+        """Return when a record was written, by the time in its id, or None.
+
+        The clock of ids is never behind the wall clock.
+        """
         try:
             layout = self._services.stamp.worker().layout
             runs = log.ids_of(offset, offset + 1)
@@ -430,7 +444,7 @@ class TransactionCoordination:
     def _end_stranded(self, each: Stranded, now: Now) -> int:
         epoch = each.log.producers.epoch_of(each.producer_id)
         if epoch is None or not self._services.logs.has(each.log):
-            self._settle(each)  # deleted, and nobody reads it any more
+            self._settle(each)  # the log was deleted, or forgot the producer
         elif self._append_marker(each.log, each.producer_id, epoch, each.commit, now):
             self._settle(each)
         else:
@@ -442,6 +456,6 @@ class TransactionCoordination:
         self._held_up[each.producer_id] -= 1
 
     def is_held_up(self, producer_id: int) -> bool:
-        """Whether a stranded transaction of the producer is still to be ended: a marker that comes late would end what
-        it has begun since."""
+        """Return True if a stranded transaction of the producer is not ended yet. Its late marker would end a
+        transaction that the producer has begun since."""
         return self._held_up[producer_id] > 0

@@ -1,9 +1,9 @@
 """TxnOffsetCommit, v0 to v5.
 
-Behaviour: as OffsetCommit, in a producer's transaction: the offsets are written and count when it commits. The group's
-partition of `__consumer_offsets` must have been added to the transaction (AddOffsetsToTxn).
-Version notes: v2 leader epochs (KIP-320); v3 names the member, whose generation is then held to (KIP-447); v4 knows
-TRANSACTION_ABORTABLE (KIP-890), before it a group that was not added is INVALID_TXN_STATE.
+Behaviour: as OffsetCommit, in a producer's transaction: the offsets are written at once, and count when the transaction
+commits. The group's partition of `__consumer_offsets` must have been added to the transaction (AddOffsetsToTxn).
+Version notes: v2 has leader epochs (KIP-320); v3 names the member, whose generation is then checked (KIP-447); v4
+clients know TRANSACTION_ABORTABLE (KIP-890), and for earlier ones a group that was not added is INVALID_TXN_STATE.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ def _exists(call: Call, name: str, partition: int) -> bool:
 
 
 def _commit(call: Call, known: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
-    """An error for each partition that exists, in their order."""
+    """Return an error for each partition that exists, in order."""
     groups = call.services.groups
     error = _refusal(call)
     if error or not known:

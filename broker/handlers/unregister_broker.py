@@ -1,7 +1,7 @@
 """UnregisterBroker, v0 to v0.
 
-Behaviour: BROKER_ID_NOT_REGISTERED for every node but this one, as Kafka answers (KIP-500). This one is refused with
-INVALID_REQUEST: Kafka does it, and serves no partition until it is started again.
+Behaviour: answers BROKER_ID_NOT_REGISTERED for every other node, as Kafka does (KIP-500). This node is refused with
+INVALID_REQUEST. Kafka would unregister it, and it would serve no partition until its next start.
 """
 
 from typing import Any

@@ -1,8 +1,10 @@
 """UpdateFeatures, v0 to v2.
 
-Behaviour: features are what this program has, and stay so: asking for the version that is there is granted, any other
-is refused as Kafka refuses one it does not have (KIP-584, KIP-1022). One refusal refuses the request.
-Version notes: v0 knows downgrades by a flag, v1 by a type; to v1 each feature is answered, from v2 on the request only.
+Behaviour: the features of this program are fixed. A request for the version that a feature has is granted. Any other
+version is refused, as Kafka refuses a version it does not have (KIP-584, KIP-1022). A single refusal refuses the whole
+request.
+Version notes: v0 marks a downgrade by a flag, v1 by a type; up to v1 each feature is answered, from v2 only the
+request.
 """
 
 from typing import Any

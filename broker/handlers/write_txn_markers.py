@@ -1,11 +1,11 @@
 """WriteTxnMarkers, v1 to v2.
 
-Behaviour: ends what a producer has open in the partitions named, without its coordinator: among brokers of Kafka's the
-coordinator asks so, here only administrators do, of a transaction that hangs (KIP-664). Each partition has its error. A
-coordinator's epoch that is later than this node's is nobody's: its marker would shut out all that follow. Many are
-written some at a time, and the answer comes with the last; where too many requests have such markers left the next is
-refused.
-Version notes: v2 says by which rules the transaction goes (KIP-1228), which changes nothing here.
+Behaviour: ends a producer's open transaction in the partitions named, without its coordinator. In Kafka coordinators
+send it to brokers; here only administrators do, for a transaction that hangs (KIP-664). Each partition has its error. A
+coordinator epoch later than this node's is refused, because its marker would fence all markers after it. Many markers
+are written in slices, and the answer is sent after the last. If too many requests already have markers left, the next
+is refused.
+Version notes: v2 names the rules the transaction follows (KIP-1228), which changes nothing here.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from idgen.errors import IdError
 def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
     asked = _Asked(call)
     if asked.left > MARKERS_AT_ONCE and not call.services.transactions.has_room_for_markers:
-        return asked.refused(ErrorCode.BROKER_NOT_AVAILABLE)  # Kafka's administrators try it again
+        return asked.refused(ErrorCode.BROKER_NOT_AVAILABLE)  # Kafka's admin clients retry this code
     asked.write(MARKERS_AT_ONCE, now)
     if not asked.left:
         return asked.answer()
@@ -33,7 +33,7 @@ def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
 
 
 class _Asked:
-    """The markers of one request: as EndTxn's they are written some at a time, and the answer comes with the last."""
+    """The markers of one request, written in slices as those of EndTxn. The answer is sent after the last."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -50,14 +50,14 @@ class _Asked:
         return len(self._to_write)
 
     def write(self, most: int, now: Now) -> None:
-        """The next of them; Backpressure and none is written."""
+        """Write at most `most` of the remaining markers. Raise Backpressure, with none written."""
         count = min(most, self.left)
         if count:
             self._call.services.stamp.ensure(count, now)
         self._write(count, now)
 
     def finish(self, now: Now) -> None:
-        """The rest, come what may."""
+        """Write all remaining markers, even if some fail."""
         self._write(self.left, now)
 
     def _write(self, count: int, now: Now) -> None:
@@ -70,12 +70,12 @@ class _Asked:
         return None if self.left else self.answer()
 
     def at_once(self, now: Now) -> Answer:
-        """Where too many requests wait."""
+        """Write all remaining markers and return the answer, because too many requests wait."""
         self.finish(now)
         return self.answer()
 
     def refused(self, code: ErrorCode) -> Answer:
-        """None of them is written."""
+        """Return an answer that refuses all markers; none is written."""
         self._codes = [code] * self.left
         return self.answer()
 

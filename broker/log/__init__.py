@@ -1,1 +1,1 @@
-"""One partition's log and all that keeps it: segments, indexes, ids, recovery."""
+"""The log of a partition and its parts: segments, indexes, ids, recovery."""

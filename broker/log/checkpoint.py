@@ -1,7 +1,8 @@
-"""How far each log is known to be on the disk: one file for all, `checkpoint`, replaced whole.
+"""The synced position of each log: one file for all logs, `checkpoint`, which is replaced whole.
 
-An entry says that both the log and its ids are synced up to a position, and what the log was like there. Recovery reads
-only what lies past it. Damage below it is not repaired but named. The last id stays here when a log is emptied.
+An entry says that the log and its ids are synced up to a position, and describes the log at that position. Recovery
+reads only the part past it. Recovery reports damage below it and does not repair it. The entry keeps the last id even
+when the log is emptied.
 """
 
 import json
@@ -15,12 +16,12 @@ _VERSION = 1
 
 
 class CheckpointDamaged(ValueError):
-    """The checkpoint is there but cannot be read; it is never taken for an empty one."""
+    """The checkpoint exists but cannot be read. Callers must not treat it as an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A place in one log up to which it is synced: offsets below `offset`, in files up to these sizes."""
+    """The position up to which one log is synced: offsets below `offset`, in files up to these sizes."""
 
     offset: int
     log_start_offset: int
@@ -32,24 +33,24 @@ class LogPosition:
     max_timestamp_ms: int
     max_timestamp_offset: int
     producers: int
-    """How many producers the snapshot at `offset` has; 0: there is no snapshot file."""
+    """Number of producers in the snapshot at `offset`; 0 means that no snapshot file exists."""
     index_bytes: int = 0
     time_index_bytes: int = 0
     txn_index_bytes: int = 0
-    """What lies past these was not synced and carries no check of its own, so it is never looked at."""
+    """Synced bytes of the three index files. Bytes past them carry no checksum, so recovery never reads them."""
     topic_id: str = ""
-    """The topic's, in hexadecimal: a topic made anew under the same name has another."""
+    """The topic's id in hexadecimal, because a topic recreated under the same name has a new id."""
     cleaned_offset: int = 0
-    """How far a compacted log is cleaned; a start that finds it too low cleans that part once more."""
+    """Offset up to which a compacted log is cleaned. If it is too low after a start, that part is cleaned again."""
     decided_offset: int = 0
-    """Of transactions with records below it the markers are synced too."""
+    """Every transaction with records below this offset has its marker synced too."""
 
 
 _NAMES = tuple(field.name for field in fields(LogPosition))
 
 
 def encode(positions: Mapping[str, LogPosition]) -> bytes:
-    """The file: a line of JSON per log, by directory name, and a last line with the CRC-32C of what is above it."""
+    """Return the file's bytes: a line of JSON per log, sorted by name, then a line with the CRC-32C of those."""
     lines = [json.dumps({"version": _VERSION, "logs": len(positions)})]
     lines += [json.dumps({"log": name} | _as_dict(positions[name])) for name in sorted(positions)]
     body = "".join(line + "\n" for line in lines).encode()
@@ -57,12 +58,12 @@ def encode(positions: Mapping[str, LogPosition]) -> bytes:
 
 
 def _as_dict(position: LogPosition) -> dict[str, int | str]:
-    """As `dataclasses.asdict` has it, in a fifth of the time: there are thousands of them."""
+    """Return the fields as `dataclasses.asdict` does, in a fifth of the time; a checkpoint has thousands of logs."""
     return {name: getattr(position, name) for name in _NAMES}
 
 
 def decode(data: bytes) -> dict[str, LogPosition]:
-    """The positions by directory name; CheckpointDamaged names what is wrong."""
+    """Return the positions by directory name. Raise CheckpointDamaged with the reason if the file is damaged."""
     body, check = data[:-9], data[-9:]
     if check != f"{crc32c(body):08x}\n".encode():
         raise CheckpointDamaged(f"{FILE}: its CRC does not hold")

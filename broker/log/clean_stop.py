@@ -1,7 +1,7 @@
-"""What a clean stop leaves for the next start: `.stopped-cleanly`, with the facts of every closed segment.
+"""The file `.stopped-cleanly`, which a clean stop leaves for the next start: the facts of every closed segment.
 
-While it is there, a segment whose files have just the sizes it says is taken as it says, and is not opened. The start
-removes it: after a crash each closed segment is looked at, by a few small reads.
+If the file exists, the start trusts a segment whose files have exactly the noted sizes, and does not open it. The start
+then removes the file, so a start after a crash checks each closed segment with a few small reads.
 """
 
 import json
@@ -14,14 +14,14 @@ from broker.log.closed_segment import ClosedSegment, Facts
 from broker.log.partition_log import PartitionLog
 
 FILE = ".stopped-cleanly"
-"""Stands in the data directory from a clean stop to the next start."""
+"""Exists in the data directory from a clean stop until the next start."""
 
 Noted: TypeAlias = Mapping[int, Facts]
-"""The closed segments of one log, by their base offsets."""
+"""The closed segments of one log, by base offset."""
 
 
 def encode(logs: Iterable[PartitionLog]) -> bytes:
-    """The file: a line of JSON per log, and a last line with the CRC-32C of what is above it."""
+    """Return the file's bytes: a line of JSON per log, then a line with the CRC-32C of those."""
     lines = []
     for log in logs:
         closed = [segment.facts for segment in log.segments if isinstance(segment, ClosedSegment)]
@@ -32,7 +32,10 @@ def encode(logs: Iterable[PartitionLog]) -> bytes:
 
 
 def decode(data: bytes) -> dict[tuple[str, str], Noted]:
-    """By (directory name, topic id in hexadecimal). Nothing where it is damaged: the segments are looked at then."""
+    """Return the noted segments by (directory name, topic id in hexadecimal).
+
+    The result is empty if the file is damaged; recovery then checks the segments.
+    """
     body, check = data[:-9], data[-9:]
     if check != f"{crc32c(body):08x}\n".encode():
         return {}

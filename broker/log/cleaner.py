@@ -1,12 +1,14 @@
-"""Compaction of one log: of each key the last record stays (https://kafka.apache.org/documentation/#compaction).
+"""Compaction of one log: the last record of each key is kept (https://kafka.apache.org/documentation/#compaction).
 
-    1. the keys of the dirty part and their last offsets, as many as log.cleaner.dedupe.buffer.size holds
-    2. segments from the log's beginning on: what stays is written to `.cleaned`, of neighbours into one while it fits
-    3. each that is written is handed back, and takes the place of what it was made of (broker.log.swap)
+    1. read the keys of the dirty part and their last offsets, as many as log.cleaner.dedupe.buffer.size holds
+    2. copy the retained records, segment by segment from the log's beginning, to a `.cleaned` segment; neighbours
+       share one while they fit
+    3. hand each written segment back; it takes the place of the segments it was made of (broker.log.swap)
 
-Offsets stay, and so do ids: an `.idindex` has the entries of the batches that are left. The last batch of a segment
-always stays, if only as a header, so segments still follow each other without a gap and recovery can tell. It all runs
-in a thread, a slice at a time, on segments that nobody writes to, and touches nothing of the log but their files.
+Records keep their offsets and ids: an `.idindex` has the entries of the retained batches. The last batch of each
+written segment is always kept, if only as a header, so that the next segment follows without a gap and recovery can
+verify it. The work runs in a thread, one slice at a time. It reads only segments that no longer change and touches
+nothing of the log except its files.
 """
 
 from collections import deque
@@ -27,12 +29,12 @@ from broker.record.retained import Span, Spans, emptied, retain, spans_of
 from broker.wire.id_entries import IdEntry
 
 SLICE_BYTES = 1 << 20
-"""Read by a thread in one go, some tens of milliseconds of work: a stop of the broker waits for no more than that."""
+"""Bytes read in one slice, some tens of milliseconds of work; a stop of the broker waits for at most one slice."""
 
 
 @dataclass(slots=True)
 class Moved:
-    """What a pass has read and written."""
+    """Bytes and records that a pass has read and written."""
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -46,15 +48,18 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A segment that was written, and those whose place it is to take."""
+    """A segment that was written, and the segments it replaces."""
 
     segment: Segment
     old: tuple[Segment, ...]
 
 
 class CleanLog:
-    """One pass over one log. `run` does a slice of it, in a thread; then `cleaned`, `finished` and `error` say what
-    came of it. It is run again until one of the latter two is set."""
+    """A cleaning pass over a log.
+
+    `run` does one slice in a thread and sets `cleaned`, `finished` and `error` to its outcome. The caller repeats it
+    until `finished` or `error` is set.
+    """
 
     def __init__(
         self,
@@ -79,15 +84,15 @@ class CleanLog:
         self._keys = KeyOffsets(buffer_bytes)
         self._work = self._clean()
         self._base_offset: int | None = None
-        """Of the segment that is being written, or not in its place yet."""
+        """Base offset of the segment that is being written, or is not yet in its place."""
 
     @property
     def end_offset(self) -> int:
-        """When it is finished: the log is cleaned below it."""
+        """Return the offset below which the log is clean once the pass is finished."""
         return self._keys.end_offset
 
     def run(self) -> None:
-        """A slice: until a segment is written, or SLICE_BYTES have been read. Errors are left in `error`."""
+        """Do one slice: until a segment is written, or SLICE_BYTES are read. Store errors in `error`."""
         self.cleaned = None
         left = SLICE_BYTES
         try:
@@ -100,13 +105,13 @@ class CleanLog:
             self.discard()
 
     def discard(self) -> None:
-        """Remove what has been written and will not be used; what cannot be removed goes at the next start."""
+        """Remove written files that will not be used. The next start removes those that cannot be removed now."""
         with suppress(StorageError):
             if self._base_offset is not None and self._storage.exists(self.log.name):
                 remove_files(self._storage, self.log.name, self._base_offset, CLEANED)
 
     def _clean(self) -> Iterator[int]:
-        """Yields the bytes read since it last did."""
+        """Do the whole pass, yielding the number of bytes read since the last yield."""
         yield from self._read_keys()
         transactions = Transactions(self._aborted)
         left = deque(segment for segment in self.plan.segments if segment.base_offset < self._keys.end_offset)
@@ -131,7 +136,7 @@ class CleanLog:
             self._keys.end_offset = segment.next_offset
 
     def _note_keys(self, header: BatchHeader, batch: bytes, transactions: Transactions) -> bool:
-        """False where there is no room for another key: what comes from it on is left to the next pass."""
+        """Note the last offset of a batch's keys. Return False if the buffer is full; the next pass takes the rest."""
         if header.is_control:
             transactions.may_drop_marker(header, decode_marker(batch))
         elif not transactions.may_drop_data(header):
@@ -148,7 +153,7 @@ class CleanLog:
     # --- segments ------------------------------------------------------------------------------------------------
 
     def _clean_next(self, left: deque[Segment], transactions: Transactions) -> Iterator[int]:
-        """One segment, of the next that are left and those after it for which there is room when they come up."""
+        """Clean the next segment in `left`, and the following ones while their size still fits into the same target."""
         directory, self._base_offset = left[0].directory, left[0].base_offset
         remove_files(self._storage, directory, self._base_offset, CLEANED)
         target = Segment(self._storage, directory, self._base_offset, create=True, ending=CLEANED)
@@ -162,7 +167,7 @@ class CleanLog:
         for aborted in transactions.take_kept():
             target.aborted.append(aborted)
         target.seal()
-        target.log.set_modified_ms(apart.log.modified_ms())  # records without times are as old as they were
+        target.log.set_modified_ms(apart.log.modified_ms())  # so that records without timestamps keep their age
         target.sync_whole()
         self._storage.sync_directory(directory)
         self.cleaned = Cleaned(target, tuple(old))
@@ -175,13 +180,17 @@ class CleanLog:
     def _clean_into(
         self, target: Segment, segment: Segment, transactions: Transactions
     ) -> Generator[int, None, tuple[Placed, Sequence[tuple[int, int]]]]:
-        """Write what stays of a segment; its last batch, emptied, and the ids, in case nothing comes after it."""
+        """Write the retained batches of `segment` to `target`.
+
+        Return the segment's last batch, emptied if nothing of it was retained, and its ids. The caller writes it if the
+        target does not reach the segment's end.
+        """
         ids = _IdsInOrder(segment)
         for _, header, batch in _batches(segment, 0):
             kept = self._retained(header, batch, transactions)
             data = kept or emptied(header)
             runs = ids.of(header.base_offset, header.last_offset + 1)
-            last = (memoryview(data), read_header(data), header.base_offset)
+            last = (read_header(data), header.base_offset, memoryview(data))
             if kept is not None:
                 self._write(target, last, runs)
             self.moved.bytes_read += header.size
@@ -190,13 +199,13 @@ class CleanLog:
         return last, runs
 
     def _write(self, target: Segment, placed: Placed, runs: Sequence[tuple[int, int]]) -> None:
-        header = placed[1]
+        header = placed[0]
         target.append([placed], runs, self._config.index_interval_bytes)
         self.moved.bytes_written += header.size
         self.moved.records_written += header.record_count
 
     def _retained(self, header: BatchHeader, batch: bytes, transactions: Transactions) -> bytes | None:
-        """What stays of a batch; None where nothing does."""
+        """Return the retained part of a batch, None if nothing is retained."""
         records = _spans(batch, header)
         horizon_ms = self._wall_ms + self._config.delete_retention_ms
         kept = None
@@ -224,7 +233,10 @@ class CleanLog:
         return not (span.is_tombstone and self._is_past_horizon(header))
 
     def _is_producers_last(self, header: BatchHeader) -> bool:
-        """The batch that says which sequence of a producer comes next; of one without, the marker with its epoch."""
+        """Return True if the next start needs this batch to know the producer's next sequence.
+
+        For a producer without data batches, that is a control batch with the producer's epoch.
+        """
         producer_id = header.producer_id
         if producer_id in self._producers.epochs:
             return header.is_control and header.producer_epoch == self._producers.epochs[producer_id]
@@ -239,7 +251,7 @@ def _spans(batch: bytes, header: BatchHeader) -> Spans:
 
 
 def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
-    """Every batch of a segment from a position on, whole and checked; CorruptBatch names the one that is not."""
+    """Yield every batch of a segment from `position`, whole and verified. Raise CorruptBatch if one is bad."""
     for position, header in segment.batches(position):
         batch = segment.log.read(position, header.size)
         try:
@@ -253,7 +265,7 @@ def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader
 
 
 class _IdsInOrder:
-    """The ids of a segment's batches, asked for in their order: one pass over the index."""
+    """The ids of a segment's batches, for callers that ask in offset order: one pass over the index."""
 
     def __init__(self, segment: Segment) -> None:
         self._path = segment.ids.file.path
@@ -261,7 +273,10 @@ class _IdsInOrder:
         self._entry: IdEntry | None = None
 
     def of(self, first_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """The ids of first_offset .. end_offset - 1 as runs (first id, how many); StorageError where one has none."""
+        """Return the ids of first_offset .. end_offset - 1 as runs (first id, count).
+
+        Raise StorageError if an offset has no id.
+        """
         runs: list[tuple[int, int]] = []
         offset = first_offset
         while offset < end_offset:

@@ -1,13 +1,17 @@
-"""Which log to clean next, and how far: plain functions over logs, the rules Kafka's (LogCleanerManager, KIP-58,
-KIP-354).
+"""The part of a log to clean, and whether cleaning is due: plain functions over logs.
+
+The rules are Kafka's (LogCleanerManager, KIP-58, KIP-354).
 
     log start      cleaned offset                end                            log end
     |-- cleaned ---|-- dirty --------------------|-- not yet -------------------|
 
-Whole segments are cleaned, and none that is appended to, holds an offset that is not stable, is younger than
-min.compaction.lag.ms, or that the checkpoint on the disk does not cover: past the checkpoint recovery wants every
-offset in its place. Nor one of a transaction whose marker the checkpoint does not cover: a power cut may take the
-marker, and with it all that the transaction wrote, when what it stood in place of must still be there.
+The cleaner takes whole segments, and ends before the first segment that is active, holds an offset at or past the last
+stable offset, is younger than min.compaction.lag.ms, or is not covered by the checkpoint on the disk. The last rule
+holds because recovery expects every offset past the checkpoint.
+
+It also ends before a segment with records of a transaction whose marker the checkpoint does not cover. A power cut may
+remove that marker and with it all records of the transaction, and then the older records of the same keys must still
+exist.
 """
 
 from typing import NamedTuple
@@ -17,7 +21,7 @@ from broker.log.segment import Segment
 
 
 class Plan(NamedTuple):
-    """Clean the segments of `log` below `end`; those below `first_dirty` have been cleaned before."""
+    """A plan to clean the segments of `log` below `end`; the part below `first_dirty` is already clean."""
 
     log: PartitionLog
     segments: tuple[Segment, ...]
@@ -29,17 +33,17 @@ class Plan(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """Whether the log is dirty enough, or overdue."""
+        """Return True if the log is dirty enough, or overdue."""
         return self.is_overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
 
 def plan(log: PartitionLog, wall_ms: int) -> Plan | None:
-    """What is to be cleaned of a log at `wall_ms`, dirty enough or not; None where there is nothing, or none may be."""
+    """Return the plan for a log at `wall_ms`, even if the log is not due. Return None if nothing can be cleaned."""
     return _plan(log, wall_ms, _covered_offset(log))
 
 
 def waits_for_checkpoint(log: PartitionLog, made: Plan | None, wall_ms: int) -> bool:
-    """Whether more than is planned would be due if only the checkpoint covered it."""
+    """Return True if a longer plan than `made` would be due, and only the checkpoint does not cover it yet."""
     if _covered_offset(log) >= log.segments[-1].base_offset:
         return False
     all_of_it = _plan(log, wall_ms, log.log_end_offset)
@@ -68,7 +72,7 @@ def _plan(log: PartitionLog, wall_ms: int, covered_offset: int) -> Plan | None:
 
 
 def _end(log: PartitionLog, first_dirty: int, limit: int, wall_ms: int) -> int:
-    """The base offset of the first segment that must stay as it is; all from the offset `limit` on must."""
+    """Return the base offset of the first segment to leave out: one that is active, too young, or ends past `limit`."""
     lag_ms = log.config.min_compaction_lag_ms
     for segment in log.segments[:-1]:
         young = segment.next_offset > first_dirty and lag_ms > 0 and segment.newest_ms > wall_ms - lag_ms

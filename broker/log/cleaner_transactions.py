@@ -1,7 +1,7 @@
-"""Which transactional batches the cleaner may drop (KIP-98, KIP-534), as it goes through a log from offset to offset.
+"""Which transactional batches the cleaner may drop (KIP-98, KIP-534), decided in offset order.
 
-Records of an aborted transaction go. A marker may go once nothing of its transaction is left, and then only when its
-delete horizon has passed: a reader on its way through the transaction must still meet it.
+The cleaner drops the records of an aborted transaction. It may drop a marker once no batch of its transaction is left,
+and only after the marker's delete horizon, because a reader in the middle of the transaction must still see it.
 """
 
 from collections import deque
@@ -13,7 +13,10 @@ from broker.record.control import Marker
 
 
 class Transactions:
-    """Fed with every batch in order. `aborted` are those that have records or their marker in what is read."""
+    """State of the transactions met so far; the caller passes every batch in order.
+
+    `aborted` lists the aborted transactions with records or a marker in the part that is read.
+    """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._to_come = deque(sorted(aborted, key=lambda each: each.first_offset))
@@ -23,7 +26,7 @@ class Transactions:
         self._kept: list[AbortedTransaction] = []
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """The aborted transactions whose markers were passed since the last call and of which batches are left."""
+        """Return the aborted transactions that still have batches and whose marker was passed since the last call."""
         kept, self._kept = self._kept, []
         return kept
 
@@ -33,7 +36,7 @@ class Transactions:
             self._aborted[aborted.producer_id] = aborted
 
     def may_drop_data(self, header: BatchHeader) -> bool:
-        """A batch of records: whether it is of a transaction that was aborted."""
+        """Return True if a data batch belongs to an aborted transaction."""
         self._come_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -44,8 +47,10 @@ class Transactions:
         return False
 
     def may_drop_marker(self, header: BatchHeader, marker: Marker | None) -> bool:
-        """A control batch: whether no batch of its transaction has been met. `marker` is None where it is emptied, or
-        not about transactions."""
+        """Return True if no batch of a marker's transaction has been met.
+
+        `marker` is None if the control batch is emptied, or is not about transactions.
+        """
         self._come_to(header.last_offset)
         if marker is None:
             return header.record_count == 0

@@ -1,13 +1,13 @@
-"""When the cleaner runs, and what follows from it: one log at a time, the dirtiest first.
+"""The schedule of the cleaner: one log at a time, the dirtiest first.
 
-    walk     through all compacted logs, a few at a time: which are dirty enough, and how dirty is the dirtiest
-    passes   over these, the dirtiest first; when all have had theirs, another walk, and a rest if it finds none
+    walk     look at all compacted logs, a few at a time; note those that are dirty enough
+    passes   clean the noted logs, the dirtiest first; then walk again, and rest if the walk notes none
 
-What a walk finds that only waits for the checkpoint has it written, and is looked at again when it should be.
+If a log only waits for the checkpoint to cover more of it, the checkpoint is written first and another walk follows.
 
-A pass is a `CleanLog`, run in a thread slice by slice. Between two slices, in the engine's thread, a segment that was
-written takes its place; readers hold what they had. With log.cleaner.io.max.bytes.per.second a slice is followed by a
-pause.
+A pass is a `CleanLog`, which a thread runs slice by slice. Between two slices, the reactor thread puts a written
+segment into its place; readers keep the segments that they hold. With log.cleaner.io.max.bytes.per.second, a pause
+follows each slice.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -27,7 +27,7 @@ from broker.wire.errors import ApiError
 
 @dataclass(slots=True)
 class CleanerFigures:
-    """What was done since the start, by passes that are over."""
+    """Totals of the finished passes since the start."""
 
     passes: int = 0
     bytes_read: int = 0
@@ -35,15 +35,15 @@ class CleanerFigures:
     records_read: int = 0
     records_written: int = 0
     last_pass_ms: int = 0
-    """How long the last one took."""
+    """Duration of the last pass."""
     last_ended_ms: int = 0
-    """When it ended, by the wall clock; 0 before the first."""
+    """End of the last pass, by the wall clock; 0 before the first pass."""
     max_dirty_ratio: float = 0.0
-    """Of the dirtiest log, when all were last looked at."""
+    """Dirty ratio of the dirtiest log in the last complete walk."""
 
 
 class Cleaning:
-    """Of all logs of a broker."""
+    """The cleaner's schedule for all logs of a broker."""
 
     def __init__(
         self, storage: Storage, config: BrokerConfig, deletions: Deletions, report: Callable[[str], None]
@@ -56,27 +56,27 @@ class Cleaning:
         self._next_ms: int | None = None
         self._walk = LogWalk()
         self._max_dirty_ratio = 0.0
-        """As far as the walk has come."""
+        """Maximum over the logs that the current walk has looked at."""
         self._dirty: list[tuple[float, PartitionLog]] = []
-        """Logs that were found dirty enough, and how dirty."""
+        """Logs to clean, with their dirty ratios."""
         self._pass: CleanLog | None = None
         self._is_out = False
-        """A thread has a slice of the pass."""
+        """True while a thread runs a slice of the pass."""
         self._is_back = False
         self._began_ms = self._slice_ms = self._bytes_before = 0
-        """When the pass was begun, and its last slice; what it had moved then."""
+        """Start of the pass, start of its last slice, and the bytes the pass had moved before that slice."""
         self._failed: dict[PartitionLog, str] = {}
-        """Logs whose last pass failed for a reason that may go, and were told of."""
+        """Logs whose last pass failed with an error that may be temporary, and the error that was reported."""
         self._halfway: dict[PartitionLog, Swap] = {}
-        """Logs of which a cleaned segment has a part of its names."""
+        """Logs with a swap that stopped halfway: some files have their new names, some do not."""
         self._swap_ms = 0
         self._resting: set[PartitionLog] = set()
-        """Those of them that wait until every other log has had its turn."""
+        """Logs whose last pass failed. They wait until every other log has had its turn."""
         self._uncovered: list[PartitionLog] = []
-        """Logs that the walk found to wait for the checkpoint."""
+        """Logs that need a newer checkpoint before more of them can be cleaned, as found by the walk."""
         self._to_cover: set[PartitionLog] = set()
-        """Those that the checkpoint was asked to cover before the rest. What a walk finds that follows from this has
-        the time until the next: a log that grows fast would else have it written all the time."""
+        """Logs that the checkpoint was asked to cover in this rest. The walk that follows does not ask again until the
+        next rest, because a fast-growing log would otherwise cause one checkpoint after the other."""
         self._walks_again = False
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
@@ -87,12 +87,12 @@ class Cleaning:
         return now_ms if self._is_back else self._next_ms
 
     def back(self, work: CleanLog, error: Exception | None = None) -> None:
-        """A slice has come back from its thread; `tick` looks at it."""
+        """Take back a slice from its thread; `tick` handles its outcome."""
         work.error = work.error or error
         self._is_out, self._is_back = False, True
 
     def tick(self, logs: Iterable[PartitionLog], now: Now) -> list[CleanLog]:
-        """What a thread is to run now: at most one."""
+        """Handle the last slice, and return the slice that a thread must run now: at most one."""
         deadline_ms = self.next_deadline_ms(now.ms)
         if deadline_ms is None or deadline_ms > now.ms:
             return []
@@ -113,12 +113,12 @@ class Cleaning:
         return work
 
     def _pause_ms(self, work: CleanLog, now_ms: int) -> int:
-        """How long to wait, so that what the slice has read and written is no more than may be, on average."""
+        """Return the pause after a slice, so that the average of bytes read and written meets the configured rate."""
         took_ms = (work.moved.bytes - self._bytes_before) * 1000 / self.config.log_cleaner_io_max_bytes_per_second
         return int(took_ms) - (now_ms - self._slice_ms)
 
     def take_uncovered(self) -> list[PartitionLog]:
-        """Logs that the checkpoint is to cover, so that more of them can be cleaned; once a rest."""
+        """Return the logs that the checkpoint must cover before more of them can be cleaned; at most once per rest."""
         if not self._uncovered or self._walk.is_on or self._pass is not None:
             return []
         uncovered, self._uncovered = self._uncovered, []
@@ -126,13 +126,13 @@ class Cleaning:
         return uncovered
 
     def covered(self, logs: Collection[PartitionLog]) -> None:
-        """The checkpoint that was written covers these."""
+        """Note that the checkpoint on the disk covers these logs. Walk again if one of them waited for it."""
         if not self._to_cover.isdisjoint(logs):
             self._to_cover.clear()
             if self._pass is None:
                 self._walks_again, self._next_ms = True, 0
 
-    # --- which log -----------------------------------------------------------------------------------------------
+    # --- choice of the log ---------------------------------------------------------------------------------------
 
     def _next_pass(self, logs: Iterable[PartitionLog], now: Now) -> CleanLog | None:
         if not self._walk.is_on:
@@ -168,7 +168,7 @@ class Cleaning:
                 self._uncovered.append(log)
 
     def _begin(self, log: PartitionLog, now: Now) -> CleanLog | None:
-        """A pass over it, if there still is something to clean."""
+        """Return a new pass over a log, None if nothing needs cleaning now."""
         made = plan(log, now.wall_ms)
         if made is None or not made.is_due:
             return None
@@ -181,7 +181,7 @@ class Cleaning:
         buffer_bytes = self.config.log_cleaner_dedupe_buffer_size
         return CleanLog(made, self._storage, buffer_bytes, now.wall_ms, log.producers.last_records(), aborted)
 
-    # --- what came of it -----------------------------------------------------------------------------------------
+    # --- outcome of a slice --------------------------------------------------------------------------------------
 
     def _ended(self, work: CleanLog, now: Now) -> None:
         self._pass = None
@@ -194,7 +194,7 @@ class Cleaning:
         figures.last_pass_ms, figures.last_ended_ms = now.ms - self._began_ms, now.wall_ms
 
     def _goes_on(self, work: CleanLog, now: Now) -> bool:
-        """Take what a slice brought; False where the pass is over."""
+        """Handle the outcome of a slice. Return False if the pass is over."""
         log = work.log
         if work.error is not None:
             self._failed_with(work, work.error)
@@ -210,7 +210,8 @@ class Cleaning:
         return not work.finished
 
     def _swap(self, cleaned: Cleaned, log: PartitionLog, now: Now) -> bool:
-        """False where the log has gone on without what was cleaned: it was deleted, or retention took a segment."""
+        """Put a cleaned segment into the log. Return False if the log was deleted or retention took an old segment
+        meanwhile, or if a rename failed."""
         if log.offline is not None or not set(cleaned.old) <= set(log.segments):
             return False
         swap = Swap(self._storage, cleaned.segment, cleaned.old)
@@ -232,7 +233,7 @@ class Cleaning:
         return True
 
     def is_halfway(self, log: PartitionLog) -> bool:
-        """Whether names of its segments' files are being changed: until that is done none may go."""
+        """Return True while a swap of the log is incomplete. Until it is complete, no segment may be dropped."""
         return log in self._halfway
 
     def _go_on_with_swaps(self, now: Now) -> None:
@@ -240,7 +241,7 @@ class Cleaning:
             return
         self._swap_ms = now.ms + self.config.log_cleaner_backoff_ms
         for log, swap in list(self._halfway.items()):
-            if log.offline is not None:  # deleted, or for the next start
+            if log.offline is not None:  # deleted, or left to the next start
                 del self._halfway[log]
             elif self._swapped(swap, log, now):
                 del self._halfway[log]
@@ -250,7 +251,7 @@ class Cleaning:
     def _failed_with(self, work: CleanLog, error: Exception) -> None:
         log = work.log
         if log.offline is not None or work.plan.segments[0].base_offset < log.segments[0].base_offset:
-            return  # retention took what was to be read
+            return  # retention dropped a segment before the cleaner read it
         if not isinstance(error, StorageError):
             self._uncleanable(log, str(error))
             return

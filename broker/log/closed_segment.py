@@ -1,7 +1,8 @@
-"""Segments that are not appended to any more, and are on the disk: their files are opened when somebody reads them.
+"""Closed segments: no append follows, all data is on the disk, and each file is opened on its first read.
 
-Of all logs together only so many have files open, those that were read last (`flakelog.max.open.segments`). What was
-opened closes when nothing refers to it: a region that is being sent keeps its file, whatever is closed meanwhile.
+At most `flakelog.max.open.segments` closed segments of all logs have files open, the most recently read ones. A file
+closes with its last reference, so a region that is being sent keeps its file open even if its segment is closed
+meanwhile.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from broker.record.batch import BatchHeader
 
 
 class Facts(NamedTuple):
-    """What is known of a closed segment without opening it: its offsets, sizes in bytes, and times."""
+    """The facts of a closed segment that need no open file: offsets, sizes in bytes, and times."""
 
     base_offset: int
     next_offset: int
@@ -30,7 +31,7 @@ class Facts(NamedTuple):
 
     @classmethod
     def of(cls, segment: Segment) -> "Facts":
-        """Of a segment that has its files open."""
+        """Return the facts of a segment whose files are open."""
         return cls(
             segment.base_offset,
             segment.next_offset,
@@ -46,7 +47,7 @@ class Facts(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes by file name; only an index of aborted transactions may be missing."""
+        """Return the sizes in bytes by file name. Only the index of aborted transactions may be missing."""
         found = {
             LOG: self.log_bytes,
             ID_INDEX: self.id_bytes,
@@ -59,9 +60,9 @@ class Facts(NamedTuple):
 
 
 class OpenSegments:
-    """The closed segments that have files open, the one that was not read for longest first; at most `limit`.
+    """The closed segments with open files, least recently read first; at most `limit`.
 
-    So many again may be open because they wait to be synced and closed: `unsynced`, of all logs.
+    Besides these, at most `limit` rolled segments of all logs stay open until a sync; `unsynced` counts them.
     """
 
     def __init__(self, limit: int) -> None:
@@ -73,7 +74,7 @@ class OpenSegments:
         return len(self._used)
 
     def used(self, segment: "ClosedSegment") -> None:
-        """It is read now; another one's files are closed where there are too many."""
+        """Mark a segment as read now, and close the files of the least recently read ones beyond the limit."""
         used = self._used
         used.pop(segment, None)
         used[segment] = None
@@ -83,12 +84,12 @@ class OpenSegments:
             oldest.close_files()
 
     def forget(self, segment: "ClosedSegment") -> None:
-        """It is gone from its log."""
+        """Forget a segment that its log no longer has."""
         self._used.pop(segment, None)
 
 
 class _Apart(OpenSegments):
-    """Of a segment that its reader has for itself: its files close with the last reference to it, so none is kept."""
+    """The registry of a segment copy with one reader: empty, as the copy's files close with the last reference."""
 
     def used(self, segment: "ClosedSegment") -> None:
         pass
@@ -98,10 +99,10 @@ _FILES = {"log": LOG, "ids": ID_INDEX, "offsets": INDEX, "times": TIME_INDEX, "a
 
 
 class ClosedSegment(Segment):
-    """A segment to read, of which the files are opened one by one as they are asked for."""
+    """A read-only segment that opens each of its files on first use."""
 
     def __init__(self, storage: Storage, directory: str, facts: Facts, among: OpenSegments) -> None:
-        # Not the constructor of an open segment: that one opens all its files.
+        # Do not call the constructor of an open segment, because it opens all files.
         self.directory = directory
         self.base_offset, self.next_offset = facts.base_offset, facts.next_offset
         self.first_timestamp_ms = facts.first_timestamp_ms
@@ -111,7 +112,7 @@ class ClosedSegment(Segment):
         self._storage = storage
         self._among = among
         self._retired: set[str] = set()
-        """Names of its files, where these have the one for what is to be removed: a swap may fail half way."""
+        """Paths of the files that are renamed to `.deleted`. They are read under these, as a swap may fail halfway."""
         if not facts.txn_index_bytes:
             self.aborted = TransactionIndex(storage, self._path(TXN_INDEX), there=False)
 
@@ -123,7 +124,7 @@ class ClosedSegment(Segment):
         self._retired.add(after)
 
     def __getattr__(self, name: str) -> Any:
-        """A file that is not open is asked for; StorageError."""
+        """Open a file on first access. Raise StorageError."""
         suffix = _FILES.get(name)
         if suffix is None:
             raise AttributeError(name)
@@ -144,14 +145,14 @@ class ClosedSegment(Segment):
         return TimeIndex(file) if suffix == TIME_INDEX else file
 
     def close_files(self) -> None:
-        """Let go of them; who reads one of them keeps it."""
+        """Drop the references to the files. A reader that holds a file keeps it open."""
         for name in _FILES:
             if name != "aborted" or self.aborted_there:
                 self.__dict__.pop(name, None)
 
     @property
     def aborted_there(self) -> bool:
-        """Whether there is an index of aborted transactions."""
+        """Return True if the segment has an index of aborted transactions."""
         held = self.__dict__.get("aborted")
         return held is None or bool(held.files)
 
@@ -172,7 +173,7 @@ class ClosedSegment(Segment):
 
 
 def closed(storage: Storage, segment: Segment, among: OpenSegments) -> ClosedSegment:
-    """What takes the place of a segment that has been synced and is not appended to any more."""
+    """Return the closed form of a segment that is synced and no longer appended to."""
     if isinstance(segment, ClosedSegment):
         return segment
     return ClosedSegment(storage, segment.directory, Facts.of(segment), among)

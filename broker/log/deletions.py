@@ -1,10 +1,10 @@
-"""Segments that are gone from their logs, until their files are gone from the disk.
+"""Dropped segments, from the moment they leave their log until their files are removed from the disk.
 
-    dropped    the log begins later in memory; the files are as they were
-    renamed    when a checkpoint that says so is on the disk: a crash before it finds the log as it was
-    removed    after file.delete.delay.ms, in a thread; what is left of them is removed at the next start
+    dropped    the log's start has risen in memory; the files are unchanged
+    renamed    once a checkpoint with the new start is on the disk; a crash before that leaves the log as it was
+    removed    after file.delete.delay.ms, in a thread; the next start removes any leftovers
 
-So no crash leaves a log without a file that its checkpoint speaks of.
+Because of this order, no crash leaves a log without a file that its checkpoint needs.
 """
 
 from collections import deque
@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from broker.log.io_jobs import RemoveFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment, retire_files
 from broker.log.storage import Storage, StorageError
-from broker.log.syncs import RemoveFiles
 
 CHECKPOINT_WITHIN_MS = 1000
-"""How soon a log's new start is written down. What begins later meanwhile goes with it: a client that deletes records
-in a loop does not cost a sync each time."""
+"""Delay before a log's new start is written to the checkpoint. Changes within the delay share one checkpoint, so a
+client that deletes records in a loop does not cost a sync each time."""
 
-RENAMED_AT_ONCE = 64  # segments, of five files each; a rename does not wait for the disk, so this is no setting
+RENAMED_AT_ONCE = 64  # segments of five files; not a setting, because a rename does not wait for the disk
 RENAME_EVERY_MS = 10
 
 
@@ -34,7 +34,7 @@ class _Dropped:
 
 
 class Deletions:
-    """Of all logs. Times are the monotonic clock's."""
+    """The deletions of all logs. Times are of the monotonic clock."""
 
     def __init__(self, storage: Storage, report: Callable[[str], None]) -> None:
         self._storage = storage
@@ -43,27 +43,27 @@ class Deletions:
         """Logs whose start has risen since the checkpoint."""
         self._dropped: list[_Dropped] = []
         self._ready: deque[_Dropped] = deque()
-        """Those of which the checkpoint knows nothing any more: to be renamed."""
+        """Segments that the checkpoint no longer needs; they wait to be renamed."""
         self._rename_ms = 0
         self._renamed: list[tuple[int, int, RemoveFiles]] = []
         self._number = 0
         self._checkpoint_ms: int | None = None
 
     def begins_later(self, log: PartitionLog, now_ms: int) -> None:
-        """The log's start has risen; it is to be written down."""
+        """Note that the log's start has risen, so that a checkpoint is written within CHECKPOINT_WITHIN_MS."""
         self._begun[log] = None
         if self._checkpoint_ms is None:
             self._checkpoint_ms = now_ms + CHECKPOINT_WITHIN_MS
 
     def dropped(self, log: PartitionLog, segments: tuple[Segment, ...], now_ms: int) -> None:
-        """These are not in the log's list any more; it begins after them."""
+        """Note segments that the log has dropped from its list; the log now begins after them."""
         bases = tuple(segment.base_offset for segment in segments)
         remove_ms = now_ms + log.config.file_delete_delay_ms
         self._dropped.append(_Dropped(log, bases, segments[-1].next_offset, remove_ms))
         self.begins_later(log, now_ms)
 
     def retired(self, log: PartitionLog, paths: tuple[str, ...], now_ms: int) -> None:
-        """These files have been renamed, and may be removed after the log's delay."""
+        """Note files that are renamed already, and schedule their removal after the log's delay."""
         self._remove_at(now_ms + log.config.file_delete_delay_ms, log, paths)
 
     def _remove_at(self, remove_ms: int, log: PartitionLog, paths: tuple[str, ...]) -> None:
@@ -81,7 +81,7 @@ class Deletions:
         self._remove_at(each.remove_ms, each.log, tuple(paths))
 
     def forget(self, log: PartitionLog) -> None:
-        """The log is deleted as a whole."""
+        """Forget a log that is deleted as a whole."""
         self._begun.pop(log, None)
         self._dropped = [each for each in self._dropped if each.log is not log]
         self._ready = deque(each for each in self._ready if each.log is not log)
@@ -95,7 +95,7 @@ class Deletions:
         return min(due, default=None)
 
     def to_checkpoint(self, now_ms: int, busy: bool) -> list[PartitionLog]:
-        """The logs whose new start is to be written down now; `busy`: a checkpoint is being made, so not yet."""
+        """Return the logs whose new start must be checkpointed now; none while a checkpoint is in progress (`busy`)."""
         if self._checkpoint_ms is None or now_ms < self._checkpoint_ms:
             return []
         if busy:
@@ -105,7 +105,7 @@ class Deletions:
         return begun
 
     def checkpointed(self) -> None:
-        """A checkpoint is on the disk: rename what it does not need, where that are thousands of files bit by bit."""
+        """Rename files that the checkpoint on the disk no longer needs, in portions as there may be thousands."""
         dropped, self._dropped = self._dropped, []
         for each in dropped:
             needed = each.log.checkpointed.log_start_offset < each.end
@@ -113,7 +113,7 @@ class Deletions:
         self._rename_some()
 
     def rename(self, now_ms: int) -> None:
-        """The next few, if it is time for them."""
+        """Rename the next portion, if it is due."""
         if self._ready and now_ms >= self._rename_ms:
             self._rename_ms = now_ms + RENAME_EVERY_MS
             self._rename_some()
@@ -129,6 +129,6 @@ class Deletions:
                 self._ready.appendleft(replace(each, bases=each.bases[len(bases) :]))
 
     def to_remove(self, now_ms: int) -> Iterator[RemoveFiles]:
-        """What a thread may remove now."""
+        """Yield the removals that a thread may run now."""
         while self._renamed and self._renamed[0][0] <= now_ms:
             yield heappop(self._renamed)[2]

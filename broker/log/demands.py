@@ -1,13 +1,13 @@
-"""What a topic asks of the records in a batch, beyond what `judge` reads off its header.
+"""Validation of a batch's records against the topic's settings, beyond the header checks of `judge`.
 
-    message.timestamp.type=LogAppendTime     the header is written anew, the records stay closed
-    message.timestamp.before/after.max.ms    each record's time; opened where the header does not prove them good
+    message.timestamp.type=LogAppendTime     the header is rewritten, the records stay closed
+    message.timestamp.before/after.max.ms    each record's time; opened unless the header proves all times good
     cleanup.policy with compact              each record has a key
-    compression.type, other than producer    unpacked, and packed anew where the batch comes in another codec
+    compression.type, other than producer    decompressed and recompressed if the batch has another codec
     flakelog.id.header                       each record gets a header with its id (`with_id_headers`)
 
-A topic that asks for none of these never comes here, nor does a batch that the broker writes itself. All or nothing:
-one record that is refused takes its batch with it, as in Kafka, and the answer names the ones at fault (KIP-467).
+A topic without any of these settings skips this module, and so does a batch that the broker writes. If a record is
+refused, its whole batch is, as in Kafka. The response then names the records at fault (KIP-467).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,20 +23,20 @@ from broker.wire.primitives import Buffer
 from broker.wire.produce import RecordError
 
 ID_HEADER = "flakelog-id"
-RECORD_ERRORS_MAX = 100  # in one answer: all of a million may be wrong. No setting: the message says how many are
+RECORD_ERRORS_MAX = 100  # per response, as all of a million may be wrong; not a setting: the message has their number
 
 
 class Openable(NamedTuple):
-    """How large a batch may be that is opened: to open it takes memory, and the time of all others."""
+    """Limits on a batch whose records are opened, because opening costs memory and delays all other connections."""
 
     bytes_max: int
-    """Unpacked: `flakelog.max.unpacked.batch.bytes`."""
+    """Decompressed size: `flakelog.max.unpacked.batch.bytes`."""
     records_max: int
     """`flakelog.max.opened.batch.records`."""
 
 
 class RecordsRefused(ApiError):
-    """A batch refused for some of its records; `record_errors` has the first of them."""
+    """A batch refused because of some of its records; `record_errors` has the first of these."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]) -> None:
         super().__init__(code, message)
@@ -46,12 +46,13 @@ class RecordsRefused(ApiError):
 def meet(
     batch: memoryview, header: BatchHeader, topic: TopicConfig, name: str, wall_ms: int, openable: Openable
 ) -> tuple[memoryview, BatchHeader]:
-    """A batch that `judge` has passed, as the topic wants it: itself, or one made from it.
+    """Return a batch that `judge` has passed in the form that the topic requires: the batch itself, or a changed copy.
 
-    `name` is the partition's. RecordsRefused, and ApiError: INVALID_RECORD where the bytes are no records,
-    MESSAGE_TOO_LARGE where they are too many, unpack to too much or are too large as they would be kept.
+    `name` is the partition's. Raise RecordsRefused for invalid records. Raise ApiError INVALID_RECORD if the bytes are
+    not records, and MESSAGE_TOO_LARGE if the batch has too many records, decompresses to too many bytes, or would be
+    stored too large.
     """
-    # With ids to come the records are packed once only, after those.
+    # If ids will be added, the records are compressed only once, after that.
     codec = Codec(header.compression) if topic.id_header else _kept_codec(topic, header)
     wanted = header
     data: Buffer = b""
@@ -68,7 +69,8 @@ def meet(
         return memoryview(rebuilt), wanted
     if wanted == header:
         return batch, header
-    changed = bytearray(batch)  # the request may be tried again, where there are no ids yet: its bytes stay
+    # A copy, because the request may be retried if no ids are available yet; its own bytes must stay unchanged.
+    changed = bytearray(batch)
     return memoryview(changed), seal(changed, wanted)
 
 
@@ -79,10 +81,10 @@ def with_id_headers(
     topic: TopicConfig,
     openable: Openable,
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch with a header `flakelog-id` in each record: its id, as decimal text. `runs` are (first id, how many).
+    """Return the batch with a header `flakelog-id` in each record: its id, as decimal text.
 
-    A header of that name from the producer is replaced, so whoever reads one can trust it. `max.message.bytes` is for
-    what a producer sends: the ids are not counted. Errors as of `meet`.
+    `runs` are (first id, count). A producer's own header of that name is replaced, so that consumers can trust it.
+    `max.message.bytes` limits the producer's bytes, so the ids do not count. Raise the errors of `meet`.
     """
     data, records = _opened(batch, header, openable)
     stamped = b"".join(
@@ -106,7 +108,10 @@ def _with_id(record: Record, id: int) -> Record:
 
 
 def _opened(batch: memoryview, header: BatchHeader, openable: Openable) -> tuple[Buffer, list[Record]]:
-    """The bytes of the records, unpacked, and the records. The CRC holds, so what is wrong the producer made so."""
+    """Return the decompressed bytes of the records, and the records.
+
+    The CRC was valid, so any fault in them is the producer's and raises ApiError.
+    """
     number, most = header.record_count, openable.records_max
     if number > most:
         said = f"the batch has {number} records, and this topic has batches opened: to {most} records"
@@ -123,8 +128,10 @@ def _opened(batch: memoryview, header: BatchHeader, openable: Openable) -> tuple
 
 
 def _times_proved(header: BatchHeader, topic: TopicConfig, wall_ms: int) -> bool:
-    """Whether the header alone shows that no record is too old or too new. It has the newest time, and of the older
-    ones only the first record's."""
+    """Return True if the header alone shows that no record is too old or too new.
+
+    The header has only the newest time and the first record's, so it proves nothing about the oldest.
+    """
     if topic.message_timestamp_type != CREATE_TIME:
         return True
     if topic.message_timestamp_before_max_ms < LONG_MAX:
@@ -140,8 +147,8 @@ def _check_records(records: list[Record], header: BatchHeader, topic: TopicConfi
         time = header.base_timestamp + record.timestamp_delta
         if topic.compacts and record.key is None:
             wrong = f"Compacted topic cannot accept message without key in topic partition {name}"
-        elif not oldest <= time <= newest and time != NO_TIMESTAMP:  # one without a time is in nobody's past
-            code = ErrorCode.INVALID_TIMESTAMP  # it goes before: Kafka's clients tell the two apart
+        elif not oldest <= time <= newest and time != NO_TIMESTAMP:  # no timestamp: neither too old nor too new
+            code = ErrorCode.INVALID_TIMESTAMP  # wins over INVALID_RECORD: Kafka's clients tell them apart
             wrong = _wrong_time(time, topic, wall_ms)
         else:
             continue
@@ -154,7 +161,7 @@ def _check_records(records: list[Record], header: BatchHeader, topic: TopicConfi
 
 
 def _times_taken(topic: TopicConfig, wall_ms: int) -> tuple[int, int]:
-    """The oldest and the newest time of a producer that the topic takes now, ms since 1970."""
+    """Return the oldest and the newest producer timestamp that the topic accepts now, in ms since 1970."""
     if topic.message_timestamp_type != CREATE_TIME:
         return -LONG_MAX, LONG_MAX
     return wall_ms - topic.message_timestamp_before_max_ms, wall_ms + topic.message_timestamp_after_max_ms
@@ -169,11 +176,11 @@ def _wrong_time(time_ms: int, topic: TopicConfig, wall_ms: int) -> str:
     return f"timestamp {time_ms} is {-ahead_ms} ms behind the broker's clock; {most}"
 
 
-# --- writing anew ------------------------------------------------------------------------------------------------
+# --- rewriting ---------------------------------------------------------------------------------------------------
 
 
 def _kept_codec(topic: TopicConfig, header: BatchHeader) -> Codec:
-    """The codec in which the topic keeps this batch."""
+    """Return the codec in which the topic stores this batch."""
     if topic.compression_type == PRODUCER:
         return Codec(header.compression)
     return Codec.NONE if topic.compression_type == UNCOMPRESSED else Codec[topic.compression_type.upper()]
@@ -189,6 +196,6 @@ def _level(topic: TopicConfig) -> int | None:
 
 
 def _check_size(size: int, topic: TopicConfig) -> None:
-    """A batch may be larger in the topic's codec than in its producer's."""
+    """Raise ApiError if a rebuilt batch is too large: the topic's codec may compress less than the producer's."""
     if size > topic.max_message_bytes:
         raise too_large(size, topic)

@@ -1,7 +1,7 @@
-"""Looking into a segment without waiting for the disk: in the thread that serves everybody, nobody may wait for it.
+"""Reads of a segment that never wait for the disk, for the reactor thread, which serves all connections.
 
-What is looked for is found by a few small reads in files that were written long ago, and may not be in memory. Then
-`find_now` raises NotInMemory, and a thread looks for the same first (`look_up`): what it has read is in memory then.
+A lookup needs a few small reads in files that were written long ago and may not be in memory. In that case `find_now`
+raises NotInMemory, a worker thread does the same lookup first (`look_up`), and the data is in memory for the next try.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from broker.log.storage import File
 from broker.record.batch import BatchHeader
 
 AHEAD_BYTES = 64 * 1024
-"""Of each index a thread reads so much more: who reads old data goes on."""
+"""Bytes that `look_up` reads of each index in advance, because a consumer of old data reads on from there."""
 
 
 class NotNow(Exception):
-    """It would take so long that a thread must do it."""
+    """The lookup takes so long that a worker thread must do it."""
 
 
 class NotInMemory(NotNow):
-    """The disk would have to be waited for."""
+    """The lookup would wait for the disk."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(f"the segment at {segment.base_offset} of {segment.directory} is not in memory")
@@ -30,7 +30,7 @@ class NotInMemory(NotNow):
 
 
 class _Glance:
-    """A file of a segment, as its indexes read it."""
+    """A segment's file for its indexes. A read that would wait for the disk raises NotInMemory."""
 
     def __init__(self, file: File, segment: Segment) -> None:
         self._file = file
@@ -49,7 +49,7 @@ class _Glance:
 
 
 class Glanced:
-    """A segment as it is looked into without waiting: NotInMemory, by whatever reads."""
+    """A segment whose reads never wait for the disk; each raises NotInMemory instead."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -74,13 +74,13 @@ class Glanced:
         return IdIndex(self._glance(self._segment.ids.file), self._segment.base_offset)
 
     def batches(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """As of the segment."""
+        """Do the same as `Segment.batches`."""
         log = self.log
         return batches_of(log, position, log.size if end is None else end)
 
 
 def find_now(segment: Segment, offset: int, with_ids: bool) -> tuple[int, BatchHeader] | None:
-    """As `Segment.find`; NotInMemory where that, or finding the batch's ids, has to wait for the disk."""
+    """Do the same as `Segment.find`. Raise NotInMemory if that, or finding the batch's ids, would wait for the disk."""
     glanced = Glanced(segment)
     found = first_ending_from(offset, offset - segment.base_offset, glanced.offsets, glanced.log)
     if found is not None and with_ids:
@@ -89,7 +89,7 @@ def find_now(segment: Segment, offset: int, with_ids: bool) -> tuple[int, BatchH
 
 
 def look_up(segment: Segment, offset: int) -> None:
-    """Read what is read when an offset is looked for, and some of what comes next; StorageError. For a thread."""
+    """Read the data for a lookup of an offset, and some after it, into memory. Run in a thread. StorageError."""
     apart = segment.apart()
     found = apart.find(offset)
     if found is None:

@@ -1,8 +1,9 @@
 """The ids of a segment's offsets: `<base offset>.idindex`, entries of `broker.wire.id_entries`.
 
-It is data, not an index that could be rebuilt: it is written before the log entry, and nothing is ever stamped again.
-Entries past the log's end (an append that failed, or a crash between the two writes) are cut off, and the cut is synced
-before anything is written in their place: they must not come back beside a batch they were not made for.
+The file is data and cannot be rebuilt: ids are written before the log entry, and no record ever gets a second id.
+Entries past the log's end come from a failed append, or from a crash between the two writes. They are cut off, and the
+cut is synced before any write in their place. Otherwise a power cut could bring them back beside a batch that they were
+not made for.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ _STRETCH = 1024
 
 
 class IdIndex:
-    """One segment's id index; `base_offset` is the segment's."""
+    """The id index of one segment, which begins at `base_offset`."""
 
     def __init__(self, file: File, base_offset: int) -> None:
         self.file = file
@@ -26,8 +27,8 @@ class IdIndex:
         return self.file.size // ENTRY_BYTES
 
     def append(self, offset: int, runs: Sequence[tuple[int, int]]) -> None:
-        """The ids from an offset on, as runs (first id, how many), with one write: an entry for each run, whichever
-        batches it goes over."""
+        """Append the ids of consecutive offsets with one write. Each run (first id, count) becomes one entry, even if
+        it spans several batches."""
         relative_offset = offset - self.base_offset
         entries = []
         for first_id, length in runs:
@@ -36,11 +37,11 @@ class IdIndex:
         self.file.append(b"".join(entries))
 
     def append_entry(self, entry: IdEntry) -> None:
-        """One that follows all there are."""
+        """Append an entry that follows all existing ones."""
         self.file.append(pack_entry(self._seed, entry.offset - self.base_offset, entry.length, entry.first_id))
 
     def entry(self, number: int) -> IdEntry | None:
-        """The entry, or None where its check does not hold."""
+        """Return an entry, None if its checksum fails."""
         data = self.file.read(number * ENTRY_BYTES, ENTRY_BYTES)
         return read_entry(data, 0, self.base_offset, self._seed)
 
@@ -51,7 +52,7 @@ class IdIndex:
         return entry
 
     def entries(self) -> Iterator[IdEntry]:
-        """All of them, read in stretches; StorageError at one that is damaged."""
+        """Yield all entries, read in blocks. Raise StorageError at a damaged one."""
         for start in range(0, len(self), _STRETCH):
             data = self.file.read(start * ENTRY_BYTES, _STRETCH * ENTRY_BYTES)
             number = start
@@ -61,7 +62,7 @@ class IdIndex:
                 self._sound(number)
 
     def _number_of(self, offset: int) -> int:
-        """The last entry that begins at or before `offset`; 0 where none does."""
+        """Return the number of the last entry that begins at or before `offset`; 0 if none does."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -72,13 +73,13 @@ class IdIndex:
         return max(low - 1, 0)
 
     def region(self, first_offset: int, end_offset: int) -> FileRegion:
-        """The entries that hold the ids of first_offset .. end_offset - 1."""
+        """Return the region with the entries for first_offset .. end_offset - 1."""
         start = self._number_of(first_offset)
         end = self._number_of(end_offset - 1) + 1 if len(self) else 0
         return FileRegion(self.file, start * ENTRY_BYTES, max(end - start, 0) * ENTRY_BYTES)
 
     def runs(self, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
-        """The ids of first_offset .. end_offset - 1 as runs (first id, how many)."""
+        """Return the ids of first_offset .. end_offset - 1 as runs (first id, count)."""
         found = []
         for number in range(self._number_of(first_offset), len(self)):
             entry = self._sound(number)
@@ -91,9 +92,9 @@ class IdIndex:
         return tuple(found)
 
     def offset_of_id(self, id: int) -> int | None:
-        """The first offset whose id is not below `id`; None where all are."""
+        """Return the first offset whose id is at least `id`, None if all ids are below it."""
         low, high = 0, len(self)
-        while low < high:  # the first entry whose last id is not below
+        while low < high:  # find the first entry whose last id is at least `id`
             middle = (low + high) // 2
             entry = self._sound(middle)
             if entry.first_id + entry.length - 1 < id:

@@ -1,11 +1,11 @@
-"""One journal for all partitions whose answers wait for the disk: one fdatasync a round, however many partitions.
+"""The journal of all partitions whose answers wait for the disk: one fdatasync per round for any number of logs.
 
     PartitionLog.append -> Journal.add -> SyncJournal, in a thread -> Journal.synced -> log.durable_end_offset
 
-A batch is written to its segment at once, as always, and copied here; what has gathered while one round was at the disk
-is the next round, so no delay is added. Segments are synced in the background. The journal is a few files
-`<number>.journal`; one is removed when every log in it is synced past it. After a crash what the segments lack is taken
-from here, with its ids (broker.log.recovery).
+An append writes its batch to the segment at once and copies it here. The batches that gather during one round form the
+next round, so the journal adds no delay. Segments are synced in the background. The journal is a few files
+`<number>.journal`; a file is removed when every log in it is synced past it. After a crash, recovery takes the batches
+that a segment lacks from the journal, with their ids (broker.log.recovery).
 
     0       4        8          24          28        32                    32 + 12 * number
     +-------+--------+----------+-----------+---------+---------------------+---------+
@@ -13,13 +13,13 @@ from here, with its ids (broker.log.recovery).
     | u32   | u32    | 16 bytes | i32       | of runs | number of ids u32   |         |
     +-------+--------+----------+-----------+---------+---------------------+---------+
 
-A record has the batches that were appended with one write, and the ids of all of them. The check is the CRC-32C of all
-after it; the length is that of all after itself.
+A record has the batches of one write, and all their ids. The check is the CRC-32C of everything after it; the length
+counts everything after itself.
 
-A file ends in zeros, over which the next rounds are written; a record that is all zeros does not hold.
+A file ends in zeros, which the next rounds overwrite. The check of a record of zeros fails.
 
-What cannot be journaled (the journal is at its limit, or the disk too full for it) waits for a sync of its own log: the
-promise is the same, only slower. A sync that fails is never tried again: every log that counts on it goes offline.
+If the journal is at its limit, or the disk too full for it, the batch waits for a sync of its log instead: the same
+guarantee, but slower. A failed sync is never retried: every log that depends on the journal goes offline.
 """
 
 import struct
@@ -31,14 +31,14 @@ from uuid import UUID
 
 from crc32c import crc32c
 
+from broker.log.io_jobs import CutJournal, SyncJournal
 from broker.log.partition_log import PartitionLog
 from broker.log.storage import Buffer, File, Storage, StorageError
-from broker.log.syncs import CutJournal, SyncJournal
 from broker.record.batch import HEADER_BYTES, BatchHeader, read_header
 
 SUFFIX = ".journal"
-# Rounds of small requests are some kilobytes, so that one sync of several has to bring a new size to the disk. With
-# more that one takes as much longer as it is seldom, and everybody waits for it.
+# A round of small requests has a few kilobytes, so only one sync in several must also write a new file size. A larger
+# value makes that sync rarer but slower in proportion, and every waiting client sees its delay.
 AHEAD_BYTES = 64 << 10
 
 _RUN = struct.Struct(">qI")
@@ -46,17 +46,17 @@ _HEAD = struct.Struct(">I16siI")  # length, topic id, partition, number of runs
 _CHECK_BYTES = _LENGTH_BYTES = 4
 
 Key = tuple[UUID, int]
-"""Topic id and partition: a topic made anew under an old name has nothing to do with the old one's records."""
+"""Topic id and partition, so that a topic recreated under an old name never gets the old topic's records."""
 
 
 class Entry(NamedTuple):
-    """A batch as the journal has it. `runs` are (first id, how many)."""
+    """A batch in the journal. `runs` are (first id, count)."""
 
     runs: tuple[tuple[int, int], ...]
     header: BatchHeader
     file: File
     position: int
-    """Of the batch, in the journal's file."""
+    """Position of the batch in the journal's file."""
 
     def batch(self) -> bytes:
         return self.file.read(self.position, self.header.size)
@@ -64,18 +64,18 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class _Written:
-    """One file, and up to which offset each log must be synced before it can go."""
+    """A journal file, and the offset up to which each log must be synced before the file can be removed."""
 
     file: File
     name: str
     bytes: int = 0
     ends: dict[PartitionLog, int] = field(default_factory=dict)
     named: bool = False
-    """Its name is on the disk."""
+    """True once the file's name is on the disk."""
 
 
 class Journal:
-    """What is written since the start. `max_bytes` bounds it; half of it is one file."""
+    """The journal that this process writes. `max_bytes` bounds it; a file is closed once it has half of that."""
 
     def __init__(self, storage: Storage, max_bytes: int, first_number: int = 1) -> None:
         self.failed: str | None = None
@@ -91,8 +91,11 @@ class Journal:
         self._out: dict[PartitionLog, tuple[int, int]] | None = None
 
     def add(self, log: PartitionLog, first_offset: int, batches: Buffer, runs: Sequence[tuple[int, int]]) -> None:
-        """Take into the next round what was just appended with one write, from an offset to the log's end: the bytes,
-        which are copied, and the ids."""
+        """Add one write's batches to the next round: their bytes, which are copied, and their ids.
+
+        The batches begin at `first_offset` and end at the log's end. If the journal is full or has failed, ask for a
+        sync of the log instead.
+        """
         head = _head(log.topic_id.bytes, log.partition, batches, runs)
         size = len(head) + len(batches)
         if self.failed is not None or self._bytes + size > self._max_bytes:
@@ -104,7 +107,7 @@ class Journal:
         self._bytes += size
 
     def take_round(self) -> SyncJournal | None:
-        """What has gathered, to be written and synced; None while a round is out, or nothing has gathered."""
+        """Return the next round to write and sync. Return None if a round is running or the next is empty."""
         if self._out is not None or not self._parts:
             return None
         gathered, self._gathered = self._gathered, {}
@@ -128,7 +131,7 @@ class Journal:
         return written
 
     def synced(self) -> list[PartitionLog]:
-        """The round that was out is on the disk; the logs it was for."""
+        """Note that the running round is on the disk, and return its logs."""
         logs = []
         for log, (first, end) in (self._out or {}).items():
             if log.offline is None:
@@ -143,7 +146,7 @@ class Journal:
         return logs
 
     def not_written(self) -> None:
-        """The round that was out did not fit on the disk; the file is as it was before. Its logs sync themselves."""
+        """Sync each log of a round separately, because the round did not fit on the disk; the file is unchanged."""
         gathered, self._out = self._out or {}, None
         for written in (*self._closed, *([self._active] if self._active else [])):
             written.bytes = written.file.size
@@ -156,7 +159,7 @@ class Journal:
             log.ask_sync(log, True)
 
     def rotate(self) -> None:
-        """Write to another file from now on, and have this one's logs synced, so that it can go."""
+        """Start a new file, and ask for syncs of the logs in the old one, so that it can be removed."""
         written = self._active
         if written is None:
             return
@@ -167,12 +170,12 @@ class Journal:
                 log.ask_sync(log, False)
 
     def log_synced(self, log: PartitionLog) -> None:
-        """`log` is on the disk up to `log.flushed`: files that only it needed may go."""
+        """Drop the log from the closed files that it no longer needs, so that files without logs can be removed."""
         for written in self._closed:
             _is_synced(written, log)
 
     def take_cut(self) -> CutJournal | None:
-        """The files that no log needs any more, to be removed."""
+        """Return the removal of the files that no log needs, None if every file is needed."""
         gone = tuple(written.name for written in self._closed if not written.ends)
         if not gone:
             return None
@@ -181,20 +184,23 @@ class Journal:
         return CutJournal(self._storage, gone)
 
     def forget(self, log: PartitionLog) -> None:
-        """The log was deleted."""
+        """Forget a deleted log."""
         for written in (*self._closed, *([self._active] if self._active else [])):
             written.ends.pop(log, None)
         for gathered in (self._gathered, self._out or {}):
             gathered.pop(log, None)
 
     def recount(self) -> None:
-        """Count what a sync will free. A file that only logs offline need stays for them, and takes no room."""
+        """Recount the bytes that count against `max_bytes`: those that a sync can free.
+
+        A closed file that only offline logs need is kept for them, but does not count.
+        """
         files = [written for written in self._closed if any(log.offline is None for log in written.ends)]
         self._bytes = sum(each.bytes for each in files) + sum(map(len, self._parts))
         self._bytes += self._active.bytes if self._active else 0
 
     def close(self) -> CutJournal | None:
-        """At a clean stop, when all logs are synced: only what logs offline need is left."""
+        """Return the removal of all files at a clean stop, when the logs are synced. Keep the files of offline logs."""
         self._parts, self._gathered, self._out = [], {}, None
         self.rotate()
         gone = tuple(each.name for each in self._closed if not any(log.offline for log in each.ends))
@@ -202,7 +208,7 @@ class Journal:
 
 
 def _is_synced(written: _Written, log: PartitionLog) -> bool:
-    """Whether this log needs the file no more; then it is taken off its list."""
+    """Return True if the log no longer needs the file, after dropping it from the file's list if it is synced."""
     if log in written.ends and log.flushed.offset >= written.ends[log]:
         del written.ends[log]
     return log not in written.ends
@@ -215,7 +221,7 @@ def _head(topic_id: bytes, partition: int, batches: Buffer, runs: Sequence[tuple
 
 
 class FoundJournal:
-    """What an earlier process left: at a start after a crash, or where it kept files for logs that are offline."""
+    """The journal of an earlier process: after a crash, or files that were kept for offline logs."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -227,7 +233,8 @@ class FoundJournal:
             for key, entry in _read(storage.open(name)):
                 self._files.setdefault(key, set()).add(name)
                 entries = self._entries.setdefault(key, [])
-                # One that comes later stands in place of what a crash took from the log, journaled but not answered.
+                # A later entry replaces earlier ones from its offset on. The earlier ones were journaled but never
+                # answered, and a crash removed them from the log, so their offsets were assigned again.
                 while entries and entries[-1].header.base_offset >= entry.header.base_offset:
                     entries.pop()
                 entries.append(entry)
@@ -237,15 +244,15 @@ class FoundJournal:
         return max((int(name[: -len(SUFFIX)]) for name in self._names), default=0) + 1
 
     def entries(self, topic_id: UUID, partition: int) -> Sequence[Entry]:
-        """The batches of one log, by offset."""
+        """Return the batches of one log, by offset."""
         return self._entries.get((topic_id, partition), ())
 
     def keep(self, topic_id: UUID, partition: int) -> None:
-        """Its log could not be opened: what the journal has of it is not thrown away."""
+        """Keep the files of a log that could not be opened, because they may have batches that it lacks."""
         self._kept |= self._files.get((topic_id, partition), set())
 
     def remove(self) -> None:
-        """All logs are synced past it. Waits for the disk: entries that were dropped must not come back later."""
+        """Remove the files, as all logs are synced past them. Wait for the disk: dropped entries must not reappear."""
         gone = [name for name in self._names if name not in self._kept]
         for name in gone:
             self._storage.remove(name)
@@ -255,7 +262,7 @@ class FoundJournal:
 
 
 def _read(file: File) -> Iterator[tuple[Key, Entry]]:
-    """The batches of a file, up to the first record that does not hold: of rounds that were not answered."""
+    """Yield the batches of a file, up to the first record whose check fails: its round was not answered."""
     position = 0
     while size := _checked_bytes(file, position):
         start = position + _CHECK_BYTES
@@ -273,8 +280,10 @@ def _read(file: File) -> Iterator[tuple[Key, Entry]]:
 
 
 def _checked_bytes(file: File, position: int) -> int:
-    """What the check of a record covers; 0 where the file is too short for it: no room is made for the four gigabytes
-    that a torn write may ask for."""
+    """Return the number of bytes that a record's check covers, 0 if the length is too small or exceeds the file.
+
+    A torn write may announce four gigabytes, so the length is checked before that many bytes are read.
+    """
     left = file.size - position - _CHECK_BYTES
     if left < _LENGTH_BYTES:
         return 0
@@ -283,7 +292,7 @@ def _checked_bytes(file: File, position: int) -> int:
 
 
 def _take(runs: deque[tuple[int, int]], number: int) -> tuple[tuple[int, int], ...]:
-    """The first so many ids, off these runs."""
+    """Remove the first `number` ids from the runs and return them as runs."""
     taken: list[tuple[int, int]] = []
     while number:
         first_id, length = runs.popleft()

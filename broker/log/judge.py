@@ -9,8 +9,6 @@ from crc32c import crc32c
 
 from broker.config import LOG_APPEND_TIME, BrokerConfig, TopicConfig
 from broker.record.batch import (
-    COMPRESSION_MASK,
-    CONTROL_BIT,
     CRC_START,
     HEADER,
     HEADER_BYTES,
@@ -19,6 +17,7 @@ from broker.record.batch import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     CorruptBatch,
     seal,
@@ -30,41 +29,38 @@ OLD_MAGICS = (0, 1)  # of Kafka before 0.11
 _ZSTD = 4
 _CODECS = 5
 _RECORD_BYTES_MIN = 7  # length, attributes, time, offset, key, value and headers, a byte each
+_unpack_header = HEADER.unpack_from
+_header_of = tuple.__new__  # as BatchHeader._make, at half its price
 
 
-def judge(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool = True) -> BatchHeader:
-    """The header of a good batch; ApiError with Kafka's code for any other. `zstd`: this Produce version has it.
+def validate(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool = True) -> BatchHeader:
+    """Return the header of a valid batch; raise ApiError with Kafka's code for any other.
 
-    Whether a batch of a transaction may be written is for `TransactionCoordination.verify` to say. A bit that is not
-    the producer's to set is cleared in `batch`.
+    `zstd`: this version of Produce knows the codec. A bit that only the broker may set is cleared in `batch`. Whether a
+    transaction may write the batch is for `TransactionCoordination.verify` to say.
     """
     if batch is not None and len(batch) >= HEADER_BYTES:
-        fields = HEADER.unpack_from(batch)
-        if is_plain(batch, fields, topic, broker):
-            return BatchHeader._make(fields)
-    return look_closer(batch, topic, broker, zstd)
+        size = len(batch)
+        fields = _unpack_header(batch)
+        base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, number = fields
+        plain = attributes & ~TRANSACTIONAL_BIT  # the codec alone, unless a bit is set that only the broker may set
+        # All rules at once, because nearly every batch is valid; `validate_by_rule` asks them one by one.
+        if (
+            magic == MAGIC
+            and not base_offset
+            and length + LENGTH_END == size <= topic.max_message_bytes
+            and 0 <= plain < _ZSTD
+            and 0 < number == delta + 1 <= broker.max_batch_records
+            and (plain or number * _RECORD_BYTES_MIN <= size - HEADER_BYTES)
+            and (sequence >= 0 or producer_id <= NO_PRODUCER_ID)
+            and crc32c(batch[CRC_START:]) == crc
+        ):
+            return _header_of(BatchHeader, fields)
+    return validate_by_rule(batch, topic, broker, zstd)
 
 
-def is_plain(batch: memoryview, fields: tuple[int, ...], topic: TopicConfig, broker: BrokerConfig) -> bool:
-    """Whether a batch is good and there is nothing about it, as with nearly all: all rules at once, for small requests'
-    sake. `fields` are those of its header."""
-    size = len(batch)
-    base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, number = fields
-    codec = attributes & COMPRESSION_MASK
-    return (
-        magic == MAGIC
-        and not base_offset
-        and length + LENGTH_END == size <= topic.max_message_bytes
-        and not attributes & (TIMESTAMP_TYPE_BIT | CONTROL_BIT)
-        and 0 < number == delta + 1 <= broker.max_batch_records
-        and (number * _RECORD_BYTES_MIN <= size - HEADER_BYTES if not codec else codec < _ZSTD)
-        and (sequence >= 0 or producer_id <= NO_PRODUCER_ID)
-        and crc32c(batch[CRC_START:]) == crc
-    )
-
-
-def look_closer(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool) -> BatchHeader:
-    """The same, rule by rule; the first one broken is what the answer names."""
+def validate_by_rule(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool) -> BatchHeader:
+    """Validate rule by rule; the ApiError names the first rule that the batch breaks."""
     if batch is None or len(batch) == 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request needs one record batch, not none")
     if len(batch) < HEADER_BYTES:
@@ -86,7 +82,7 @@ def look_closer(batch: memoryview | None, topic: TopicConfig, broker: BrokerConf
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     if size != len(batch):
         raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request takes exactly one record batch")
-    _judge_fields(header, broker, zstd)
+    _validate_fields(header, broker, zstd)
     return _of_create_time(batch, header, topic) if header.attributes & TIMESTAMP_TYPE_BIT else header
 
 
@@ -96,7 +92,7 @@ def too_large(size: int, topic: TopicConfig) -> ApiError:
     return ApiError(ErrorCode.MESSAGE_TOO_LARGE, said)
 
 
-def _judge_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> None:
+def _validate_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> None:
     number = header.record_count
     if number < 1 or number != header.last_offset_delta + 1:
         raise ApiError(

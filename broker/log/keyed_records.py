@@ -1,7 +1,7 @@
-"""A coordinator's records in a log: written as batches to a partition of its topic, read back at start.
+"""A coordinator's records, which it writes as batches to a partition of its topic and reads back at start.
 
-The batches are Kafka's own, uncompressed, so its tools read them: `kafka-dump-log --offsets-decoder` for groups,
-`--transaction-log-decoder` for transactions. Only offsets that are committed in a transaction have a producer.
+The batches have Kafka's format, uncompressed, so Kafka's tools read them: `kafka-dump-log --offsets-decoder` for
+groups, `--transaction-log-decoder` for transactions. Only offsets committed in a transaction have a producer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,12 +15,12 @@ from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.frame import FileRegion
 
-READ_BYTES = 1 << 20  # at a time, while loading; a larger batch comes whole
-_RECORD_OVERHEAD_BYTES = 32  # lengths, deltas, attributes and the count of headers, at their longest
+READ_BYTES = 1 << 20  # per read while loading; a larger batch is read whole
+_RECORD_OVERHEAD_BYTES = 32  # maximum of lengths, deltas, attributes and header count
 
 
 class KeyedRecord(Protocol):
-    """What is written; no value is a tombstone."""
+    """A record to write; a value of None makes it a tombstone."""
 
     @property
     def key(self) -> bytes: ...
@@ -30,7 +30,7 @@ class KeyedRecord(Protocol):
 
 
 class Replayed(NamedTuple):
-    """A record as it is read back; one written in a transaction has its producer's id, and counts when that commits."""
+    """A record that is read back. In a transaction it has the producer's id, and counts once that commits."""
 
     key: bytes
     value: bytes | None
@@ -38,7 +38,7 @@ class Replayed(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A producer's transaction ended here."""
+    """The end of a producer's transaction."""
 
     producer_id: int
     commit: bool
@@ -51,10 +51,10 @@ def append_records(
     now: Now,
     producer: tuple[int, int] | None = None,
 ) -> None:
-    """Append the records in their order, in as few batches as `max.message.bytes` allows; those of a transaction in the
-    name of its producer (its id and epoch).
+    """Append records in their order, in as few batches as `max.message.bytes` allows.
 
-    ApiError (MESSAGE_TOO_LARGE for one record that is larger than that) or IdError; what came before it is written.
+    `producer` is the (id, epoch) in whose transaction they are written. Raise ApiError MESSAGE_TOO_LARGE for a single
+    record above that limit, or IdError; earlier records stay written.
     """
     for records in _batches(appends, log.config.max_message_bytes):
         batch = _encode(records, now, producer)
@@ -88,9 +88,9 @@ def _batches(appends: Iterable[KeyedRecord], max_bytes: int) -> Iterator[list[Re
 
 
 def read_back(log: PartitionLog) -> Iterator[Replayed | Ended]:
-    """Every record and every end of a transaction, oldest first.
+    """Yield every record and every end of a transaction, oldest first.
 
-    CorruptBatch where the log does not hold what it should, ApiError where it cannot be read.
+    Raise CorruptBatch if the log has a gap or a damaged batch, ApiError if it cannot be read.
     """
     offset = log.log_start_offset
     while offset < log.high_watermark:

@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset (KIP-101), in Kafka's `leader-epoch-checkpoint` text format.
+"""The start offset of each leader epoch (KIP-101), in Kafka's `leader-epoch-checkpoint` text format.
 
     0                 version of the file
     2                 number of entries
@@ -11,7 +11,7 @@ from bisect import bisect_right
 FILE = "leader-epoch-checkpoint"
 NO_EPOCH = -1
 UNWRITTEN = [(0, 0)]
-"""The epochs of a log without the file: it has been of epoch 0 from its first offset on."""
+"""The epochs of a log without the file: epoch 0 from its first offset."""
 _VERSION = 0
 
 
@@ -21,7 +21,7 @@ def encode(epochs: list[tuple[int, int]]) -> bytes:
 
 
 def decode(data: bytes) -> list[tuple[int, int]]:
-    """(epoch, start offset), ascending; ValueError where the file is not one."""
+    """Return (epoch, start offset) pairs, ascending. Raise ValueError if the file is damaged."""
     lines = data.decode().splitlines()
     if len(lines) < 2 or lines[0] != str(_VERSION) or int(lines[1]) != len(lines) - 2:
         raise ValueError(f"{FILE}: not a version {_VERSION} file with as many entries as it says")
@@ -30,38 +30,42 @@ def decode(data: bytes) -> list[tuple[int, int]]:
 
 
 def from_offset(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
-    """The epochs of a log that begins at `offset`: the one that was on there begins with it."""
+    """Return the epochs of a log that begins at `offset`: the epoch of that offset now begins there."""
     earlier = [epoch for epoch, begin in epochs if begin <= offset]
     later = epochs[len(earlier) :]
     return [(earlier[-1], offset), *later] if earlier else later
 
 
 def cut(epochs: list[tuple[int, int]], end_offset: int) -> list[tuple[int, int]]:
-    """The epochs of a log that ends at `end_offset`: of those that began past it the newest begins there, if it is not
-    to be given again, and the others never had a batch that is left."""
+    """Return the epochs of a log that is cut at `end_offset`.
+
+    If the newest epoch began past it, that epoch now begins at the cut, so that its number is not assigned again. Other
+    epochs that began at or past the cut are dropped, because none of their batches remains.
+    """
     if not epochs or epochs[-1][1] <= end_offset:
         return epochs
     return [entry for entry in epochs if entry[1] < end_offset] + [(epochs[-1][0], end_offset)]
 
 
 def start(epochs: list[tuple[int, int]], epoch: int, offset: int) -> list[tuple[int, int]]:
-    """The epochs after `epoch` began at `offset`; an epoch that began nowhere before it is dropped."""
+    """Return the epochs with `epoch` begun at `offset`. Drop older epochs that have no offset before it."""
     if epochs and epochs[-1][0] >= epoch:
         return epochs
     return [entry for entry in epochs if entry[1] < offset] + [(epoch, offset)]
 
 
 def epoch_of(epochs: list[tuple[int, int]], offset: int) -> int:
-    """The epoch in which `offset` was written; -1 where that is not known any more."""
+    """Return the epoch in which `offset` was written, -1 if it is unknown."""
     number = bisect_right(epochs, offset, key=lambda entry: entry[1])
     return epochs[number - 1][0] if number else NO_EPOCH
 
 
 def end_of(epochs: list[tuple[int, int]], epoch: int, log_end_offset: int) -> tuple[int, int]:
-    """(epoch, end offset) of the newest epoch not above `epoch`, (-1, -1) where `epoch` is yet to come (KIP-101).
+    """Return (epoch, end offset) of the newest epoch up to `epoch` (KIP-101), (-1, -1) if `epoch` is -1 or in the
+    future, or no epoch is known.
 
-    A reader whose last records are of `epoch` and end past this has read what is in the log no more. Of an epoch older
-    than all that are known the end is where the first known one begins.
+    If a reader's last records of `epoch` lie past that end, the log no longer has them. An epoch older than all known
+    ones ends where the first known one begins.
     """
     if epoch == NO_EPOCH or not epochs or epoch > epochs[-1][0]:
         return NO_EPOCH, -1

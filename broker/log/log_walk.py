@@ -1,16 +1,16 @@
-"""Going through logs a few at a time: there may be thousands, and between two slices everybody has a turn."""
+"""An iteration over logs in slices, because there may be thousands; connections are served between two slices."""
 
 from collections import deque
 from collections.abc import Iterable
 
 from broker.log.partition_log import PartitionLog
 
-SLICE = 64  # logs, each of which is looked at in some microseconds, whatever the disk; so this is no setting
-SLICE_EVERY_MS = 10  # so most of the time is left for requests
+SLICE = 64  # logs; not a setting, as one takes some microseconds on any disk
+SLICE_EVERY_MS = 10  # leaves most of the time for requests
 
 
 class LogWalk:
-    """Times are the monotonic clock's."""
+    """A walk over logs in slices. Times are of the monotonic clock."""
 
     def __init__(self) -> None:
         self._left: deque[PartitionLog] = deque()
@@ -21,13 +21,13 @@ class LogWalk:
         return bool(self._left)
 
     def begin(self, logs: Iterable[PartitionLog], now_ms: int) -> None:
-        """Nothing while it is on: its end must come, however often it is begun."""
+        """Start a walk over these logs. Do nothing while one is running, so that frequent calls cannot prolong it."""
         if not self._left:
             self._left.extend(logs)
             self._due_ms = now_ms
 
     def due(self, now_ms: int) -> list[PartitionLog]:
-        """The next few, if it is time for them; without those that went offline, or were deleted, meanwhile."""
+        """Return the next slice if it is due, without logs that went offline or were deleted meanwhile."""
         if not self._left or now_ms < self._due_ms:
             return []
         self._due_ms = now_ms + SLICE_EVERY_MS

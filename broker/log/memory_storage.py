@@ -1,8 +1,8 @@
-"""The storage port in memory, with what disks do to one: run full, fail a sync or a cut, lose power.
+"""The storage port in memory, with a disk's failures: it can run full, fail a sync or a cut, and lose power.
 
-`power_cut` gives the storage as the machine finds it again: every page that was not synced may be there, or as it was
-at any cut or sync before, or torn, or nonsense, each by itself; a file may end anywhere between its synced and its last
-size; a name that was not synced may be missing, a rename or a removal undone. What was synced is there.
+`power_cut` returns the storage as a restarted machine finds it. Synced data survives. Every unsynced page may be new,
+as it was at any cut or sync before, torn, or garbage, each independently of the others. A file may end anywhere between
+its synced and its last size. An unsynced name may be missing, and a rename or removal undone.
 """
 
 from collections import Counter
@@ -14,13 +14,13 @@ from broker.log.storage import AHEAD_SPARE, Buffer, StorageError
 PAGE_BYTES = 4096
 
 Chance = Callable[[int], int]
-"""`chance(n)` gives 0 .. n-1; handed in, so a seed replays a cut."""
+"""`chance(n)` returns 0 .. n-1. The caller passes it in, so that a seed replays a power cut."""
 
 
 class _Content:
-    """A file's bytes: as they are, as they were at the last sync, and what cuts since then took away.
+    """A file's bytes: the current ones, the synced ones, and the versions before each cut since the last sync.
 
-    A kernel writes pages back when it likes, so bytes that were cut off and written over may have reached the disk.
+    The kernel may write pages back at any time, so bytes that were cut off or overwritten may have reached the disk.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class _Content:
     def _page(self, start: int, end: int, older: bytes, chance: Chance) -> bytes:
         new = bytes(self.data[start:end]).ljust(end - start, b"\0")
         old = older[start:end].ljust(end - start, b"\0")
-        # What was synced and has not been written since is the same in all versions, and stays.
+        # Synced bytes without a later write are the same in all versions, and survive.
         kept = _common(_common(new, old), self.synced[start:end])
         if new == old and len(kept) >= len(new):
             return new
@@ -69,7 +69,7 @@ class _Content:
 
 
 def _common(a: bytes, b: bytes) -> bytes:
-    """What both begin with."""
+    """Return the common prefix of two byte strings."""
     if a.startswith(b):
         return b
     return a[: next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))]
@@ -106,7 +106,7 @@ class MemoryFile:
         try:
             self._storage.take(self.path, len(data))
         except StorageError:
-            # As much as fits is written, then cut off: on the disk it may be all the same.
+            # The part that fits is written, then cut off. It may have reached the disk all the same.
             self._content.data += memoryview(data)[: self._storage.free_bytes]
             self.truncate(before)
             raise
@@ -128,7 +128,7 @@ class MemoryFile:
         self._zeros = 0
 
     def trim(self) -> None:
-        """Nothing is set aside."""
+        """Do nothing, because no space is reserved."""
 
     def sync(self) -> None:
         self._storage.fail_if_told(self.path, self._storage.failing_syncs)
@@ -144,30 +144,30 @@ class MemoryFile:
         self._content.modified_ms = wall_ms
 
 
-UNBOUNDED_BYTES = 1 << 40  # what is told of a disk without a bound
+UNBOUNDED_BYTES = 1 << 40  # total size reported for an unbounded disk
 
 
 class MemoryStorage:
-    """Files by path. `free_bytes` bounds what may be written; the `failing_*` sets name paths for which that fails."""
+    """The files by path. `free_bytes` bounds the writes; each `failing_*` set names the paths where that fails."""
 
     def __init__(self) -> None:
         self.files: dict[str, _Content] = {}
         self.directories: set[str] = set()
         self.free_bytes: int | None = None
         self.wall_ms = 0
-        """The time that files are written at."""
+        """The modification time that writes set."""
         self.failing_syncs: set[str] = set()
         self.failing_cuts: set[str] = set()
         self.failing_opens: set[str] = set()
         self.not_in_memory: set[str] = set()
-        """Files that are on the disk only, by path, until somebody has waited for them."""
+        """Paths of files that are on the disk only, until a read that waits."""
         self.bytes_read: Counter[str] = Counter()
-        """By path."""
+        """Bytes read, by path."""
         self.directory_syncs = 0
         self.open_files: WeakSet[MemoryFile] = WeakSet()
         self._synced_names: dict[str, _Content] = {}
         self._renames: list[tuple[str, str]] = []
-        """Renames that are not on the disk yet, oldest first."""
+        """Renames that are not yet on the disk, oldest first."""
 
     location = "/memory"
 
@@ -248,10 +248,10 @@ class MemoryStorage:
                 del self._synced_names[name]
         self._synced_names.update((name, self.files[name]) for name in _inside(path, self.files))
         if any(path in (_parent(source), _parent(target)) for source, target in self._renames):
-            self._renames.clear()  # one journal: what is older is on the disk with it
+            self._renames.clear()  # the file system has one journal, so older renames are on the disk too
 
     def power_cut(self, chance: Chance) -> "MemoryStorage":
-        """The disk as it is found after the power came back. This storage stays as it is."""
+        """Return the disk as found after a power cut. This storage does not change."""
         before = MemoryStorage()
         before.files, before._synced_names = dict(self.files), dict(self._synced_names)
         before.directories = set(self.directories)
@@ -284,13 +284,13 @@ def _parent(path: str) -> str:
 
 
 def _inside(directory: str, names: dict[str, _Content]) -> list[str]:
-    """The names in this directory, and not below: tests ask among hundreds of names, ten thousand times."""
+    """Return the names in this directory, but not below it. Tests call it ten thousand times on hundreds of names."""
     prefix = directory + "/" if directory else ""
     size = len(prefix)
     return [name for name in names if name.startswith(prefix) and name.find("/", size) < 0]
 
 
 def _under(path: str, names: "set[str] | dict[str, _Content]") -> list[str]:
-    """The name itself and all below it."""
+    """Return the path and all names below it."""
     below = path + "/"
     return [name for name in names if name.startswith(path) and (name == path or name.startswith(below))]

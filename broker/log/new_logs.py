@@ -1,8 +1,8 @@
 """Logs of new topics that are still to be made.
 
-To make one waits for the disk several times, so of those that one request asks for only the first are made at once. The
-others follow a few at a time, between the requests of everybody, or when somebody asks for one; who asks for too many
-at once is told to come again. A crash in between loses nothing: at the next start the metadata says which there are.
+Making a log waits for the disk several times, so a request for many logs makes only the first few at once. The others
+follow in slices between the requests of all clients, or when a client uses one of them. A client that uses too many at
+once must retry. A crash in between loses nothing, because the metadata names the missing logs at the next start.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from uuid import UUID
 from broker.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
-SLICE_EVERY_MS = 10  # so most of the time is left for requests; how many each time is flakelog.max.new.logs.at.once
-ASKED_FOR = 64  # between two slices
+SLICE_EVERY_MS = 10  # leaves most of the time for requests; flakelog.max.new.logs.at.once has the number per slice
+ASKED_FOR = 64  # logs made on demand between two slices
 RETRY_MS = 1_000  # on a full disk
 
 Key = tuple[str, int]
@@ -25,7 +25,7 @@ class NewLog(NamedTuple):
 
 
 class NewLogs:
-    """By (topic, partition), in the order they are to be made."""
+    """The logs to make, by (topic, partition), in their order of creation."""
 
     def __init__(self) -> None:
         self._logs: dict[Key, NewLog] = {}
@@ -42,7 +42,10 @@ class NewLogs:
         self._logs.pop(key, None)
 
     def asked_for(self, key: Key) -> NewLog | None:
-        """What is to be made now, as somebody wants it; ApiError NOT_LEADER_OR_FOLLOWER, at which clients try again."""
+        """Return the log to make now because a client uses it, None if no log waits under the key.
+
+        Raise ApiError NOT_LEADER_OR_FOLLOWER, on which clients retry, if the budget of the current slice is used up.
+        """
         found = self._logs.get(key)
         if found is None:
             return None
@@ -53,7 +56,7 @@ class NewLogs:
         return found
 
     def due(self, now_ms: int, most: int) -> list[tuple[Key, NewLog]]:
-        """The next few, at most so many, if it is time for them. They stay until they are forgotten."""
+        """Return the next slice if it is due, at most `most` logs. The caller must `forget` the made logs."""
         if not self._logs or now_ms < self._due_ms:
             return []
         self._due_ms = now_ms + SLICE_EVERY_MS
@@ -61,14 +64,14 @@ class NewLogs:
         return [each for each, _ in zip(self._logs.items(), range(most))]
 
     def failed(self, now_ms: int) -> None:
-        """The disk is full: try again later."""
+        """Delay the next slice, because the disk is full."""
         self._due_ms = now_ms + RETRY_MS
 
     def next_deadline_ms(self) -> int | None:
         return self._due_ms if self._logs else None
 
     def configure(self, configs: Mapping[str, TopicConfig]) -> None:
-        """Settings of topics changed before their logs were made."""
+        """Apply changed topic settings to logs that are not made yet."""
         for key, log in self._logs.items():
             if key[0] in configs:
                 self._logs[key] = log._replace(config=configs[key[0]])

@@ -15,48 +15,51 @@ from broker.log.storage import AHEAD_SPARE, Buffer, StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY = ".tmp"
-LOCK = ".lock"  # as Kafka names it
+LOCK = ".lock"  # the name in Kafka
 
-# Syncs the data and the size; the times of a file need no sync. macOS has fsync only.
+# Syncs the data and the size; file times need no sync. macOS has only fsync.
 _datasync = getattr(os, "fdatasync", os.fsync)
 
 
-# To find room for a large append page by page, while it is written, takes as long again as to copy it. So the disk is
-# asked ahead for a part of what the file has, for so much at most at a time: larger pieces gain nothing more. With as
-# much as the file has, a third of a full disk might be set aside for partitions that are silent.
+# Allocating blocks page by page during a large append doubles its time, so `_reserve` asks for space ahead: a fraction
+# of the file's size, up to a limit, because larger pieces gain nothing. Asking for the whole size again could reserve a
+# third of a full disk for silent partitions.
 _RESERVE_FROM_BYTES = 64 * 1024
 _RESERVE_PART = 4
 _RESERVE_BYTES = 8 << 20
-_BLOCK_BYTES = 512  # what st_blocks counts
-_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the end of the file stays where it is
-# ext4 and XFS, as statfs(2) has them. btrfs compresses nothing of a file that once had room set aside.
+_BLOCK_BYTES = 512  # unit of st_blocks
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the end of the file does not move
+# Magic numbers of ext4 and XFS, from statfs(2). btrfs is missing because it does not compress a file that ever had
+# space reserved.
 _GAINING = (0xEF53, 0x58465342)
-_STATFS_BYTES = 256  # more than any system's has
+_STATFS_BYTES = 256  # more than struct statfs on any system
 
-_PROBE_EVERY_BYTES = 256 * 1024  # the kernel reads a file ahead by so much at least, once it is read in order
+_PROBE_EVERY_BYTES = 256 * 1024  # the kernel's minimum read-ahead of a file that is read in order
 _READ_BYTES = 1 << 20
-_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux's
+_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux only
 
 
 @cache
 def _c_library() -> Any:
-    """Linux's: Python has no fallocate but one that makes the file longer, and does not tell the kind of a file system.
-    None elsewhere."""
-    if sys.platform != "linux" or sys.maxsize < 1 << 32:  # with 32 bits the C libraries differ in what a position is
+    """Return the C library on 64-bit Linux, None elsewhere.
+
+    Python's own fallocate makes the file longer, and Python cannot tell the type of a file system.
+    """
+    if sys.platform != "linux" or sys.maxsize < 1 << 32:  # 32-bit C libraries differ in the type of a position
         return None
     try:
-        import ctypes  # seldom needed, and not soon
+        import ctypes  # needed rarely and late
 
         library = ctypes.CDLL(None)
         library.fallocate.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long
         library.fstatfs.argtypes = ctypes.c_int, ctypes.c_void_p
-    except (ImportError, OSError, AttributeError):  # a Python compiled without libffi, or without shared libraries
+    except (ImportError, OSError, AttributeError):  # Python was compiled without libffi or shared libraries
         return None
     return library
 
 
 def _set_aside(fd: int, position: int, length: int) -> None:
-    """Have the disk keep room for so much of a file from a position on, where that is of use and can be done."""
+    """Reserve disk space for `length` bytes of a file from `position`, if that is possible and useful."""
     library = _c_library()
     if library is None:
         return
@@ -76,7 +79,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 class OsFile:
-    """One descriptor. It closes with the last reference, so a reader of a deleted segment keeps its bytes."""
+    """An open file descriptor. It closes with its last reference, so a reader of a deleted segment keeps its bytes."""
 
     __slots__ = ("path", "size", "_fd", "_asked_end")
 
@@ -96,7 +99,7 @@ class OsFile:
                 written += os.write(self._fd, memoryview(data)[written:])
         except OSError as error:
             with _named(self.path):
-                # Should the cut fail too, the size says so: whoever undoes the append must see what is there.
+                # If the cut fails too, `size` keeps the real size, because the undo code of the caller needs it.
                 before, self.size = self.size, os.fstat(self._fd).st_size
                 os.ftruncate(self._fd, before)
                 self.size = before
@@ -104,30 +107,30 @@ class OsFile:
         self.size += size
 
     def _reserve(self, size: int) -> None:
-        """Set room aside for `size` bytes and more that will follow; where it cannot be done, a write finds its own."""
+        """Reserve space for `size` bytes and later appends. On failure do nothing; the write then allocates space."""
         length = size + min(self.size // _RESERVE_PART, _RESERVE_BYTES)
-        self._asked_end = self.size + length  # also where there is none: it is not asked for again and again
+        self._asked_end = self.size + length  # set on failure too, so that appends do not retry each time
         with suppress(StorageError):
             if self._has_spare(length, length):
                 _set_aside(self._fd, self.size, length)
 
     def _has_spare(self, size: int, ahead_bytes: int) -> bool:
-        """Whether `size` bytes leave the disk enough for room of so many bytes to be taken ahead."""
+        """Return True if, after `size` bytes, the disk still has AHEAD_SPARE times `ahead_bytes` free."""
         with _named(self.path):
             disk = os.fstatvfs(self._fd)
         return disk.f_bavail * disk.f_frsize >= size + AHEAD_SPARE * ahead_bytes
 
     def trim(self) -> None:
-        # By what the disk says, as a process that was killed could not give anything back.
+        # Compare with the blocks on the disk, because a killed process may have left space reserved.
         with suppress(OSError):
             there = os.fstat(self._fd)
             if there.st_blocks * _BLOCK_BYTES >= there.st_size + _RESERVE_FROM_BYTES:
                 os.ftruncate(self._fd, there.st_size)
-                os.utime(self._fd, ns=(there.st_atime_ns, there.st_mtime_ns))  # nothing was written
+                os.utime(self._fd, ns=(there.st_atime_ns, there.st_mtime_ns))  # as nothing was written
                 self._asked_end = 0
 
     def read(self, position: int, length: int) -> bytes:
-        try:  # a small fetch reads ten times: no context manager
+        try:  # a small fetch reads ten times, so avoid a context manager
             return os.pread(self._fd, length, position)
         except OSError as error:
             raise StorageError(self.path, error.strerror or str(error)) from error
@@ -161,7 +164,7 @@ class OsFile:
 
 
 class OsFileAhead(OsFile):
-    """One whose end lies `ahead_bytes` past what was appended, as `Storage.open` says."""
+    """A file that is extended with `ahead_bytes` zeros at a time, as `Storage.open` describes."""
 
     __slots__ = ("_ahead_bytes", "_zeros")
 
@@ -173,7 +176,7 @@ class OsFileAhead(OsFile):
     def append(self, data: Buffer) -> None:
         size = len(data)
         block = memoryview(data)
-        # What is larger takes its time anyhow.
+        # A larger append is slow anyway, so it adds no zeros.
         if size > self._zeros and size < self._ahead_bytes and self._has_spare(size, self._ahead_bytes):
             block = memoryview(b"".join((data, bytes(self._ahead_bytes))))
         written = 0
@@ -187,7 +190,7 @@ class OsFileAhead(OsFile):
                     self.truncate(before)
                 raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
             with _named(self.path):
-                self.truncate(self.size + size)  # somebody else was quicker
+                self.truncate(self.size + size)  # another writer took the space for the zeros
             return
         self.size += size
         self._zeros = max(self._zeros, written) - size
@@ -198,7 +201,7 @@ class OsFileAhead(OsFile):
 
 
 class OsStorage:
-    """A data directory."""
+    """A data directory of the machine."""
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
@@ -208,7 +211,7 @@ class OsStorage:
         return os.path.join(self.root, path)
 
     def lock(self) -> None:
-        """Take the directory for this process, until it ends; StorageError names the process that has it."""
+        """Lock the directory until this process ends. Raise StorageError with the id of a process that holds it."""
         full = self._path(LOCK)
         with _named(full):
             fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -309,8 +312,10 @@ class OsStorage:
 
 
 def is_in_memory(fd: int, position: int, length: int) -> bool:
-    """Whether a stretch of a file can be read without waiting for the disk, as far as a few looks at it tell; True
-    where the system does not say (only Linux does, and not of every file system)."""
+    """Return True if a range of a file can be read without waiting for the disk, judged by a few one-byte reads.
+
+    Return True also if the system cannot tell: only Linux can, and not for every file system.
+    """
     if not hasattr(os, "RWF_NOWAIT"):
         return True
     byte = bytearray(1)
@@ -325,25 +330,26 @@ def is_in_memory(fd: int, position: int, length: int) -> bool:
 
 
 def read_now(fd: int, position: int, length: int) -> bytearray | None:
-    """`length` bytes of a file; None where `read_now_into` says no."""
+    """Return `length` bytes of a file, None if `read_now_into` returns False."""
     data = bytearray(length)
     return data if read_now_into(fd, position, data) else None
 
 
 def read_now_into(fd: int, position: int, data: bytearray | memoryview) -> bool:
-    """Fill `data` from a file; False where that would have to be waited for, there is not so much, or it cannot be
-    read. Where the system does not say what is in memory, it may wait."""
+    """Fill `data` from a file. Return False if the read would block, comes up short, or fails.
+
+    If the system cannot tell which data is in memory, the read may block.
+    """
     try:
         return os.preadv(fd, (data,), position, _NO_WAIT) == len(data)
     except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:  # not every file system knows
+        if error.errno != errno.EOPNOTSUPP:  # not every file system supports it
             return False
     return os.preadv(fd, (data,), position) == len(data)
 
 
 def read_into_memory(fd: int, position: int, length: int) -> None:
-    """Read a stretch of a file, so that it is in the page cache: for a thread, as it waits for the disk. Errors are
-    left to who reads it then."""
+    """Read a range of a file into the page cache. Run in a thread, because it blocks. Leave errors to the next read."""
     buffer = bytearray(min(_READ_BYTES, length))
     end = position + length
     with suppress(OSError):

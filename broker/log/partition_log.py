@@ -1,6 +1,6 @@
 """One partition's log: batches and their ids in, regions of files out.
 
-    append    judge (broker.log.judge) -> duplicate? -> ids -> place -> roll? -> idindex, log, indexes
+    append    validate (broker.log.judge) -> duplicate? -> ids -> place -> roll? -> idindex, log, indexes
     read      bisect over the segments -> offset index -> region, for read_committed up to the last stable offset
 
 Offsets rise by one a record, ids strictly with them; both numbers are taken here and nowhere else. A failed write
@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from broker.config import BrokerConfig, TopicConfig
@@ -74,6 +74,15 @@ class Appended(NamedTuple):
     duplicate: bool = False
     timestamp_ms: int = NO_TIMESTAMP
     """Of a duplicate: the max timestamp of the batch it repeats."""
+
+
+AppendedTogether: TypeAlias = tuple[Sequence[tuple[int, int]], Sequence[Run]]
+"""(base offset, last offset) of each batch of one write, and the ids of all of them as runs."""
+
+NOTHING_APPENDED: AppendedTogether = (), ()
+
+Staged: TypeAlias = tuple[memoryview, BatchHeader, *tuple[Any, ...]]
+"""A batch that waits to be appended, its header, and anything of its owner's."""
 
 
 class ReadResult(NamedTuple):
@@ -195,7 +204,7 @@ class PartitionLog:
     def append(
         self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now, rewrite: Rewrite | None = None
     ) -> Appended:
-        """Append a batch that `judge` has passed; its base offset and leader epoch are written into `batch`.
+        """Append a batch that `broker.log.judge` found valid; its base offset and leader epoch are written into `batch`.
 
         `rewrite`: the batch is to hold its ids (broker.log.demands), so it is finished when it has them.
         ApiError for a wrong sequence or a disk that failed, an error of `idgen.errors` where no id is to be had; in
@@ -214,58 +223,78 @@ class PartitionLog:
             batch, header = rewrite(batch, header, runs)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        self._write([(batch, header, base_offset)], runs, last_offset, header.size, header.max_timestamp, now)
+        self._write([(header, base_offset, batch)], runs, last_offset, header.size, header.max_timestamp, now)
         return Appended(base_offset, last_offset, runs)
 
-    def append_together(
-        self, batches: Sequence[tuple[memoryview, BatchHeader]], ids: IdSource, now: Now
-    ) -> list[tuple[int, int]]:
-        """Append as many of these batches, from the first on, as can be with one write. All are as `append` takes them.
+    def append_batches(self, batches: "Sequence[Staged]", ids: IdSource, now: Now) -> AppendedTogether:
+        """Append as many batches as one write can hold, from the first on; each is valid as `append` asks.
 
-        Base and last offset of each that was; none where the first is a duplicate, or must be appended by itself for
-        another reason. Errors as of `append`, and the log is as it was.
+        Nothing is appended if the first batch is a duplicate or a failed write is being undone: `append` takes it then.
+        Errors as of `append`; the log is unchanged then.
         """
-        self._check_online()
+        if self.offline is not None:
+            self._check_online()
         if self.mending:
-            return []
+            return NOTHING_APPENDED
+        if len(batches) == 1:
+            batch, header = batches[0][0], batches[0][1]
+            if header.producer_id >= 0 and self.producers.check(header) is not None:
+                return NOTHING_APPENDED
+            base = self.log_end_offset
+            last = base + header.last_offset_delta
+            runs = ids.next_ids(header.record_count, now.wall_ms, self.last_id)
+            size = header.batch_length + LENGTH_END
+            self._write(((header, base, batch),), runs, last, size, header.max_timestamp, now)
+            return ((base, last),), runs
         placed, size, newest, end = self._fitting(batches, min(ids.max_batch, TOGETHER_RECORDS_MAX))
-        if placed:
-            runs = ids.next_ids(end - self.log_end_offset, now.wall_ms, self.last_id)
-            self._write(placed, runs, end - 1, size, newest, now)
-        return [(base, base + header.last_offset_delta) for _, header, base in placed]
+        if not placed:
+            return NOTHING_APPENDED
+        runs = ids.next_ids(end - self.log_end_offset, now.wall_ms, self.last_id)
+        self._write(placed, runs, end - 1, size, newest, now)
+        return [(base, base + header.last_offset_delta) for header, base, _ in placed], runs
 
-    def _fitting(
-        self, batches: Sequence[tuple[memoryview, BatchHeader]], records_max: int
-    ) -> tuple[list[Placed], int, int, int]:
-        """The batches, from the first on, that may be one write; their bytes, newest time, and the next offset."""
+    def _fitting(self, batches: "Sequence[Staged]", records_max: int) -> tuple[list[Placed], int, int, int]:
+        """Choose the batches of one write: those from the first on that fit the segment and continue their producers.
+
+        Return them with their size, their newest time, and the offset after them.
+        """
         segment = self._segments[-1]
         room = self.config.segment_bytes - segment.size
         offset = self.log_end_offset
         offset_max = min(segment.base_offset + RELATIVE_OFFSET_MAX, offset + records_max)
         placed: list[Placed] = []
         size, newest = 0, NO_TIMESTAMP
-        producers = set()
-        for batch, header in batches:
+        latest: dict[int, BatchHeader] = {}  # of each producer, its latest batch in this write
+        for each in batches:
+            batch, header = each[0], each[1]
             end = offset + header.last_offset_delta + 1
             after = size + header.batch_length + LENGTH_END
             if placed and (after > room or end > offset_max):
                 break  # the first may begin a new segment
-            producer_id = header.producer_id
-            if producer_id >= 0:
-                # What is known of a producer says nothing of its second batch before the first is in the log.
-                try:
-                    if producer_id in producers or self.producers.check(header) is not None:
-                        break
-                except ApiError:
-                    if not placed:
-                        raise
+            if header.producer_id >= 0:
+                if not self._continues(latest.get(header.producer_id), header, not placed):
                     break
-                producers.add(producer_id)
-            placed.append((batch, header, offset))
+                latest[header.producer_id] = header
+            placed.append((header, offset, batch))
             size, offset = after, end
             if header.max_timestamp > newest:
                 newest = header.max_timestamp
         return placed, size, newest, offset
+
+    def _continues(self, before: BatchHeader | None, header: BatchHeader, is_first: bool) -> bool:
+        """Return True if a producer's batch may follow `before` in one write, or what the log has if that is None.
+
+        ApiError for the first batch of a write, if its sequence is wrong. For any later one that is found when its
+        turn comes, because what comes before it may change the answer.
+        """
+        if before is not None:
+            return self.producers.follows(before, header)
+        try:
+            return self.producers.check(header) is None
+        except ApiError:
+            if is_first:
+                raise
+            return False
 
     def _write(
         self, placed: Sequence[Placed], runs: Sequence[Run], last_offset: int, size: int, newest_ms: int, now: Now
@@ -273,7 +302,7 @@ class PartitionLog:
         """Batches, `size` bytes together, and the ids of all to the end of the log: all of them, or ApiError."""
         epoch, place = self.leader_epoch, PLACE.pack_into
         by_producers = []
-        for batch, header, base_offset in placed:
+        for header, base_offset, batch in placed:
             place(batch, 0, base_offset, header.batch_length, epoch)
             if header.producer_id >= 0:
                 by_producers.append((header, base_offset))
@@ -282,7 +311,7 @@ class PartitionLog:
             written = segment.append(placed, runs, self.config.index_interval_bytes)
         except Exception as error:
             self._undone(error)
-            for batch, header, _ in placed:  # as they came
+            for header, _, batch in placed:  # as they came
                 PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
             if not isinstance(error, StorageError):
                 raise
@@ -297,7 +326,7 @@ class PartitionLog:
         for header, base_offset in by_producers:
             self.producers.appended(header, base_offset, now.wall_ms)
         if self.journal is not None:
-            self.journal.add(self, placed[0][2], written, runs)
+            self.journal.add(self, placed[0][1], written, runs)
 
     def _undone(self, error: Exception) -> None:
         """After a failed write: wait for a sync before the next one, or stop where the log is not as it was."""

@@ -1,10 +1,12 @@
-"""What a partition knows of its producers (KIP-98, KIP-360): the last five batches of each, and open transactions.
+"""A partition's state of its producers (KIP-98, KIP-360): the last five batches of each, and open transactions.
 
-A batch that repeats one of them is a duplicate, answered with its first offset; one that does not follow the last is
-out of order. An unknown producer may begin at any sequence, as its state may have expired. A transaction begins in the
-partition with its first batch and ends with a marker; what lies at or past the first one that is open is not stable.
-State is kept in snapshots named by the offset they were taken at, in Kafka's format; what was appended after a snapshot
-is replayed from headers and markers.
+A batch that repeats one of the five is a duplicate, answered with the first one's offset. A batch that does not follow
+the last one is out of order. An unknown producer may begin at any sequence, because its state may have expired. A
+transaction begins in the partition with its first batch and ends with a marker. Offsets from the start of the first
+open transaction on are not stable.
+
+State is saved in snapshots in Kafka's format, named by the offset at which they were taken. Recovery replays batches
+past the snapshot from headers and markers.
 """
 
 import struct
@@ -19,7 +21,7 @@ from broker.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, 
 from broker.record.control import Marker
 from broker.wire.errors import ApiError, ErrorCode
 
-BATCHES_KEPT = 5  # as many as a producer may have in flight (max.in.flight.requests.per.connection)
+BATCHES_KEPT = 5  # a producer has at most this many in flight (max.in.flight.requests.per.connection)
 SUFFIX = ".snapshot"
 
 _SEQUENCES = 2**31
@@ -33,7 +35,7 @@ NOT_KNOWN = -1
 
 
 class ProducedBatch(NamedTuple):
-    """A batch that was appended: where its sequences and offsets begin and end (both inclusive)."""
+    """An appended batch: its first and last sequence and offset, all inclusive."""
 
     first_sequence: int
     last_sequence: int
@@ -43,7 +45,7 @@ class ProducedBatch(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as DescribeProducers shows it; -1 for what is not known."""
+    """A producer in a DescribeProducers response; -1 for unknown values."""
 
     producer_id: int
     epoch: int
@@ -54,8 +56,10 @@ class ActiveProducer(NamedTuple):
 
 
 class LastRecords(NamedTuple):
-    """What the cleaner keeps of producers, by their ids: the last offsets of their last batches, and the epochs of
-    those that have none."""
+    """The state of producers that the cleaner must keep in the log, by producer id.
+
+    `offsets` has the last offset of each producer's last batch, `epochs` the epoch of each producer without a batch.
+    """
 
     offsets: dict[int, int]
     epochs: dict[int, int]
@@ -70,9 +74,9 @@ class _Producer:
         self.seen_ms = seen_ms
         self.coordinator_epoch = _NO_COORDINATOR_EPOCH
         self.first_offset = _NO_TRANSACTION
-        """Where its open transaction begins."""
+        """First offset of its open transaction."""
         self.entry: bytes | None = None
-        """What a snapshot says of it, until something changes."""
+        """The producer's packed snapshot entry; None after a change."""
 
     def pack(self, producer_id: int) -> bytes:
         last = self.batches[-1] if self.batches else None
@@ -90,16 +94,15 @@ class _Producer:
 
 
 class ProducerState:
-    """All producers of one partition, the one heard of least lately first. At most `producers_max` are kept, and
-    besides whoever has an open transaction."""
+    """All producers of a partition, longest silent first: at most `producers_max`, and those with open transactions."""
 
     def __init__(self, producers_max: int) -> None:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self._producers_max = producers_max
         self._open: dict[int, int] = {}
-        """Producer id -> first offset, of the open transactions in the order they began."""
+        """First offset of each open transaction by producer id, in order of their first offsets."""
         self._undecided: deque[tuple[int, int]] = deque()
-        """(first offset, the marker's) of those whose marker consumers may not see yet, for the high watermark."""
+        """(first offset, marker's offset) of ended transactions whose marker may be at or past the high watermark."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -107,9 +110,9 @@ class ProducerState:
     # --- transactions --------------------------------------------------------------------------------------------
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the first transaction begins that no consumer can know the end of; None where all have ended."""
+        """Return where the first transaction without a marker below the high watermark begins, None if all have one."""
         undecided = self._undecided
-        if not undecided and not self._open:  # nearly always, and each fetch asks
+        if not undecided and not self._open:  # the usual case, and every fetch calls this
             return None
         while undecided and undecided[0][1] < high_watermark:
             undecided.popleft()
@@ -118,11 +121,11 @@ class ProducerState:
         return min(firsts, default=None)
 
     def open_transactions(self) -> dict[int, int]:
-        """Producer id -> first offset."""
+        """Return the first offset of each open transaction by producer id."""
         return dict(self._open)
 
     def first_open_offset(self, log_end_offset: int) -> int:
-        """Where the first transaction begins that has no marker in the log; the log's end where there is none."""
+        """Return where the first transaction without a marker in the log begins, the log's end if all have one."""
         return next(iter(self._open.values()), log_end_offset)
 
     def has_open(self, producer_id: int) -> bool:
@@ -133,7 +136,7 @@ class ProducerState:
         return None if producer is None else producer.epoch
 
     def check_marker(self, producer_id: int, epoch: int, marker: Marker) -> None:
-        """ApiError where a later epoch of the producer, or of the coordinator, has been seen."""
+        """Raise ApiError if a later epoch of the producer, or of the coordinator, has been seen."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return
@@ -146,7 +149,7 @@ class ProducerState:
             )
 
     def marked(self, header: BatchHeader, base_offset: int, marker: Marker, seen_ms: int = NOT_KNOWN) -> None:
-        """Note a marker that now stands at `base_offset`."""
+        """Note a marker that was appended at `base_offset`."""
         producer = self._seen(header, seen_ms)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.first_offset = _NO_TRANSACTION
@@ -155,7 +158,10 @@ class ProducerState:
             self._undecided.append((first, base_offset))
 
     def aborted_at(self, producer_id: int, marker_offset: int) -> AbortedTransaction | None:
-        """What an abort marker at this offset would end, for the index; None where nothing is open. Changes nothing."""
+        """Return the index entry for an abort marker at this offset, None if the producer has no open transaction.
+
+        Do not change the state.
+        """
         first = self._open.get(producer_id)
         if first is None:
             return None
@@ -169,7 +175,7 @@ class ProducerState:
     # --- batches -------------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader) -> ProducedBatch | None:
-        """None when the batch may be appended, the first one when it is a duplicate; ApiError otherwise."""
+        """Return None if the batch may be appended, or the earlier batch that it repeats. Raise ApiError otherwise."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             if header.producer_epoch < NO_PRODUCER_EPOCH:
@@ -200,11 +206,21 @@ class ProducerState:
             )
         return None
 
-    def appended(self, header: BatchHeader, base_offset: int, seen_ms: int = NOT_KNOWN) -> None:
-        """Note a batch that now stands at `base_offset`; one without a producer is passed over, and so are markers.
+    @staticmethod
+    def follows(before: BatchHeader, header: BatchHeader) -> bool:
+        """Return True if a batch continues `before`, a batch of the same producer that is about to be appended."""
+        return (
+            header.producer_epoch == before.producer_epoch
+            and header.base_sequence == (before.base_sequence + before.last_offset_delta + 1) % _SEQUENCES
+            and before.base_sequence != NO_SEQUENCE
+            and header.is_transactional == before.is_transactional
+        )
 
-        `seen_ms` is the broker's clock, not the batch's time: who sends old messages is not silent for being late.
-        It is not known of a batch that is found again in the log.
+    def appended(self, header: BatchHeader, base_offset: int, seen_ms: int = NOT_KNOWN) -> None:
+        """Note a batch that was appended at `base_offset`. Ignore markers and batches without a producer.
+
+        `seen_ms` is the broker's clock, not the batch's time, because a producer that sends old messages is not silent.
+        It is unknown for a batch that recovery reads from the log.
         """
         if header.producer_id <= NO_PRODUCER_ID or header.is_control:
             return
@@ -232,14 +248,16 @@ class ProducerState:
         return producer
 
     def _forget_one(self) -> None:
-        """The one heard of least lately among those with no open transaction: without it, that one would never end."""
+        """Forget the longest silent producer. Keep those with an open transaction, which would never end otherwise."""
         gone = next((each for each in self._producers if each not in self._open), None)
         if gone is not None:
             del self._producers[gone]
 
     def expire(self, now_ms: int, silence_ms: int) -> None:
-        """Forget producers not heard of for `silence_ms` (producer.id.expiration.ms), but for those with an open
-        transaction. O(forgotten + replayed + open)."""
+        """Forget producers that were silent for `silence_ms` (producer.id.expiration.ms) and have no open transaction.
+
+        O(forgotten + replayed + open).
+        """
         gone = []
         for producer_id, producer in self._producers.items():
             if producer.seen_ms == NOT_KNOWN:
@@ -252,7 +270,7 @@ class ProducerState:
             del self._producers[producer_id]
 
     def active(self) -> Iterator[ActiveProducer]:
-        """All that are known, for DescribeProducers."""
+        """Yield all known producers, for DescribeProducers."""
         for producer_id, producer in self._producers.items():
             last = producer.batches[-1] if producer.batches else None
             sequence, time_ms = (NO_SEQUENCE, producer.seen_ms) if last is None else (last.last_sequence, last[-1])
@@ -260,7 +278,7 @@ class ProducerState:
             yield ActiveProducer(producer_id, producer.epoch, sequence, time_ms, *epochs)
 
     def last_records(self) -> LastRecords:
-        """Without them the next start would not know which sequence comes next."""
+        """Return what the cleaner must keep, so that the next start knows each producer's next sequence."""
         producers = self._producers.items()
         return LastRecords(
             {producer_id: each.batches[-1].last_offset for producer_id, each in producers if each.batches},
@@ -270,14 +288,16 @@ class ProducerState:
     # --- snapshots -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """The state in the format of Kafka's `.snapshot` files: the last batch of each producer. Of a hundred thousand
-        only those are packed anew that were heard of since the last one."""
+        """Return the state in the format of Kafka's `.snapshot` files: the last batch of each producer.
+
+        Only producers that changed since the last snapshot are packed again, because there may be a hundred thousand.
+        """
         entries = [each.entry or each.pack(producer_id) for producer_id, each in self._producers.items()]
         body = len(entries).to_bytes(4, "big") + b"".join(entries)
         return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
     def load(self, snapshot: bytes) -> None:
-        """Take the state of a snapshot; ValueError when it is damaged."""
+        """Load the state from a snapshot. Raise ValueError if it is damaged."""
         if len(snapshot) < _SNAPSHOT.size:
             raise ValueError(f"a producer snapshot has at least {_SNAPSHOT.size} bytes, this one {len(snapshot)}")
         version, crc, number = _SNAPSHOT.unpack_from(snapshot)

@@ -1,16 +1,15 @@
-"""Finding out where a log ends, when it is opened.
+"""Recovery of a log: finds the log's end when it is opened.
 
-What the checkpoint covers was synced and is taken as it is (broker.log.synced). Past it every batch is looked at: its
-length against the file, its offset against the one before, its CRC, and that the id index has valid entries for all
-its offsets, ids rising. The log ends before the first batch for which any of this fails; both files are cut there,
-segments after it are removed. A log is never stamped again, so a batch whose ids were lost is lost with them: it was
-not synced.
+The part below the checkpoint was synced and is trusted (broker.log.synced). Past it, recovery checks every batch: its
+length against the file, its offset against the previous one, its CRC, and that the id index has valid, rising ids for
+all its offsets. The log ends before the first batch that fails a check. Recovery cuts both files there and removes the
+segments after it. A record never gets a second id, so a batch whose ids are lost is lost with them; it was not synced.
 
-Then comes the journal (broker.log.journal): what it has beyond the end is appended with the ids it was given, and what
-it has of the part looked at must be what is there.
+Then recovery reads the journal (broker.log.journal). It appends the journal's batches past the log's end with the ids
+they were given, and verifies that those in the checked part match the log.
 
-Damage *below* the checkpoint is not cut away: those messages were on the disk. `LogDamaged` names the file; the
-partition stays offline until somebody looks.
+Recovery does not cut damage *below* the checkpoint, because those messages were synced. It raises `LogDamaged` with the
+file's name; the partition stays offline until an operator looks at it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,6 +22,7 @@ from broker.log.checkpoint import LogPosition
 from broker.log.clean_stop import Noted
 from broker.log.closed_segment import OpenSegments, closed
 from broker.log.id_index import IdIndex
+from broker.log.io_jobs import RemoveFiles
 from broker.log.journal import Entry
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
@@ -30,7 +30,6 @@ from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Placed, Se
 from broker.log.storage import Storage, StorageError
 from broker.log.swap import finish_swaps
 from broker.log.synced import LogDamaged, Synced, offsets_of
-from broker.log.syncs import RemoveFiles
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.record.control import decode_marker
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry
@@ -40,18 +39,28 @@ __all__ = ["LogDamaged", "RecoveryReport", "open_log"]
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What opening a log had to do, for the log line."""
+    """The work that opening a log took, for the log line."""
 
     batches_read: int = 0
     bytes_cut: int = 0
     segments_removed: int = 0
     reason: str | None = None
     from_journal: int = 0
-    """Batches that the log lacked, and the journal had."""
+    """Batches that the log lacked and the journal had."""
 
     @property
     def cut(self) -> bool:
         return bool(self.bytes_cut or self.segments_removed)
+
+    def line(self, log: PartitionLog) -> str:
+        """Return the line for the operator."""
+        line = f"partition {log.name} recovered: ends at offset {log.log_end_offset}, "
+        line += f"{self.batches_read} batches past the checkpoint"
+        if self.from_journal:
+            line += f", {self.from_journal} from the journal"
+        if not self.cut:
+            return line
+        return f"{line}; cut {self.bytes_cut} bytes and {self.segments_removed} segments ({self.reason})"
 
 
 def open_log(
@@ -67,14 +76,16 @@ def open_log(
     noted: Noted | None = None,
     open_segments: OpenSegments | None = None,
 ) -> tuple[PartitionLog, RecoveryReport]:
-    """The log in directory `topic-partition`, made if there is none; `known`: its place in the checkpoint, `journal`:
-    what the journal has of it, by offset.
+    """Open the log in directory `topic-partition`, or make it.
 
-    Unless the last process `stopped_cleanly`, its last write may have been undone without the disk knowing yet, so the
-    files that are appended to are synced first. `noted`: what it said of the segments then. `open_segments`: those of
-    all logs that have files open, where it is not alone.
+    `known` is its position in the checkpoint. `journal` has the journal's batches of this log, by offset. `noted` has
+    the facts of its segments as of a clean stop. `open_segments` is the registry of all logs' open segments; a log that
+    is opened alone gets its own.
 
-    LogDamaged where what was synced is damaged, StorageError where a file cannot be read.
+    Unless the last process `stopped_cleanly`, it may have undone its last write without a sync, so the files that
+    appends will extend are synced first.
+
+    Raise LogDamaged if synced data is damaged, StorageError if a file cannot be read.
     """
     among = OpenSegments(broker.max_open_segments) if open_segments is None else open_segments
     recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id, noted or {}, among)
@@ -82,9 +93,9 @@ def open_log(
 
 
 class _IdWalk:
-    """The ids of one batch after the other, from an entry on. Batches that were written together may share one.
+    """A walk over the id index, batch by batch, from an entry on. Batches of one write may share an entry.
 
-    `number` entries are used up so far, `last_id` is the last id taken.
+    `number` counts the used-up entries, and `last_id` is the last id taken.
     """
 
     def __init__(self, ids: IdIndex, number: int, last_id: int) -> None:
@@ -96,12 +107,12 @@ class _IdWalk:
 
     @property
     def begun(self) -> IdEntry | None:
-        """What was taken of an entry that goes on behind it."""
+        """Return the used part of an entry that is only partly used, None if every entry is used up."""
         entry = self._entry
         return entry and entry._replace(length=self._offset - entry.offset)
 
     def take(self, header: BatchHeader) -> bool:
-        """Whether the next ids are just those of this batch, and rise; nothing is taken where they are not."""
+        """Take the next batch's ids. Return False, and take nothing, unless they rise and are exactly the batch's."""
         offset, end = header.base_offset, header.last_offset + 1
         number, entry, last_id = self.number, self._entry, self.last_id
         if entry is not None and offset != self._offset:
@@ -137,7 +148,7 @@ class _Recovery:
         self.noted = noted
         self.among = among
         self.sizes: dict[str, int] = {}
-        """The files that were there, once what was begun before is finished."""
+        """Sizes of the files in the directory, once unfinished deletions and swaps are complete."""
         self.topic_id = topic_id
         self.topic = topic
         self.partition = partition
@@ -196,7 +207,7 @@ class _Recovery:
         return log, self.report
 
     def _sizes(self) -> dict[str, int]:
-        """The files that are there, once deletions and swaps are finished that the process before had begun."""
+        """Complete the deletions and swaps that the previous process began, and return the sizes of the files."""
         sizes = self.storage.sizes(self.name)
         retired = [f"{self.name}/{name}" for name in sizes if name.endswith(DELETED)]
         if retired:
@@ -207,7 +218,7 @@ class _Recovery:
         return self.storage.sizes(self.name) if retired or swapping else sizes
 
     def _epochs(self, end_offset: int) -> list[tuple[int, int]]:
-        """The leader epochs of what is left; those of what was cut are dropped, for good."""
+        """Return the leader epochs of the recovered log, and drop those of the cut part from the file."""
         path = f"{self.name}/{leader_epochs.FILE}"
         if not self.storage.exists(path):
             return list(leader_epochs.UNWRITTEN)
@@ -227,7 +238,10 @@ class _Recovery:
     # --- producers -----------------------------------------------------------------------------------------------
 
     def _load_producers(self, segments: list[Segment], aborted_known: bool) -> None:
-        """The snapshot at the checkpoint; without one, the headers of all that the checkpoint covers."""
+        """Load the snapshot at the checkpoint. Without one, replay the headers of all batches below the checkpoint.
+
+        If an index of aborted transactions may be wrong, replay the headers as well, because that rewrites the index.
+        """
         known = self.known
         if known is None or (known.producers == 0 and aborted_known):
             return
@@ -244,7 +258,7 @@ class _Recovery:
             self._replay(segments, known)
 
     def _replay(self, segments: list[Segment], known: LogPosition) -> None:
-        """All that the checkpoint covers, by its headers; the indexes of aborted transactions are written anew."""
+        """Replay the headers of all batches below the checkpoint, and rewrite the indexes of aborted transactions."""
         for segment in segments:
             segment.aborted.keep_bytes(0)
             end = known.log_bytes if segment.base_offset == known.segment else segment.size
@@ -257,7 +271,7 @@ class _Recovery:
                 file.sync()
 
     def _note(self, segment: Segment, position: int, header: BatchHeader) -> None:
-        """A batch that stands in the log: what it says of its producer, and of a transaction that it ends."""
+        """Apply a batch of the log to the state of its producer. Index the transaction if the batch aborts one."""
         if not header.is_control:
             self.producers.appended(header, header.base_offset)
             return
@@ -270,12 +284,12 @@ class _Recovery:
         self.producers.marked(header, header.base_offset, marker)
 
     def _remove_snapshots(self) -> None:
-        """Those that nothing refers to: of syncs whose checkpoint was never written."""
+        """Remove snapshots that the checkpoint does not name, because their own checkpoint was never written."""
         for offset in self._names(producer_state.SUFFIX):
             if self.known is None or offset != self.known.offset:
                 self.storage.remove(f"{self.name}/{file_name(offset, producer_state.SUFFIX)}")
 
-    # --- what lies past it ---------------------------------------------------------------------------------------
+    # --- the tail past the checkpoint ----------------------------------------------------------------------------
 
     def _recover_tail(self, segments: list[Segment], synced: Synced) -> None:
         known = self.known
@@ -289,20 +303,20 @@ class _Recovery:
         self._remove_others({segment.base_offset for segment in segments})
 
     def _close(self, segment: Segment) -> Segment:
-        """A segment that was recovered to its end: there may be too many of them to keep all open until a sync."""
+        """Close a segment that is recovered to its end; there may be too many to keep open until a sync."""
         segment.seal()
         segment.sync_whole()
         return closed(self.storage, segment, self.among)
 
     def _remove_others(self, kept: set[int]) -> None:
-        """Segments past the end, single files of segments whose other names did not reach the disk, and what is left
-        of segments below the log's start."""
+        """Remove segments past the end, single files of segments whose other names did not reach the disk, and
+        leftovers of segments below the log's start."""
         logs = set(self._names(LOG)) - kept
         others = logs.union(*map(self._names, SUFFIXES)) - kept
         for base in others:
             remove_files(self.storage, self.name, base)
         if others:
-            # Before anything is appended: they must not be there again when the log has come to their offset.
+            # Sync before any append, so that these files cannot reappear when the log reaches their offsets.
             self.storage.sync_directory(self.name)
         self.report.segments_removed = sum(base > min(kept) for base in logs)
 
@@ -313,7 +327,7 @@ class _Recovery:
         return self._recover(segment, 0, 0)
 
     def _recover(self, segment: Segment, log_bytes: int, id_bytes: int) -> bool:
-        """Walk a segment from a position known to be good; True when it is good to its end."""
+        """Check a segment from a good position on, and cut it at the first bad batch. Return True if all are good."""
         ids = _IdWalk(segment.ids, id_bytes // ENTRY_BYTES, self.last_id)
         position = log_bytes
         reason: str | None = "it ends in the middle of a batch"
@@ -340,7 +354,8 @@ class _Recovery:
         return sound
 
     def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
-        # A cleaned log has gaps. The checkpoint covers what is cleaned; without one, ids tell what belongs where.
+        # A cleaned log has gaps. A checkpoint covers the cleaned part, so only a log without a checkpoint may have gaps
+        # here; its ids then show which batch belongs where.
         uncleaned, offset = self.known is not None, header.base_offset
         if offset < segment.next_offset or (uncleaned and offset > segment.next_offset):
             return f"offset {offset} stands where {segment.next_offset} belongs"
@@ -359,7 +374,7 @@ class _Recovery:
     # --- the journal ---------------------------------------------------------------------------------------------
 
     def _take_journal(self, journal: Sequence[Entry], segments: list[Segment]) -> None:
-        """Append what only the journal has. After a gap nothing more: what is past it was never answered."""
+        """Append the batches that only the journal has. Stop at a gap, because batches past it were never answered."""
         synced_to = max(self.known.offset if self.known else 0, segments[0].base_offset)
         for entry in journal:
             offset = entry.header.base_offset
@@ -378,7 +393,7 @@ class _Recovery:
             segments[-1] = self._close(segments[-1])
             segments.append(Segment(self.storage, self.name, header.base_offset, create=True))
         position = segments[-1].size
-        placed: Placed = (memoryview(batch), header, header.base_offset)
+        placed: Placed = (header, header.base_offset, memoryview(batch))
         segments[-1].append([placed], entry.runs, self.config.index_interval_bytes)
         self._note(segments[-1], position, header)
         first_id, length = entry.runs[-1]
@@ -393,8 +408,11 @@ class _Recovery:
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Without a cut where the ids go on: with one worker number only, a millisecond's first id follows the last one's.
-    An id index may have such runs as one, the journal has them as they were taken."""
+    """Join runs whose ids are consecutive.
+
+    With a single worker number, the first id of a millisecond follows the last id of the previous one. An id index may
+    store such runs as one entry, while the journal has them separately.
+    """
     joined: list[tuple[int, int]] = []
     for first_id, length in runs:
         if joined and sum(joined[-1]) == first_id:

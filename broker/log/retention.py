@@ -1,9 +1,9 @@
-"""Which of a log's oldest segments may go: plain functions over its list of segments, oldest first.
+"""Retention: which of a log's oldest segments may be dropped, as plain functions over its segments, oldest first.
 
-A policy says how many of them are past their time; whole segments go, and none that reaches past the high watermark.
-The rules are Kafka's (https://kafka.apache.org/documentation/#topicconfigs_retention.ms): the newest record of a
-segment tells its age, a size is kept from below, so at least `retention.bytes` stay. A topic that is only compacted
-keeps everything but what lies below the log's start.
+Each policy decides how many of them have expired. Only whole segments below the high watermark are dropped. The rules
+are Kafka's (https://kafka.apache.org/documentation/#topicconfigs_retention.ms): the newest record decides a segment's
+age, and at least `retention.bytes` always remain. A topic that is only compacted keeps all records past the log's
+start.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from broker.config import TopicConfig
 from broker.log.segment import Segment
 
 Policy: TypeAlias = Callable[[Sequence[Segment], int], bool]
-"""Whether a segment may go when all before it have gone: the segments, and its number."""
+"""Takes the segments and a number. Returns True if that segment may be dropped once all before it are."""
 
 
 def expired(
@@ -24,8 +24,10 @@ def expired(
     high_watermark: int,
     wall_ms: int,
 ) -> int:
-    """How many of the oldest segments a log of so many bytes gives up at `wall_ms`. It looks at no more than those and
-    the next one."""
+    """Return the number of oldest segments that a log drops at `wall_ms`. Look at no more than these and the next one.
+
+    `log_bytes` is the size of the log.
+    """
     policies = [below(log_start_offset)]
     if config.deletes:
         policies += [over_bytes(config.retention_bytes, log_bytes), older_than(config.retention_ms, wall_ms)]
@@ -37,24 +39,24 @@ def expired(
 
 
 def _is_seen(segment: Segment, high_watermark: int) -> bool:
-    """Whether it is below the high watermark, and not the empty one at the end: that is where the log goes on."""
+    """Return True if a segment is not empty and below the high watermark. The empty one takes the next append."""
     return segment.base_offset < segment.next_offset <= high_watermark
 
 
 def below(log_start_offset: int) -> Policy:
-    """Segments of which no record can be read any more."""
+    """Return the policy that drops segments without a record at or past the log's start."""
     return lambda segments, number: (
         number + 1 < len(segments) and segments[number + 1].base_offset <= log_start_offset
     )
 
 
 def older_than(retention_ms: int, wall_ms: int) -> Policy:
-    """Segments up to the first with a record that is not older than `retention_ms`; all are kept where that is -1."""
+    """Return the policy that drops segments up to the first with a record younger than `retention_ms`; -1 keeps all."""
     return lambda segments, number: 0 <= retention_ms < wall_ms - segments[number].newest_ms
 
 
 def over_bytes(retention_bytes: int, log_bytes: int) -> Policy:
-    """As many segments as can go with `retention_bytes` left; all are kept where that is -1."""
+    """Return the policy that drops segments while at least `retention_bytes` remain; -1 keeps all."""
     left_bytes, counted = log_bytes, 0
 
     def policy(segments: Sequence[Segment], number: int) -> bool:

@@ -1,9 +1,9 @@
-"""Looking for an offset in a log by time or by id, in one of three ways.
+"""Search for an offset in a log by time or by id, in one of three ways.
 
-    AT_ONCE   in the thread that serves everybody, where nobody may wait: NotNow where the disk would have to be waited
-              for, or a batch of very many records be opened
-    ASIDE     by another thread, with files of its own
-    WAITING   however long it takes
+    AT_ONCE   in the reactor thread, which must not wait: raises NotNow if the search would wait for the disk, or would
+              open a batch of very many records
+    ASIDE     in a worker thread, with its own open files
+    WAITING   in the calling thread; waits for the disk as long as necessary
 """
 
 from bisect import bisect_left
@@ -21,12 +21,12 @@ NOT_COUNTED = -1, 0, NO_TIMESTAMP
 Found = tuple[int, int]
 """(offset, its timestamp)."""
 Counted = tuple[int, int, int]
-"""(log start offset, position, largest timestamp): what the first segment's batches from the log's start on have, as
-far as they were looked at."""
+"""(log start offset, position, largest timestamp): the largest timestamp of the first segment's records from the log's
+start, counted up to the batch at the position."""
 
 
 class Way(NamedTuple):
-    """How a segment is looked into, and of how many records a batch may be that is opened."""
+    """A way to read a segment, and the largest number of records in a batch that it opens."""
 
     see: Callable[[Segment], Any]
     records_max: int | None = None
@@ -38,19 +38,19 @@ WAITING = Way(lambda segment: segment)
 
 
 class Search(NamedTuple):
-    """A log as it was at one moment; what has been appended since is not found."""
+    """A log as it was at one moment. Later appends are not found."""
 
     segments: tuple[Segment, ...]
     newest: Sequence[int]
-    """Of each segment but the last, the largest timestamp up to it."""
+    """For each segment except the last, the largest timestamp up to its end."""
     start: int
-    """The log's start offset: nothing below it is found."""
+    """The log's start offset. Records below it are not found."""
     end_position: int
-    """Of the last segment's log."""
+    """End of the last segment's log."""
     counted: Counted
 
     def of_id(self, id: int, way: Way) -> int | None:
-        """The first offset whose id is not below `id`; None where all are. StorageError."""
+        """Return the first offset whose id is at least `id`, None if all ids are below it. Raise StorageError."""
         is_empty = not self.end_position
         low, high = 0, len(self.segments) - is_empty
         while low < high:
@@ -62,9 +62,9 @@ class Search(NamedTuple):
         return way.see(self.segments[low]).ids.offset_of_id(id) if low < len(self.segments) - is_empty else None
 
     def of_time(self, timestamp_ms: int, way: Way) -> Found | None:
-        """The first record not older than `timestamp_ms`; None where all are (KIP-33).
+        """Return the first record at or after `timestamp_ms`, None if all are older (KIP-33).
 
-        The batch that holds it is opened: CorruptBatch where a producer filled it with what are no records.
+        Its batch is opened. Raise CorruptBatch if the producer filled that batch with bytes that are not records.
         """
         for segment in self.segments[bisect_left(self.newest, timestamp_ms) :]:
             if segment.max_timestamp_ms < timestamp_ms:
@@ -80,8 +80,10 @@ class Search(NamedTuple):
         return None
 
     def of_newest(self, way: Way) -> tuple[Found | None, Counted]:
-        """The first record with the largest timestamp of those that are left (KIP-734), None where none has a time;
-        and what was counted for it. Errors as of `of_time`."""
+        """Return the first record with the largest timestamp in the log (KIP-734), and the new `counted`.
+
+        The record is None if no record has a timestamp. Raise the errors of `of_time`.
+        """
         first = self.segments[0]
         newest, counted = max((self.segments[-1].max_timestamp_ms, *self.newest[-1:])), self.counted
         if first.max_timestamp_ms >= newest and self.start > first.base_offset:
@@ -91,7 +93,7 @@ class Search(NamedTuple):
         return None if newest < 0 else self.of_time(newest, way), counted
 
     def _count(self, first: Segment, way: Way) -> Counted:
-        """The largest timestamp of the first segment from the log's start on: of what is below it nothing is told."""
+        """Return the count of the first segment: its largest timestamp, without records below the log's start."""
         known, position, newest = self.counted
         seen, start = way.see(first), self.start
         if known != start:
@@ -102,10 +104,10 @@ class Search(NamedTuple):
                 newest = max((newest, *(time_ms for offset, time_ms in times if offset >= start)))
             elif header.base_offset >= start and header.record_count:
                 newest = max(newest, header.max_timestamp)
-        return start, position, newest  # where it goes on when more has been appended
+        return start, position, newest  # the next count continues here
 
     def _end_of(self, segment: Segment) -> int | None:
-        """Where a segment's log ended; None for one that is not appended to."""
+        """Return the end of a segment's log at the moment of the search, None for a segment that is not appended to."""
         return self.end_position if segment is self.segments[-1] else None
 
 

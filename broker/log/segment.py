@@ -1,17 +1,17 @@
-"""One segment: a stretch of the log and what lies beside it, named by its first offset.
+"""A segment: a range of the log with its indexes, in files named by its first offset.
 
     00000000000000000000.log         record batches, one after the other
-    00000000000000000000.index       where offsets are       (broker.log.index)
-    00000000000000000000.timeindex   where times are         (broker.log.index)
-    00000000000000000000.idindex     which ids offsets have  (broker.log.id_index)
-    00000000000000000000.txnindex    aborted transactions, where there are any (broker.log.txn_index)
+    00000000000000000000.index       positions by offset       (broker.log.index)
+    00000000000000000000.timeindex   offsets by time           (broker.log.index)
+    00000000000000000000.idindex     ids by offset             (broker.log.id_index)
+    00000000000000000000.txnindex    aborted transactions, if the segment has any (broker.log.txn_index)
 
-A segment is read by whoever holds it: dropping it from the log's list does not take it from a reader.
+A reader keeps the segments that it holds, even after the log drops them from its list.
 """
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from broker.log.id_index import IdIndex
 from broker.log.index import OffsetIndex, TimeIndex
@@ -23,33 +23,33 @@ from broker.wire.frame import FileRegion
 LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ID_INDEX)
 DELETED = ".deleted"
-"""Follows the name of a file that is to be removed, and of a topic's directory."""
+"""Suffix of a file that is to be removed, and of a deleted topic's directory."""
 CLEANED, SWAP = ".cleaned", ".swap"
-"""Follow the names of a segment that the cleaner writes, and of one that is to take others' place (see swap.py); the
-first one also those of indexes that are being written anew."""
+"""Suffixes of a segment that the cleaner writes, and of one that is to replace others (see swap.py). The first is also
+the suffix of indexes that are being rewritten."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
-_EXTENT = struct.Struct(">qi11xi")  # of a batch's header: base offset, batch length, last offset delta
-_INDEXED_MAX = 1024  # entries of an index that are written together
+_EXTENT = struct.Struct(">qi11xi")  # fields of a batch header: base offset, batch length, last offset delta
+_INDEXED_MAX = 1024  # index entries per write
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
 
-Placed: TypeAlias = tuple[memoryview, BatchHeader, int]
-"""A batch that has got its place, its header, and its base offset."""
+Placed: TypeAlias = tuple[BatchHeader, int, memoryview]
+"""The header of a batch whose place is decided, its base offset, and the batch."""
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """Twenty digits, so names sort as numbers do."""
+    """Return a file name with twenty digits, so that names sort as numbers do."""
     return f"{offset:020d}{suffix}"
 
 
 def remove_files(storage: Storage, directory: str, base_offset: int, ending: str = "") -> None:
-    """Remove a segment, its ids last: batches without ids are cut, ids without batches are nothing."""
+    """Remove a segment's files, the ids last: recovery cuts batches without ids, but ignores ids without batches."""
     for suffix in SUFFIXES:
         storage.remove(f"{directory}/{file_name(base_offset, suffix)}{ending}")
 
 
 def retire_files(storage: Storage, directory: str, base_offset: int) -> Iterator[str]:
-    """Take a segment's files out of the log by name, its ids last as in `remove_files`; the name each has now."""
+    """Rename a segment's files to `.deleted`, the ids last as in `remove_files`. Yield each new path."""
     for suffix in SUFFIXES:
         path = f"{directory}/{file_name(base_offset, suffix)}"
         if storage.exists(path):
@@ -58,7 +58,7 @@ def retire_files(storage: Storage, directory: str, base_offset: int) -> Iterator
 
 
 def batches_of(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of a .log file's batches; stops at what is not a whole batch."""
+    """Yield (position, header) for each batch of a .log file. Stop at a partial batch."""
     chunk, start = b"", 0
     while end - position >= HEADER_BYTES:
         if position + HEADER_BYTES > start + len(chunk) or position < start:
@@ -75,14 +75,14 @@ def batches_of(file: File, position: int, end: int) -> Iterator[tuple[int, Batch
 def first_ending_from(
     offset: int, relative_offset: int, offsets: OffsetIndex, log: File
 ) -> tuple[int, BatchHeader] | None:
-    """(position, header) of the first batch in a .log file that ends at or after `offset`."""
+    """Return (position, header) of the first batch in a .log file that ends at or after `offset`, None if none does."""
     end = log.size
     position, last = offsets.span_of(relative_offset, end)
     chunk, start, step = b"", position, last - position
     wanted = step + HEADER_BYTES
     while end - position >= HEADER_BYTES:
         if position + HEADER_BYTES > start + len(chunk):
-            # Of large batches only the headers are read.
+            # If batches are large, read only the headers.
             chunk, start = log.read(position, HEADER_BYTES if step > _SCAN_BYTES else wanted), position
             if len(chunk) < HEADER_BYTES:
                 return None
@@ -98,7 +98,7 @@ def first_ending_from(
 
 
 class Segment:
-    """Offsets from `base_offset` to `next_offset`. Only the newest segment of a log is appended to."""
+    """The offsets base_offset .. next_offset - 1 of a log. Only a log's newest segment is appended to."""
 
     def __init__(
         self, storage: Storage, directory: str, base_offset: int, create: bool = False, ending: str = ""
@@ -117,7 +117,7 @@ class Segment:
             return storage.open(f"{directory}/{file_name(base_offset, suffix)}{ending}", make)
 
         self.log = open_file(LOG, create)
-        # Without its ids a log is not readable; the two indexes are rebuilt where they are missing.
+        # A log is unreadable without its ids. The two indexes are rebuilt if they are missing.
         self.ids = IdIndex(open_file(ID_INDEX, create), base_offset)
         self.offsets = OffsetIndex(open_file(INDEX, True))
         self.times = TimeIndex(open_file(TIME_INDEX, True))
@@ -129,29 +129,28 @@ class Segment:
 
     @property
     def has_aborted(self) -> bool:
-        """Whether a transaction that was aborted ends here."""
+        """Return True if an aborted transaction ends in this segment."""
         return self.aborted.size > 0
 
     @property
     def files(self) -> tuple[File, ...]:
-        """In the order they are synced: ids first, as they are written first."""
+        """Return the files in the order of their syncs: ids first, because they are written first."""
         return (self.ids.file, self.log, self.offsets.file, self.times.file, *self.aborted.files)
 
     def append(self, placed: Sequence[Placed], runs: Sequence[tuple[int, int]], interval_bytes: int) -> Buffer:
-        """Batches that follow each other and the ids of all of them, with one write to each file: ids, then log, then
-        indexes. The bytes of the batches, as the log has them now.
+        """Append consecutive batches and all their ids, with one write per file: ids, then log, then indexes.
 
-        All or none of them: on an exception the segment is as it was, or `broken` if it cannot be. Nothing may be
-        written to it then until its files were synced; see `cut`.
+        Return the bytes of the batches as written. An exception leaves the segment as it was, or `broken` if that is
+        impossible. After an exception, sync the files before the next write; see `cut`.
         """
         position = self.log.size
         ids_size, times_size = self.ids.file.size, self.times.file.size
         try:
-            batches: Buffer = placed[0][0] if len(placed) == 1 else b"".join([each[0] for each in placed])
-            self.ids.append(placed[0][2], runs)
+            batches: Buffer = placed[0][2] if len(placed) == 1 else b"".join([each[2] for each in placed])
+            self.ids.append(placed[0][1], runs)
             self.log.append(batches)
-            self.passed(position, [(header, base_offset) for _, header, base_offset in placed], interval_bytes)
-        except Exception:  # whatever it is (MemoryError): ids without their batch would be another one's
+            self.passed(position, placed, interval_bytes)
+        except Exception:  # any exception (MemoryError too): ids without a batch would go to the next one
             self._undo(position, ids_size, times_size)
             raise
         return batches
@@ -164,23 +163,28 @@ class Segment:
         self.broken = False
 
     def cut(self, log_size: int, ids_size: int) -> tuple[File, ...]:
-        """Cut log and ids; the files that were cut must be synced before anything is appended again.
+        """Cut the log and the ids. Return the files that were cut; sync them before the next append.
 
-        Both will be written to at the same place. Were the cut not on the disk first, a power cut could bring back one
-        file's old bytes beside the other's new ones: a batch with ids it was never given.
+        The next append writes both files at the place of the cut. If the cut were not on the disk first, a power cut
+        could combine one file's old bytes with the other's new ones: a batch with ids that it was never given.
         """
         cut = [(file, size) for file, size in ((self.ids.file, ids_size), (self.log, log_size)) if file.size != size]
         for file, size in cut:
             file.truncate(size)
         return tuple(file for file, _ in cut)
 
-    def passed(self, position: int, batches: Iterable[tuple[BatchHeader, int]], interval_bytes: int) -> None:
-        """Note batches (header, base offset) that lie one after the other from a position on: at an append, and again
-        when recovery walks over them. On StorageError none is noted, but the indexes may have entries of some."""
+    def passed(
+        self, position: int, batches: Iterable[tuple[BatchHeader, int, *tuple[Any, ...]]], interval_bytes: int
+    ) -> None:
+        """Note consecutive batches (header, base offset) from `position`, after an append or during recovery.
+
+        If it raises StorageError, no batch is noted, but the indexes may have entries for some.
+        """
         newest, newest_offset, first = self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms
         since_index, last_offset = self._since_index, self.next_offset - 1
         indexed: list[tuple[int, int, int, int]] = []
-        for header, base_offset in batches:
+        for each in batches:
+            header, base_offset = each[0], each[1]
             last_offset = base_offset + header.last_offset_delta
             if header.record_count:
                 max_timestamp = header.max_timestamp
@@ -203,13 +207,16 @@ class Segment:
         self._since_index, self.next_offset = since_index, last_offset + 1
 
     def _index(self, indexed: Sequence[tuple[int, int, int, int]]) -> None:
-        """Entries of both indexes: relative offset and position; time and relative offset."""
+        """Append to both indexes: (relative offset, position) and (time, relative offset)."""
         self.offsets.append(*[each[:2] for each in indexed])
         self.times.append_risen(*[each[2:] for each in indexed])
 
     def index_anew(self, storage: Storage, interval_bytes: int, end: int, sealed: bool = False) -> None:
-        """Write both indexes again from the headers of the batches before `end`. Each takes its name when all of it is
-        on the disk: a start that is cut short would leave a piece that the next one trusts."""
+        """Rewrite both indexes from the headers of the batches before `end`.
+
+        Each index gets its name only once it is on the disk. Otherwise an interrupted start would leave a partial index
+        that the next start trusts.
+        """
         files = []
         for suffix in (TIME_INDEX, INDEX):
             files.append(storage.open(f"{self.directory}/{file_name(self.base_offset, suffix)}{CLEANED}", create=True))
@@ -226,42 +233,42 @@ class Segment:
             file.path = whole
 
     def seal(self) -> None:
-        """The last time index entry, as Kafka writes it when a segment is rolled."""
+        """Append the last time index entry, as Kafka does when it rolls a segment."""
         if self.max_timestamp_ms >= 0:
             self.times.append_risen((self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset))
 
     def sync_whole(self) -> None:
-        """Sync all its files, now that no more is appended; the disk has room back that was set aside. StorageError."""
+        """Sync all files, as no append will follow, and free the reserved disk space. Raise StorageError."""
         for file in self.files:
             file.sync()
         self.log.trim()
 
     def renamed(self, before: str, after: str) -> None:
-        """A file of it has another path now; it can be read all the same."""
+        """Note the new path of a renamed file. The file stays readable."""
         for file in self.files:
             if file.path == before:
                 file.path = after
 
     @property
     def newest_ms(self) -> int:
-        """The time of its newest record; where records have none, when it was last written to, as in Kafka."""
+        """Return the time of the newest record, or of the last write if no record has a time, as in Kafka."""
         return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.log.modified_ms()
 
     def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
-        """Whether a batch of `size` bytes ending at `last_offset` belongs here."""
+        """Return True if the segment has room for a batch of `size` bytes that ends at `last_offset`."""
         fits = self.log.size + size <= segment_bytes or not self.log.size
         return fits and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of the batches from `position` on; stops at what is not a whole batch."""
+        """Yield (position, header) for each batch from `position`. Stop at a partial batch."""
         return batches_of(self.log, position, self.log.size if end is None else end)
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """(position, header) of the first batch that ends at or after `offset`."""
+        """Return (position, header) of the first batch that ends at or after `offset`, None if none does."""
         return first_ending_from(offset, offset - self.base_offset, self.offsets, self.log)
 
     def apart(self) -> "Segment":
-        """The same segment for a thread to read, whose files nobody else opens or closes."""
+        """Return the segment in a form for one reader thread; other code does not open or close its files."""
         return self
 
     def region(self, position: int, length: int) -> FileRegion:

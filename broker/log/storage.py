@@ -1,21 +1,22 @@
-"""The files port: what a log asks of a disk. `os_storage` is a directory of the machine, `memory_storage` one that can
-lose power.
+"""The files port: the operations that a log needs of a disk.
 
-Paths are relative to the data directory, with "/". Everything a log writes is appended; the rare whole files
-(checkpoint, metadata) are replaced in one step. What is not synced may be gone after a power cut, in any order.
+`os_storage` implements it over a directory, `memory_storage` over memory that can lose power.
+
+Paths are relative to the data directory, with "/". A log only appends to its files; the few whole files (checkpoint,
+metadata) are replaced in one step. A power cut may lose unsynced writes, in any order.
 """
 
 from typing import Protocol, TypeAlias
 
-# Room is taken ahead of what is appended only where the disk has so many times as much: it must not be its last, which
-# is somebody else's to write to.
+# Space is reserved ahead of appends only if the disk has this many times as much free, so that the reserve never takes
+# the last free space from other writers.
 AHEAD_SPARE = 64
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class StorageError(Exception):
-    """A file operation that failed: `path`, why, and whether the disk was full."""
+    """A failed file operation: its `path`, the `reason`, and whether the disk was `full`."""
 
     def __init__(self, path: str, reason: str, full: bool = False) -> None:
         super().__init__(f"{path}: {reason}")
@@ -25,7 +26,7 @@ class StorageError(Exception):
 
 
 class File(Protocol):
-    """An open file. It closes when nothing refers to it any more: a reader may hold a deleted segment's file."""
+    """An open file. It closes with its last reference, so a reader can hold the file of a deleted segment."""
 
     path: str
     size: int
@@ -33,87 +34,90 @@ class File(Protocol):
     def append(self, data: Buffer) -> None:
         """Write all of `data` at the end, or raise StorageError and leave the file as it was.
 
-        Where it cannot be left so (the cut fails as well), `size` says what is there now.
+        If undoing a partial write fails too, `size` is the file's real size.
         """
         ...
 
     def read(self, position: int, length: int) -> bytes:
-        """At most `length` bytes; fewer only at the end of the file."""
+        """Return up to `length` bytes; fewer only at the end of the file."""
         ...
 
     def read_now(self, position: int, length: int) -> bytes | bytearray | None:
-        """`length` bytes, or None where they are not in memory, or not there: then `read` waits, and tells."""
+        """Return `length` bytes, or None if they are not in memory or the file has fewer. In that case call `read`,
+        which waits and raises errors."""
         ...
 
     def truncate(self, size: int) -> None: ...
 
     def trim(self) -> None:
-        """Give back what the disk has set aside past the end, if any: no more is appended soon. It never fails.
+        """Free the space that the disk has reserved past the end. Never raise.
 
-        Called after a sync, from a thread: some file systems write all there is to the disk before they give any back.
+        Call it after a sync, from a thread, when no append will follow soon: some file systems write all data to the
+        disk before they free any space.
         """
         ...
 
     def sync(self) -> None:
-        """Return when the file's data is on the disk. Called from a thread; a failure is never retried."""
+        """Return once the file's data is on the disk. Call it from a thread; never retry a failure."""
         ...
 
     def fileno(self) -> int:
-        """The descriptor for sendfile; -1 where there is none."""
+        """Return the descriptor for sendfile, -1 if the file has none."""
         ...
 
     def modified_ms(self) -> int:
-        """When it was last written to, by the wall clock."""
+        """Return the time of the last write, by the wall clock."""
         ...
 
     def set_modified_ms(self, wall_ms: int) -> None:
-        """Say it was last written to then."""
+        """Set the file's modification time."""
         ...
 
 
 class Storage(Protocol):
     @property
     def location(self) -> str:
-        """Where it is, for people."""
+        """Return the storage's location, for messages to people."""
         ...
 
     def space(self) -> tuple[int, int]:
-        """Bytes of the disk, and those that can still be written; StorageError."""
+        """Return the disk's size in bytes and the bytes that can still be written. Raise StorageError."""
         ...
 
     def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> File:
-        """Open for reading and appending; StorageError where it is not there and `create` is not set.
+        """Open a file for reading and appending. Raise StorageError if it does not exist and `create` is not set.
 
-        `ahead_bytes`: what is appended is written over zeros that were put past the end before, so many at a time: most
-        syncs then have no change of the file's size to bring to the disk, and take half the time or less. Who opens the
-        file later finds those zeros at its end. None are put where the disk has no room for AHEAD_SPARE times as many.
+        `ahead_bytes`: extend the file by this many zeros at a time, and overwrite them with the appended data. Most
+        syncs then write no new file size to the disk, and take half the time or less. A later `open` finds the
+        remaining zeros at the end of the file. No zeros are added unless the disk has AHEAD_SPARE times as much free
+        space.
         """
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def list(self, directory: str) -> list[str]:
-        """Names in a directory, sorted; none where there is no such directory."""
+        """Return the names in a directory, sorted; an empty list if it does not exist."""
         ...
 
     def sizes(self, directory: str) -> dict[str, int]:
-        """The files in a directory, by name, and how many bytes each has; none where there is no such directory."""
+        """Return the size in bytes of each file in a directory, by name; empty if the directory does not exist."""
         ...
 
     def make_directory(self, *paths: str) -> None:
-        """Make them and their parents, and see that they survive a power cut. One that is there is fine."""
+        """Create directories with their parents, and sync them so that they survive a power cut. Skip existing ones."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all that is in it. One that is not there is fine."""
+        """Remove a file, or a directory with its contents. Do nothing if the path does not exist."""
         ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """Put a whole file in place of an older one: after a power cut it is the one or the other, never a part."""
+        """Replace a whole file. A power cut leaves the old or the new version, never a part."""
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in the directory are on the disk; "" is the data directory itself."""
+        """Return once the names in the directory are on the disk; "" is the data directory itself."""
         ...

@@ -1,12 +1,13 @@
-"""A cleaned segment takes the place of those it was made of, whatever happens on the way.
+"""The renames that put a cleaned segment in the place of the segments it was made of, safe against crashes.
 
-    N.log.cleaned   being written; it means nothing
-    N.log.swap      whole, synced, and to take the place of the segments from its first offset to its last
-    N.log           in its place; what it was made of is called `.deleted`
+    N.log.cleaned   being written; a start removes it
+    N.log.swap      whole and synced; it replaces the segments from its first offset to its last
+    N.log           in its place; the old segments' files are named `.deleted`
 
-All files of a segment get each name, the .log file last. Files are renamed one after the other, and a journal keeps
-that order: a crash leaves a beginning of it. So a start finds a .log.swap and goes on, or finds none and goes back; the
-old segments are removed only when the directory with the new names is on the disk.
+Each step renames all files of a segment; for the cleaned segment, the .log file is the last of a step. Files are
+renamed one by one, and the file system's journal keeps that order, so a crash leaves the first few renames done. A
+start that finds a .log.swap completes the swap; without one, it removes the swap's files. The old segments are removed
+only after the directory's new names are synced.
 """
 
 from collections import deque
@@ -28,14 +29,16 @@ from broker.log.storage import Storage
 
 
 class Swap:
-    """A cleaned segment's way to its name, which the first of the old ones has. Where a name cannot be changed the log
-    goes on with what it has open, and whoever has the swap goes on with it later; so does the next start."""
+    """The renames that give a cleaned segment the name of the first old one.
+
+    If a rename fails, the log continues with its open files. The swap's owner or the next start retries.
+    """
 
     def __init__(self, storage: Storage, cleaned: Segment, old: Sequence[Segment]) -> None:
         self.cleaned = cleaned
         self.old = tuple(old)
         self.retired: list[str] = []
-        """The names of what may be removed when it is done."""
+        """Paths of the renamed old files, which may be removed once the swap is done."""
         self._storage = storage
         last_first = tuple(reversed(SUFFIXES))
         self._left = deque(
@@ -45,7 +48,7 @@ class Swap:
         )
 
     def go_on(self) -> None:
-        """Change the names that are left; StorageError at the first that cannot be changed."""
+        """Do the remaining renames. Raise StorageError at the first that fails."""
         while self._left:
             segment, before, after = self._left[0]
             path = f"{segment.directory}/{file_name(segment.base_offset, '')}"
@@ -58,7 +61,7 @@ class Swap:
 
 
 def finish_swaps(storage: Storage, directory: str) -> None:
-    """At a start: go on with each swap that was begun, and remove what of a cleaning came to nothing."""
+    """Complete each swap that an earlier process began, and remove the files of unfinished cleaning."""
     names = storage.list(directory)
     if not any(name.endswith((CLEANED, SWAP)) for name in names):
         return
@@ -71,14 +74,17 @@ def finish_swaps(storage: Storage, directory: str) -> None:
 
 
 def _finish(storage: Storage, directory: str, base_offset: int) -> None:
-    """The .log.swap goes last, and only when what it replaces is gone from the disk: until then it is begun anew."""
+    """Remove the old segments, then rename the swap's files.
+
+    The .log.swap is renamed last, and only once the removal is on the disk. Until then, each start repeats all steps.
+    """
     path = f"{directory}/{file_name(base_offset, '')}"
     file = storage.open(path + LOG + SWAP)
     end = base_offset
     for _, header in batches_of(file, 0, file.size):
         end = header.last_offset + 1
     old = [base for base in _bases(storage, directory) if base_offset < base < end]
-    if storage.exists(path + ID_INDEX + SWAP):  # the first to be renamed: what has the name now is of an old segment
+    if storage.exists(path + ID_INDEX + SWAP):  # renamed first: the final name is still an old segment's
         old.append(base_offset)
     storage.sync_directory(directory)
     for base in old:
@@ -90,6 +96,6 @@ def _finish(storage: Storage, directory: str, base_offset: int) -> None:
 
 
 def _bases(storage: Storage, directory: str) -> set[int]:
-    """Of the segments of which there is any file."""
+    """Return the base offsets of all segments with at least one file."""
     stems = (name.partition(".") for name in storage.list(directory))
     return {int(stem) for stem, dot, suffix in stems if dot + suffix in SUFFIXES and stem.isdecimal()}

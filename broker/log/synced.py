@@ -1,8 +1,9 @@
-"""What the checkpoint covers of a log, opened and looked over without reading it all.
+"""The part of a log below the checkpoint, opened and checked without reading all of it.
 
-It was synced, so it must be there: segments without a gap, each with ids as far as its batches go, the last one with as
-many bytes and the very last id that the checkpoint names. Else `LogDamaged` names the file, and nothing is changed. The
-offset and time index are no data: where one is gone or cannot be right, both are written anew from the headers.
+It was synced, so it must exist: segments without a gap, each with ids up to the end of its batches, and a last segment
+with at least the bytes and exactly the last id that the checkpoint names. Otherwise `LogDamaged` names the file, and
+nothing is changed. The offset and time index are not data: if one is missing or cannot be right, both are rewritten
+from the headers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,25 +21,25 @@ from broker.wire.id_entries import ENTRY_BYTES
 
 
 class LogDamaged(Exception):
-    """Data that the checkpoint says was synced is not there, or not what it was."""
+    """Data that the checkpoint says was synced is missing or different."""
 
 
 def offsets_of(names: Iterable[str], suffix: str) -> list[int]:
-    """The offsets that files of this kind are named by, ascending."""
+    """Return the offsets in the names of files with this suffix, ascending."""
     return sorted(int(n[: -len(suffix)]) for n in names if n.endswith(suffix) and n[: -len(suffix)].isdecimal())
 
 
 def _not_below(log_start_offset: int, bases: list[int], newest: int) -> list[int]:
-    """Without the segments that were deleted: a crash can leave their files, all of them or some."""
+    """Return the bases without those of deleted segments, because a crash can leave all or some of their files."""
     first = max((base for base in {*bases, newest} if base <= log_start_offset), default=0)
     return [base for base in bases if base >= first]
 
 
 class Synced:
-    """One log's directory as the checkpoint knows it: `known`, or None where it says nothing of use.
+    """The directory of a log as the checkpoint describes it: `known`, or None if it says nothing useful.
 
-    `sizes`: the files that are there. `noted`: what a clean stop said of the segments. `among`: what bounds the files
-    of those that are closed.
+    `sizes` are the files in the directory, `noted` the facts of the segments as of a clean stop, and `among` the
+    registry that bounds the open files of closed segments.
     """
 
     def __init__(
@@ -58,13 +59,13 @@ class Synced:
         self.noted = noted
         self.among = among
         self.index_interval_bytes = index_interval_bytes
-        # A deleted topic's log may have had the name: the checkpoint speaks of it until it is written again.
+        # A deleted topic's log may have had this name, and the checkpoint describes that log until it is rewritten.
         self.known = known if known is None or known.topic_id in ("", topic_id.hex) else None
         self.aborted_known = True
-        """False where an index of aborted transactions cannot be right."""
+        """False if an index of aborted transactions cannot be right."""
 
     def segments(self) -> list[Segment]:
-        """The segments up to the checkpoint's, opened; the last one is still to be looked at from there on."""
+        """Return the opened segments up to the checkpoint's. The caller still checks the last one past it."""
         bases = offsets_of(self.sizes, LOG)
         known = self.known
         if known is None:
@@ -92,7 +93,7 @@ class Synced:
         return [*before, last]
 
     def _closed(self, base: int, next_offset: int) -> ClosedSegment:
-        """A segment before the checkpoint's: as it was noted, or looked at, and not kept open."""
+        """Return a segment before the checkpoint's, closed: trusted if a clean stop noted it, otherwise checked."""
         facts = self.noted.get(base)
         if facts is not None and facts.next_offset == next_offset:
             if all(self.sizes.get(name) == size for name, size in facts.sizes.items()):
@@ -102,21 +103,21 @@ class Synced:
         return closed(self.storage, segment, self.among)
 
     def _is_left_over(self, base: int, known: LogPosition) -> bool:
-        """Whether it is of a roll that failed: a segment gets a younger one only when it has something in it."""
+        """Return True if a failed roll left this segment: it is empty, though a later one follows."""
         names = (file_name(base, suffix) for suffix in (LOG, ID_INDEX))
         return base < known.segment and not any(self.sizes.get(name) for name in names)
 
     def open(self, base: int) -> Segment:
-        """A segment, also one past the checkpoint; LogDamaged where its ids were synced and are gone."""
+        """Open a segment, even one past the checkpoint. Raise LogDamaged if its ids were synced and are missing."""
         known = self.known
         if not self.storage.exists(f"{self.name}/{file_name(base, ID_INDEX)}"):
             if known is not None and (base < known.segment or (base == known.segment and known.id_bytes)):
                 raise LogDamaged(f"there is no file {self.name}/{file_name(base, ID_INDEX)}, though it was synced")
-            return self._create(base)  # its name did not reach the disk; without ids the batches cannot be kept
+            return self._create(base)  # its name did not reach the disk; batches without ids cannot be kept
         return Segment(self.storage, self.name, base)
 
     def _create(self, base: int) -> Segment:
-        """Its names are synced: a log whose first segment can vanish would begin in the middle."""
+        """Create a segment and sync its names, because a log whose first segment vanished would begin in the middle."""
         segment = Segment(self.storage, self.name, base, create=True)
         self.storage.sync_directory(self.name)
         return segment
@@ -125,7 +126,7 @@ class Synced:
         return LogDamaged(f"{self.name}: the segment with offsets {first} to {end - 1} is gone, though it was synced")
 
     def _check_sealed(self, segment: Segment, next_offset: int) -> None:
-        """A segment before the checkpoint's: log and ids must reach the next one. Damaged indexes are written anew."""
+        """Check a segment before the checkpoint's: log and ids must reach the next one. Rewrite damaged indexes."""
         segment.first_timestamp_ms = self._first_timestamp(segment)
         number = len(segment.ids)
         last = segment.ids.entry(number - 1) if number else None
@@ -152,13 +153,13 @@ class Synced:
 
     @staticmethod
     def _indexed(segment: Segment) -> bool:
-        """Whether there are indexes, and the time index ends with a time that can be the segment's newest."""
+        """Return True if both indexes exist and the last time entry can be the segment's newest time."""
         newest = segment.times[-1][0] if len(segment.times) else NO_TIMESTAMP
         return len(segment.offsets) > 0 and newest >= segment.first_timestamp_ms
 
     @staticmethod
     def _end(segment: Segment, position: int) -> tuple[int, int]:
-        """(offset, position) after the last batch, walking from one at `position`."""
+        """Return (offset, position) after the last batch, walking from a batch at `position`."""
         offset = segment.base_offset
         for at, header in segment.batches(position):
             if header.base_offset < offset:
@@ -167,7 +168,7 @@ class Synced:
         return offset, position
 
     def _check_last(self, segment: Segment, known: LogPosition) -> None:
-        """The checkpoint's own segment: there must be as much as was synced, and it must end with the last id."""
+        """Check the checkpoint's own segment: it must have the synced bytes, and its ids must end with the last id."""
         for file, size in ((segment.log, known.log_bytes), (segment.ids.file, known.id_bytes)):
             if file.size < size:
                 raise LogDamaged(f"{file.path} has {file.size} bytes, {size} were synced")

@@ -1,11 +1,11 @@
-"""Which transactions were aborted: `<base offset>.txnindex` beside the segment that has their markers (KIP-98).
+"""The index of aborted transactions: `<base offset>.txnindex` beside the segment with their markers (KIP-98).
 
     version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | last stable offset i64
 
-The last offset is the marker's. The last stable offset is that of the log once the marker stands: what lies below it
-was decided, so a lookup can end at the first entry whose last stable offset reaches the end of what is read. Entries
-lie in the order of their markers, so both rise. Kafka's file, which is there only where something was aborted. It can
-be rebuilt from the log: its newest entries are written again when the log is recovered.
+The last offset is the marker's. The last stable offset is the log's once the marker is appended. All transactions below
+it are decided, so a lookup ends at the first entry whose last stable offset reaches the end of the range. Entries are
+in the order of their markers, so both offsets rise. The format is Kafka's, and the file exists only if a transaction
+was aborted. It can be rebuilt from the log: recovery rewrites its newest entries.
 """
 
 import struct
@@ -23,7 +23,7 @@ _LAST_OFFSET = 3  # its place in an entry
 
 
 class AbortedTransaction(NamedTuple):
-    """Both offsets inclusive; `last_offset` is the marker's."""
+    """An index entry. Both offsets are inclusive; `last_offset` is the marker's."""
 
     producer_id: int
     first_offset: int
@@ -32,10 +32,10 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """One segment's; the file is made when the first aborted transaction ends in it."""
+    """The index of one segment. Its file is created when the first aborted transaction ends in the segment."""
 
     def __init__(self, storage: Storage, path: str, there: bool | None = None) -> None:
-        """`there`: whether the file is, where that is known."""
+        """Open the index. `there` says if the file exists, None if that is unknown."""
         self._storage = storage
         self._path = path
         self._entries: EntryFile | None = None
@@ -47,7 +47,7 @@ class TransactionIndex:
 
     @property
     def files(self) -> tuple[File, ...]:
-        """The file, where there is one."""
+        """Return the file, if it exists."""
         return () if self._entries is None else (self._entries.file,)
 
     @property
@@ -60,19 +60,19 @@ class TransactionIndex:
         self._entries.append((_VERSION, *aborted))
 
     def keep_bytes(self, size: int) -> None:
-        """Cut it after so many bytes."""
+        """Cut the file to `size` bytes."""
         if self._entries is not None:
             self._entries.keep_bytes(size)
 
     def ending_from(self, offset: int) -> Iterator[AbortedTransaction]:
-        """The aborted transactions whose marker is at or past `offset`, in the order of their markers."""
+        """Yield the aborted transactions whose marker is at or past `offset`, in the order of their markers."""
         if self._entries is None:
             return
         for number in range(self._entries.rank(offset - 1, _LAST_OFFSET), len(self._entries)):
             yield AbortedTransaction(*self._entries[number][1:])
 
     def is_sound(self, base_offset: int, next_offset: int) -> bool:
-        """Whether it can be the index of a segment with these offsets: whole entries, the markers within it."""
+        """Return True if this can be the index of a segment with these offsets: whole entries, all markers in range."""
         if self._entries is None or not self.size:
             return True
         if self.size % _ENTRY.size:

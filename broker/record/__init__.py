@@ -1,1 +1,1 @@
-"""Record batches (magic 2): the header, the records inside, compression."""
+"""Record batches (magic 2): their header, records and compression."""

@@ -13,8 +13,8 @@
             | i64    | i64    | i64      | i16     | i32     | i32   |
             +--------+--------+----------+---------+---------+-------+
 
-`batch length` counts what follows it, so a batch has `length + 12` bytes. The CRC covers everything from the
-attributes on; base offset and leader epoch lie before it, so a broker can set both and leave the CRC alone.
+`batch length` counts the bytes after it, so a batch has `length + 12` bytes. The CRC covers all bytes from the
+attributes on. Base offset and leader epoch lie before them, so a broker can set both without changing the CRC.
 """
 
 import struct
@@ -25,7 +25,7 @@ from crc32c import crc32c
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size  # 61
-PLACE = struct.Struct(">qii")  # the first 16: base offset, batch length, leader epoch; the CRC does not cover them
+PLACE = struct.Struct(">qii")  # the first 16 bytes: base offset, batch length, leader epoch; outside the CRC
 LENGTH_END = 12  # base offset and batch length
 CRC_START = 21  # the CRC covers a batch from here to its end
 MAGIC = 2
@@ -45,7 +45,7 @@ _RECORD_COUNT = struct.Struct(">i")
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes, field by field. Times in ms since 1970, `batch_length` in bytes after the length field."""
+    """The fields of the 61-byte header. Times are in ms since 1970; `batch_length` is in bytes after its field."""
 
     base_offset: int
     batch_length: int
@@ -67,7 +67,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, its first twelve included."""
+        """Bytes of the whole batch, including the first twelve."""
         return self.batch_length + LENGTH_END
 
     @property
@@ -85,7 +85,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When its tombstones or its marker may go (KIP-534): set by the cleaner, in place of the base timestamp."""
+        """When the cleaner may remove the batch's tombstones or its marker (KIP-534), None if not set.
+
+        The cleaner stores it in place of the base timestamp.
+        """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
@@ -94,28 +97,29 @@ class BatchHeader(NamedTuple):
 
 
 class CorruptBatch(ValueError):
-    """A batch that is not one: too short, of another magic, with a CRC that does not hold."""
+    """An invalid batch: too short, of another magic, with a wrong CRC, or with contents that cannot be read."""
 
 
 def read_header(data: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header at `position`; CorruptBatch when fewer than 61 bytes are left."""
+    """Return the header at `position`. Raise CorruptBatch if fewer than 61 bytes remain."""
     if len(data) - position < HEADER_BYTES:
         raise CorruptBatch(f"a batch header has {HEADER_BYTES} bytes, {max(0, len(data) - position)} are left")
     return BatchHeader._make(HEADER.unpack_from(data, position))
 
 
 def record_count_of(data: bytes | bytearray | memoryview) -> int:
-    """How many records the first batch says it has; 0 where there is no header. Nothing is checked."""
+    """Return the record count in the header of the first batch, not validated; 0 if the data is shorter than a header.
+    """
     return int(_RECORD_COUNT.unpack_from(data, HEADER_BYTES - 4)[0]) if len(data) >= HEADER_BYTES else 0
 
 
 def is_transactional(data: bytes | bytearray | memoryview) -> bool:
-    """Whether the first batch says that it is part of a transaction. Nothing is checked."""
+    """Return True if the header of the first batch, not validated, marks it as part of a transaction."""
     return len(data) >= HEADER_BYTES and bool(data[CRC_START + 1] & TRANSACTIONAL_BIT)
 
 
 def verify(data: bytes | bytearray | memoryview, header: BatchHeader, position: int = 0) -> None:
-    """Raise CorruptBatch unless the batch at `position` is whole, of magic 2, and its CRC holds."""
+    """Raise CorruptBatch unless the batch at `position` is whole, of magic 2, and has the right CRC."""
     end = position + header.batch_length + LENGTH_END
     if header.magic != MAGIC:
         raise CorruptBatch(f"magic {header.magic} at {position}; only {MAGIC} is kept")
@@ -129,7 +133,7 @@ def verify(data: bytes | bytearray | memoryview, header: BatchHeader, position: 
 
 
 def seal(batch: bytearray | memoryview, header: BatchHeader) -> BatchHeader:
-    """Write a header and the CRC it makes necessary into a whole batch; the header as it then is."""
+    """Write a header into a whole batch, with the right CRC; return the header with that CRC."""
     HEADER.pack_into(batch, 0, *header)
     sealed = header._replace(crc=crc32c(memoryview(batch)[CRC_START:]))
     HEADER.pack_into(batch, 0, *sealed)
@@ -137,7 +141,7 @@ def seal(batch: bytearray | memoryview, header: BatchHeader) -> BatchHeader:
 
 
 def walk(data: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch; stops before one whose end is past the data, as a fetch may cut it."""
+    """Iterate over (position, header) of each whole batch. Stop before a batch that is cut off, as a fetch may do."""
     size = len(data)
     while size - position >= HEADER_BYTES:
         header = BatchHeader._make(HEADER.unpack_from(data, position))

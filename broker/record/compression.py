@@ -1,6 +1,6 @@
 """The codecs of a record batch (https://kafka.apache.org/documentation/#recordbatch, attributes bits 0 to 2).
 
-What a batch carries after its header is compressed as a whole, in the framing Kafka's clients write:
+All bytes after a batch's header are compressed together, in the framing that Kafka's clients write:
 
     gzip    one or more gzip members
     snappy  a plain snappy block (librdkafka, franz-go), or blocks in xerial's framing (Java, aiokafka, kafka-python):
@@ -8,7 +8,7 @@ What a batch carries after its header is compressed as a whole, in the framing K
     lz4     the LZ4 frame format, blocks independent of each other (KIP-57)
     zstd    one or more zstd frames (KIP-110)
 
-Output is bounded by the caller: some bytes of a batch can ask for gigabytes.
+The caller bounds the output, because a few bytes of a batch can unpack to gigabytes.
 """
 
 import struct
@@ -20,23 +20,24 @@ from broker.record.batch import CorruptBatch
 from broker.wire.primitives import Buffer
 
 DECOMPRESSED_BYTES_MAX = 128 << 20
-"""Default bound on one batch's records: 128 times Kafka's max.message.bytes, yet a few of them fit any machine."""
+"""Default limit for the unpacked records of a batch: 128 times Kafka's max.message.bytes, but a few of this size still
+fit into the memory of any machine."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK_BYTES = 32 << 10  # what xerial's library and so Kafka's Java client cuts
+_XERIAL_BLOCK_BYTES = 32 << 10  # the block size of xerial's library, and so of Kafka's Java client
 _BLOCK_LENGTH = struct.Struct(">i")
 
-_LZ4_FAST = 9  # Kafka's default, by which it means the fast compressor; the library's is level 1
-_LZ4_LEVEL_MAX = 12  # the library's highest; Kafka's goes on to 17
+_LZ4_FAST = 9  # Kafka's default level, which means the fast compressor there; in the library that is level 1
+_LZ4_LEVEL_MAX = 12  # the library's highest level; Kafka's is 17
 
-_FIRST_GUESS = 8  # JSON shrinks about so much; a wrong guess costs one more try
+_FIRST_GUESS = 8  # the compression ratio of typical JSON; a wrong guess costs another try
 _FIRST_GUESS_BYTES_MIN = 64 << 10
-_OUTPUT_FULL = "failed to write whole buffer"  # cramjam's words (Rust's WriteZero); a test holds it to them
+_OUTPUT_FULL = "failed to write whole buffer"  # cramjam's message (Rust's WriteZero); a test checks it
 
 
 class Codec(IntEnum):
-    """Numbers as in a batch's attributes."""
+    """A compression codec, numbered as in a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -46,14 +47,14 @@ class Codec(IntEnum):
 
 
 class TooLarge(CorruptBatch):
-    """The records of a batch unpack to more than the bound."""
+    """A batch whose records unpack to more than the limit."""
 
     def __init__(self, codec: Codec, max_bytes: int) -> None:
         super().__init__(f"{codec.name.lower()} records unpack to more than {max_bytes} bytes")
 
 
 def codec_of(number: int) -> Codec:
-    """The codec of that number; CorruptBatch where there is none."""
+    """Return the codec with this number. Raise CorruptBatch if the number is unknown."""
     try:
         return Codec(number)
     except ValueError:
@@ -62,7 +63,10 @@ def codec_of(number: int) -> Codec:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
-    """`data` in the framing every Kafka client reads; `level` as in Kafka's settings, None for the library's own."""
+    """Compress `data` in a framing that every Kafka client reads.
+
+    `level` is as in Kafka's settings, None for the library's default.
+    """
     if codec is Codec.NONE:
         return data
     if codec is Codec.SNAPPY:
@@ -71,7 +75,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
         if level is not None:
             level = 1 if level == _LZ4_FAST else min(level, _LZ4_LEVEL_MAX)
         compressor = cramjam.lz4.Compressor(level, block_linked=False, content_checksum=False)
-        compressor.compress(bytes(data))  # it takes no view
+        compressor.compress(bytes(data))  # the library accepts no memoryview
         return bytes(compressor.finish())
     if codec is Codec.GZIP:
         return bytes(cramjam.gzip.compress(data, None if level == -1 else level))
@@ -79,7 +83,10 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The inverse of `compress`, whichever framing a client chose. Raises CorruptBatch; TooLarge past `max_bytes`."""
+    """Decompress `data` in any framing that clients write.
+
+    Raise CorruptBatch if it is invalid, TooLarge if the output is larger than `max_bytes`.
+    """
     if codec is Codec.NONE:
         return data
     if codec is Codec.SNAPPY:
@@ -88,7 +95,7 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_M
 
 
 def _into(codec: Codec, data: Buffer, max_bytes: int) -> bytearray:
-    """Unpack into a buffer that grows up to the bound: what frames say of their size may be missing, or a lie."""
+    """Decompress into a buffer that grows up to `max_bytes`, because a frame's content size may be missing or false."""
     module = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
     size = min(max(_FIRST_GUESS_BYTES_MIN, _FIRST_GUESS * len(data)), max_bytes)
     while True:
@@ -109,7 +116,7 @@ def _into(codec: Codec, data: Buffer, max_bytes: int) -> bytearray:
 def _xerial(data: Buffer) -> bytes:
     view = memoryview(data)
     out = [_XERIAL_HEADER]
-    for start in range(0, max(1, len(view)), _XERIAL_BLOCK_BYTES):  # aiokafka knows the framing by a first block
+    for start in range(0, max(1, len(view)), _XERIAL_BLOCK_BYTES):  # aiokafka detects the framing by a first block
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
         out += (_BLOCK_LENGTH.pack(len(block)), block)
     return b"".join(out)
@@ -122,7 +129,7 @@ def _unsnap(data: Buffer, max_bytes: int) -> bytes:
     left = max_bytes
     for block in blocks:
         try:
-            left -= cramjam.snappy.decompress_raw_len(block)  # snappy says its size first, and holds itself to it
+            left -= cramjam.snappy.decompress_raw_len(block)  # snappy stores its output size first and never exceeds it
             if left < 0:
                 raise TooLarge(Codec.SNAPPY, max_bytes)
             out.append(bytes(cramjam.snappy.decompress_raw(block)))

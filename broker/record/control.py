@@ -1,9 +1,9 @@
 """Control records: the markers that end a transaction in a partition (KIP-98, ControlRecordType of Kafka).
 
-A marker is a batch of its own with one record, in the name of the producer whose transaction it ends:
+A marker is a control batch with one record, under the id of the producer whose transaction it ends:
 
-    key    version i16 = 0 | type i16: 0 abort, 1 commit; other types are not about transactions
-    value  version i16 = 0 | epoch of the coordinator that decided i32
+    key    version i16 = 0 | type i16: 0 abort, 1 commit; other types do not end transactions
+    value  version i16 = 0 | epoch of the deciding coordinator i32
 """
 
 import struct
@@ -20,14 +20,14 @@ _VALUE = struct.Struct(">hi")
 
 
 class Marker(NamedTuple):
-    """How a transaction ended, and the epoch of the coordinator that says so."""
+    """The end of a transaction (commit or abort), and the epoch of the coordinator that decided it."""
 
     commit: bool
     coordinator_epoch: int
 
 
 def encode_marker(producer_id: int, producer_epoch: int, marker: Marker, timestamp_ms: int) -> bytearray:
-    """The control batch, as a transaction coordinator writes it."""
+    """Return the control batch that a transaction coordinator writes."""
     key = _KEY.pack(0, COMMIT if marker.commit else ABORT)
     return encode_batch(
         [Record(0, 0, key, _VALUE.pack(0, marker.coordinator_epoch))],
@@ -40,9 +40,9 @@ def encode_marker(producer_id: int, producer_epoch: int, marker: Marker, timesta
 
 
 def decode_marker(batch: Buffer, position: int = 0) -> Marker | None:
-    """The marker in the control batch at `position`; None where it is emptied by compaction, or of another type.
+    """Return the marker in the control batch at `position`; None if compaction emptied it or it is of another type.
 
-    CorruptBatch where it is neither.
+    Raise CorruptBatch if the record is too short for a marker.
     """
     records = decode_records(batch, position, check=False)
     if not records:

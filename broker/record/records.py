@@ -1,11 +1,11 @@
-"""Records inside a batch of magic 2 (https://kafka.apache.org/documentation/#record).
+"""The records in a batch of magic 2 (https://kafka.apache.org/documentation/#record).
 
     length varint | attributes i8 | timestamp delta varlong | offset delta varint
     | key length varint | key | value length varint | value | headers varint
     | for each header: name length varint | name | value length varint | value
 
-A length of -1 is null; a header's name is never null. The broker itself opens batches only where a topic needs it
-(DESIGN section 5); consumers of our own, group offsets and dead letters go through here.
+A length of -1 is null; a header's name is never null. The broker decodes batches only for topics that need it (DESIGN
+section 5). Flakelog's consumers, group offsets and dead letters use this module.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,11 +33,11 @@ from broker.wire.primitives import Buffer
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
-RECORD_BYTES_MIN = 7  # length, attributes, two deltas, key, value, headers: one byte each at least
+RECORD_BYTES_MIN = 7  # at least one byte each: length, attributes, two deltas, key, value, headers
 
 
 class Record(NamedTuple):
-    """A record as it lies in its batch, relative to the batch's base offset and base timestamp (ms)."""
+    """A record in its batch, relative to the batch's base offset and base timestamp (ms)."""
 
     offset_delta: int
     timestamp_delta: int
@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 class StoredRecord(NamedTuple):
-    """A record as a reader wants it: its offset in the partition, its time in ms since 1970."""
+    """A record with its absolute offset in the partition and its time in ms since 1970."""
 
     offset: int
     timestamp_ms: int
@@ -59,10 +59,10 @@ class StoredRecord(NamedTuple):
 def decode_records(
     batch: Buffer, position: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX, *, check: bool = True
 ) -> list[StoredRecord]:
-    """The records of the batch at `position`, control records included (see `BatchHeader.is_control`).
+    """Return the records of the batch at `position`, including control records (see `BatchHeader.is_control`).
 
-    `check=False` is for a caller who has verified the CRC. Raises CorruptBatch for anything that is not a whole,
-    consistent batch; TooLarge where the records unpack to more than `max_bytes`.
+    Pass `check=False` if the CRC was verified. Raise CorruptBatch if the batch is cut off or inconsistent, TooLarge if
+    its records unpack to more than `max_bytes`.
     """
     header = read_header(batch, position)
     if check:
@@ -79,8 +79,10 @@ def decode_records(
 
 
 def times_of(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[tuple[int, int]]:
-    """(offset, time in ms) of a batch's records, which are not opened further than that. Errors as of
-    `decode_records`, at the record they are found at."""
+    """Iterate over (offset, time in ms) of a batch's records, without decoding the rest of each record.
+
+    Raise the errors of `decode_records`, but only on reaching the faulty record.
+    """
     header = read_header(batch)
     verify(batch, header)
     data = bytes(records_data(batch, header, 0, max_bytes))
@@ -88,7 +90,7 @@ def times_of(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator
     for number in range(header.record_count):
         try:
             size, begin = read_varint(data, position)
-            timestamp_delta, at = read_varint(data, begin + 1)  # after its attributes
+            timestamp_delta, at = read_varint(data, begin + 1)  # after the attributes
             offset_delta, _ = read_varint(data, at)
         except IndexError:
             raise CorruptBatch(f"record {number} of {header.record_count} at byte {position} is cut off") from None
@@ -100,7 +102,7 @@ def times_of(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator
 
 
 def check_deltas(deltas: list[int], last: int) -> None:
-    """CorruptBatch unless the deltas rise and stay from 0 to `last`; compaction may have taken any of them out."""
+    """Raise CorruptBatch unless the deltas rise within 0 to `last`; compaction may have removed any of them."""
     if not deltas:
         return
     if deltas[0] < 0 or deltas[-1] > last or any(b <= a for a, b in pairwise(deltas)):
@@ -108,7 +110,7 @@ def check_deltas(deltas: list[int], last: int) -> None:
 
 
 def records_data(batch: Buffer, header: BatchHeader, position: int, max_bytes: int) -> Buffer:
-    """The bytes of the records of a batch, unpacked."""
+    """Return the decompressed bytes of a batch's records."""
     end = position + header.size
     if header.size < HEADER_BYTES or end > len(batch):
         raise CorruptBatch(f"batch at {position} says {header.size} bytes, {len(batch) - position} are left")
@@ -116,10 +118,10 @@ def records_data(batch: Buffer, header: BatchHeader, position: int, max_bytes: i
 
 
 def read_records(data: Buffer, count: int) -> list[Record]:
-    """Exactly `count` records, filling `data`; CorruptBatch where they do not."""
+    """Return the `count` records in `data`. Raise CorruptBatch unless they fill it exactly."""
     if not 0 <= count <= len(data) // RECORD_BYTES_MIN:
         raise CorruptBatch(f"the header counts {count} records, {len(data)} bytes cannot hold them")
-    data = bytes(data)  # one copy makes every key and value a plain slice
+    data = bytes(data)  # a single copy, so that each key and value is a plain slice
     records = []
     position = 0
     for number in range(count):
@@ -138,7 +140,7 @@ def _read_record(data: bytes, position: int) -> tuple[Record, int]:
     end = position + size
     if size < 0 or end > len(data):
         raise CorruptBatch(f"a record at byte {position} says {size} bytes, {len(data) - position} are left")
-    position += 1  # attributes: unused by the protocol
+    position += 1  # the attributes, unused by the protocol
     timestamp_delta, position = read_varint(data, position)
     offset_delta, position = read_varint(data, position)
     key, position = _read_bytes(data, position, end)
@@ -159,7 +161,7 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
 
 
 def read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
-    """The headers of one record, whose bytes go to `end`: their count is at `position`."""
+    """Return the headers of a record that ends at `end`; their count is at `position`."""
     count, position = read_varint(data, position)
     if not 0 <= count <= end - position:
         raise CorruptBatch(f"a record says {count} headers, {end - position} bytes are left for them")
@@ -185,7 +187,10 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytearray:
-    """A whole batch with a good CRC, its leader epoch -1 (the broker sets it). At least one record; deltas rise."""
+    """Return a whole batch with a valid CRC and leader epoch -1 (the broker sets it).
+
+    Raise ValueError without a record, CorruptBatch if the offset deltas do not rise.
+    """
     records = list(records)
     if not records:
         raise ValueError("a batch needs at least one record")
@@ -211,7 +216,10 @@ def encode_batch(
 def build_batch(
     header: BatchHeader, data: Buffer, codec: Codec, level: int | None = None
 ) -> tuple[bytearray, BatchHeader]:
-    """A batch of these records' bytes, compressed, and its header: `header` with length, codec and CRC made right."""
+    """Return a batch with these records' bytes, compressed, and its header.
+
+    The header is `header` with length, codec and CRC set.
+    """
     batch = bytearray(HEADER_BYTES) + compress(codec, data, level)
     attributes = header.attributes & ~COMPRESSION_MASK | codec
     return batch, seal(batch, header._replace(batch_length=len(batch) - LENGTH_END, attributes=attributes))
@@ -233,4 +241,4 @@ def encode_record(record: Record) -> bytes:
 
 
 def _bytes(value: bytes | None) -> bytes:
-    return b"\x01" if value is None else varint(len(value)) + value  # 0x01 is -1, zigzag
+    return b"\x01" if value is None else varint(len(value)) + value  # 0x01 is -1 in zigzag

@@ -1,8 +1,8 @@
-"""A batch of which some records stay, as compaction leaves it (https://kafka.apache.org/documentation/#compaction).
+"""A batch after compaction removed some of its records (https://kafka.apache.org/documentation/#compaction).
 
-What stays keeps its offset, its time, and its bytes. The batch keeps its first and last offset and its sequence, so a
-reader knows how far it went and a producer's next sequence follows; one that is emptied is a header alone. Where a
-delete horizon is set (KIP-534) it takes the place of the base timestamp, and the records count their times from it.
+The remaining records keep their offsets, times and bytes. The batch keeps its first and last offset and its sequence,
+so that a reader knows its range and the producer's next sequence follows. An emptied batch is a header alone. A delete
+horizon (KIP-534) replaces the base timestamp, and the records' timestamp deltas count from it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,13 +27,13 @@ from broker.record.varint import read_varint, varint
 
 
 class Span(NamedTuple):
-    """Where a record lies in the unpacked bytes of its batch, and what the cleaner asks about it."""
+    """The position of a record in the unpacked bytes of its batch, and the fields that the cleaner needs."""
 
     start: int
     attributes: int
-    """Where its attributes are: after its length."""
+    """Position of the attributes, after the length."""
     rest: int
-    """Where it goes on after its time."""
+    """Position after the timestamp delta."""
     end: int
     timestamp_delta: int
     offset_delta: int
@@ -42,14 +42,14 @@ class Span(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """The unpacked bytes of a batch's records, and where each lies."""
+    """The unpacked bytes of a batch's records, and the span of each."""
 
     data: bytes
     spans: list[Span]
 
 
 def spans_of(batch: bytes, header: BatchHeader) -> Spans:
-    """The records of a batch; CorruptBatch where they are none."""
+    """Return the records of a batch. Raise CorruptBatch if they cannot be read."""
     data = bytes(records_data(batch, header, 0, DECOMPRESSED_BYTES_MAX))
     spans = list(_spans(data, header.record_count))
     if (spans[-1].end if spans else 0) != len(data):
@@ -87,9 +87,10 @@ def _span(data: bytes, start: int) -> Span:
 def retain(
     batch: bytes, header: BatchHeader, records: Spans, kept: list[Span], horizon_ms: int, always_horizon: bool = False
 ) -> bytes | None:
-    """The batch with the records `kept` of its `records`: `batch` itself where nothing changes, None without any.
+    """Return the batch reduced to the records `kept`: `batch` itself if nothing changes, None if `kept` is empty.
 
-    `horizon_ms` becomes its delete horizon where it keeps a tombstone, or `always_horizon`, and has none yet.
+    If the batch has no delete horizon and keeps a tombstone or `always_horizon` is set, `horizon_ms` becomes its delete
+    horizon.
     """
     if not kept:
         return None
@@ -119,13 +120,13 @@ def _write(header: BatchHeader, kept: Sequence[Span], records: bytes) -> bytes:
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The header alone: its offsets, its producer's last sequence and its newest time stay known."""
+    """Return the batch as a header alone, which keeps its offsets, its last sequence and its newest time."""
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
     return _sealed(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 
 
 def _sealed(header: BatchHeader, records: bytes) -> bytes:
-    """The whole batch, its length and CRC as they are now."""
+    """Return the whole batch, with its length and CRC set."""
     header = header._replace(batch_length=HEADER_BYTES - LENGTH_END + len(records))
     batch = bytearray(HEADER.pack(*header)) + records
     crc = crc32c(memoryview(batch)[CRC_START:])

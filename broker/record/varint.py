@@ -1,7 +1,7 @@
-"""Signed varints as records use them: zigzag, then seven bits a byte, low bits first
+"""Signed varints as used in records: zigzag, then seven bits a byte, low bits first
 (https://kafka.apache.org/documentation/#recordbatch; https://protobuf.dev/programming-guides/encoding/#signed-ints).
 
-Reading past the end raises IndexError, as all readers of the wire do; the caller says what was being read.
+Reading past the end raises IndexError, as in all readers of the wire format; the caller adds the name of the field.
 """
 
 from broker.record.batch import CorruptBatch
@@ -13,7 +13,7 @@ _ONE_BYTE = [bytes((byte,)) for byte in range(0x80)]
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position). CorruptBatch where it has more than 64 bits."""
+    """Return (value, next position). Raise CorruptBatch if the varint has more than 64 bits."""
     byte = data[position]
     position += 1
     if byte < 0x80:
@@ -34,10 +34,10 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """Values are those of 64 bits."""
+    """Encode a signed 64-bit value."""
     zigzag = (value << 1) ^ (value >> 63)
     if zigzag < 0x80:
-        return _ONE_BYTE[zigzag]  # what most of a record's are
+        return _ONE_BYTE[zigzag]  # most varints in a record
     out = bytearray()
     while zigzag >= 0x80:
         out.append(zigzag & 0x7F | 0x80)

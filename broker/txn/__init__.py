@@ -1,1 +1,1 @@
-"""The transaction coordinator: one transaction's state machine, all transactional ids, their records. No I/O."""
+"""The transaction coordinator: the state machine of a transaction, all transactional ids, and their records. No I/O."""

@@ -1,4 +1,5 @@
-"""Settings of the transaction coordinator, by Kafka's names (TransactionLogConfig, TransactionStateManagerConfig)."""
+"""Settings of the transaction coordinator, under Kafka's names (TransactionLogConfig, TransactionStateManagerConfig).
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionConfig:
-    """Everything transactions can be told. InvalidSetting when a value cannot work."""
+    """Settings of transactions. Raises InvalidSetting if a value cannot work."""
 
     transactional_id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",

@@ -1,13 +1,14 @@
-"""All transactional ids of one broker: the verbs of Kafka's transaction coordinator, their answers as values.
+"""All transactional ids of one broker: the operations of Kafka's transaction coordinator, with their answers as values.
 
-A verb changes nothing. It gives a `Decision`: what the client is to be told, and the transaction as it would be then.
-Whoever runs the coordinator appends that to `__transaction_state`, and only when it stands there calls `apply`, then
-answers. So nothing is ever true in memory that a restart would not find again, and there is nothing to be taken back.
+An operation changes nothing. It returns a `Decision`: the client's error code and the changed transaction. The caller
+appends the change to `__transaction_state`, then calls `apply`, then answers the client. So memory never holds a state
+that a restart would not find again, and no change has to be undone.
 
     decide -> append -> apply -> answer
                           `-> prepared? markers into each partition -> append completed -> apply
 
-At start every record of the partitions led here goes through `load`, in order, and `loaded` ends it.
+At start the caller replays each record of the partitions led by this broker through `load`, in order, then calls
+`loaded`.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -22,18 +23,18 @@ from broker.wire.errors import ErrorCode
 
 Partition = tuple[str, int]
 
-AHEAD_MS = 500  # how far ids, which tell when something was written, may run ahead of the clock
+AHEAD_MS = 500  # how far ids, which give the time of a write, may run ahead of the clock
 
 
 class Decision(NamedTuple):
-    """What a verb comes to: `change` is to be logged, and when it is, the client is told `error`."""
+    """The result of an operation: the caller logs `change`, if any, and then answers the client with `error`."""
 
     error: ErrorCode
     change: Transaction | None = None
 
 
 class Remembered(NamedTuple):
-    """The last transaction of a producer id that the records know of: `commit` is its end, None while it is on."""
+    """The last transaction of a producer id in the records. `commit` says how it ended, None while it is open."""
 
     partitions: frozenset[Partition]
     commit: bool | None
@@ -42,14 +43,19 @@ class Remembered(NamedTuple):
 
 
 class Past(dict[int, Remembered]):
-    """What the records say, by producer id, of transactions that are found open in a partition: after a power cut a
-    marker may be gone that was written, or all that the coordinator knew of a transaction."""
+    """The last transaction of each producer id in the records, to decide how transactions open in a partition end.
+
+    A power cut may lose a marker that was written, or all records of a transaction in the coordinator's log.
+    """
 
     def outcome(self, producer_id: int, partition: Partition, written_ms: int | None) -> bool | None:
-        """How one ends whose first batch was written then, None where that is not known. True: it was committed; None:
-        it is still on. False: aborted, or nobody knows of it, and so nobody can ever commit it. One written before the
-        last one of its producer started is an earlier one, whose abort is gone; one written after that was decided is a
-        later one, of which no record is left."""
+        """Return True if the producer's transaction committed, False if it must be aborted, None while it is open.
+
+        `written_ms` is when its first batch was written to the partition, None if not known. A transaction without a
+        record is aborted, because no client can commit it any longer. A batch written before the producer's last known
+        transaction started belongs to an earlier one, whose abort marker was lost. A batch written after the last known
+        one was decided belongs to a later one, whose records were lost.
+        """
         known = self.get(producer_id)
         if known is None or partition not in known.partitions:
             return False
@@ -61,7 +67,10 @@ class Past(dict[int, Remembered]):
 
 
 class TransactionCoordinator:
-    """See the module. `new_producer_id` gives an id nobody had; what it raises comes out of the verbs."""
+    """The transaction coordinator; see the module.
+
+    `new_producer_id` returns a producer id that was never used; operations pass on its exceptions.
+    """
 
     def __init__(self, config: TransactionConfig, new_producer_id: Callable[[], int], now_ms: int = 0) -> None:
         self._config = config
@@ -73,7 +82,7 @@ class TransactionCoordinator:
         self._expire_ms = now_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
 
     def __len__(self) -> int:
-        """How many transactional ids there are."""
+        """Return the number of transactional ids."""
         return len(self._transactions)
 
     def __iter__(self) -> Iterator[Transaction]:
@@ -87,9 +96,9 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, now: Now
     ) -> Decision:
-        """InitProducerId: `expected` are the producer id and epoch the client had (KIP-360).
+        """Answer InitProducerId. `expected` is the (producer id, epoch) the client had (KIP-360), or None.
 
-        A transaction that is open is aborted in the next epoch: CONCURRENT_TRANSACTIONS has the client ask again.
+        An open transaction is aborted in the next epoch, and CONCURRENT_TRANSACTIONS makes the client retry.
         """
         if not transactional_id or len(transactional_id.encode()) > ID_BYTES_MAX:
             return Decision(ErrorCode.INVALID_REQUEST)
@@ -116,7 +125,7 @@ class TransactionCoordinator:
         return self._take_over(known, timeout_ms, None if expected is None else expected[1], now.wall_ms)
 
     def _take_over(self, known: Transaction, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Decision:
-        """The next epoch, or the one that a client asks for once more because it did not get the answer."""
+        """Give the producer the next epoch, or the present one again if it retries because the answer was lost."""
         epoch = known.producer_epoch
         if expected_epoch not in (None, epoch):
             again = known if expected_epoch == known.last_epoch else None
@@ -131,7 +140,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Collection[Partition], now: Now
     ) -> Decision:
-        """AddPartitionsToTxn and AddOffsetsToTxn: begins the transaction where none is on."""
+        """Answer AddPartitionsToTxn and AddOffsetsToTxn; begin a transaction if none is open."""
         if not transactional_id:
             return Decision(ErrorCode.INVALID_REQUEST)
         known, error = self._of_producer(transactional_id, producer_id, epoch)
@@ -142,8 +151,10 @@ class TransactionCoordinator:
         return Decision(ErrorCode.NONE, known.with_partitions(frozenset(partitions), now.wall_ms))
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, partition: Partition) -> ErrorCode:
-        """Whether a batch may be written to a partition in the name of this transaction (KIP-890):
-        TRANSACTION_ABORTABLE where the partition was not added to it."""
+        """Check that the producer may write to a partition in its transaction (KIP-890): return NONE or an error code.
+
+        The error is TRANSACTION_ABORTABLE if the partition was not added to the transaction.
+        """
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         known, error = self._of_producer(transactional_id, producer_id, epoch)
@@ -154,7 +165,8 @@ class TransactionCoordinator:
     def _of_producer(
         self, transactional_id: str, producer_id: int, epoch: int
     ) -> tuple[Transaction | None, ErrorCode]:
-        """The transactional id, where this producer has it and no end of a transaction is on; else why not."""
+        """Return the transaction if this producer owns the id and no end is in progress, else None and an error code.
+        """
         known = self._transactions.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             return None, ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -167,9 +179,12 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, commit: bool, bumps_epoch: bool, now: Now
     ) -> Decision:
-        """EndTxn. `bumps_epoch`: the producer goes on in the next epoch (KIP-890). An end that is asked for again is
-        NONE when it is done, CONCURRENT_TRANSACTIONS while it is not; the other end is INVALID_TXN_STATE. With
-        `bumps_epoch` there may be nothing to abort: the producer does not know whether anything was begun."""
+        """Answer EndTxn. With `bumps_epoch` the producer continues in the next epoch (KIP-890).
+
+        A repeated end is answered with NONE once it is done and with CONCURRENT_TRANSACTIONS before. The opposite end
+        is INVALID_TXN_STATE. With `bumps_epoch` a producer may abort without an open transaction, because it does not
+        know whether one was begun.
+        """
         if not transactional_id:
             return Decision(ErrorCode.INVALID_REQUEST)
         known = self._transactions.get(transactional_id)
@@ -191,7 +206,7 @@ class TransactionCoordinator:
         return Decision(ErrorCode.NONE, known.ended_with_next_epoch(commit, now.wall_ms, *following))
 
     def apply(self, change: Transaction) -> None:
-        """The change stands in the log: it counts from now on."""
+        """Apply a change that is in the log."""
         self._transactions[change.transactional_id] = change
         if change.state is TransactionState.ONGOING:
             self._ongoing[change.transactional_id] = None
@@ -199,14 +214,14 @@ class TransactionCoordinator:
             self._ongoing.pop(change.transactional_id, None)
 
     def forget(self, transactional_id: str) -> None:
-        """Its tombstone stands in the log."""
+        """Remove a transactional id, whose tombstone is in the log."""
         self._transactions.pop(transactional_id, None)
         self._ongoing.pop(transactional_id, None)
 
     # --- time ----------------------------------------------------------------------------------------------------
 
     def timed_out(self, now: Now) -> list[str]:
-        """The ids of transactions that are on for too long, where it is time to look for them."""
+        """Return the ids whose transactions have timed out; an empty list until the next check is due."""
         if now.ms < self._abort_ms:
             return []
         self._abort_ms = now.ms + self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
@@ -214,13 +229,13 @@ class TransactionCoordinator:
         return [each.transactional_id for each in ongoing if each.is_late(now.wall_ms)]
 
     def time_out(self, transactional_id: str, now: Now) -> Decision:
-        """Abort its transaction, if that is on for too long still."""
+        """Abort the id's transaction if it is still open and has timed out."""
         known = self._transactions.get(transactional_id)
         late = known is not None and known.state is TransactionState.ONGOING and known.is_late(now.wall_ms)
         return Decision(ErrorCode.NONE, known.fenced(now.wall_ms) if known is not None and late else None)
 
     def expired(self, now: Now) -> list[str]:
-        """Transactional ids nobody has used for long, where it is time to look for them."""
+        """Return the transactional ids that have expired; an empty list until the next check is due."""
         if now.ms < self._expire_ms:
             return []
         self._expire_ms = now.ms + self._config.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -232,7 +247,7 @@ class TransactionCoordinator:
         return known is not None and known.state.may_expire and known.updated_ms <= unused_since_ms
 
     def next_deadline_ms(self) -> int | None:
-        """When one of the two is wanted, on the monotonic clock."""
+        """Return when `timed_out` or `expired` is due, in ms of the monotonic clock; None without transactional ids."""
         if not self._transactions:
             return None
         return min(self._abort_ms, self._expire_ms) if self._ongoing else self._expire_ms
@@ -240,7 +255,7 @@ class TransactionCoordinator:
     # --- start ---------------------------------------------------------------------------------------------------
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """Replay one record; kinds only a newer Kafka writes are passed over. BadTransactionRecord."""
+        """Replay one record. Skip kinds that only a newer Kafka writes. Raise BadTransactionRecord if it is damaged."""
         transactional_id = read_key(key)
         if transactional_id is None:
             return
@@ -256,21 +271,24 @@ class TransactionCoordinator:
             self._past[transaction.producer_id] = Remembered(transaction.partitions, commit, *times_ms)
 
     def loaded(self) -> Past:
-        """All records have been replayed."""
+        """End the replay; return the last known transaction of each producer id."""
         past, self._past = self._past, Past()
         return past
 
 
 def _may_expect(known: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether a client that names this producer id and epoch can be the one that has the transactional id: by the id,
-    or by the one before, which it had when its epochs were used up and the answer got lost (KIP-360)."""
+    """Return True if a client with this producer id and epoch can be the owner of the transactional id.
+
+    The owner has the present producer id, or the previous one if the epochs of that were used up and the answer with
+    the new id got lost (KIP-360).
+    """
     if producer_id == known.producer_id:
         return True
     return producer_id == known.previous_producer_id and epoch >= EPOCH_LAST
 
 
 def _repeats_end(known: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether a producer that goes on in the next epoch, or with the next producer id, asks for its last end again."""
+    """Return True if a producer that takes a new epoch or producer id at each end repeats its last EndTxn."""
     if known.client_version < EPOCH_BUMPING or known.state is TransactionState.ONGOING:
         return False
     if (producer_id, epoch) == (known.previous_producer_id, EPOCH_LAST) and known.producer_epoch == 0:
@@ -279,8 +297,11 @@ def _repeats_end(known: Transaction, producer_id: int, epoch: int) -> bool:
 
 
 def _check_end(known: Transaction, producer_id: int, epoch: int, bumps_epoch: bool) -> ErrorCode:
-    """Whether it is this producer's to end. What is being ended by one that goes on in the next epoch has that
-    already, and only its last one may ask for it (`_repeats_end`)."""
+    """Check that this producer may end the transaction: return NONE or an error code.
+
+    With `bumps_epoch`, a prepared end has already taken the next epoch, so only a repeated request of the former epoch
+    may ask for it (`_repeats_end`).
+    """
     if known.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     over = bumps_epoch and known.state.is_prepared

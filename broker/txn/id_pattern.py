@@ -1,21 +1,21 @@
 r"""Regular expressions over transactional ids, in RE2's syntax and in linear time (KIP-1152).
 
-Python's own `re` tries one way after the other: a pattern of ten characters can keep it busy for hours, and the broker
-with it. Here all ways are followed at once, as RE2 does it (https://swtch.com/~rsc/regexp/regexp1.html): the pattern
-becomes a program, and a state is the set of places in it that what was read so far can lead to. From which state a
-character leads to which is remembered, so most characters of most ids cost one look into a table.
+Python's `re` backtracks: a pattern of ten characters can block it, and the broker, for hours. This matcher follows all
+alternatives at once, as RE2 does (https://swtch.com/~rsc/regexp/regexp1.html). It compiles the pattern to a program; a
+state is the set of places in the program that the text read so far can lead to. The matcher caches the transition of
+each state and character, so most characters of most ids cost one table look-up.
 
-A pattern must match an id from its beginning to its end. What RE2 knows and ids have no use for is refused by name:
-word boundaries (\b), classes of Unicode (\p), lines (?m). The program has a largest size, and all matching a largest
-number of steps: RE2's promise is linear time in the text, not that the factor is small.
+A pattern must match the whole id. RE2's features that are useless for ids are refused by name: word boundaries (\b),
+Unicode classes (\p), multi-line mode (?m). The size of the program and the number of steps are limited, because RE2
+guarantees time linear in the text, but not a small factor.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-PROGRAM_MAX = 2_000  # places; a repetition has its own for each time
-REPEAT_MAX = 1_000  # as RE2
-DEPTH_MAX = 100  # of groups in groups
+PROGRAM_MAX = 2_000  # places; x{3} takes three times the places of x
+REPEAT_MAX = 1_000  # as in RE2
+DEPTH_MAX = 100  # nested groups
 REMEMBERED_MAX = 10_000
 
 _DIGIT, _SPACE = (("0", "9"),), (("\t", "\n"), ("\f", "\r"), (" ", " "))
@@ -46,15 +46,15 @@ Ranges: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class BadPattern(ValueError):
-    """The pattern is none, or asks for what is not served; the message says where."""
+    """An invalid pattern, or an unsupported feature; the message names the place."""
 
 
 class TooMuchWork(Exception):
-    """The steps that may be taken are used up."""
+    """The allowed number of steps is used up."""
 
 
 class _Set(NamedTuple):
-    """One character, of these."""
+    """A character class: matches one character in the ranges, or one outside them if `negated`."""
 
     ranges: Ranges
     negated: bool
@@ -91,7 +91,10 @@ Node: TypeAlias = _Set | _Repeat | _Sequence | _Either | _Begin | _End
 
 
 class IdPattern:
-    """BadPattern. `steps_max` are those of all texts together; TooMuchWork past them."""
+    """A compiled pattern. Raises BadPattern if it is invalid.
+
+    `steps_max` limits the steps for all texts together. Any step beyond it raises TooMuchWork.
+    """
 
     def __init__(self, pattern: str, steps_max: int) -> None:
         self._program = _Program()
@@ -101,7 +104,7 @@ class IdPattern:
         self._start = self._reach((start,), at_begin=True)
 
     def matches(self, text: str) -> bool:
-        """Whether all of the text is matched."""
+        """Return True if the pattern matches the whole text."""
         self._spend(len(text))
         state = self._start
         for char in text:
@@ -123,7 +126,10 @@ class IdPattern:
         return following
 
     def _reach(self, places: Iterable[int], at_begin: bool = False, at_end: bool = False) -> frozenset[int]:
-        """Where these places lead without another character: those that want one, the end, or nothing any more."""
+        """Return the places reachable from `places` without reading a character.
+
+        Splits are followed, begins if `at_begin`, ends if `at_end`. The result has no splits and no begins.
+        """
         program, seen, todo = self._program, set[int](), list(places)
         while todo:
             at = todo.pop()
@@ -142,7 +148,7 @@ class IdPattern:
 
 
 class _Program:
-    """Places, and where each leads."""
+    """A compiled pattern: numbered places, each with the places it leads to."""
 
     def __init__(self) -> None:
         self.targets: list[list[int]] = []
@@ -159,7 +165,7 @@ class _Program:
         return len(self.targets) - 1
 
     def add(self, node: Node, then: int) -> int:
-        """Where a node begins that leads to `then`."""
+        """Add a node that leads to the place `then`; return the node's first place."""
         if isinstance(node, _Sequence):
             for each in reversed(node.nodes):
                 then = self.add(each, then)
@@ -202,7 +208,7 @@ class _Flags(NamedTuple):
 
 
 class _Parser:
-    """https://github.com/google/re2/wiki/Syntax"""
+    """A parser of RE2's syntax (https://github.com/google/re2/wiki/Syntax)."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -260,7 +266,7 @@ class _Parser:
         bounds = self._bounds()
         if bounds is None:
             return node
-        self._take("?")  # the shortest first: of a whole text it makes no difference
+        self._take("?")  # non-greedy: it makes no difference when the whole text must match
         if self._bounds() is not None:
             raise self._bad("a repetition of a repetition")
         least, most = bounds
@@ -269,7 +275,7 @@ class _Parser:
         return _Repeat(node, least, most)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """How often; None where nothing is said, as by a { that begins no such thing."""
+        """Return the (least, most) times of a repetition, or None if none follows: a { may be a plain character."""
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._take(sign):
                 return bounds
@@ -306,7 +312,7 @@ class _Parser:
         if self._take("?") and not self._named():
             self._flags = self._new_flags()
             if self._take(")"):
-                return _Sequence([])  # they hold for what follows in this group
+                return _Sequence([])  # the flags apply to the rest of the enclosing group
             if not self._take(":"):
                 raise self._bad("there is no such group")
         self._depth += 1
@@ -338,7 +344,7 @@ class _Parser:
                 flags = flags._replace(folded=on)
             elif char == "s":
                 flags = flags._replace(dot_is_all=on)
-            elif char != "U":  # the shortest first: see `_repeated`
+            elif char != "U":  # non-greedy: see `_repeated`
                 raise self._bad(f"(?{char}) is not served")
         return flags
 
@@ -358,7 +364,7 @@ class _Parser:
         return _Set(_PERL[char.lower()], char.isupper(), False)
 
     def _escape(self) -> str:
-        """The one character that what follows a backslash stands for."""
+        """Return the character of an escape sequence, whose backslash was read."""
         char = self._next()
         if char in _CONTROL:
             return _CONTROL[char]
@@ -427,7 +433,7 @@ def _is_number(text: str) -> bool:
 
 
 def _others(ranges: Ranges) -> Ranges:
-    """All characters but these."""
+    """Return the ranges of all other characters."""
     found, begin = [], "\0"
     for low, high in sorted(ranges):
         if begin < low:

@@ -4,9 +4,10 @@
     value    version i16 | producer id i64 | producer epoch i16 | timeout i32, ms | state i8 |
              partitions?: topic string, partitions i32[] | last update i64 | start i64
 
-No value is a tombstone. Version 1 is flexible, with tags: 0 the producer id before, 1 the one that follows, 2 the
-client's transaction version. Both are read, 1 is written, as Kafka does from `transaction.version` 1 on. By hand and
-not through kio: these are records on disk, kio knows messages on the wire only.
+A null value is a tombstone. Version 1 is flexible, with these tags: 0 the previous producer id, 1 the next producer
+id, 2 the client's transaction version. Versions 0 and 1 are read, version 1 is written, as Kafka does from
+`transaction.version` 1 on. The codec does not use kio, because kio has the messages on the wire only, not the records
+on disk.
 """
 
 import struct
@@ -33,7 +34,7 @@ from broker.wire.primitives import (
 KEY_VERSION = 0
 VALUE_VERSION = 1
 
-# A record's string has at most 32,767 bytes, and a request may have more.
+# A record's string has at most 32,767 bytes; a request's string may be longer.
 ID_BYTES_MAX = 16_384
 
 _FIXED = struct.Struct(">qhib")
@@ -43,7 +44,7 @@ _DAMAGE = (WireError, IndexError, struct.error, ValueError)
 
 
 class BadTransactionRecord(ValueError):
-    """A record of __transaction_state that is not one of Kafka's; the message says what was found."""
+    """A damaged record of __transaction_state, or one of an unknown version; the message says which."""
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -51,7 +52,10 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def read_key(data: Buffer) -> str | None:
-    """The transactional id; None for a kind only a newer Kafka writes. BadTransactionRecord for a damaged one."""
+    """Return the transactional id, or None for a kind only a newer Kafka writes.
+
+    Raise BadTransactionRecord if the key is damaged.
+    """
     try:
         if I16.unpack_from(data)[0] != KEY_VERSION:
             return None
@@ -64,7 +68,7 @@ def read_key(data: Buffer) -> str | None:
 
 
 def transaction_value(transaction: Transaction) -> bytes:
-    """Version 1."""
+    """Encode a transaction in version 1."""
     epoch, state = transaction.producer_epoch, int(transaction.state)
     return b"".join(
         (
@@ -78,7 +82,7 @@ def transaction_value(transaction: Transaction) -> bytes:
 
 
 def _partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
-    """Null where there are none, as Kafka writes them in the states in which there cannot be any."""
+    """Encode the partitions by topic. No partitions are encoded as null, as Kafka does in states without partitions."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
@@ -103,7 +107,7 @@ def _tags(transaction: Transaction) -> bytes:
 
 
 def read_value(transactional_id: str, data: Buffer) -> Transaction:
-    """Versions 0 and 1; BadTransactionRecord for anything else."""
+    """Decode a transaction of versions 0 and 1. Raise BadTransactionRecord for any other value."""
     try:
         version = I16.unpack_from(data)[0]
         if not 0 <= version <= VALUE_VERSION:

@@ -1,4 +1,4 @@
-"""The states of a transactional id, and every way from one to the next (KIP-98).
+"""The states of a transactional id, and all transitions between them (KIP-98).
 
     InitProducerId      AddPartitions, AddOffsets        EndTxn             markers in all partitions
     ------------> Empty ------------------> Ongoing ------------> PrepareCommit ----------------> CompleteCommit
@@ -9,15 +9,16 @@
                                                                                               |
                                       Ongoing (the next transaction) or Empty (InitProducerId) <
 
-What is prepared is decided: from then on a crash changes nothing, whoever comes back goes on to write the markers.
-A producer that goes on in the next epoch with each end (KIP-890) may abort where nothing is on: it cannot always know.
+A prepared transaction is decided. A crash cannot change the decision, because a restarted broker continues to write the
+markers. A producer that takes the next epoch at each end (KIP-890) may abort without an open transaction, because it
+cannot always know whether one is open.
 """
 
 from enum import Enum, IntEnum
 
 
 class TransactionState(IntEnum):
-    """The numbers are those of Kafka's records, `title` the names it shows."""
+    """The state of a transactional id. Numbers are those in Kafka's records; `title` is the name that Kafka shows."""
 
     EMPTY = 0
     ONGOING = 1
@@ -33,7 +34,7 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Decided, and not yet written to all of its partitions."""
+        """True if the transaction is decided and its markers are not yet in all its partitions."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -42,7 +43,7 @@ class TransactionState(IntEnum):
 
 
 class Event(Enum):
-    """What moves a transactional id."""
+    """An event that changes the state of a transactional id."""
 
     INITIALIZED = "a producer took the transactional id"
     PARTITIONS_ADDED = "the producer named partitions it will write to"
@@ -76,11 +77,11 @@ TRANSITIONS: dict[tuple[TransactionState, Event], TransactionState] = {
 
 
 class InvalidTransition(AssertionError):
-    """An event that cannot happen in this state: a fault of the coordinator, never of a client."""
+    """An event that cannot happen in this state: a bug of the coordinator, never a fault of a client."""
 
 
 def next_state(state: TransactionState, event: Event) -> TransactionState:
-    """Where `event` leads from `state`; InvalidTransition where the table has no way."""
+    """Return the state after `event`. Raise InvalidTransition if the table has no entry."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -1,8 +1,9 @@
-"""One transactional id and its transaction, as a value: each step gives the next one, to be logged before it counts.
+"""A transactional id and its transaction, as a value. Each step returns a new value, logged before it takes effect.
 
-Epochs fence. Whoever takes the transactional id gets the next epoch of its producer id, and what an older epoch sends
-is refused. When the epochs of a producer id are used up, the next one gets a new producer id at epoch 0. A transaction
-that times out, or is found open by who takes over, is aborted in the next epoch, so that its producer learns of it.
+Epochs fence. A producer that takes over the transactional id gets the next epoch of its producer id, and requests with
+an older epoch are refused. When the epochs of a producer id are used up, the next producer gets a new producer id at
+epoch 0. A transaction that times out, or is open when another producer takes over, is aborted in the next epoch, so
+that its producer learns of the abort.
 """
 
 from dataclasses import dataclass, replace
@@ -14,14 +15,17 @@ NO_EPOCH = -1
 NO_TIME = -1
 EPOCH_MAX = 2**15 - 1
 EPOCH_LAST = EPOCH_MAX - 1
-"""The last one that is given to a producer: one more must be left, to fence it."""
+"""The last epoch given to a producer; one more is reserved to fence it."""
 
-EPOCH_BUMPING = 2  # the client's transaction version from which each end takes the next epoch (KIP-890)
+EPOCH_BUMPING = 2  # the first transaction version of a client in which each end takes the next epoch (KIP-890)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """Times are wall ms. `partitions` are (topic, partition) of the open transaction, or of one that is being ended."""
+    """A transactional id and its transaction. Times are wall ms.
+
+    `partitions` are the (topic, partition) of a transaction that is open or prepared.
+    """
 
     transactional_id: str
     producer_id: int
@@ -33,10 +37,10 @@ class Transaction:
     started_ms: int = NO_TIME
     previous_producer_id: int = NO_ID
     next_producer_id: int = NO_ID
-    """The one that follows when an end by KIP-890 used up the last epoch."""
+    """The producer id that replaces this one when an end with a new epoch (KIP-890) used up the last epoch."""
     client_version: int = 0
     last_epoch: int = NO_EPOCH
-    """The epoch before, where its producer asked for this one by it (KIP-360). Not stored."""
+    """The former epoch, with which the producer may ask for the present one again (KIP-360). Not stored."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -47,18 +51,18 @@ class Transaction:
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def is_late(self, now_ms: int) -> bool:
-        """Whether it has been on for longer than its producer wanted."""
+        """Return True if the transaction has been open for longer than its producer's timeout."""
         return self.started_ms + self.timeout_ms < now_ms
 
     @property
     def goes_on_as(self) -> tuple[int, int]:
-        """The producer id and epoch of its next transaction."""
+        """The (producer id, epoch) of the next transaction."""
         if self.next_producer_id != NO_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
     def initialized(self, timeout_ms: int, now_ms: int, epoch: int, last_epoch: int) -> "Transaction":
-        """A producer took the id, at this epoch."""
+        """Return the transaction after a producer took the transactional id, at this epoch."""
         return replace(
             self,
             state=next_state(self.state, Event.INITIALIZED),
@@ -72,12 +76,15 @@ class Transaction:
         )
 
     def rotated(self, producer_id: int, timeout_ms: int, now_ms: int, keeps_last: bool) -> "Transaction":
-        """A producer took the id, and the epochs of its producer id are used up."""
+        """Return the transaction after a producer took the transactional id with a new producer id, at epoch 0.
+
+        This replaces `initialized` when the epochs of the former producer id are used up.
+        """
         last_epoch = self.producer_epoch if keeps_last else NO_EPOCH
         return replace(self.initialized(timeout_ms, now_ms, 0, last_epoch), producer_id=producer_id)
 
     def with_partitions(self, added: frozenset[tuple[str, int]], now_ms: int) -> "Transaction":
-        """The transaction is on, and writes to these too."""
+        """Return the open transaction with more partitions, begun if it was not open."""
         ongoing = self.state is TransactionState.ONGOING
         return replace(
             self,
@@ -90,12 +97,12 @@ class Transaction:
         )
 
     def ended(self, commit: bool, now_ms: int) -> "Transaction":
-        """Decided by its producer."""
+        """Return the transaction prepared by its producer, to commit or abort."""
         event = Event.COMMITTED if commit else Event.ABORTED
         return replace(self, state=next_state(self.state, event), updated_ms=now_ms, client_version=0)
 
     def ended_with_next_epoch(self, commit: bool, now_ms: int, next_producer_id: int = NO_ID) -> "Transaction":
-        """Decided by its producer, who goes on in the next epoch, or with the next producer id (KIP-890)."""
+        """Return the transaction prepared by its producer, which takes the next epoch or producer id (KIP-890)."""
         return replace(
             self.ended(commit, now_ms),
             producer_epoch=self.producer_epoch + 1,
@@ -105,8 +112,11 @@ class Transaction:
         )
 
     def fenced(self, now_ms: int) -> "Transaction":
-        """Aborted over the head of its producer, who may ask for the epoch of the abort, until somebody takes the next
-        (KIP-588): a transaction that took too long is not the end of it. There may be no epoch left to give."""
+        """Return the transaction prepared to abort by the coordinator, in the next epoch.
+
+        Its producer may ask for that epoch until another producer takes the next one (KIP-588), so that it survives a
+        transaction that took too long. If the epochs are used up, it cannot.
+        """
         return replace(
             self,
             state=next_state(self.state, Event.FENCED),
@@ -117,7 +127,7 @@ class Transaction:
         )
 
     def completed(self, now_ms: int) -> "Transaction":
-        """Its markers are in all partitions."""
+        """Return the transaction completed: its markers are in all partitions."""
         done = replace(
             self,
             state=next_state(self.state, Event.MARKED),

@@ -1,1 +1,1 @@
-"""Kafka's wire format: frames, headers, the hot codecs by hand, the cold ones from the schema."""
+"""Kafka's wire format: frames, headers, hand-written codecs for the hot APIs, schema-driven ones for the cold APIs."""

@@ -1,18 +1,17 @@
-"""Every API but Produce, Fetch and the broker's side of ListOffsets, by the schema that `kio` generates from Kafka's
-own definitions (`schema.py`).
+"""The codec of the cold APIs: all but Produce, Fetch and the broker's side of ListOffsets.
 
-A handler sees one shape of each message, its newest: `decode` lifts an older version's message to the newest class
-(what it lacks takes the schema's default), and `encode` takes plain fields by name and writes those that the version
-has. So a handler says a thing once. Where Kafka moved a field (FindCoordinator's key became a list), the handler
-reads `original`, the message as it was sent.
+It works from the schema that `kio` generates from Kafka's definitions (`schema.py`). A handler sees each message in its
+newest version only. `decode` lifts an older message to the newest class and fills the missing fields with the schema's
+defaults. `encode` takes fields by name and writes those that the version has. If Kafka moved a field (FindCoordinator's
+key became a list), the handler reads `original`, the message as sent.
 
-kio's own readers are used for messages without arrays only: for an array they take memory for as many items as it
-says, before they look whether these are there, and where there is not so much memory the process is aborted. `_Reader`
-reads all others, with kio's readers for the single fields. It also reads what kio's stop at, a tagged field that is not
-known, and passes over it as KIP-482 asks; unknown top-level tags are kept: `tags.IDS` is one of them. kio's writers
-take several times as long as `_writer`, which writes plain fields with no object in between; a test holds them equal.
+kio's readers decode only messages without arrays. For an array they allocate memory for the claimed number of items
+before they check that the items exist, and abort the process if the memory does not suffice. `_Reader` decodes all
+other messages, with kio's readers for single fields. It also skips unknown tagged fields, as KIP-482 requires, while
+kio's readers fail on them. It keeps unknown top-level tags, because `tags.IDS` is one of them. `_writer` encodes plain
+fields without intermediate objects; kio's writers take several times as long. A test holds both to the same bytes.
 
-Fields of time (`*_timedelta`, datetimes in kio) are given to `encode` as integers of milliseconds.
+`encode` takes times (`*_timedelta` and datetimes in kio) as integers in milliseconds.
 """
 
 import struct
@@ -33,12 +32,12 @@ from broker.wire.primitives import uvarint
 from broker.wire.schema import FieldPlan, Fields, Kind, SchemaClass, is_flat, names_of, plan_of, schema
 
 Put = Callable[[bytearray, Any], None]
-"""Writes one value to the end of what is written so far."""
+"""A function that appends one encoded value to the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One decoded message: lifted to the newest version, as sent, and its unknown top-level tags."""
+    """A decoded message: lifted to the newest version, as sent, and its unknown top-level tags."""
 
     newest: Any
     original: Any
@@ -46,9 +45,9 @@ class Message:
 
 
 def decode(api_key: int, version: int, kind: Kind, data: Buffer, position: int, newest: int) -> Message:
-    """A message from its body; WireError names what is wrong with it."""
+    """Decode a message from its body. Raise WireError if it is invalid."""
     cls = schema(api_key, version, kind)
-    data = memoryview(data).toreadonly()  # kio's readers take no other
+    data = memoryview(data).toreadonly()  # kio's readers accept no other type
     tags: Mapping[int, Buffer] = {}
     try:
         original = _read_flat(cls, data, position) if is_flat(cls) else None
@@ -61,10 +60,10 @@ def decode(api_key: int, version: int, kind: Kind, data: Buffer, position: int, 
 
 
 def encode(api_key: int, version: int, kind: Kind, values: Fields, tags: dict[int, bytes] | None = None) -> bytes:
-    """A body from plain fields; those the version lacks are left out, those not given take the schema's default.
+    """Encode a body from fields by name. Skip fields the version lacks; missing fields take the schema's default.
 
-    Raises TypeError for a name that no version of the message has, or for None where the schema has no null. `tags` are
-    added at the top level (a flexible version of a message whose schema has no top-level tags of its own).
+    Raise TypeError for a name that no version of the message has, or for None in a field that is not nullable. `tags`
+    are added at the top level; this needs a flexible version of a message whose schema has no top-level tags.
     """
     cls = schema(api_key, version, kind)
     out = bytearray()
@@ -85,8 +84,10 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def _read_flat(cls: SchemaClass, data: memoryview, position: int) -> Any:
-    """A message without arrays by kio's own reader; None where that stops at a tag or a boolean it does not know, or at
-    what is no UTF-8."""
+    """Decode a message without arrays by kio's reader.
+
+    Return None if that fails on an unknown tag, an unusual boolean or invalid UTF-8, so that `_Reader` decodes it.
+    """
     try:
         return entity_reader(cls)(data, position)[0]
     except (KeyError, ValueError, InvalidUnicode):
@@ -109,8 +110,10 @@ def _lift(entity: Any, cls: SchemaClass) -> Any:
 
 
 class _Reader:
-    """Reads a message field by field with kio's own readers, passing over tagged fields it does not know; of a request
-    not more items of arrays than `check_items` lets pass."""
+    """A decoder that reads a message field by field with kio's readers and skips unknown tagged fields.
+
+    It limits the number of array items in a request by `check_items`.
+    """
 
     def __init__(self, cls: SchemaClass, is_request: bool) -> None:
         self.cls = cls
@@ -186,7 +189,7 @@ def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Reader[Any]:
 
 
 def _legible(reader: Reader[Any], flexible: bool) -> Reader[Any]:
-    """kio's reader of strings, and where it stops at what is no UTF-8 our own, which reads on as Kafka does."""
+    """Wrap kio's reader of strings: on invalid UTF-8, read the string as Kafka does, by `read_string`."""
 
     def read(data: Any, position: int) -> tuple[Any, int]:
         try:
@@ -199,12 +202,12 @@ def _legible(reader: Reader[Any], flexible: bool) -> Reader[Any]:
 
 
 def _boolean(data: Any, position: int) -> tuple[bool, int]:
-    """As Kafka reads it: every byte but 0 is true. kio's reader stops at others than 1."""
+    """Read a boolean as Kafka does: each byte except 0 is true. kio's reader fails on bytes other than 0 and 1."""
     return data[position] != 0, 1
 
 
 def _duration(data: Any, position: int) -> tuple[timedelta, int]:
-    """One that is longer than there are days for is the longest. kio's reader stops there."""
+    """Read a duration, limited to the range of timedelta. kio's reader fails outside that range."""
     wanted = int.from_bytes(data[position : position + 8], "big", signed=True)
     if position + 8 > len(data):
         raise IndexError(f"a duration is cut short at byte {position}")
@@ -219,7 +222,10 @@ _OWN: dict[str, Reader[Any]] = {"bool": _boolean, "timedelta_i64": _duration}
 
 @cache
 def _writer(cls: SchemaClass, names: frozenset[str]) -> Put:
-    """Writes a structure from a mapping of its fields; `names` are those that are known in any version."""
+    """Return a function that writes a structure from a mapping of its fields.
+
+    `names` are the field names in any version of the message.
+    """
     flexible = cls.__flexible__
     plans = [(plan, _put(plan, flexible, names)) for plan in plan_of(cls)]
     steps = [(plan.name, _absent(plan), put) for plan, put in plans if plan.tag is None]
@@ -240,14 +246,14 @@ def _writer(cls: SchemaClass, names: frozenset[str]) -> Put:
 
 
 def _absent(plan: FieldPlan) -> Any:
-    """What is written for a field that was not given."""
+    """Return the value to write for a field that was not given."""
     if plan.kafka_type == "error_code":
         return 0
     return {} if plan.nested is not None and not plan.array and not plan.optional else plan.default
 
 
 def _put_tagged(out: bytearray, values: Fields, tagged: list[tuple[int, str, Any, Put]]) -> None:
-    """Tagged fields are written where they are not the default (KIP-482)."""
+    """Write the tagged fields whose values are not the default (KIP-482)."""
     section: dict[int, bytes] = {}
     for tag, name, default, put_field in tagged:
         value = values.get(name, default)
@@ -260,7 +266,7 @@ def _put_tagged(out: bytearray, values: Fields, tagged: list[tuple[int, str, Any
 
 
 def _plain(value: Any) -> Any:
-    """A value as `encode` may be given it: times as milliseconds, arrays as tuples."""
+    """Return a value in the form that `encode` accepts: times as milliseconds, arrays as tuples."""
     if isinstance(value, timedelta):
         return value // _MILLISECOND
     return tuple(value) if isinstance(value, list) else value
@@ -284,7 +290,7 @@ def _put(plan: FieldPlan, flexible: bool, names: frozenset[str]) -> Put:
 
 
 def _required(plan: FieldPlan, item: Put) -> Put:
-    """The item, and None refused where it would be written as the null that the schema does not have there."""
+    """Return the item's writer; for a string, bytes or structure that is not nullable, it refuses None."""
     if plan.optional or (plan.nested is None and plan.kafka_type not in ("string", "bytes")):
         return item
 

@@ -1,18 +1,18 @@
-"""Errors of the protocol, of two kinds (https://kafka.apache.org/protocol#protocol_error_codes).
+"""The two kinds of protocol errors (https://kafka.apache.org/protocol#protocol_error_codes).
 
-`WireError`: the peer broke the protocol; its connection is closed and the log names peer and reason.
-`ApiError`: a normal answer that carries one of Kafka's error codes. Nothing else crosses the engine.
+`WireError`: the peer broke the protocol; the broker closes the connection and logs the peer and the reason.
+`ApiError`: a normal answer with one of Kafka's error codes. No other exception crosses the engine.
 """
 
 from enum import IntEnum
 
 
 class WireError(Exception):
-    """The peer's bytes are not the protocol. The message names what was wrong."""
+    """A violation of the protocol in the peer's bytes; the message describes it."""
 
 
 class ApiError(Exception):
-    """A request that is answered with an error code; `message` goes to the client where the answer has room for one."""
+    """A request's error code. The client gets `message` if the answer has a field for it."""
 
     def __init__(self, code: "ErrorCode", message: str | None = None) -> None:
         super().__init__(message or code.name)
@@ -21,7 +21,7 @@ class ApiError(Exception):
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, by their names in the protocol."""
+    """Kafka's error codes, under their names in the protocol."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

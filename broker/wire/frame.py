@@ -1,7 +1,7 @@
 """Frames and headers: each message is four bytes of length, then a header, then the body.
 
 Request header:  api key i16 | api version i16 | correlation id i32 | client id (nullable string) | tags (flexible)
-Response header: correlation id i32 | tags (flexible; never for ApiVersions, which must be readable by anyone)
+Response header: correlation id i32 | tags (flexible; never for ApiVersions, because any client must be able to read it)
 """
 
 import struct
@@ -16,17 +16,17 @@ LENGTH_BYTES = 4
 
 
 class RegionFile(Protocol):
-    """A file whose bytes can go out. While a region refers to it, it stays open."""
+    """A file whose bytes can be sent. It stays open while a region refers to it."""
 
     def read(self, position: int, length: int) -> bytes: ...
 
     def fileno(self) -> int:
-        """What sendfile takes, or -1 where the file is in memory only."""
+        """Return the file descriptor for sendfile, or -1 if the file is in memory only."""
         ...
 
 
 class FileRegion(NamedTuple):
-    """Bytes of a file to be sent as they are. Equal in a reply to the bytes they stand for."""
+    """A range of bytes in a file, to be sent unchanged. A reply may have it in place of the bytes themselves."""
 
     file: RegionFile
     position: int
@@ -34,7 +34,7 @@ class FileRegion(NamedTuple):
 
 
 Part: TypeAlias = bytes | bytearray | FileRegion
-"""A reply is a list of these, in order."""
+"""A part of a reply; a reply is a list of parts, sent in order."""
 
 
 class RequestHeader(NamedTuple):
@@ -43,11 +43,11 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body: int
-    """Where the header's tags begin (flexible versions) or the body does (the others)."""
+    """Position of the header's tags (flexible versions) or of the body (other versions)."""
 
 
 def read_request_header(data: Buffer) -> RequestHeader:
-    """The header up to its client id; WireError where the frame is too short for one."""
+    """Return the header up to its client id. Raise WireError if the frame is too short for a header."""
     size = len(data)
     if size < REQUEST_HEADER_BYTES_MIN:
         raise WireError(f"a frame of {size} bytes is too short for a request header")
@@ -70,7 +70,7 @@ def request_header(api_key: int, version: int, correlation_id: int, client_id: s
 
 
 def size_of(parts: list[Part]) -> int:
-    """Bytes of a reply."""
+    """Return the number of bytes in a reply."""
     if len(parts) == 1 and not isinstance(parts[0], FileRegion):
         return len(parts[0])
     return sum(part.length if isinstance(part, FileRegion) else len(part) for part in parts)

@@ -1,8 +1,8 @@
 """Bytes in, frames out (four bytes of length, then so many bytes).
 
-A frame that lies whole in what was received is a view into it, valid until the next `feed`. One that does not is
-gathered in a buffer of its own; `wanted` is the rest of that buffer, and bytes received straight into it need no copy.
-The buffer begins small and grows as bytes come: a length is only a claim, and must not cost what it claims.
+A frame that lies whole in the bytes received is a view into them, valid until the turn ends. A frame that does not is
+gathered in a buffer of its own; `wanted` is the free part of that buffer, and bytes received straight into it need no
+copy. The buffer begins small and grows as bytes come, because a length is only a claim and must not cost what it claims.
 """
 
 import struct
@@ -10,16 +10,16 @@ import struct
 from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES
 
-# A producer's batch is 1 MB by default, so that its frame is seldom copied; who has sent a little costs no more.
+# A producer's batch has 1 MB by default, so its frame is copied once at most.
 FIRST_BYTES = 1 << 20
-# Who has sent less than this of a frame has room for so much, and for FIRST_BYTES when that has come: thousands of
-# peers that announce a frame each and then say no more would else cost a megabyte each, for eight bytes.
+# The buffer of a frame of which fewer bytes have come. Thousands of peers that announce a frame each and then stall
+# would otherwise cost a megabyte each, for eight bytes sent.
 LITTLE_BYTES = 1 << 16
 
 _NOTHING = memoryview(bytearray())
 _length_from = struct.Struct(">I").unpack_from
 
-# First bytes of what is often sent to a plain Kafka port by mistake.
+# First bytes of protocols that are often sent to a plain Kafka port by mistake.
 _STRANGERS = {
     b"\x16\x03": "a TLS handshake; this listener is plain (security.protocol=PLAINTEXT)",
     b"GE": "an HTTP request; HTTP is served on flakelog.http.listener",
@@ -33,42 +33,47 @@ _STRANGERS = {
 
 
 class FrameDecoder:
-    """`feed`, then `next_frame` until it gives None, then `end`; or `pause` in between."""
+    """`feed`, then `next_frame` while it returns frames; `pause` before the bytes fed become invalid."""
 
-    __slots__ = (
-        "has_more", "partial", "_max_frame_bytes", "_view", "_at", "_head", "_size", "_filled", "_frames_begun",
-    )  # fmt: skip
+    __slots__ = ("partial", "_max_frame_bytes", "_view", "_at", "_owned", "_head", "_size", "_filled", "_frames_begun")
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self.has_more = False
-        """Bytes were put aside by `pause` and wait to be read."""
         self._max_frame_bytes = max_frame_bytes
         self._view = _NOTHING
         self._at = 0
+        self._owned = True
+        """The bytes of `_view` are the decoder's own, so they stay valid."""
         self._head = b""
         self.partial: bytearray | None = None
-        """Of the frame that has begun: its beginning, and room for more of it."""
+        """The beginning of an incomplete frame, and room for more of it."""
         self._size = 0
         self._filled = 0
         self._frames_begun = 0
 
     @property
     def begun(self) -> tuple[int, int] | None:
-        """The frame that has begun and is not whole, where its length is known: (its number, its bytes)."""
+        """(its number, its bytes) of an incomplete frame whose length is known; None otherwise."""
         return None if self.partial is None else (self._frames_begun, self._size)
 
     @property
     def in_frame(self) -> bool:
-        """Part of a frame has come and its rest has not."""
+        """True if part of a frame has come and the rest has not."""
         return self.partial is not None or bool(self._head)
 
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that no frame was made of yet, those of an incomplete frame excluded."""
+        return len(self._view) - self._at
+
     def wanted(self) -> memoryview | None:
-        """Where the next bytes may be received to, when a frame has begun."""
+        """Return where the next bytes may be received to, if a frame is incomplete."""
         return None if self.partial is None else memoryview(self.partial)[self._filled :]
 
     def sole_frame(self, data: memoryview) -> memoryview | None:
-        """The frame, without its length, where `data` is one whole frame and nothing was begun before it: as small
-        requests nearly always come. None where it has to be fed; nothing was taken then."""
+        """Return the frame, without its length, if `data` is exactly one and the decoder is empty.
+
+        Nearly every small request comes so. Return None if `data` has to be fed; nothing was taken then.
+        """
         size = len(data) - LENGTH_BYTES
         if (
             size < 0
@@ -81,24 +86,33 @@ class FrameDecoder:
             return None
         return data[LENGTH_BYTES:]
 
-    def feed(self, data: memoryview) -> None:
-        """Writable bytes of the stream; what was fed before must have been read, or put aside by `pause`."""
+    def feed(self, data: memoryview) -> bool:
+        """Take writable bytes of the stream, valid until the next `pause`.
+
+        Return False if they only made an incomplete frame longer, so that there is nothing to execute.
+        """
         partial = self.partial
         if partial is not None:
             if data.obj is partial:
                 self._filled += len(data)
                 self._make_room()
-                return
+                return self._filled == self._size
             data = self._gather(data)
+            if self._filled < self._size:
+                return False
         elif self._head:
             data = memoryview(bytearray(self._head) + data)
             self._head = b""
         if self._at < len(self._view):
             data = memoryview(bytearray(self._view[self._at :]) + data)
+            self._owned = True
+        else:
+            self._owned = False
         self._view, self._at = data, 0
+        return True
 
     def _gather(self, data: memoryview) -> memoryview:
-        """Take from `data` what belongs to the frame that has begun; what follows it is given back."""
+        """Take from `data` what belongs to the incomplete frame; return the bytes behind it."""
         end = min(len(data), self._size - self._filled)
         taken = 0
         while taken < end and self.partial is not None:
@@ -110,14 +124,14 @@ class FrameDecoder:
         return data[end:]
 
     def _make_room(self) -> None:
-        """Double a buffer that is full before its frame is whole."""
+        """Double the buffer of an incomplete frame when it is full."""
         partial = self.partial
         if partial is not None and self._filled == len(partial) < self._size:
             self.partial = bytearray(min(max(2 * len(partial), FIRST_BYTES), self._size))
             self.partial[: self._filled] = partial
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame without its length; None until more is fed. WireError for an impossible length."""
+        """Return the next whole frame without its length, or None. WireError for a length past the limit."""
         partial = self.partial
         if partial is not None:
             if self._filled < self._size:
@@ -136,32 +150,50 @@ class FrameDecoder:
         self._at = at = at + LENGTH_BYTES + size
         return view[at - size : at]
 
-    def put_back(self, frame: memoryview) -> None:
-        """Give back a frame that was read, to be read again first; what follows it was put aside by `pause`."""
-        size = len(frame).to_bytes(LENGTH_BYTES, "big")
-        self._view, self._at = memoryview(bytearray(size) + frame + self._view[self._at :]), 0
-        self.has_more = True
-
-    def pause(self) -> None:
-        """Put aside what has not been read: the bytes fed are valid no longer, and reading goes on later."""
-        self._view, self._at = memoryview(bytearray(self._view[self._at :])), 0
-        self.has_more = len(self._view) > 0
-
-    def end(self) -> None:
-        """All whole frames were read: keep the beginning of the next one."""
+    def has_frame(self) -> bool:
+        """Return True if `next_frame` has something to say; if not, keep the beginning of the next frame."""
+        partial = self.partial
+        if partial is not None:
+            return self._filled == self._size
         view, at = self._view, self._at
         left = len(view) - at
         if left >= LENGTH_BYTES:
-            (self._size,) = _length_from(view, at)
-            self._filled = left - LENGTH_BYTES
-            self._frames_begun += 1
-            room = LITTLE_BYTES if self._filled < LITTLE_BYTES else max(FIRST_BYTES, 2 * self._filled)
-            self.partial = partial = bytearray(min(self._size, room))
-            partial[: self._filled] = view[at + LENGTH_BYTES :]
+            (size,) = _length_from(view, at)
+            if size <= left - LENGTH_BYTES or size > self._max_frame_bytes:
+                return True
+            self._begin(view, at, size)
         elif left:
             self._head = bytes(view[at:])
         self._view, self._at = _NOTHING, 0
-        self.has_more = False
+        return False
+
+    def _begin(self, view: memoryview, at: int, size: int) -> None:
+        """Make a buffer for an incomplete frame."""
+        self._size = size
+        self._filled = len(view) - at - LENGTH_BYTES
+        self._frames_begun += 1
+        room = LITTLE_BYTES if self._filled < LITTLE_BYTES else max(FIRST_BYTES, 2 * self._filled)
+        self.partial = partial = bytearray(min(size, room))
+        partial[: self._filled] = view[at + LENGTH_BYTES :]
+
+    def put_back(self, frame: memoryview) -> None:
+        """Give back a frame, so that `next_frame` returns it again before those that follow it."""
+        following = bytearray(self._view[self._at :])
+        if self.partial is not None:  # it follows the frame, so it must begin again behind it
+            following = bytearray(self._size.to_bytes(LENGTH_BYTES, "big")) + self.partial[: self._filled] + following
+            self.partial = None
+        elif self._head:
+            following = bytearray(self._head) + following
+            self._head = b""
+        size = len(frame).to_bytes(LENGTH_BYTES, "big")
+        self._view, self._at = memoryview(bytearray(size) + frame + following), 0
+        self._owned = True
+
+    def pause(self) -> None:
+        """Copy the bytes that were fed and not read, because they are about to become invalid."""
+        if not self._owned:
+            self._view, self._at = memoryview(bytearray(self._view[self._at :])), 0
+            self._owned = True
 
     def _complaint(self, first: bytes, size: int) -> str:
         stranger = _STRANGERS.get(first)

@@ -1,5 +1,5 @@
-"""Entries of an id index: which ids a run of offsets has. On disk beside each segment, and in the Fetch answers of
-those who ask (broker.wire.tags).
+"""Entries of an id index: the ids of a run of offsets. They are stored beside each segment, and sent in the answers to
+Fetch requests that ask for ids (broker.wire.tags).
 
     0                 4                 8                        16        20
     +-----------------+-----------------+------------------------+---------+
@@ -8,7 +8,7 @@ those who ask (broker.wire.tags).
     +-----------------+-----------------+------------------------+---------+
 
 The relative offset counts from the segment's base offset. The ids of a run are consecutive. The check covers the
-sixteen bytes before it and is seeded with the base offset, so an entry that strayed in from another segment fails.
+sixteen bytes before it and is seeded with the base offset, so that an entry of another segment fails the check.
 """
 
 import struct
@@ -24,7 +24,7 @@ _SEED = struct.Struct(">q")
 
 
 class IdEntry(NamedTuple):
-    """`length` offsets from `offset` (absolute) on have the ids from `first_id` on."""
+    """A run of `length` offsets from `offset` (absolute), whose ids count up from `first_id`."""
 
     offset: int
     length: int
@@ -32,7 +32,7 @@ class IdEntry(NamedTuple):
 
 
 def seed_of(base_offset: int) -> int:
-    """The check's seed; worth keeping, it is the same for all entries of a segment."""
+    """Return the check's seed, which is the same for all entries of a segment and should be computed only once."""
     return crc32c(_SEED.pack(base_offset))
 
 
@@ -42,7 +42,7 @@ def pack_entry(seed: int, relative_offset: int, count: int, first_id: int) -> by
 
 
 def read_entry(data: bytes | bytearray | memoryview, position: int, base_offset: int, seed: int) -> IdEntry | None:
-    """The entry at `position`, or None where its check does not hold or it counts no offset."""
+    """Return the entry at `position`, or None if it is cut off, fails its check or counts no offset."""
     if len(data) - position < ENTRY_BYTES:
         return None
     relative_offset, count, first_id, check = _ENTRY.unpack_from(data, position)
@@ -52,7 +52,7 @@ def read_entry(data: bytes | bytearray | memoryview, position: int, base_offset:
 
 
 def read_entries(data: bytes | bytearray | memoryview, base_offset: int) -> Iterator[IdEntry]:
-    """All entries up to the first that is not valid."""
+    """Iterate over the entries before the first invalid one."""
     seed = seed_of(base_offset)
     for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
         entry = read_entry(data, position, base_offset, seed)

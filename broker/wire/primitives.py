@@ -1,7 +1,7 @@
 """Kafka's primitive types (https://kafka.apache.org/protocol#protocol_types), read at a position and written to bytes.
 
-A reader returns (value, next position). Reading past the end raises WireError, IndexError or struct.error;
-the codecs turn the last two into WireError where they begin (`told_where_cut`), so the readers stay short.
+A reader returns (value, next position). Reading past the end raises WireError, IndexError or struct.error. The codecs
+turn the last two into WireError at their entry points (`told_where_cut`), so that the readers stay short.
 """
 
 import struct
@@ -14,7 +14,7 @@ from broker.wire.errors import WireError
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Message = TypeVar("Message")
 Decoder: TypeAlias = Callable[[int, memoryview, int], Message]
-"""From a version, the frame and where the body begins in it."""
+"""A function that decodes a message from (version, frame, position of the body in the frame)."""
 
 I16 = struct.Struct(">h")
 I32 = struct.Struct(">i")
@@ -23,15 +23,21 @@ I64 = struct.Struct(">q")
 _VARINT_BITS_MAX = 35
 _STRING_BYTES_MAX = 0x7FFF
 
-TAGS_MAX = 1_000  # in one section: Kafka has a few, and each that is not known takes memory; so nobody needs more
+TAGS_MAX = 1_000  # per section: Kafka's messages have a few, and each unknown tag takes memory
 REQUEST_ITEMS_MAX = 200_000
-"""Most partitions, groups, settings and the like in one request: more than there are anywhere, and each costs everybody
-some microseconds and takes a part of an answer. As single bytes a hundred million would fit into a request. No setting:
-a process cannot have so many partitions, as each takes four open files."""
+"""Limit for the partitions, groups, settings and other array items in a request.
+
+No cluster has this number of them. Each item delays all clients by some microseconds and takes a part of the answer. A
+request has room for a hundred million items of one byte. The limit is no setting, because a process cannot have more
+partitions than this: each takes four open files.
+"""
 
 
 def told_where_cut(name: str) -> Callable[[Decoder[Message]], Decoder[Message]]:
-    """Decorate the decoder of a message ("Produce request"): WireError names one that ends in the middle of a field."""
+    """Decorate a decoder so that it raises WireError for a message that ends in the middle of a field.
+
+    `name` is the message's name in the error, such as "Produce request".
+    """
 
     def decorated(decode: Decoder[Message]) -> Decoder[Message]:
         @wraps(decode)
@@ -47,7 +53,7 @@ def told_where_cut(name: str) -> Callable[[Decoder[Message]], Decoder[Message]]:
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes."""
+    """Read an unsigned varint. Raise WireError if it has more than five bytes."""
     value = data[position]
     position += 1
     if value < 0x80:
@@ -90,7 +96,10 @@ def _text(data: Buffer, position: int, length: int) -> tuple[str, int]:
 
 
 def _legible(data: Buffer) -> str:
-    """What is no UTF-8 with U+FFFD in place of it, as Kafka reads it; WireError where no answer could say it again."""
+    """Return the text with U+FFFD in place of invalid UTF-8, as Kafka does.
+
+    Raise WireError if the result is too long for a string, because no answer could repeat it.
+    """
     text = str(data, "utf-8", "replace")
     if len(text.encode()) > _STRING_BYTES_MAX:
         raise WireError(f"a string of {len(data)} bytes is not UTF-8, and too long with U+FFFD in place of what is not")
@@ -98,10 +107,10 @@ def _legible(data: Buffer) -> str:
 
 
 def read_string(data: Buffer, position: int, flexible: bool) -> tuple[str | None, int]:
-    """A nullable string: two bytes of length, or in a flexible version a uvarint of length + 1."""
+    """Read a nullable string: two bytes of length, or in a flexible version a uvarint of length + 1."""
     if flexible:
         length = data[position]
-        if length < 0x80:  # one byte, as nearly always: without a call
+        if length < 0x80:  # fast path without a call: nearly all lengths have one byte
             length, position = length - 1, position + 1
         else:
             length, position = read_uvarint(data, position)
@@ -122,7 +131,7 @@ def string(value: str | None, flexible: bool) -> bytes:
 
 
 def read_length(data: Buffer, position: int, flexible: bool) -> tuple[int, int]:
-    """The length of an array or of bytes; -1 is null."""
+    """Read the length of an array or of bytes; -1 is null."""
     if flexible:
         length = data[position]
         if length < 0x80:
@@ -138,7 +147,7 @@ def length(value: int, flexible: bool) -> bytes:
 
 
 def read_count(data: Buffer, position: int, flexible: bool, item_bytes_min: int) -> tuple[int, int]:
-    """The length of an array, refused when the bytes that are left cannot hold so many items; null counts as none."""
+    """Read the length of an array, 0 for null. Raise WireError if the remaining bytes cannot hold that many items."""
     count, position = read_length(data, position, flexible)
     if count * item_bytes_min > len(data) - position:
         raise WireError(f"an array at byte {position} says {count} items, more than the bytes that follow can hold")
@@ -146,13 +155,13 @@ def read_count(data: Buffer, position: int, flexible: bool, item_bytes_min: int)
 
 
 def check_items(number: int) -> None:
-    """WireError where a request has too many."""
+    """Raise WireError if a request has more than REQUEST_ITEMS_MAX items."""
     if number > REQUEST_ITEMS_MAX:
         raise WireError(f"it has {number} items, and no request may have more than {REQUEST_ITEMS_MAX}")
 
 
 def skip_tags(data: Buffer, position: int) -> int:
-    """Pass over a section of tagged fields (KIP-482)."""
+    """Skip a section of tagged fields (KIP-482); return the next position."""
     count = data[position]
     if count == 0:
         return position + 1
@@ -160,7 +169,7 @@ def skip_tags(data: Buffer, position: int) -> int:
 
 
 def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
-    """A section of tagged fields (KIP-482) as {tag: payload}, unknown ones included."""
+    """Read a section of tagged fields (KIP-482) as {tag: payload}, including unknown tags."""
     count, position = read_uvarint(data, position)
     if count > TAGS_MAX:
         raise WireError(f"{count} tagged fields at byte {position}; {TAGS_MAX} at most are read past")
@@ -177,7 +186,7 @@ def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
 
 
 def tags(fields: dict[int, bytes]) -> bytes:
-    """A section of tagged fields, tags ascending as KIP-482 asks."""
+    """Encode a section of tagged fields, with ascending tags as KIP-482 requires."""
     out = [uvarint(len(fields))]
     for tag in sorted(fields):
         out += (uvarint(tag), uvarint(len(fields[tag])), fields[tag])

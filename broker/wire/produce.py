@@ -6,7 +6,6 @@ partitions (KIP-890); v13 topic ids in place of names (KIP-516).
 """
 
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -30,13 +29,17 @@ from broker.wire.topics import by_topic, read_topic
 from broker.wire.topics import topic as encode_topic
 
 API_KEY = 0
+LOG_START_OFFSETS = 5
 FLEXIBLE = 9
 TOPIC_IDS = 13
+VERSION_MAX = 13
 
 _ACKS = struct.Struct(">hi")
 _RESULT = struct.Struct(">ihqq")  # index, error, base offset, log append time
 _RESULT_V5 = struct.Struct(">ihqqq")  # and the log start offset
 _PLAIN = b"\x01\x00\x00"  # no record errors, no message, no tags: how nearly every flexible answer ends
+
+ANSWERED_ACKS = frozenset({1, -1})  # the leader has the records, or all replicas have
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
@@ -65,8 +68,7 @@ class RecordError(NamedTuple):
     message: str | None
 
 
-@dataclass(slots=True)
-class PartitionResult:
+class PartitionResult(NamedTuple):
     """The answer for one partition. `runs` are (first id, how many), one id for each offset from `base_offset` on."""
 
     topic: str | UUID
@@ -150,7 +152,7 @@ def encode_response(version: int, results: list[PartitionResult], throttle_ms: i
 
 def _result(version: int, result: PartitionResult, flexible: bool) -> bytes:
     fixed = result.partition, result.error_code, result.base_offset, result.log_append_time_ms
-    head = _RESULT_V5.pack(*fixed, result.log_start_offset) if version >= 5 else _RESULT.pack(*fixed)
+    head = _RESULT_V5.pack(*fixed, result.log_start_offset) if version >= LOG_START_OFFSETS else _RESULT.pack(*fixed)
     if version < 8:
         return head
     if flexible and not (result.runs or result.message or result.record_errors):
@@ -187,20 +189,21 @@ def decode_response(version: int, data: memoryview, position: int) -> list[Parti
 
 def _decode_result(version: int, data: memoryview, position: int, topic: str | UUID) -> tuple[PartitionResult, int]:
     flexible = version >= FLEXIBLE
-    result = PartitionResult(topic, *_RESULT.unpack_from(data, position))
-    position += _RESULT.size
-    if version >= 5:
-        (result.log_start_offset,) = tags.BASE_OFFSET.unpack_from(data, position)
-        position += 8
-    if version >= 8:
-        errors, position = read_count(data, position, flexible, 5)
-        for _ in range(errors):
-            (batch_index,) = I32.unpack_from(data, position)
-            text, position = read_string(data, position + 4, flexible)
-            result.record_errors += (RecordError(batch_index, text),)
-            position = skip_tags(data, position) if flexible else position
-        result.message, position = read_string(data, position, flexible)
+    numbers = _RESULT_V5 if version >= LOG_START_OFFSETS else _RESULT
+    result = PartitionResult(topic, *numbers.unpack_from(data, position))
+    position += numbers.size
+    if version < 8:
+        return result, position
+    number, position = read_count(data, position, flexible, 5)
+    errors = []
+    for _ in range(number):
+        (batch_index,) = I32.unpack_from(data, position)
+        text, position = read_string(data, position + 4, flexible)
+        errors.append(RecordError(batch_index, text))
+        position = skip_tags(data, position) if flexible else position
+    message, position = read_string(data, position, flexible)
+    result = result._replace(message=message, record_errors=tuple(errors))
     if flexible:
         fields, position = read_tags(data, position)
-        result.runs = tuple(tags.RUN.iter_unpack(fields.get(tags.IDS, b"")))
+        result = result._replace(runs=tuple(tags.RUN.iter_unpack(fields.get(tags.IDS, b""))))
     return result, position

@@ -1,7 +1,7 @@
-"""What the schema says of each message, in the form the codec of the cold APIs works from: one plan of each class.
+"""The schema of each message as a plan, the form that the codec of the cold APIs uses.
 
-The classes are `kio`'s, generated from Kafka's own definitions. They say all there is to say, but slowly: a plan is
-made of a class once.
+The schema classes are `kio`'s, generated from Kafka's definitions. Because reading them is slow, each class is turned
+into a plan once.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ METADATA = 3
 Kind = Literal["request", "response"]
 Fields = Mapping[str, Any]
 SchemaClass: TypeAlias = Any
-"""One of kio's dataclasses: of a message, or of a structure in one."""
+"""A dataclass of kio: a message, or a structure in a message."""
 
 
 class FieldPlan(NamedTuple):
-    """One field. `nested` is the class of a structure, None for a primitive, which is named by `kafka_type`."""
+    """A field. `nested` is the class of a structure, None for a primitive type, which `kafka_type` names."""
 
     name: str
     kafka_type: str
@@ -37,36 +37,38 @@ class FieldPlan(NamedTuple):
 
 @cache
 def plan_of(cls: SchemaClass) -> tuple[FieldPlan, ...]:
-    """The fields of a class, in the order they are written."""
+    """Return the fields of a class, in wire order."""
     return tuple(_plan(field) for field in fields(cls))
 
 
 @cache
 def schema(api_key: int, version: int, kind: Kind) -> SchemaClass:
-    """kio's class of a message; RuntimeError where Kafka has no such API or version."""
+    """Return kio's class of a message. Raise RuntimeError if Kafka has no such API or version."""
     load = load_request_schema if kind == "request" else load_response_schema
     return load(api_key, version)
 
 
 def versions_of(api_key: int) -> list[int]:
-    """The versions Kafka's schema has of an API, ascending."""
+    """Return the versions of an API in Kafka's schema, ascending."""
     return sorted(schema_name_map[api_key_map[api_key]])
 
 
 @cache
 def is_flat(cls: SchemaClass) -> bool:
-    """Whether no array stands anywhere in a message."""
+    """Return True if neither a message nor its structures have an array."""
     return not any(plan.array or (plan.nested is not None and not is_flat(plan.nested)) for plan in plan_of(cls))
 
 
-# Fields that came and went: Metadata has them in v8 to v10.
+# Fields that neither the first nor the last version has: Metadata has them in v8 to v10.
 _BETWEEN = frozenset({"include_cluster_authorized_operations", "cluster_authorized_operations"})
 
 
 @cache
 def names_of(api_key: int, kind: Kind) -> frozenset[str]:
-    """The message's field names: those of its first and its last version, and what only stands between (a test says
-    that there is no other)."""
+    """Return the field names of all versions of a message.
+
+    They are those of its first and its last version, and those in `_BETWEEN`. A test checks that no version has others.
+    """
     names = set(_BETWEEN if api_key == METADATA else ())
 
     def collect(cls: SchemaClass) -> None:

@@ -1,5 +1,7 @@
-"""How the codecs written by hand name topics: by name, Produce and Fetch in their newest versions by id (KIP-516);
-grouped in arrays by topic."""
+"""Topics in the hand-written codecs: a name, or in the newest versions of Produce and Fetch an id (KIP-516).
+
+Messages group their partitions in arrays by topic.
+"""
 
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -37,7 +39,7 @@ def topic(value: str | UUID, flexible: bool, by_id: bool) -> bytes:
 
 
 def by_topic(items: list[_Item]) -> list[tuple[str | UUID, list[_Item]]]:
-    """The items of each topic together, order kept; one item, the usual case, without a dictionary."""
+    """Group items by topic in their order. The fast path for a single item, the usual case, makes no dictionary."""
     if len(items) == 1:
         return [(items[0].topic, items)]
     grouped: dict[str | UUID, list[_Item]] = {}

@@ -1,4 +1,4 @@
-"""`flakelog compat`: what is served of Kafka's protocol and settings, and what differs."""
+"""`flakelog compat`: the supported part of Kafka's protocol and settings, and the differences."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ Made by `flakelog compat --markdown > docs/compat.md`; a test holds this page to
 @json_option
 @click.option("--markdown", "as_page", is_flag=True, help="The page of the documentation.")
 def compat(as_json: bool, as_page: bool) -> None:
-    """Print APIs with their versions, settings, and what differs from Kafka."""
+    """Print APIs with their versions, settings, and differences from Kafka."""
     if as_json:
         print_json(report())
     elif as_page:
@@ -31,7 +31,7 @@ def compat(as_json: bool, as_page: bool) -> None:
 
 
 def report() -> dict[str, Any]:
-    """All of it, for programs."""
+    """Return the whole report as data for JSON."""
     from broker.config import BrokerConfig, TopicConfig
     from broker.group.config import GroupConfig
     from broker.kafka_apis import DIFFERENCES, KAFKA
@@ -68,7 +68,10 @@ def _setting(row: "KafkaSetting", ours: "Setting | None") -> dict[str, Any]:
 
 
 def _kafka_default(row: "KafkaSetting") -> str | None:
-    """Where Kafka has none, that of its last other name: log.retention.ms is by default log.retention.hours=168."""
+    """Return Kafka's default, or that of its last synonym if it has none.
+
+    For example, log.retention.ms is by default log.retention.hours=168.
+    """
     from broker.kafka_settings import SYNONYMS, broker_setting
 
     last = broker_setting(SYNONYMS[row.name][-1][0]) if row.name in SYNONYMS else None
@@ -79,7 +82,7 @@ def _kafka_default(row: "KafkaSetting") -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    """A default as Kafka writes one."""
+    """Return a default as Kafka writes it."""
     if value is None:
         return None
     if isinstance(value, float):
@@ -88,7 +91,7 @@ def _text(value: Any) -> str | None:
 
 
 def _other_defaults(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Settings that are honoured, and by default are not what they are in Kafka."""
+    """Return the honoured settings whose defaults differ from Kafka's."""
     rows = found["broker_settings"] + found["topic_settings"]
     return [each for each in rows if "default" in each and (each["default"] or "") != (each["kafka_default"] or "")]
 
@@ -130,7 +133,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def page() -> str:
-    """docs/compat.md."""
+    """Return the text of docs/compat.md."""
     found = report()
     sections: tuple[Callable[[dict[str, Any]], Iterator[str]], ...] = (
         _page_differences,

@@ -1,4 +1,4 @@
-"""`flakelog config`: the settings of topics and brokers that run: show them, and alter them."""
+"""`flakelog config`: show and alter the settings of topics and of running brokers."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _resource_options(command: Command) -> Command:
-    """--topic, --broker or --all-brokers, one of them; the command gets a `resource`."""
+    """Add --topic, --broker and --all-brokers, of which one must be given; the command gets a `resource`."""
 
     @wraps(command)
     def chosen(topic: str | None, broker: int | None, all_brokers: bool, **more: Any) -> Any:
@@ -46,9 +46,9 @@ def _resource_options(command: Command) -> Command:
 
 @click.group()
 def config() -> None:
-    """Show and alter the settings of topics and brokers that run.
+    """Show and alter the settings of topics and brokers.
 
-    What can be set at all is explained by `flakelog settings`.
+    `flakelog settings` explains the settings.
     """
 
 
@@ -59,7 +59,7 @@ def config() -> None:
 @servers_option
 @json_option
 def get(resource: "Resource", names: tuple[str, ...], with_defaults: bool, servers: str, as_json: bool) -> None:
-    """Show settings: SETTINGs by name, or those that do not have their defaults."""
+    """Show the named SETTINGs, or all that are not at their defaults."""
     from broker.client import admin
 
     with client_of(servers) as client:
@@ -92,7 +92,7 @@ def _described(each: "ConfigValue") -> dict[str, Any]:
 @servers_option
 @json_option
 def set_configs(resource: "Resource", assignments: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Set settings, from now on and after restarts: all of them, or none where one is refused."""
+    """Set settings, from now on and after restarts; if one is refused, none is set."""
     _alter(resource, dict(assignment(each, "NAME=VALUE") for each in assignments), servers, as_json)
 
 
@@ -102,7 +102,7 @@ def set_configs(resource: "Resource", assignments: tuple[str, ...], servers: str
 @servers_option
 @json_option
 def delete(resource: "Resource", names: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Put settings back to what they are without being set here."""
+    """Delete settings made by `set`, so that the configured or default values apply again."""
     _alter(resource, dict.fromkeys(names), servers, as_json)
 
 

@@ -1,4 +1,4 @@
-"""What `flakelog server --check-config` and `--print-config` print."""
+"""The output of `flakelog server --check-config` and `--print-config`."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def print_verdicts(properties: "Properties") -> bool:
-    """Each property with what becomes of it and why; whether a server would start with them."""
+    """Print each property with its verdict and reason; return True if a server would start with them."""
     from flakelog.settings import HONOURED, IGNORED, REFUSED, UNKNOWN
 
     verdicts = [_by_value(each) for each in properties.verdicts]
@@ -24,7 +24,7 @@ def print_verdicts(properties: "Properties") -> bool:
         counts[each.standing] += 1
         why = f"  ({each.reason})" if each.reason else ""
         click.echo(f"{each.standing:9} {each.given.name}={each.given.text}{why}")
-    if together is not None:  # of a setting that is not given: what others lead to
+    if together is not None:  # about a setting that is not given, but follows from others
         click.echo(f"{REFUSED:9} {together}")
     parts = ", ".join(f"{number} {standing}" for standing, number in counts.items() if number)
     click.echo(f"{count_of(len(verdicts), 'setting')}: {parts or 'all defaults'}", err=True)
@@ -32,7 +32,7 @@ def print_verdicts(properties: "Properties") -> bool:
 
 
 def _by_value(verdict: "Verdict") -> "Verdict":
-    """An honoured setting with a value that cannot be is refused."""
+    """Return the verdict; an honoured setting with an invalid value is refused."""
     from flakelog.settings import HONOURED, REFUSED, wrong_with
 
     wrong = wrong_with(verdict.target, verdict.text) if verdict.standing == HONOURED else None
@@ -40,7 +40,10 @@ def _by_value(verdict: "Verdict") -> "Verdict":
 
 
 def _wrong_together(properties: "Properties", verdicts: "list[Verdict]") -> "InvalidSetting | None":
-    """What is wrong with values that are good one by one; not looked for where one of them is not."""
+    """Return the error of values that are valid one by one but not together, else None.
+
+    The values are not checked together if one of them alone is invalid.
+    """
     from flakelog.settings import HONOURED, Settings
     from idgen.config import InvalidSetting
 
@@ -55,12 +58,12 @@ def _wrong_together(properties: "Properties", verdicts: "list[Verdict]") -> "Inv
 
 
 def _wanted(error: "InvalidSetting") -> str:
-    """Its message without the setting and the value, which stand before it already."""
+    """Return the error's message without the setting and the value, which the line already shows."""
     return str(error).partition(": ")[2]
 
 
 def print_values(settings: "Settings", origins: "dict[str, str]") -> None:
-    """Every setting's value, as a properties file, with where it comes from."""
+    """Print the value of every setting, as a properties file, with its origin."""
     from flakelog.settings import known, of_one_listener
 
     for name, setting in sorted(known().items()):

@@ -1,4 +1,4 @@
-"""`flakelog consume`: read topics' messages, with their ids, in the order they came."""
+"""`flakelog consume`: read a topic's messages, with their ids, in the order of their arrival."""
 
 import base64
 import heapq
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from broker.client.records import LogRecord
     from idgen.layout import Layout
 
-FOLLOW_WAIT_MS = 250  # how long a broker holds a fetch that finds nothing: over all partitions, a round of looking
+FOLLOW_WAIT_MS = 250  # the longest that a round of fetches over all partitions waits for new messages
 
 Found = tuple[int, "LogRecord"]  # partition, record
 
@@ -65,9 +65,9 @@ def consume(
     as_json: bool,
     layout: "Layout",
 ) -> None:
-    """Print the messages of TOPIC: those that are there now, or with --follow those that come too.
+    """Print the messages of TOPIC, and with --follow new ones as they come.
 
-    Partitions are merged by their messages' ids, which is the order in which they came to the log.
+    Partitions are merged by the messages' ids, which is the order in which they reached the log.
     """
     out = sys.stdout.buffer
     with client_of(servers) as client, suppress(KeyboardInterrupt):
@@ -98,7 +98,7 @@ def _spans(
 def _records(
     client: "BlockingClient", topic: str, spans: list[Span], follow: bool, committed: bool
 ) -> Iterator[Found]:
-    """What is there, merged; then, when asked to follow, what comes, round after round."""
+    """Yield the existing records, merged; with `follow`, poll for new ones forever after."""
     yield from heapq.merge(*(_span_records(client, topic, span, committed) for span in spans), key=_age)
     positions = {span.partition: max(span.offset, span.end) for span in spans}
     while follow:
@@ -112,7 +112,7 @@ def _records(
 
 
 def _span_records(client: "BlockingClient", topic: str, span: Span, committed: bool) -> Iterator[Found]:
-    """One partition's records up to the end it had at the start."""
+    """Yield a partition's records up to the end it had at the start."""
     offset = span.offset
     while offset < span.end:
         records, following = client.fetch(topic, span.partition, offset, committed=committed)
@@ -125,7 +125,7 @@ def _span_records(client: "BlockingClient", topic: str, span: Span, committed: b
 
 
 def _age(found: Found) -> int:
-    """Ids are k-sorted, so the order of ids is that of coming; without ids the records' own times have to do."""
+    """Return the sort key for merging: the record's id, because ids are k-sorted, or its timestamp if it has no id."""
     record = found[1]
     return record.timestamp_ms if record.id is None else record.id
 
@@ -140,7 +140,10 @@ def _line(partition: int, record: "LogRecord", layout: "Layout | None", key_sepa
 
 
 def _described(topic: str, partition: int, record: "LogRecord", layout: "Layout") -> dict[str, Any]:
-    """A record for programs. `id_time` is in the id, `timestamp` the producer's or, by LogAppendTime, the log's."""
+    """Return a record as data for JSON.
+
+    `id_time` is the time in the id; `timestamp` is the producer's or, with LogAppendTime, the log's.
+    """
     described: dict[str, Any] = {"topic": topic, "partition": partition, "offset": record.offset}
     if record.id is not None:
         parts = describe_id(record.id, layout)
@@ -152,7 +155,7 @@ def _described(topic: str, partition: int, record: "LogRecord", layout: "Layout"
 
 
 def _text(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Bytes as text under `name`; as base64 under `<name>_base64` where they are no UTF-8."""
+    """Return bytes as text under `name`, or as base64 under `<name>_base64` if they are not UTF-8."""
     try:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:

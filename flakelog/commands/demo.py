@@ -1,4 +1,4 @@
-"""`flakelog demo`: the main job on real data."""
+"""`flakelog demo`: Flakelog's main use, on real data."""
 
 import signal
 import sys
@@ -20,7 +20,8 @@ import click
 def demo(out: Path, flights: int | None) -> None:
     """Produce 336,776 flights, stream them with failures and a kill, replay them with Spark, compare.
 
-    The last line begins `replay agrees:` (exit 0), or says what differs (exit 1). Under two minutes on two cores.
+    The last line begins `replay agrees:` (exit code 0) or says how many carriers differ (exit code 1). The demo takes
+    less than two minutes on two cores.
     """
     try:
         from rich.console import Console
@@ -42,5 +43,5 @@ def demo(out: Path, flights: int | None) -> None:
 
 
 def _stop(*_: Any) -> NoReturn:
-    """SIGTERM ends the demo as Ctrl-C does: its children are stopped on the way out."""
+    """Raise KeyboardInterrupt, so that SIGTERM ends the demo as Ctrl-C does and its children are stopped."""
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`flakelog group`: consumer groups: list, describe, reset and delete them."""
+"""`flakelog group`: list, describe, reset and delete consumer groups."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,7 +38,7 @@ def list_groups(servers: str, as_json: bool) -> None:
 
 
 class _Place(NamedTuple):
-    """One partition as a group has it. `lag` is how many offsets are not committed yet."""
+    """A group's position in a partition; `lag` is the number of offsets not committed yet."""
 
     topic: str
     partition: int
@@ -61,7 +61,7 @@ class _Place(NamedTuple):
 @servers_option
 @json_option
 def describe(name: str, servers: str, as_json: bool) -> None:
-    """Show the members of group NAME, and for each partition what is committed and how far that is behind."""
+    """Show the members of group NAME, and its committed offset and lag in each partition."""
     with client_of(servers) as client:
         described, offsets = _known(client, name)
         owners = {partition: member for member in described.members for partition in member.partitions}
@@ -104,7 +104,7 @@ def _client(member: "Member | None") -> tuple[str | None, str | None]:
 
 
 def _known(client: "BlockingClient", name: str) -> "tuple[Group, dict[Partition, int]]":
-    """The group and what it has committed; fails where nobody knows it."""
+    """Return the group and its committed offsets; fail if the broker does not know the group."""
     from broker.client import admin
 
     described = client.run(admin.describe_group(client.core, name))
@@ -115,7 +115,7 @@ def _known(client: "BlockingClient", name: str) -> "tuple[Group, dict[Partition,
 
 
 def _end(client: "BlockingClient", topic: str, partition: int) -> int | None:
-    """Where the partition ends; None where it is there no longer."""
+    """Return the partition's end offset, None if the partition no longer exists."""
     from broker.client.core import LATEST
     from broker.client.errors import BrokerError
 
@@ -149,9 +149,9 @@ def reset_offsets(
     servers: str,
     as_json: bool,
 ) -> None:
-    """Let group NAME go on from another PLACE: all that it has committed, or the topics and partitions named.
+    """Move group NAME to another PLACE: in all partitions it has committed, or in those named.
 
-    The group may have no members then. Without --execute nothing is changed, and what would be is shown.
+    With --execute the group must have no members. Without --execute the changes are only shown.
     """
     from broker.client import admin
 
@@ -177,7 +177,7 @@ def _wanted(
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
 ) -> "list[Partition]":
-    """The partitions that are meant: those of the topics named, or those the group has committed."""
+    """Return the partitions to reset: those of the named topics, or those the group has committed."""
     if topics:
         found = [(topic, number) for topic in topics for number in range(client.topic(topic).partitions)]
     else:
@@ -205,7 +205,7 @@ def _print_reset(before: "dict[Partition, int]", after: "dict[Partition, int]", 
 @servers_option
 @json_option
 def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> None:
-    """Delete groups that have no members, with all that they have committed."""
+    """Delete groups that have no members, with all their committed offsets."""
     from broker.client import admin
 
     with client_of(servers) as client:

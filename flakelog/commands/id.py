@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from idgen.registry import Registry, Worker
 
 SERVER = "127.0.0.1:7609"
-AT_ONCE = 10_000  # ids in one request: below a server's default limit, flakelog.ids.max.batch, and two ms of ids
+AT_ONCE = 10_000  # ids in one request: about two ms of ids, and below a server's default limit, flakelog.ids.max.batch
 ID_MAX = (1 << 63) - 1
-VALUE_CHARS = 100  # of a found message; `flakelog consume` prints it whole
+VALUE_CHARS = 100  # characters shown of a found message; `flakelog consume` prints it whole
 
 
 class IdType(click.ParamType[int]):
@@ -76,7 +76,7 @@ def id() -> None:
 def new(
     count: int, server: str | None, directory: Path | None, zookeeper: str | None, as_json: bool, idgen: "IdgenConfig"
 ) -> None:
-    """Print new ids, one a line: each larger than the one before."""
+    """Print new ids, one a line, in increasing order."""
     made_here = directory is not None or zookeeper is not None
     if directory is not None and zookeeper is not None:
         raise click.UsageError("a worker number comes from --directory or --zookeeper, not from both")
@@ -142,7 +142,7 @@ def _own_ids(
 @json_option
 @layout_options
 def decode(ids: tuple[int, ...], as_json: bool, layout: "Layout") -> None:
-    """Show what is in ids: time, datacenter, worker and sequence."""
+    """Show the parts of ids: time, datacenter, worker and sequence."""
     found = [describe_id(each, layout) for each in ids]
     if as_json:
         for each in found:
@@ -158,17 +158,17 @@ def decode(ids: tuple[int, ...], as_json: bool, layout: "Layout") -> None:
 @json_option
 @layout_options
 def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
-    """Print the ids of a time range: those of FROM <= time < TO are those of first <= id < end.
+    """Print the ids of a time range: FROM <= time < TO has the ids first <= id < end.
 
-    Times are ISO 8601 (UTC where no zone is named), now, or Unix ms. The range is what replay and Spark take:
-    startingId and endingId.
+    Times are ISO 8601 (UTC if no zone is named), now, or Unix ms. Replay and Spark take this range as startingId and
+    endingId.
     """
     from idgen.layout import ID_BITS
 
     if end < start:
         raise click.UsageError(f"the range ends at {iso(end)}, before its start {iso(start)}")
     first, last = layout.id_range(start, end)
-    last = min(last, (1 << ID_BITS) - 1)  # the end of the layout's last millisecond is no id of 63 bits
+    last = min(last, (1 << ID_BITS) - 1)  # the end of the layout's last millisecond does not fit into 63 bits
     if end <= layout.epoch_ms or start > layout.last_ms:
         click.echo(f"no ids: the layout has those of {iso(layout.epoch_ms)} to {iso(layout.last_ms)}", err=True)
         first = last
@@ -192,10 +192,10 @@ def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
 @json_option
 @idgen_options
 def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen: "IdgenConfig") -> None:
-    """List worker numbers: who holds each, since when, and up to when its ids are vouched for.
+    """List worker numbers: each one's holder, its start, and its high-water mark, which limits the time of its ids.
 
-    A number is held while its holder lives; rests, after a crash, until the ids its holder may have made are past; and
-    is free then. Ids are unique among all that are in one list.
+    A number is held while its holder lives. After a crash it rests until the time of its holder's last possible id has
+    passed; then it is free. Ids are unique among all holders in one list.
     """
     from coordination.directory import has_nodes
     from coordination.port import CoordinationError, run
@@ -234,7 +234,10 @@ def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen:
 
 
 def _describe_worker(worker: "Worker", registry: "Registry", now_ms: int) -> dict[str, Any]:
-    """What is shown of a worker number; `rest_ms` is how long nobody else gets it after a crash that came now."""
+    """Return what the list shows of a worker number.
+
+    `rest_ms` is the time during which no other process could claim the number if its holder crashed now.
+    """
     mark = worker.mark
     rest_ms = max(registry.passes_at_ms(mark) - now_ms, 0) if mark else None
     resting = "damaged" if worker.problem else "rests" if rest_ms else "free"
@@ -270,10 +273,10 @@ def _describe_worker(worker: "Worker", registry: "Registry", now_ms: int) -> dic
 def find(
     id: int | None, span: tuple[int, int] | None, topics: tuple[str, ...], servers: str, as_json: bool, layout: "Layout"
 ) -> None:
-    """Find the message that has an id, or those of a time span.
+    """Find the message with an id, or the messages of a time span.
 
-    Each partition's leader is asked, by the id index; nothing is scanned. An id's time is when the broker stamped the
-    message. Times are ISO 8601 (UTC where no zone is named), now, or Unix ms.
+    Each partition's leader looks in its id index; nothing is scanned. An id's time is when the broker stamped the
+    message. Times are ISO 8601 (UTC if no zone is named), now, or Unix ms.
     """
     if (id is None) == (span is None):
         raise click.UsageError("give an ID, or --time FROM TO")
@@ -308,9 +311,10 @@ def _find_one(
 
 
 def _at(client: "BlockingClient", topic: str, partition: int, id: int) -> "LogRecord | None":
-    """The record with exactly this id, if the partition has it."""
+    """Return the record with exactly this id, or None if the partition does not have it."""
     offset = client.find_id(topic, partition, id)
-    # The batch that holds it, whole; nothing at the log's end, which is where an id above all others would be.
+    # The fetch returns the whole batch that holds the offset. An id above all others has the log's end as its offset,
+    # where nothing comes.
     records, _ = client.fetch(topic, partition, offset, max_bytes=1, max_wait_ms=0)
     return next((record for record in records if record.id == id), None)
 

@@ -1,6 +1,6 @@
-"""`flakelog produce`: each line of stdin is a message.
+"""`flakelog produce`: send each line of stdin as a message.
 
-Through librdkafka, for its throughput; with --show-ids through our own client, which is told the ids.
+librdkafka sends them, because of its throughput; with --show-ids our own client does, because it receives the ids.
 """
 
 import sys
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-CHUNK_BYTES = 64 * 1024  # lines that come together are sent together, up to about so many bytes a batch
-LINE_BYTES_MAX = 16 << 20  # a "line" past it is no text; the broker's own limit, message.max.bytes, is far below
+CHUNK_BYTES = 64 * 1024  # lines that arrive together are sent together, up to about this size per batch
+LINE_BYTES_MAX = 16 << 20  # a longer line is not text; the broker's own limit, message.max.bytes, is far below
 
 
 class Line(NamedTuple):
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where the lines go; `partition` None lets the key decide."""
+    """The destination of the lines; if `partition` is None, the key selects it."""
 
     topic: str
     partitions: int
@@ -54,7 +54,7 @@ def produce(
     servers: str,
     as_json: bool,
 ) -> None:
-    """Send each line of stdin to TOPIC, which is made if it is not there. Done when all are acknowledged."""
+    """Send each line of stdin to TOPIC, creating it if needed, and wait until all are acknowledged."""
     begun = time.monotonic()
     with client_of(servers) as client, progress(f"to {topic}") as step:
         target = Target(topic, _partitions(client, topic, partition), partition, compression)
@@ -72,7 +72,7 @@ def produce(
 
 
 def _partitions(client: "BlockingClient", topic: str, partition: int | None) -> int:
-    """How many partitions the topic has; one that is not there is made as the broker makes its topics."""
+    """Return the topic's number of partitions; create a missing topic with the broker's defaults."""
     from broker.client.errors import BrokerError
     from broker.wire.errors import ErrorCode
 
@@ -93,7 +93,7 @@ def _partitions(client: "BlockingClient", topic: str, partition: int | None) -> 
 
 
 def _lines(source: BinaryIO, key_separator: str | None) -> Iterator[list[Line]]:
-    """Lines as they come: those that can be read at once make one list. What comes before a bad line is sent."""
+    """Yield lists of lines, one for each chunk that could be read at once. Lines before an invalid one are yielded."""
     separator = None if key_separator is None else key_separator.encode()
     number = 0
     for texts in _texts(source):
@@ -120,7 +120,7 @@ def _texts(source: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _some(source: Any) -> bytes:
-    """What can be read without waiting for more."""
+    """Return the bytes that can be read without waiting for a full chunk."""
     chunk: bytes = source.read1(CHUNK_BYTES)
     return chunk
 
@@ -153,7 +153,7 @@ def _send(servers: str, target: Target, chunks: Iterator[list[Line]], step: Step
             "compression.type": target.compression,
             "enable.idempotence": True,
             "linger.ms": 5,
-            "log_level": 0,  # what matters comes to `delivered`
+            "log_level": 0,  # `delivered` receives the errors that matter
         }
     )
     where = {} if target.partition is None else {"partition": target.partition}
@@ -175,7 +175,7 @@ def _send(servers: str, target: Target, chunks: Iterator[list[Line]], step: Step
 
 
 def _enqueue(producer: Any, topic: str, line: Line, where: dict[str, int], delivered: Any) -> None:
-    """Give one message to librdkafka, waiting while its queue is full."""
+    """Queue one message in librdkafka; wait while its queue is full."""
     while True:
         try:
             producer.produce(topic, line.value, line.key, on_delivery=delivered, **where)
@@ -205,7 +205,10 @@ def _send_and_show(
 
 
 def _by_partition(target: Target, lines: list[Line], turn: int) -> dict[int, list[Line]]:
-    """As librdkafka's own default does: equal keys to one partition, by CRC-32; lines without a key stay together."""
+    """Group lines by partition, as librdkafka does by default.
+
+    The CRC-32 of the key selects the partition; lines without a key go to one partition, which changes with `turn`.
+    """
     found: defaultdict[int, list[Line]] = defaultdict(list)
     for line in lines:
         if target.partition is not None:
@@ -219,7 +222,7 @@ def _by_partition(target: Target, lines: list[Line], turn: int) -> dict[int, lis
 def _produce(
     client: "BlockingClient", target: Target, partition: int, lines: list[Line]
 ) -> Iterator[tuple[int, int | None]]:
-    """(offset, id) of each; the id is None from a broker that keeps none."""
+    """Yield (offset, id) of each line; the id is None if the broker has no ids."""
     from broker.record.compression import Codec
     from broker.record.records import Record, encode_batch
 

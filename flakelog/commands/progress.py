@@ -1,4 +1,4 @@
-"""Progress on stderr, for people only, and only on what takes longer than a moment."""
+"""Progress on stderr, for people only, and only for work that takes longer than a second."""
 
 import sys
 import time
@@ -13,14 +13,14 @@ PATIENCE_SECONDS = 1.0
 
 
 class Step(Protocol):
-    """Tell that so much more is done."""
+    """A function that adds `steps` to the work done."""
 
     def __call__(self, steps: int = 1) -> None: ...
 
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Step]:
-    """A bar (or, without a total, a count) that appears after a second, where stderr is a terminal."""
+    """Show a bar (or, without a total, a count) after a second if stderr is a terminal; yield its `Step`."""
     begun, done = time.monotonic(), 0
     bars: list[Progress] = []
     shown = sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""`flakelog replay`: an exact range of topics to Parquet files, with the manifest and the proof beside them."""
+"""`flakelog replay`: an exact range of topics as Parquet files, with the manifest and the proof beside them."""
 
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,10 @@ def replay(
     manifest: Path | None,
     as_json: bool,
 ) -> None:
-    """Write what is in TOPICS to Parquet with Spark: all of it, or a range by id or by time.
+    """Write TOPICS to Parquet with Spark: all messages, or a range by id or by time.
 
-    What is read is settled first and written to OUT.manifest.json; tasks read that and fail rather than write less. A
-    second run with the same manifest must give the same bytes, and is compared. Times are ISO 8601 or Unix ms.
+    The range is fixed first and written to OUT.manifest.json. Tasks read exactly this range, or fail. A second run with
+    the same manifest must write the same bytes, which is checked. Times are ISO 8601 or Unix ms.
     """
     if (manifest is None) == (not topics):
         raise click.UsageError("give topics, or --manifest")
@@ -51,7 +51,7 @@ def replay(
     except ImportError as error:
         fail(f"a replay needs Spark ({error}); try: pip install 'flakelog[spark]'")
     with client_of(servers) as client:
-        client.topics()  # no broker, no Spark: that is said before ten seconds have passed
+        client.topics()  # report a missing broker now, not after the ten seconds that Spark takes to start
     options |= {"kafka.bootstrap.servers": servers, "subscribe": ",".join(topics)}
     receipt = _run(servers, out, manifest, options)
     if as_json:
@@ -100,6 +100,6 @@ def _run(servers: str, out: Path, manifest: Path | None, options: dict[str, str]
 
 
 def _last_line(text: str) -> str:
-    """What a task raised stands in the last line of the traceback that Spark hands over."""
+    """Return the last line of the traceback from Spark, which has the exception a task raised."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(" ")]
     return lines[-1] if lines else text

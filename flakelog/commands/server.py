@@ -1,4 +1,4 @@
-"""`flakelog server` and `flakelog idgen`: processes that serve until they are told to stop."""
+"""`flakelog server` and `flakelog idgen`: processes that serve until SIGTERM or Ctrl-C."""
 
 import gc
 import os
@@ -22,21 +22,22 @@ if TYPE_CHECKING:
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-# What --dev sets where nobody else says otherwise: nothing waits for a cluster that is not there.
+# Settings of --dev, below all other sources, so that nothing waits for a cluster that does not exist.
 DEV = (
     Given("auto.create.topics.enable", "true", "--dev"),
     Given("group.initial.rebalance.delay.ms", "0", "--dev"),
     Given("flakelog.lower.replication", "true", "--dev"),
 )
-# How long the cleaner's thread may keep the interpreter while a request has come; Python's own is ten times as much.
+# The longest that the cleaner's thread may keep the interpreter while a request waits; Python's default is ten times
+# as long.
 SWITCH_SECONDS = 0.0005
-# Python's own is 700: a turn of small requests makes more that stays for the turn, and none of it is a cycle.
+# Python's default is 700. A turn of small requests makes more objects that live for the turn, and none is in a cycle.
 GC_THRESHOLD = 5_000, 10, 10
 NO_BROKER = (Given("listeners", "", "flakelog idgen"),)
 
 
 class Run(NamedTuple):
-    """What a process is started with, besides its settings."""
+    """The options of a server process that are not settings."""
 
     data_dir: Path | None
     zookeeper: str | None
@@ -47,7 +48,7 @@ class Run(NamedTuple):
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What both commands take."""
+    """Add the options that both commands take."""
     options: list[Option] = [
         click.option(
             "--data-dir",
@@ -138,12 +139,12 @@ def idgen(
 ) -> None:
     """Serve ids alone, without a log.
 
-    By Thrift at flakelog.ids.listener (127.0.0.1:7609; Twitter's get_id, and more), over HTTP at flakelog.http.listener
-    (127.0.0.1:8609; POST /id, /openapi.json, /metrics, /health). Ids are unique in the data directory or, with
-    --zookeeper, among all that use the same ZooKeeper.
+    Thrift is served at flakelog.ids.listener (127.0.0.1:7609; Twitter's get_id, and more), and HTTP at
+    flakelog.http.listener (127.0.0.1:8609; POST /id, /openapi.json, /metrics, /health). Ids are unique in the data
+    directory or, with --zookeeper, among all processes that use the same ZooKeeper.
 
     Prints one line beginning `ready:` with its addresses when it serves. SIGTERM and Ctrl-C stop it cleanly.
-    `flakelog settings flakelog.ids` tells of its settings, `flakelog id new` asks it.
+    `flakelog settings flakelog.ids` explains its settings; `flakelog id new` requests ids from it.
     """
     _run(Run(data_dir, zookeeper, log_format), config, assignments, (), print_config, NO_BROKER)
 
@@ -184,7 +185,7 @@ def _run(
 
 
 def _warnings(properties: Properties) -> list[str]:
-    """Lines for the log about what was given."""
+    """Return warnings about the given settings, for the log."""
     ignored = properties.ignored
     lines = misspelt_variables(os.environ)
     if ignored:
@@ -194,7 +195,7 @@ def _warnings(properties: Properties) -> list[str]:
 
 @contextmanager
 def _directory(run: Run, settings: Settings) -> Iterator[Path]:
-    """Where everything is kept; with --dev alone it goes away again."""
+    """Yield the data directory; with --dev and no named directory, a temporary one that is deleted afterwards."""
     named = run.data_dir or (Path(settings.server.log_dirs) if settings.server.log_dirs else None)
     if named is not None or not run.dev:
         from flakelog.app import default_data_dir
@@ -234,8 +235,8 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
 
     def failed(failure: Any) -> None:
         if app.stopped:
-            return  # SIGTERM came first: that it did not start is no news
-        # Two kinds: what an operator can mend is one line; anything else is a fault of ours, with its traceback.
+            return  # SIGTERM came first, so the failed start is not an error
+        # A StartError, which an operator can fix, is shown in one line. Any other error is a bug and has its traceback.
         outcome.append(str(failure.value) if failure.check(StartError) else failure.getTraceback())
         app.stop().addBoth(lambda _: reactor.stop())
 
@@ -243,7 +244,8 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
         app.start().addCallback(started).addErrback(failed)
 
     def started(line: str) -> None:
-        # All there is stays: the collector need not walk it again and again, for some ms each time.
+        # Freeze all objects of the start, because they stay: the collector would walk them again and again, for some ms
+        # each time.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLD)
         print(line, flush=True)
@@ -258,12 +260,15 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
 
 
 def _leave_test_tools_out() -> None:
-    """kio loads hypothesis wherever that is installed, as beside somebody's tests; it takes as long as half a start."""
+    """Keep kio from importing hypothesis, which takes as long as half a start where it is installed."""
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 
 def _control(app: "Server", reactor: Any) -> "Control":
-    """Take orders as soon as the reactor runs. It ends when these do; a hangup says no more than that."""
+    """Take orders from stdin as soon as the reactor runs; the server stops when stdin ends.
+
+    SIGHUP is ignored, because it means no more than the end of stdin.
+    """
     from twisted.internet.stdio import StandardIO
 
     from flakelog.control import Control

@@ -1,4 +1,4 @@
-"""`flakelog settings`: what can be set, what it is by default, and what for."""
+"""`flakelog settings`: every setting with its default and explanation."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @json_option
 def settings(words: tuple[str, ...], as_json: bool) -> None:
-    """Explain the settings of `flakelog server` and of topics; with WORDs those whose names have one of them, and
-    what becomes of Kafka's own that are not used here."""
+    """Explain the settings of `flakelog server` and of topics.
+
+    With WORDs, explain only those whose names contain one of them, and also how Kafka's settings that are not used here
+    are treated.
+    """
     found = [each for each in _all() if not words or any(word in each[1].name for word in words)]
     unused = [each for each in _unused() if any(word in each[1].name for word in words)] if words else []
     if not found and not unused:

@@ -1,4 +1,4 @@
-"""Where `flakelog consume` begins: `--from earliest | latest | OFFSET | @TIME | id:ID`."""
+"""The place where `flakelog consume` begins: `--from earliest | latest | OFFSET | @TIME | id:ID`."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Start(NamedTuple):
-    """`kind` is "earliest", "latest", "offset", "time" (Unix ms) or "id"."""
+    """A place to begin; `kind` is "earliest", "latest", "offset", "time" (Unix ms) or "id"."""
 
     kind: str
     value: int = 0
@@ -32,7 +32,7 @@ class StartType(click.ParamType[Start]):
 
 
 def parse_start(text: str) -> Start:
-    """ValueError for what is none of the five."""
+    """Parse one of the five forms; raise ValueError for any other text."""
     if text in ("earliest", "latest"):
         return Start(text)
     if text.startswith("@"):
@@ -44,7 +44,7 @@ def parse_start(text: str) -> Start:
 
 
 class Span(NamedTuple):
-    """Offsets of one partition still to be read: `offset` is next, `end` was the end when it was looked up."""
+    """The offsets of a partition to read: `offset` is next, `end` is the partition's end when it was looked up."""
 
     partition: int
     offset: int
@@ -52,7 +52,10 @@ class Span(NamedTuple):
 
 
 def bounds_of(client: "BlockingClient", topic: str, partition: int, committed: bool = False) -> tuple[int, int]:
-    """(the first offset there is, the one the next message gets; or where the first open transaction begins)."""
+    """Return (first offset, offset of the next message).
+
+    With `committed`, the second is the start of the first open transaction if one is open.
+    """
     from broker.client.core import EARLIEST, LATEST
 
     return client.find_offset(topic, partition, EARLIEST), client.find_offset(topic, partition, LATEST, committed)
@@ -61,7 +64,7 @@ def bounds_of(client: "BlockingClient", topic: str, partition: int, committed: b
 def find_start(
     client: "BlockingClient", topic: str, partition: int, start: Start, committed: bool = False
 ) -> Span:
-    """Ask the partition's leader where `start` is. An offset that is not there is refused."""
+    """Ask the partition's leader for the offset of `start`; fail if `start` is an offset that does not exist."""
     begin, end = bounds_of(client, topic, partition, committed)
     match start:
         case Start("earliest"):

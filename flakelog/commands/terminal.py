@@ -1,7 +1,7 @@
-"""What the commands share: how they find a broker, print times and tables, and fail.
+"""Helpers that the commands share: find a broker, print times and tables, and fail.
 
-Exit codes: 0 done; 1 it could not be done, or was not found; 2 called wrongly; 3 nobody answers at the address.
-Results go to stdout, everything about them (errors, progress) to stderr.
+Exit codes: 0 success; 1 failure or not found; 2 wrong usage; 3 no server at the address. Results go to stdout; errors
+and progress go to stderr.
 """
 
 import json
@@ -37,7 +37,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON for pro
 
 
 class NobodyAnswers(click.ClickException):
-    """No server at the address; the message says which command starts one."""
+    """No server answers at the address; the message says which command starts one."""
 
     exit_code = NOBODY_ANSWERS
 
@@ -49,7 +49,7 @@ def fail(message: str) -> NoReturn:
 
 @contextmanager
 def client_of(servers: str) -> Iterator["BlockingClient"]:
-    """A client of the brokers at `servers`; whatever it meets becomes one line and an exit code."""
+    """Yield a client of the brokers at `servers`; turn its errors into one line and an exit code."""
     from broker.client.blocking import BlockingClient
     from broker.client.errors import BrokerError, ClientError, Unreachable
     from broker.record.batch import CorruptBatch
@@ -72,13 +72,13 @@ def client_of(servers: str) -> Iterator["BlockingClient"]:
 
 
 def layout_options(command: Command) -> Command:
-    """--config and --set of a server whose id layout is not the default; the command gets a `layout`."""
+    """Add --config and --set, for servers whose id layout is not the default; the command gets a `layout`."""
     what_for = "where its id layout (flakelog.ids.epoch.ms, ...) is not the default"
     return _settings_options(command, "layout", what_for, lambda config: config.layout)
 
 
 def idgen_options(command: Command) -> Command:
-    """--config and --set of what is flakelog.ids.* and flakelog.ids.zookeeper.*; the command gets `idgen`."""
+    """Add --config and --set, for flakelog.ids.* (flakelog.ids.zookeeper.* included); the command gets an `idgen`."""
     what_for = "where its ids or its ZooKeeper (flakelog.ids.*, flakelog.ids.zookeeper.*) are not as by default"
     return _settings_options(command, "idgen", what_for, lambda config: config)
 
@@ -112,7 +112,7 @@ def _settings_options(command: Command, name: str, what_for: str, of: "Callable[
 
 
 def assignment(text: str, where: str) -> tuple[str, str]:
-    """NAME=VALUE as a pair; `where` is the option or argument it stands in."""
+    """Split NAME=VALUE into a pair; `where` names its option or argument in errors."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise click.BadParameter(f"{text!r} is no setting; give NAME=VALUE", param_hint=where)
@@ -120,7 +120,7 @@ def assignment(text: str, where: str) -> tuple[str, str]:
 
 
 def iso(time_ms: int | None) -> str | None:
-    """Unix ms as ISO 8601 in UTC, to the millisecond; None for no time, or one no calendar has."""
+    """Return Unix ms as ISO 8601 in UTC, to the millisecond; None for no time, or for one outside the calendar."""
     if time_ms is None or time_ms < 0:
         return None
     try:
@@ -131,8 +131,10 @@ def iso(time_ms: int | None) -> str | None:
 
 
 def parse_time(text: str) -> int:
-    """Unix ms of "2013-01-01", "2013-01-01T12:30:00Z", "...+02:00", "now", or a number of ms; UTC where no zone is
-    named. ValueError says so."""
+    """Return Unix ms from "2013-01-01", "2013-01-01T12:30:00Z", "...+02:00", "now", or a number of ms.
+
+    The zone is UTC if none is named. Raises ValueError for any other text.
+    """
     if text == "now":
         return int(datetime.now(UTC).timestamp() * 1000)
     if text.isascii() and text.isdigit() and len(text) > 8:  # eight digits are a date: 20130101
@@ -159,7 +161,10 @@ class TimeType(click.ParamType[int]):
 
 
 def describe_id(id: int, layout: "Layout") -> dict[str, Any]:
-    """An id and its parts, with the names the HTTP service uses; a string too, for readers with 53-bit numbers."""
+    """Return an id and its parts, under the names that the HTTP service uses.
+
+    `id_str` is the id as a string, for readers whose numbers have 53 bits.
+    """
     parts = layout.unpack(id)
     return {"id": id, "id_str": str(id), "time": iso(parts.time_ms), **parts._asdict()}
 
@@ -169,7 +174,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Columns under their names: numbers to the right, two spaces between, nothing a shell tool would stumble over."""
+    """Print columns under their names: numbers right-aligned, two spaces between, easy for shell tools to parse."""
     texts = [["-" if value is None else str(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in texts)]) for i, name in enumerate(names)]
     right = [bool(rows) and all(isinstance(row[i], int | None) for row in rows) for i in range(len(names))]
@@ -182,5 +187,5 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def count_of(number: int, what: str) -> str:
-    """ "1 message", "2,000 messages"."""
+    """Return a number with its noun, as in "1 message" or "2,000 messages"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

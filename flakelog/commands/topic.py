@@ -1,4 +1,4 @@
-"""`flakelog topic`: make, list, describe, alter and delete topics."""
+"""`flakelog topic`: create, list, describe, alter and delete topics."""
 
 import click
 
@@ -15,12 +15,12 @@ from flakelog.commands.terminal import (
     servers_option,
 )
 
-INTERNAL = "__"  # Kafka's own topics begin so
+INTERNAL = "__"  # the prefix of Kafka's own topics
 
 
 @click.group()
 def topic() -> None:
-    """Make, list, describe, alter and delete topics."""
+    """Create, list, describe, alter and delete topics."""
 
 
 @topic.command()
@@ -30,7 +30,7 @@ def topic() -> None:
 @servers_option
 @json_option
 def create(name: str, partitions: int | None, configs: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Make topic NAME."""
+    """Create topic NAME."""
     settings = dict(assignment(each, "--config") for each in configs)
     with client_of(servers) as client:
         client.create_topic(name, -1 if partitions is None else partitions, settings)
@@ -64,7 +64,7 @@ def list_topics(with_internal: bool, servers: str, as_json: bool) -> None:
 @servers_option
 @json_option
 def describe(name: str, servers: str, as_json: bool) -> None:
-    """Show the partitions of topic NAME: the offsets they begin and end at, and how many lie between."""
+    """Show the partitions of topic NAME: first offset, end offset, and the number of offsets between."""
     from broker.client import admin
 
     with client_of(servers) as client:
@@ -97,7 +97,7 @@ def describe(name: str, servers: str, as_json: bool) -> None:
 @servers_option
 @json_option
 def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Alter settings of topic NAME, at once: all of them, or none where one is refused."""
+    """Alter settings of topic NAME at once; if one is refused, none is altered."""
     from broker.client import admin
 
     values: dict[str, str | None] = dict(assignment(each, "--set") for each in assignments)
@@ -121,7 +121,7 @@ def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], serve
 @servers_option
 @json_option
 def add_partitions(name: str, partitions: int, servers: str, as_json: bool) -> None:
-    """Give topic NAME more partitions. Messages stay where they are, but keys may find other partitions then."""
+    """Add partitions to topic NAME. Messages stay where they are, but keys may map to other partitions afterwards."""
     from broker.client import admin
 
     with client_of(servers) as client:
@@ -178,7 +178,7 @@ def delete_records(
 @servers_option
 @json_option
 def delete(name: str, yes: bool, servers: str, as_json: bool) -> None:
-    """Delete topic NAME with all its messages, and what groups have committed for it."""
+    """Delete topic NAME with all its messages, and the offsets that groups have committed for it."""
     with client_of(servers) as client:
         there = client.topic(name)
         if not yes:

@@ -1,11 +1,11 @@
-"""The figures that stream, replay and source must agree on, by carrier. All integers, so equal means equal."""
+"""The figures by carrier that stream, replay and source must agree on. All are integers, so they compare exactly."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 
 class Delays(NamedTuple):
-    """Arrival delays of one carrier's flights, in minutes. Cancelled and diverted flights arrive at no time."""
+    """Arrival delays of one carrier's flights, in minutes. Cancelled and diverted flights do not count as arrived."""
 
     flights: int
     arrived: int
@@ -23,7 +23,7 @@ Figures = dict[str, Delays]
 
 
 def of_rows(rows: Iterable[tuple[str, int | None]]) -> Figures:
-    """From (carrier, arrival delay) of each flight."""
+    """Return the figures from (carrier, arrival delay) of each flight."""
     found: dict[str, list[int]] = {}
     flights: dict[str, int] = {}
     for carrier, delay in rows:
@@ -41,7 +41,7 @@ def _delays(flights: int, delays: list[int]) -> Delays:
 
 
 def of_source(flights: Any) -> Figures:
-    """From the source, by pandas."""
+    """Return the figures of the source, computed with pandas."""
     known = flights.dropna(subset=["arr_delay"]).copy()
     known["arr_delay"] = known["arr_delay"].astype("int64")
     known["square"] = known["arr_delay"] ** 2
@@ -61,7 +61,7 @@ def of_source(flights: Any) -> Figures:
 
 
 def differences(name: str, figures: Mapping[str, Delays], other: str, others: Mapping[str, Delays]) -> list[str]:
-    """A line for each carrier in which two results differ; none when they are equal."""
+    """Return a line for each carrier in which two results differ, no lines if they are equal."""
     return [
         f"{carrier}: {name} has {figures.get(carrier)}, {other} has {others.get(carrier)}"
         for carrier in sorted({*figures, *others})

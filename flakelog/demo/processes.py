@@ -1,4 +1,4 @@
-"""The demo's child processes: started in their own right, stopped in every way out, the unhappy ones included."""
+"""The demo's child processes, which are stopped however the demo ends, also after an error or a kill."""
 
 import ctypes
 import os
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TypeVar
 
 _PR_SET_PDEATHSIG = 1
-START_SECONDS = 120.0  # on a busy machine; one that ends is noticed at once
+START_SECONDS = 120.0  # on a busy machine; a child that exits is noticed at once
 STOP_SECONDS = 30.0
 
 
 class ChildFailed(Exception):
-    """A child did not start, or ended by itself; the message has its last lines."""
+    """A child did not start, or ended unexpectedly; the message has its last lines."""
 
 
 def _die_with_parent() -> None:
-    """Linux: a child whose parent is killed is told to stop too."""
+    """Request SIGTERM for this process when its parent is killed (Linux only)."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     except (OSError, AttributeError):
@@ -28,7 +28,7 @@ def _die_with_parent() -> None:
 
 
 class Child:
-    """`python -m ...` in a process group of its own, so that Ctrl-C reaches the demo first; output goes to a file."""
+    """`python -m ...` in a separate session, so that Ctrl-C reaches the demo first; output goes to a file."""
 
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
         self.log = log
@@ -48,7 +48,7 @@ class Child:
         return self._process.pid
 
     def check(self) -> None:
-        """ChildFailed if it has ended."""
+        """Raise ChildFailed if the child has ended."""
         code = self._process.poll()
         if code is not None:
             raise ChildFailed(f"{self._name} ended with {code}:\n{self.tail()}")
@@ -57,7 +57,7 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def wait_for_line(self, prefix: str) -> str:
-        """The first line of its output that begins so; ChildFailed."""
+        """Return the first line of the child's output that begins with `prefix`; raise ChildFailed."""
         return wait_until(lambda: self._line(prefix), self.check, START_SECONDS, f"a line beginning {prefix!r}")
 
     def _line(self, prefix: str) -> str | None:
@@ -65,11 +65,11 @@ class Child:
         return next((line for line in lines if line.startswith(prefix)), None)
 
     def kill(self) -> None:
-        """SIGKILL: what a crash looks like."""
+        """Send SIGKILL, which ends the child as a crash would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for one that does not listen."""
+        """Send SIGTERM, and SIGKILL if the child does not end in time."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
@@ -89,7 +89,7 @@ POLL_SECONDS = 0.05
 
 
 def wait_until(ask: Callable[[], T | None], check: Callable[[], None], seconds: float, what: str) -> T:
-    """Ask until there is an answer; `check` raises when there never will be. ChildFailed when time is up."""
+    """Call `ask` until it returns an answer; `check` raises when none can come. Raises ChildFailed after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         answer = ask()

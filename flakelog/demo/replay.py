@@ -7,7 +7,7 @@ from flakelog.demo.figures import Delays, Figures
 
 
 def figures(rows: Any) -> Figures:
-    """The figures of a DataFrame of the Data Source's rows. What is no flight (the poison) is in none of them."""
+    """Return the figures of a DataFrame from the Data Source, without messages that are not flights (the poison)."""
     from pyspark.sql import functions as F
 
     flight = F.from_json(F.col("value").cast("string"), "n BIGINT, carrier STRING, arr_delay DOUBLE")
@@ -25,7 +25,7 @@ def figures(rows: Any) -> Figures:
 
 
 def save_manifest(options: dict[str, str], path: Path) -> Any:
-    """Settle what a replay reads, and write it down before anything is read."""
+    """Fix what a replay reads, and save it as a manifest before any task reads."""
     from spark_bridge.replay import make_manifest
     from spark_bridge.replay import save_manifest as save
 

@@ -1,4 +1,4 @@
-"""What people look at: a plot, a Parquet table, a page."""
+"""The demo's results for people: a plot, a Parquet table, a page."""
 
 from collections.abc import Sequence
 from html import escape
@@ -19,7 +19,7 @@ img { max-width: 100%; } .good { color: #14733c; font-weight: 600; } .bad { colo
 
 
 def airline_names() -> dict[str, str]:
-    """Carrier codes and what they stand for."""
+    """Return the airlines' names by carrier code."""
     from importlib.util import find_spec
 
     import pandas
@@ -40,7 +40,7 @@ def write_table(figures: Figures, path: Path) -> None:
 
 
 def write_plot(flights: Any, figures: Figures, path: Path) -> None:
-    """Mean delay by carrier beside how it rises over the day."""
+    """Plot the mean delay by carrier, beside the mean delay by hour of departure."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -73,7 +73,7 @@ def write_plot(flights: Any, figures: Figures, path: Path) -> None:
 
 
 def write_page(path: Path, verdict: str, agreed: bool, steps: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> None:
-    """One page: the verdict, the plot, and each step's figures."""
+    """Write the page: the verdict, the plot, and each step's figures."""
     tables = "".join(
         f"<h2>{escape(title)}</h2><table>"
         + "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in rows)

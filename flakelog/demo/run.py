@@ -1,4 +1,4 @@
-"""The demo from beginning to end. Each step prints what it did; the last line says whether everything agrees."""
+"""The demo from beginning to end. Each step prints what it did; the last line says whether the results agree."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ class Span(NamedTuple):
 
 
 class Demo:
-    """One run. `out` is where the results go; `flights` bounds how many are taken."""
+    """A run of the demo. `out` is the directory of the results; `flights` limits the number of flights."""
 
     def __init__(self, out: Path, console: Console, flights: int | None = None) -> None:
         self.out = out
@@ -54,7 +54,7 @@ class Demo:
         self.servers = ""
 
     def run(self) -> bool:
-        """True when stream, replay and source agree."""
+        """Run every step; return True if stream, replay and source agree."""
         started = time.monotonic()
         _fresh(self.out)
         with ExitStack() as stack:
@@ -103,7 +103,7 @@ class Demo:
 
     def _load(self, flights: Any) -> None:
         with BlockingClient(self.servers) as client, ExitStack() as stack:
-            client.create_topic(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # the flights are of 2013
+            client.create_topic(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # no message expires before the replay
             total = len(flights) + len(POISON)
             loaded = load(self.servers, TOPIC, messages(flights), self._progress(stack, "producing", total))
             edges = edge_messages(client, TOPIC)
@@ -156,7 +156,7 @@ class Demo:
         return wait_until(ask, child.check, STREAM_SECONDS, "end of the stream")
 
     def _buried(self) -> int:
-        """Messages in the dead-letter topic."""
+        """Return the number of messages in the dead-letter topic."""
         with BlockingClient(self.servers) as client:
             found = [topic for topic in client.topics() if topic.name == DEAD_LETTERS]
             partitions = range(found[0].partitions) if found else range(0)
@@ -201,7 +201,7 @@ class Demo:
         return problems
 
     def _middle(self) -> Span:
-        """The second third of the time the load took, by the ids."""
+        """Return the middle third of the time that the load took, by the ids."""
         with BlockingClient(self.servers) as client:
             edges = edge_messages(client, TOPIC)
         first, last = (self.layout.unpack(record.id or 0).time_ms for record in (edges[0], edges[-1]))
@@ -251,14 +251,14 @@ def _status(state: Path) -> dict[str, int]:
 
 
 def _fresh(out: Path) -> None:
-    """An empty directory; what an earlier run left there goes."""
+    """Create an empty directory; remove the results of an earlier run."""
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True)
 
 
 class _stopping:
-    """A Spark session that ends with its block."""
+    """A context manager that stops a Spark session."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark

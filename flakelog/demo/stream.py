@@ -1,11 +1,11 @@
-"""The topology: flights in, delays by carrier out, each flight counted once whatever fails.
+"""The topology: flights in, delays by carrier out, each flight counted once in spite of failures.
 
     flights (log spout) -> parse (shuffle, 2 tasks) -> delays (by carrier, 2 tasks)
 
-At least once means that a bolt can see a message again, after a failure or a kill. `DelaysByCarrier` remembers the
-Snowflake ids it has counted, in the same SQLite transaction as the counts, and acks after the commit.
+At-least-once delivery means that a bolt can see a message again, after a failure or a kill. `DelaysByCarrier` stores
+the Snowflake ids it has counted in the same SQLite transaction as the counts, and acks after the commit.
 
-Run as a program it is one life of the topology; the demo kills the first one.
+Run as a program, this module is one life of the topology; the demo kills the first one.
 """
 
 import json
@@ -48,14 +48,14 @@ INSERT INTO delays VALUES (?, 1, 0, 0, 0, NULL, NULL) ON CONFLICT (carrier) DO U
 
 
 class FailsOnPurpose(Exception):
-    """The demo wants failures; this is one."""
+    """A failure on purpose, for the demo."""
 
 
 class ParseFlight(Bolt):
-    """JSON to the fields the figures need. What is no JSON fails each time; every hundredth flight once."""
+    """A parser from JSON to the fields of the figures. Invalid JSON fails each time, every hundredth flight once."""
 
     output_fields = ("id", "n", "carrier", "arr_delay")
-    failed: ClassVar[set[int]] = set()  # of this process, as a retry may come to the other task
+    failed: ClassVar[set[int]] = set()  # shared in this process, because a retry may come to the other task
 
     def execute(self, tup: Tuple) -> None:
         flight = parse(tup["value"])
@@ -68,7 +68,7 @@ class ParseFlight(Bolt):
 
 
 class DelaysByCarrier(BatchBolt):
-    """Counts each flight once: ids and counts change in one transaction."""
+    """A bolt that counts each flight once, because ids and counts change in one transaction."""
 
     batch_size = 1000
     tick_interval_ms = 50
@@ -99,7 +99,7 @@ class DelaysByCarrier(BatchBolt):
         if delay is None:
             self.db.execute(_ADD_CANCELLED, (carrier,))
         else:
-            # min and max of SQLite are NULL when one side is, so a carrier's first arrival replaces its NULLs.
+            # SQLite's min and max are NULL if one argument is, so a carrier's first arrival replaces its NULLs.
             self.db.execute(
                 "UPDATE delays SET least = ?, most = ? WHERE carrier = ? AND least IS NULL", (delay, delay, carrier)
             )
@@ -111,7 +111,7 @@ class DelaysByCarrier(BatchBolt):
 
 
 def make_topology(servers: str, topic: str, directory: Path) -> Topology:
-    """The topology over a topic, its progress and its state in `directory`."""
+    """Return the topology over a topic, with its progress and its state in `directory`."""
     config = SpoutConfig(spout_commit_interval_ms=500)
     spout = LogSpout(topic, servers=servers, store=str(directory / "progress"), config=config)
     topology = Topology("flight-delays")
@@ -121,7 +121,7 @@ def make_topology(servers: str, topic: str, directory: Path) -> Topology:
     return topology
 
 
-# --- what it left behind -----------------------------------------------------------------------------------------
+# --- results -----------------------------------------------------------------------------------------------------
 
 
 def state_file(directory: Path, index: int) -> Path:
@@ -136,29 +136,29 @@ def _ask(directory: Path, query: str, values: tuple[Any, ...] = ()) -> Iterable[
             try:
                 yield from db.execute(query, values).fetchall()
             except sqlite3.OperationalError:
-                continue  # it is being made
+                continue  # the table is being created
             finally:
                 db.close()
 
 
 def counted(directory: Path) -> int:
-    """Flights counted so far."""
+    """Return the number of flights counted so far."""
     return sum(row[0] for row in _ask(directory, "SELECT count(*) FROM counted"))
 
 
 def seen_again(directory: Path) -> int:
-    """Deliveries of flights that had been counted before."""
+    """Return the number of repeated deliveries of counted flights."""
     return sum(row[0] or 0 for row in _ask(directory, "SELECT sum(times) FROM seen_again"))
 
 
 def figures(directory: Path) -> Figures:
-    """The counts, as the bolts kept them."""
+    """Return the counts, as the bolts stored them."""
     rows = _ask(directory, "SELECT carrier, flights, arrived, total, squares, least, most FROM delays")
     return {row[0]: Delays(*(value or 0 for value in row[1:])) for row in sorted(rows)}
 
 
 def flights_between(directory: Path, first_id: int, end_id: int) -> list[tuple[int, str, int | None]]:
-    """(n, carrier, arrival delay) of the flights counted under the ids first_id .. end_id - 1."""
+    """Return (n, carrier, arrival delay) of the flights counted under the ids first_id .. end_id - 1."""
     query = "SELECT n, carrier, arr_delay FROM counted WHERE id >= ? AND id < ?"
     return [(n, carrier, delay) for n, carrier, delay in _ask(directory, query, (first_id, end_id))]
 
@@ -168,7 +168,7 @@ def flights_between(directory: Path, first_id: int, end_id: int) -> list[tuple[i
 @click.option("--topic", required=True)
 @click.option("--directory", required=True, type=click.Path(path_type=Path, exists=True))
 def main(servers: str, topic: str, directory: Path) -> None:
-    """One life of the topology, until SIGTERM; its counts stand in status.json."""
+    """Run one life of the topology, until SIGTERM; write its counts to status.json."""
     from twisted.internet import reactor
     from twisted.internet.task import LoopingCall
 

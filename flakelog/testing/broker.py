@@ -1,4 +1,4 @@
-"""`Broker`: what a test holds of a broker that runs in another process."""
+"""`Broker`: a test's handle of a broker that runs in another process."""
 
 import os
 import shutil
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
     from broker.client.records import LogRecord
 
-START_SECONDS = 60.0  # on a busy machine; one that ends is noticed at once
-LOOK_SECONDS = 0.01  # between two looks whether something has come
+START_SECONDS = 60.0  # on a busy machine; a broker that exits is noticed at once
+LOOK_SECONDS = 0.01  # between two reads of the log
 
 Topics: TypeAlias = Mapping[str, int | Mapping[str, Any]]
-"""Each topic's partitions, or {"partitions": 3, "config": {"cleanup.policy": "compact"}}."""
+"""The partitions of each topic, or {"partitions": 3, "config": {"cleanup.policy": "compact"}}."""
 
-# Over what --dev sets: the ports are free ones, and what a cluster spreads over fifty partitions is in one.
+# Settings on top of --dev: free ports, and one partition for topics that a cluster spreads over fifty.
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "flakelog.http.listener": "127.0.0.1:0",
@@ -34,11 +34,11 @@ PORTS = ("listeners", "flakelog.http.listener")
 
 
 class Broker:
-    """A broker of its own, gone with all it kept when it is closed, or when this program ends.
+    """A broker in a separate process, which ends when it is closed or when this program ends.
 
-    `settings` are a server's, by name (`flakelog settings` lists them). `directory` keeps the data; without one they
-    are in a temporary directory. `start_seconds` bounds how long a start may take. DidNotStart, with the broker's log,
-    where there is something wrong.
+    `settings` are a server's, by name (`flakelog settings` lists them). `directory` keeps the data; without one, the
+    data is in a temporary directory, which is removed at the end. `start_seconds` limits the time of a start. `start`
+    raises DidNotStart, with the broker's log, if something is wrong.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Broker:
         self._process: BrokerProcess | None = None
         self._addresses: dict[str, str] = {}
         self._ports: dict[str, FreePort] = {}
-        """Those that it has where nobody said which; held, so that nobody else has one while it is down."""
+        """Ports that no setting names; reserved, so that no program takes them while the broker is down."""
         self._client: BlockingClient | None = None
 
     def __enter__(self) -> "Broker":
@@ -71,7 +71,7 @@ class Broker:
     # --- life ----------------------------------------------------------------------------------------------------
 
     def start(self) -> "Broker":
-        """Start it, and return when it serves. `with` does it; DidNotStart."""
+        """Start the broker, and return when it serves. `with` calls this. Raises DidNotStart."""
         if self._process is None:
             self._home = Path(tempfile.mkdtemp(prefix="flakelog-test-"))
             self._process = BrokerProcess(self._home / "log")
@@ -79,7 +79,7 @@ class Broker:
         try:
             self._start(self._process)
         except BrokerError:
-            if not self._addresses:  # the first start: nothing is there that could be of use
+            if not self._addresses:  # the first start: there is nothing useful to keep
                 self.close()
             raise
         return self
@@ -98,13 +98,13 @@ class Broker:
         process.order(do="remove", directory=str(self._home))
 
     def _same_ports(self) -> dict[str, str]:
-        """Clients find it again where it was."""
+        """Return settings with fixed ports, so that clients find the broker again after a restart."""
         if not self._addresses:
             return {name: SETTINGS[name].replace(":0", f":{port.number}") for name, port in self._ports.items()}
         return {"listeners": f"PLAINTEXT://{self.address}", "flakelog.http.listener": self.http_address}
 
     def close(self) -> None:
-        """Stop it, and remove what it kept. Fine where it is closed already."""
+        """Stop the broker and remove its temporary files; do nothing if it is closed."""
         self._drop_client()
         if self._process is not None:
             if self._directory is None:
@@ -118,25 +118,25 @@ class Broker:
         self._home, self._process, self._addresses, self._ports = None, None, {}, {}
 
     def kill(self) -> None:
-        """`kill -9`: it is gone at once, as in a crash. `restart` starts it again on the same port and data."""
+        """Send SIGKILL, as in a crash. `restart` starts the broker again with the same port and data."""
         self._drop_client()
         self._running.kill()
 
     def restart(self) -> "Broker":
-        """Stop it cleanly, if it runs, and start it on the same port with the same data. Faults are forgotten."""
+        """Stop the broker cleanly if it runs, and start it with the same port and data. Faults are cleared."""
         self._drop_client()
         self._running.stop()
         return self.start()
 
     def stall(self) -> None:
-        """Stop it as it is: connections stay open, nothing is answered, until `resume`."""
+        """Freeze the broker: connections stay open and nothing is answered until `resume`."""
         self._running.stall()
 
     def resume(self) -> None:
-        """Let it go on after `stall`."""
+        """Continue after `stall`."""
         self._running.resume()
 
-    # --- what is known of it -------------------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> bool:
@@ -148,12 +148,12 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """ "host:port", as Kafka's clients want it."""
+        """The address as `host:port`, as Kafka's clients take it."""
         return self._address("broker")
 
     @property
     def address(self) -> str:
-        """The same; "host:port"."""
+        """The same address as `bootstrap_servers`, as `host:port`."""
         return self._address("broker")
 
     @property
@@ -162,19 +162,19 @@ class Broker:
 
     @property
     def http_address(self) -> str:
-        """ "host:port" of metrics and health."""
+        """The address of metrics and health, as `host:port`."""
         return self._address("http")
 
     def log(self, since: int = 0) -> str:
-        """What it wrote to its log, in all its runs, or since a `mark`."""
+        """Return the broker's log of all its runs, or the part since a `mark`."""
         return self._running.log.read_bytes()[since:].decode(errors="replace")
 
     def mark(self) -> int:
-        """A place in the log: where it ends now."""
+        """Return the end of the log, as a position for `log` and `wait_for_log`."""
         return self._running.log.stat().st_size
 
     def wait_for_log(self, text: str, seconds: float = 10.0, since: int = 0) -> str:
-        """The first line of the log with this text; TimeoutError, with the log, where none comes."""
+        """Return the first line of the log with this text; raise TimeoutError, with the log, if none comes in time."""
         end = time.monotonic() + seconds
         while True:
             log = self.log(since)
@@ -188,20 +188,24 @@ class Broker:
     # --- topics --------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
-        """Make a topic; its name. broker.client.errors.BrokerError says why not. It goes the way of any client, so what
-        is to fail fails here too."""
+        """Create a topic and return its name; raise broker.client.errors.BrokerError.
+
+        The request is like any client's, so pending faults apply to it too.
+        """
         properties = {key: _text(value) for key, value in (config or {}).items()}
         self._connected().create_topic(name, partitions, properties)
         return name
 
     def delete_topic(self, name: str) -> None:
-        """With all that is in it."""
+        """Delete a topic with all its records."""
         self._connected().delete_topic(name)
 
     def records(self, topic: str, partition: int | None = None) -> "list[LogRecord]":
-        """All records of a topic, or of one partition, as they are now, partition by partition in the order of their
-        offsets; also those of transactions that were not committed. Each has offset, id, timestamp_ms, key, value and
-        headers."""
+        """Return all present records of a topic, or of one partition.
+
+        They are in order of partition and offset, and include those of transactions that were not committed. Each has
+        offset, id, timestamp_ms, key, value and headers.
+        """
         client = self._connected()
         every = range(client.topic(topic).partitions) if partition is None else (partition,)
         return [record for each in every for record in _read_all(client, topic, each)]
@@ -221,30 +225,35 @@ class Broker:
     # --- failures on demand --------------------------------------------------------------------------------------
 
     def fail_next(self, api: str, error: str | int, times: int = 1) -> None:
-        """Answer the next requests of an API ("Produce", "Fetch", "FindCoordinator"...) with an error, by its name in
-        Kafka's protocol or by its number, and do nothing for them. Behind what was asked for before; ValueError."""
+        """Answer the next requests of an API with an error, and do not execute them.
+
+        `api` is a name such as "Produce", "Fetch" or "FindCoordinator"; `error` is a name or a number of Kafka's
+        protocol. The fault is queued after earlier ones. Raises ValueError if the API cannot fail with this error.
+        """
         self._running.order(do="fail", api=api, error=error, times=times)
 
     def close_next(self, api: str, times: int = 1, when: str = "before") -> None:
-        """Close the connections of the next requests of an API without an answer: "before" they are carried out, or
-        "after". Which of the two it was is what a client cannot know."""
+        """Close the connections of the next requests of an API without an answer.
+
+        `when` is "before" or "after" the request is carried out; a client cannot know which it was.
+        """
         self._running.order(do="close", api=api, when=when, times=times)
 
     def delay(self, api: str, ms: int, times: int | None = None) -> None:
-        """Carry requests of an API out, and answer so much later: the next so many, or all until `ms` is 0."""
+        """Carry out requests of an API, but delay their answers by `ms`: the next `times`, or all until `ms` is 0."""
         self._running.order(do="delay", api=api, ms=ms, times=times)
 
     def clear_faults(self) -> None:
-        """Nothing more is to fail."""
+        """Clear all pending faults."""
         self._running.order(do="clear")
 
     def faults_left(self) -> dict[str, dict[str, int]]:
-        """What is still to come: {"Produce": {"queue": 2, "delay_ms": 0}}; {} where all has happened."""
+        """Return the pending faults, such as {"Produce": {"queue": 2, "delay_ms": 0}}; {} if none are pending."""
         left: dict[str, dict[str, int]] = self._running.order(do="left")
         return left
 
     def heal(self) -> None:
-        """As it was at first but for what is in its log: it runs, goes on, and nothing is to fail."""
+        """Restart the broker if it does not run, resume it, and clear all faults. Its records stay."""
         if not self.running:
             self.restart()
         self.resume()
@@ -265,7 +274,7 @@ class Broker:
 
 
 def _parsed(name: str, wanted: int | Mapping[str, Any]) -> tuple[int, dict[str, str]]:
-    """Partitions and settings of a topic; ValueError."""
+    """Return a topic's partitions and settings; raise ValueError."""
     if isinstance(wanted, int):
         return wanted, {}
     unknown = wanted.keys() - {"partitions", "config"}
@@ -275,7 +284,7 @@ def _parsed(name: str, wanted: int | Mapping[str, Any]) -> tuple[int, dict[str, 
 
 
 def _text(value: object) -> str:
-    """A setting's value as its file would have it."""
+    """Return a setting's value as a properties file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

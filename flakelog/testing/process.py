@@ -1,6 +1,6 @@
-"""The process of a broker for tests: started, given orders, stopped in every way there is. POSIX.
+"""The process of a broker for tests: it is started, given orders and stopped. POSIX only.
 
-It holds the other end of the process's stdin: when this program ends, however it does, the broker ends too.
+This program holds the other end of the process's stdin, so the broker ends when this program ends, even in a crash.
 """
 
 import json
@@ -23,7 +23,7 @@ _READ_BYTES = 1 << 16
 
 
 class BrokerError(Exception):
-    """An order that the broker did not take, or a broker that is not there to take it."""
+    """A broker that does not run, or that cannot take an order."""
 
 
 class DidNotStart(BrokerError):
@@ -31,7 +31,7 @@ class DidNotStart(BrokerError):
 
 
 class BrokerProcess:
-    """At most one process at a time. `log` is the file that all of them write to."""
+    """A broker's process, at most one at a time. All of them write to the file `log`."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -47,11 +47,11 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """BrokerError where nothing runs."""
+        """The process id. Raises BrokerError if no broker runs."""
         return self._alive().pid
 
     def start(self, arguments: Sequence[str], seconds: float) -> dict[str, str]:
-        """Start `flakelog server` with these; the addresses of its `ready:` line by their names. DidNotStart."""
+        """Start `flakelog server`; return the addresses of its `ready:` line, by name. Raises DidNotStart."""
         if self.running:
             raise BrokerError("it runs already")
         self._let_go()
@@ -59,15 +59,15 @@ class BrokerProcess:
         with self.log.open("ab") as log:
             begin = log.tell()
             self._process = subprocess.Popen(
-                # -P: a directory of the user's that is named like one of our packages must not be taken for it.
+                # -P: a directory of the user's with the name of one of our packages must not be imported in its place.
                 [sys.executable, "-P", "-m", "flakelog", "server", "--controlled", *arguments],
                 env=_environment(os.environ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
-                # Ctrl-C is for the tests, which still want it when they are torn down. The session is theirs, so that
-                # one that is stalled is woken when they are gone (POSIX: of orphaned process groups).
+                # A separate process group, because Ctrl-C is for the tests, whose teardown still needs the broker. The
+                # same session, so that a stalled broker wakes up when the tests end (POSIX: orphaned process groups).
                 process_group=0,
             )
         try:
@@ -80,7 +80,7 @@ class BrokerProcess:
         return {name: address for name, sign, address in words if sign}
 
     def order(self, **order: Any) -> Any:
-        """Give an order (flakelog.control); what it answers. ValueError where it makes no sense, BrokerError."""
+        """Give an order (flakelog.control) and return its result; raise ValueError if it is invalid, or BrokerError."""
         with self._ordering:
             answer = self._answer(order)
         if "error" in answer:
@@ -98,34 +98,34 @@ class BrokerProcess:
         except BrokenPipeError:
             raise BrokerError("the broker has ended; see its log") from None
         deadline = time.monotonic() + ORDER_SECONDS
-        while True:  # past answers that came too late for who gave the order
+        while True:  # skip late answers to earlier orders, which had timed out
             answer: dict[str, Any] = json.loads(self._line(deadline))
             if answer.get("order") == self._orders:
                 return answer
 
     def stall(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing from when this returns on."""
+        """Send SIGSTOP; when this returns, the broker keeps its connections and answers nothing."""
         process = self._alive()
         process.send_signal(signal.SIGSTOP)
         self.stalled = True
-        if hasattr(os, "waitid"):  # a signal takes its time; and that it may have ended instead is left for who asks
+        if hasattr(os, "waitid"):  # wait for the signal's effect; WNOWAIT keeps an exit status for later calls
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """SIGCONT; fine where it was not stalled."""
+        """Send SIGCONT; do nothing if the broker was not stalled."""
         if self.running:
             self._alive().send_signal(signal.SIGCONT)
         self.stalled = False
 
     def kill(self) -> None:
-        """SIGKILL; nothing of it runs any more when this returns. Fine where nothing runs."""
+        """Send SIGKILL and wait until the process has ended; do nothing if none runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(STOP_SECONDS)
         self._let_go()
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if that takes too long. Fine where nothing runs."""
+        """Send SIGTERM, and SIGKILL if that takes too long; do nothing if no process runs."""
         if self._process is not None and self.running:
             self.resume()
             self._process.terminate()
@@ -136,7 +136,7 @@ class BrokerProcess:
         self.kill()
 
     def _let_go(self) -> None:
-        """Close what is left of a process that has ended."""
+        """Close the pipes of a process that has ended, and forget it."""
         if self._process is not None:
             for stream in (self._process.stdin, self._process.stdout):
                 if stream is not None:
@@ -149,7 +149,7 @@ class BrokerProcess:
         return self._process
 
     def _line(self, deadline: float) -> bytes:
-        """The next line of its stdout; BrokerError where none comes."""
+        """Return the next line of the process's stdout; raise BrokerError if none comes."""
         assert self._process is not None and self._process.stdout is not None
         fd = self._process.stdout.fileno()
         while b"\n" not in self._unread:
@@ -165,9 +165,9 @@ class BrokerProcess:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without settings for other brokers, and where this program found flakelog."""
+    """Return the environment without settings for other brokers, and with the path to this program's flakelog."""
     kept = {name: value for name, value in environment.items() if not name.startswith("FLAKELOG_")}
     home = Path(flakelog.__file__).resolve().parent.parent
-    if home.name not in ("site-packages", "dist-packages"):  # a checkout that nobody installed
+    if home.name not in ("site-packages", "dist-packages"):  # a checkout that is not installed
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(home), environment.get("PYTHONPATH")]))
     return kept

@@ -25,7 +25,7 @@ Replies = list[Reply]
 
 
 class Connection(asyncio.Protocol):
-    """One connection: any number of exchanges under way."""
+    """A connection to one server; several exchanges may be in flight on it."""
 
     def __init__(self) -> None:
         self.open = False
@@ -36,7 +36,10 @@ class Connection(asyncio.Protocol):
         self.open = True
 
     async def ask(self, exchange: Exchange) -> Replies:
-        """The answers. ConnectionError, ThriftError, TooManyCalls. Cancelled, the exchange still has its place."""
+        """Send an exchange and return its answers. A cancelled exchange keeps its place in the order of answers.
+
+        Raises ConnectionError, ThriftError, TooManyCalls.
+        """
         waiting: asyncio.Future[Replies] = asyncio.get_running_loop().create_future()
         self._transport.write(self._pipeline.send(exchange.calls, waiting))
         return await waiting
@@ -65,13 +68,13 @@ class Connection(asyncio.Protocol):
 
 
 class AsyncIdClient:
-    """As `IdClient`, with coroutines: one connection to a server, any number of calls under way on it.
+    """The asyncio version of `IdClient`: one connection per server, with several calls in flight.
 
         async with AsyncIdClient("ids1:7609", "ids2:7609", prefetch=100) as client:
             id = await client.get_id()
 
-    It belongs to the event loop it is first used in. A forked child has its parent's loop too, so there every call
-    raises Fenced: make a client in the child.
+    A client belongs to the event loop that first uses it. A forked child also has its parent's loop, so every call in
+    the child raises Fenced: make a new client there.
     """
 
     def __init__(
@@ -89,12 +92,12 @@ class AsyncIdClient:
         self._clock = IdClock()
         self._connections: dict[Address, Connection] = {}
         self._connecting = asyncio.Lock()
-        self._filling = asyncio.Lock()  # several that find the buffer empty share one fetch
+        self._filling = asyncio.Lock()  # callers that find the buffer empty share one fetch
         self._abandoned: str | None = None
         fork.guard(self)
 
     async def get_id(self) -> int:
-        """One id."""
+        """Return one id."""
         if not self._requests.prefetch:
             return await self._run(self._requests.get_id(self._clock.now_ms()))
         self._check()
@@ -105,38 +108,38 @@ class AsyncIdClient:
             return await self._run(self._requests.get_id(self._clock.now_ms()))
 
     async def get_ids(self, count: int) -> list[int]:
-        """`count` rising ids."""
+        """Return `count` ascending ids."""
         return await self._run(self._requests.get_ids(count, self._clock.now_ms()))
 
     async def get_worker_id(self) -> int:
-        """The worker field of the service's ids."""
+        """Return the worker field of the service's ids."""
         return await self._run(self._requests.number("get_worker_id", self._clock.now_ms()))
 
     async def get_datacenter_id(self) -> int:
-        """The datacenter field of the service's ids."""
+        """Return the datacenter field of the service's ids."""
         return await self._run(self._requests.number("get_datacenter_id", self._clock.now_ms()))
 
     async def get_timestamp(self) -> int:
-        """The service's clock, Unix ms."""
+        """Return the service's clock, Unix ms."""
         return await self._run(self._requests.number("get_timestamp", self._clock.now_ms()))
 
     async def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
-        """(first, end): the ids of start_ms <= time < end_ms, Unix ms."""
+        """Return (first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
         return await self._run(self._requests.id_range(start_ms, end_ms, self._clock.now_ms()))
 
     async def decode(self, id: int) -> IdParts:
-        """Time, datacenter, worker and sequence of an id, by the service's layout."""
+        """Return the time, datacenter, worker and sequence of an id, by the service's layout."""
         return await self._run(self._requests.decode(id, self._clock.now_ms()))
 
     def close(self) -> None:
-        """Close the connections; what is under way fails."""
+        """Close the connections; calls in flight fail."""
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.abort()
         self._requests.buffer.clear()
 
     def abandon(self, reason: str) -> None:
-        """In a forked child: nothing of the parent's is used."""
+        """Drop the parent's connections and ids in a forked child, where each call then raises Fenced."""
         self._abandoned = reason
         self._connections = {}
         self._requests.buffer.clear()
@@ -163,7 +166,7 @@ class AsyncIdClient:
             exchange = next(operation)
             while True:
                 outcome = await self._carry(exchange)
-                self._check()  # forked meanwhile, this process shares the answer with its parent
+                self._check()  # if this process was forked meanwhile, its parent receives the same answer
                 exchange = operation.send(outcome)
         except StopIteration as done:
             value: T = done.value
@@ -178,7 +181,7 @@ class AsyncIdClient:
                 replies = await connection.ask(exchange)
         except TimeoutError:
             if connection is not None:
-                connection.abort()  # what comes after all is nobody's
+                connection.abort()  # no call waits for a late answer
             return Outcome(self._clock.now_ms(), None, f"no answer in {self._timeout_s * 1000:.0f} ms")
         except (OSError, ThriftError) as error:
             return Outcome(self._clock.now_ms(), None, str(error) or type(error).__name__, kept)

@@ -26,18 +26,18 @@ READ_BYTES = 1 << 18
 
 
 class IdClient:
-    """A blocking client of one id service, or of several that stand in for each other.
+    """A blocking client of one id service, or of several interchangeable ones.
 
         with IdClient("ids1:7609", "ids2:7609", prefetch=100) as client:
             id = client.get_id()
 
-    The connection is made when first needed and kept; a server that fails is left for the next one. With `prefetch`,
-    `get_id` hands out ids fetched so many at a time, none older than `prefetch_max_age_ms`. `timeout_ms` is for one
-    server's answer. Thread-safe: calls are one after another. A forked child starts with neither its parent's
-    connection nor its ids.
+    The client connects on first use and keeps the connection; if a server fails, it tries the next one. With
+    `prefetch`, it fetches that many ids at a time, and `get_id` hands out ids at most `prefetch_max_age_ms` old.
+    `timeout_ms` limits the wait for one server's answer. Thread-safe: calls run one after another. A forked child
+    starts without its parent's connection and ids.
 
-    Raises IdServiceUnreachable (a ConnectionError) naming the addresses when none answers, IdServiceError with what a
-    service says.
+    Raises IdServiceUnreachable (a ConnectionError), with the addresses, if no server answers, and IdServiceError, with
+    the service's message, if a service refuses.
     """
 
     def __init__(
@@ -60,45 +60,45 @@ class IdClient:
         fork.guard(self)
 
     def get_id(self) -> int:
-        """One id."""
+        """Return one id."""
         with self._exclusive():
             return self._run(self._requests.get_id(self._clock.now_ms()))
 
     def get_ids(self, count: int) -> list[int]:
-        """`count` rising ids; many are asked for by several calls under way at once."""
+        """Return `count` ascending ids. A large count is split into several calls in flight at once."""
         with self._exclusive():
             return self._run(self._requests.get_ids(count, self._clock.now_ms()))
 
     def get_worker_id(self) -> int:
-        """The worker field of the service's ids (5 bits)."""
+        """Return the worker field of the service's ids (5 bits by default)."""
         return self._number("get_worker_id")
 
     def get_datacenter_id(self) -> int:
-        """The datacenter field of the service's ids."""
+        """Return the datacenter field of the service's ids."""
         return self._number("get_datacenter_id")
 
     def get_timestamp(self) -> int:
-        """The service's clock, Unix ms."""
+        """Return the service's clock, Unix ms."""
         return self._number("get_timestamp")
 
     def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
-        """(first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
+        """Return (first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
         with self._exclusive():
             return self._run(self._requests.id_range(start_ms, end_ms, self._clock.now_ms()))
 
     def decode(self, id: int) -> IdParts:
-        """Time, datacenter, worker and sequence of an id, by the service's layout."""
+        """Return the time, datacenter, worker and sequence of an id, by the service's layout."""
         with self._exclusive():
             return self._run(self._requests.decode(id, self._clock.now_ms()))
 
     def close(self) -> None:
-        """Close the connection, and drop what was fetched in advance. The next call makes another."""
+        """Close the connection and drop the prefetched ids. The next call connects again."""
         with self._exclusive():
             self._disconnect()
             self._requests.buffer.clear()
 
     def abandon(self, reason: str) -> None:
-        """In a forked child: start anew. The lock may be held by a thread that is not here."""
+        """Start anew in a forked child. A thread that exists only in the parent may hold the old lock."""
         self._lock = threading.Lock()
         self._disconnect()
         self._requests.buffer.clear()
@@ -113,7 +113,7 @@ class IdClient:
         raise TypeError("an IdClient cannot be pickled or copied: it has a connection; make another one")
 
     def _exclusive(self) -> threading.Lock:
-        """The lock to work under; in a forked child, its own."""
+        """Return the lock that guards the connection; a forked child gets a new one."""
         fork.check()
         return self._lock
 
@@ -139,7 +139,7 @@ class IdClient:
             stale = kept and not isinstance(error, TimeoutError)
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
             return Outcome(self._clock.now_ms(), None, problem, stale)
-        except BaseException:  # a signal's handler, say: the rest of the answer would be taken for the next one's
+        except BaseException:  # from a signal handler, say: the next call would read the rest of this answer
             self._disconnect()
             raise
         return Outcome(self._clock.now_ms(), replies)

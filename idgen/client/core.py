@@ -1,11 +1,12 @@
-"""A client of id services, without its sockets: whom it asks, what it sends, the ids it keeps in advance.
+"""A sans-I/O client of id services: it chooses servers, makes requests, reads answers and keeps prefetched ids.
 
-Each operation is a generator: it yields an `Exchange` (calls for one server, sent at once and answered in their order),
-is sent its `Outcome`, and returns the operation's value. A shell carries them (`blocking`, `twisted`, `asyncio`), with
-one connection kept to each server and a `Pipeline` on it.
+Each operation is a generator. It yields an `Exchange` (calls for one server, sent at once and answered in order),
+receives its `Outcome`, and returns the operation's value. A shell (`blocking`, `twisted`, `asyncio`) carries the
+exchanges over connections that it keeps, with a `Pipeline` on each.
 
-A call whose answer got lost is made again, at the next server: at worst some ids are never used. Ids of one server
-rise; those of another one, after a failure, may lie up to a second below them.
+If an answer is lost, the client repeats the call: once at the same server if the connection was an old one, then at the
+next server. At worst some ids are never used. Ids of one server ascend; after a failure, the next server's ids may lie
+up to a second below them.
 """
 
 from collections import deque
@@ -21,25 +22,25 @@ Waiter = TypeVar("Waiter")
 
 DEFAULT_SERVER = "127.0.0.1:7609"
 REQUEST_TIMEOUT_MS = 5_000
-REST_MS = 10_000  # a server that failed is asked last for so long
-PREFETCH_MAX_AGE_MS = 10_000  # ids kept in advance name a time at most this long ago
+REST_MS = 10_000  # a failed server is tried last for this time
+PREFETCH_MAX_AGE_MS = 10_000  # prefetched ids name a time at most this long ago
 PORTION = 10_000  # ids in one call: below a service's default limit, flakelog.ids.max.batch
-PORTIONS_AT_ONCE = 16  # calls of one get_ids under way: 1.3 MB of answers
-IN_FLIGHT_MAX = 1_024  # calls under way on one connection; one more is refused
-REPLY_BYTES_MAX = 16 << 20  # get_ids of the largest batch a service can be set to, twice over
+PORTIONS_AT_ONCE = 16  # calls of one get_ids in flight: 1.3 MB of answers
+IN_FLIGHT_MAX = 1_024  # calls in flight on one connection; the next one is refused
+REPLY_BYTES_MAX = 16 << 20  # twice the answer to get_ids of the largest batch that a service can be set to
 
-# What another server may not suffer from. It is asked then; all else is the caller's to cure.
+# After these errors the client asks the next server, which may be free of them. Other errors are the caller's to cure.
 SERVERS_OWN_ERRORS = frozenset(
     ("NoWorkerNumber", "WorkerIdsExhausted", "LeadExhausted", "Fenced", "ClockMovedBackwards")
 )
 
 
 class IdServiceError(IdError):
-    """The service answered with an error; the message is its own, and begins with the error's name."""
+    """An error that the service answered; the message is the service's, and begins with the error's name."""
 
 
 class IdServiceUnreachable(ConnectionError):
-    """No server answers; `problems` has each one's address and reason."""
+    """No server answered; `problems` has each one's address and reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(f"id service at {'; '.join(problems)}; `flakelog idgen` starts one")
@@ -47,7 +48,7 @@ class IdServiceUnreachable(ConnectionError):
 
 
 class TooManyCalls(IdError):
-    """More calls are under way than a connection may have; wait for some of their answers."""
+    """A connection would have too many calls in flight; wait for some of their answers."""
 
 
 class Address(NamedTuple):
@@ -59,16 +60,16 @@ class Address(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Calls to carry to one server. Their seqids are the connection's to give."""
+    """Calls to carry to one server. The connection assigns their seqids."""
 
     address: Address
     calls: Sequence[Call]
 
 
 class Outcome(NamedTuple):
-    """What came of an exchange: an answer to each call, or the problem. `now_ms` is the shell's steady clock.
+    """The result of an exchange: an answer to each call, or a problem. `now_ms` is the shell's steady clock.
 
-    `stale`: the connection was an old one, so the problem may be its own and not the server's.
+    `stale`: the exchange used an old connection, so the connection may have failed and not the server.
     """
 
     now_ms: int
@@ -82,7 +83,7 @@ Value: TypeAlias = int | list[int]
 
 
 def parse_address(text: str) -> Address:
-    """host:port, an IPv6 host in brackets. ValueError."""
+    """Parse host:port, with an IPv6 host in brackets. ValueError."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise ValueError(f"{text!r} is no address of an id service; give host:port, like {DEFAULT_SERVER}")
@@ -90,7 +91,7 @@ def parse_address(text: str) -> Address:
 
 
 class Servers:
-    """Whom to ask: the one that answered last; when it fails the others, those that failed lately at the end."""
+    """The order in which to try servers: the last to answer comes first, servers that failed lately come last."""
 
     def __init__(self, addresses: Sequence[Address], rest_ms: int = REST_MS) -> None:
         if not addresses or len(set(addresses)) != len(addresses):
@@ -100,7 +101,7 @@ class Servers:
         self._resting_until_ms: dict[Address, int] = {}
 
     def to_try(self, now_ms: int) -> list[Address]:
-        """Every server, in the order to try them."""
+        """Return every server, in the order to try them."""
         return sorted(self._order, key=lambda each: self._resting_until_ms.get(each, 0) > now_ms)
 
     def answered(self, address: Address) -> None:
@@ -114,21 +115,21 @@ class Servers:
 
 
 class IdBuffer:
-    """Ids fetched in advance, handed out in their order, dropped when they are older than `max_age_ms`."""
+    """Prefetched ids, handed out in order and dropped when they are older than `max_age_ms`."""
 
     def __init__(self, max_age_ms: int) -> None:
         self._max_age_ms = max_age_ms
-        self._ids: list[int] = []  # the next one last
+        self._ids: list[int] = []  # reversed, so that pop() takes the next id
         self._good_until_ms = 0
 
     def take(self, now_ms: int) -> int | None:
-        """The next id; None when there is none that is young enough."""
+        """Return the next id, or None if the buffer is empty or expired."""
         if now_ms >= self._good_until_ms:
             self._ids.clear()
         return self._ids.pop() if self._ids else None
 
     def fill(self, ids: Sequence[int], asked_ms: int) -> None:
-        """Keep these, asked for at `asked_ms`, in place of what is left."""
+        """Replace the prefetch buffer; its ids expire `max_age_ms` after `asked_ms`."""
         self._ids = list(reversed(ids))
         self._good_until_ms = asked_ms + self._max_age_ms
 
@@ -137,9 +138,9 @@ class IdBuffer:
 
 
 class IdRequests:
-    """The operations of one client. IdServiceUnreachable when no server answers, IdServiceError when one refuses.
+    """The operations of one client. IdServiceUnreachable if no server answers, IdServiceError if a server refuses.
 
-    `prefetch` ids are fetched at a time for `get_id`; with 0 each is asked for. All times are the shell's steady ms.
+    `get_id` fetches `prefetch` ids at a time; with 0 it makes a call for each id. All times are the shell's steady ms.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class IdRequests:
         self._user_agent = user_agent
 
     def get_id(self, now_ms: int) -> Operation[int]:
-        """One id."""
+        """Return one id."""
         if not self.prefetch:
             return (yield from self.number("get_id", now_ms, self._user_agent))
         id = self.buffer.take(now_ms)
@@ -165,7 +166,7 @@ class IdRequests:
         return id
 
     def get_ids(self, count: int, now_ms: int) -> Operation[list[int]]:
-        """`count` rising ids, by calls of PORTION each, several under way at once."""
+        """Return `count` ascending ids, from calls of PORTION ids each, several of them in flight at once."""
         ids: list[int] = []
         while True:
             counts = _portions(count - len(ids))
@@ -176,25 +177,25 @@ class IdRequests:
                 return ids
 
     def number(self, method: str, now_ms: int, user_agent: str | None = None) -> Operation[int]:
-        """What a method that returns an i64 answers."""
+        """Return the answer of a method whose result is an i64."""
         [value] = yield from self._ask([Call(method, 0, user_agent)], now_ms)
         if not isinstance(value, int):
             raise IdServiceError(f"{method} was answered by {value!r}")
         return value
 
     def id_range(self, start_ms: int, end_ms: int, now_ms: int) -> Operation[tuple[int, int]]:
-        """(first, end): the ids of start_ms <= time < end_ms, Unix ms, by the service's layout."""
+        """Return (first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
         [value] = yield from self._ask([Call("get_id_range", 0, numbers=_i64s(start_ms, end_ms))], now_ms)
         first, end = _as_list(value, 2)
         return first, end
 
     def decode(self, id: int, now_ms: int) -> Operation[IdParts]:
-        """What is in an id, by the service's layout."""
+        """Return the parts of an id, by the service's layout."""
         [value] = yield from self._ask([Call("decode_id", 0, numbers=_i64s(id))], now_ms)
         return IdParts(*_as_list(value, len(IdParts._fields)))
 
     def _ask(self, calls: Sequence[Call], now_ms: int) -> Operation[list[Value]]:
-        """The values of the calls' answers, from the first server that gives them."""
+        """Return the values of the calls' answers, from the first server that gives them."""
         problems, refusal = [], None
         for address in self._servers.to_try(now_ms):
             outcome = yield Exchange(address, calls)
@@ -216,7 +217,7 @@ class IdRequests:
 
 
 def _portions(count: int) -> list[int]:
-    """Counts of the next calls. One that no service would give is left for it to refuse, in its own words."""
+    """Return the counts of the next calls. Pass on a count below 1, so that the service refuses it in its words."""
     if count <= PORTION:
         return [count]
     whole, rest = divmod(count, PORTION)
@@ -237,17 +238,17 @@ def _as_list(value: Value, length: int | None = None) -> list[int]:
 
 
 class Pipeline(Generic[Waiter]):
-    """One connection: calls out, answers in, matched by their order and checked by their seqids."""
+    """The calls and answers of one connection, matched by order and checked by seqid."""
 
     def __init__(self) -> None:
         self._frames = FrameDecoder(REPLY_BYTES_MAX)
         self._seqid = 0
-        self._sent: deque[tuple[int, int, Waiter]] = deque()  # first seqid, how many, who waits
-        self._replies: list[Reply] = []  # of the first of them
+        self._sent: deque[tuple[int, int, Waiter]] = deque()  # first seqid, number of calls, waiter
+        self._replies: list[Reply] = []  # answers so far to the first entry of _sent
         self._in_flight = 0
 
     def send(self, calls: Sequence[Call], waiter: Waiter) -> bytes:
-        """The bytes of these calls. TooManyCalls."""
+        """Return the bytes of these calls. TooManyCalls if too many would be in flight."""
         if self._in_flight + len(calls) > IN_FLIGHT_MAX:
             raise TooManyCalls(f"{self._in_flight} calls are under way; at most {IN_FLIGHT_MAX} can be")
         if self._seqid + len(calls) > 0x7FFFFFFF:
@@ -259,7 +260,7 @@ class Pipeline(Generic[Waiter]):
         return b"".join(encode_call(call._replace(seqid=first + n)) for n, call in enumerate(calls))
 
     def receive(self, data: bytes) -> Iterator[tuple[Waiter, list[Reply]]]:
-        """The exchanges that `data` completes. ThriftError when it cannot be answers to what was sent."""
+        """Yield the exchanges that `data` completes. ThriftError if an answer does not match the calls sent."""
         for frame in self._frames.frames(data):
             reply = decode_reply(frame)
             if not self._sent:
@@ -276,7 +277,7 @@ class Pipeline(Generic[Waiter]):
                 yield waiter, replies
 
     def take_waiting(self) -> list[Waiter]:
-        """Who waits for answers that will not come any more."""
+        """Return the waiters of all exchanges without an answer, and forget those exchanges."""
         waiting = [waiter for _, _, waiter in self._sent]
         self._sent.clear()
         return waiting

@@ -30,7 +30,7 @@ Replies = list[Reply]
 
 
 class Connection(Protocol):
-    """One connection: any number of exchanges under way."""
+    """A connection to one server; several exchanges may be in flight on it."""
 
     def __init__(self) -> None:
         self.open = False
@@ -41,7 +41,7 @@ class Connection(Protocol):
         cast(Any, self.transport).setTcpNoDelay(True)
 
     def ask(self, exchange: Exchange) -> "Deferred[Replies]":
-        """The answers. ConnectionError, or what else ends a connection; TooManyCalls."""
+        """Send an exchange and fire with its answers. Fails with ConnectionError, ThriftError; raises TooManyCalls."""
         waiting: Deferred[Replies] = Deferred(lambda _: self.abort())
         data = self._pipeline.send(exchange.calls, waiting)
         cast(Any, self.transport).write(data)
@@ -50,7 +50,7 @@ class Connection(Protocol):
     def dataReceived(self, data: bytes) -> None:
         try:
             for waiting, replies in self._pipeline.receive(data):
-                if not waiting.called:  # given up
+                if not waiting.called:  # skip an exchange that timed out
                     waiting.callback(replies)
         except ThriftError as error:
             self._fail(error)
@@ -61,7 +61,7 @@ class Connection(Protocol):
         self._fail(ConnectionError("it closed the connection"))
 
     def abort(self) -> None:
-        """Close it: an answer that was given up would be taken for the next one's."""
+        """Close the connection at once, so that every exchange in flight on it fails."""
         self.open = False
         cast(Any, self.transport).abortConnection()
 
@@ -72,7 +72,7 @@ class Connection(Protocol):
 
 
 class Once(Generic[T]):
-    """Work that several want done and one does. All get what comes of it, in the order they came."""
+    """Work that several callers want and one of them starts. All get its result, in the order in which they came."""
 
     def __init__(self) -> None:
         self.under_way = False
@@ -94,13 +94,13 @@ class Once(Generic[T]):
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.called:
-                each.callback(cast(T, result))  # a Failure fails it
+                each.callback(cast(T, result))  # with a Failure this fails the Deferred
 
 
 class TwistedIdClient:
-    """As `IdClient`, with Deferreds: one connection to a server, any number of calls under way on it.
+    """The Twisted version of `IdClient`: Deferreds, and one connection per server with several calls in flight.
 
-    A forked child has its parent's reactor too, so there every call fails with Fenced: make a client in the child.
+    A forked child also has its parent's reactor, so every call in the child fails with Fenced: make a new client there.
     """
 
     def __init__(
@@ -120,13 +120,13 @@ class TwistedIdClient:
         self._clock = IdClock()
         self._connections: dict[Address, Connection] = {}
         self._connecting: dict[Address, Once[Connection]] = {}
-        self._filling: Once[int] = Once()  # several that find the buffer empty share one fetch
+        self._filling: Once[int] = Once()  # callers that find the buffer empty share one fetch
         self._abandoned: str | None = None
         fork.guard(self)
 
     @inlineCallbacks
     def get_id(self) -> Generator["Deferred[Any]", Any, int]:
-        """One id."""
+        """Return one id."""
         if not self._requests.prefetch:
             return cast(int, (yield self._run(self._requests.get_id(self._clock.now_ms()))))
         self._check()
@@ -139,38 +139,38 @@ class TwistedIdClient:
         return id
 
     def get_ids(self, count: int) -> "Deferred[list[int]]":
-        """`count` rising ids."""
+        """Return `count` ascending ids."""
         return self._run(self._requests.get_ids(count, self._clock.now_ms()))
 
     def get_worker_id(self) -> "Deferred[int]":
-        """The worker field of the service's ids."""
+        """Return the worker field of the service's ids."""
         return self._run(self._requests.number("get_worker_id", self._clock.now_ms()))
 
     def get_datacenter_id(self) -> "Deferred[int]":
-        """The datacenter field of the service's ids."""
+        """Return the datacenter field of the service's ids."""
         return self._run(self._requests.number("get_datacenter_id", self._clock.now_ms()))
 
     def get_timestamp(self) -> "Deferred[int]":
-        """The service's clock, Unix ms."""
+        """Return the service's clock, Unix ms."""
         return self._run(self._requests.number("get_timestamp", self._clock.now_ms()))
 
     def id_range(self, start_ms: int, end_ms: int) -> "Deferred[tuple[int, int]]":
-        """(first, end): the ids of start_ms <= time < end_ms, Unix ms."""
+        """Return (first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
         return self._run(self._requests.id_range(start_ms, end_ms, self._clock.now_ms()))
 
     def decode(self, id: int) -> "Deferred[IdParts]":
-        """Time, datacenter, worker and sequence of an id, by the service's layout."""
+        """Return the time, datacenter, worker and sequence of an id, by the service's layout."""
         return self._run(self._requests.decode(id, self._clock.now_ms()))
 
     def close(self) -> None:
-        """Close the connections; what is under way fails."""
+        """Close the connections; calls in flight fail."""
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.abort()
         self._requests.buffer.clear()
 
     def abandon(self, reason: str) -> None:
-        """In a forked child: nothing of the parent's is used."""
+        """Drop the parent's connections and ids in a forked child, where each call then fails with Fenced."""
         self._abandoned = reason
         self._connections = {}
         self._requests.buffer.clear()
@@ -190,7 +190,7 @@ class TwistedIdClient:
             exchange = next(operation)
             while True:
                 outcome = yield self._carry(exchange)
-                self._check()  # forked meanwhile, this process shares the answer with its parent
+                self._check()  # if this process was forked meanwhile, its parent receives the same answer
                 exchange = operation.send(outcome)
         except StopIteration as done:
             return cast(T, done.value)

@@ -1,12 +1,12 @@
-"""Any API in any version, spoken by the names of its fields, to an engine or over a socket.
+"""A client of any API in any version: requests by field name, to an engine without sockets or over a socket.
 
     world = World(EngineLine(EngineBroker()), "OffsetCommit", 2)
     answer = world.ask("OffsetCommit", {"group_id": "g", ...})       # in version 2; other APIs in their newest
     codes_of(answer)
 
-Answers are read by kio, whose readers are generated from Kafka's own schemas, to their last byte: what is written here
-is held to those, and not to decoders of our own. Fields that a version lacks are left out of a request, so one set of
-fields speaks all versions of an API.
+kio reads every answer to its last byte. Its readers are generated from Kafka's own schemas, so the broker's encoders
+are checked against those and not against our decoders. A request leaves out the fields that its version lacks, so one
+set of fields serves all versions of an API.
 """
 
 from itertools import count
@@ -22,7 +22,7 @@ from broker.wire.frame import request_header
 from broker.wire.schema import plan_of, schema
 
 KEYS = {api.name: key for key, api in APIS.items()}
-# Where nobody says which: the newest that names topics by their names.
+# The versions used by default: the newest ones that name topics by name.
 BY_NAME = {"Produce": 12, "Fetch": 12, "OffsetCommit": 9, "OffsetFetch": 9}
 WAIT_MS = 60_000
 STEP_MS = 50
@@ -32,11 +32,11 @@ _numbers = count(1)
 
 
 class Closed(Exception):
-    """The broker closed the connection; why, where that is known."""
+    """The broker closed the connection; the message is the reason, if known."""
 
 
 def codes_of(entity):
-    """Every error code of an answer, in its order."""
+    """Return every error code of an answer, in order."""
     found = []
     for plan in plan_of(type(entity)):
         value = getattr(entity, plan.name)
@@ -49,12 +49,12 @@ def codes_of(entity):
 
 
 def code_of(answer):
-    """The first error of an answer, NONE where there is none."""
+    """Return the first error of an answer, or NONE."""
     return next((code for code in codes_of(answer) if code), ErrorCode.NONE)
 
 
 def request_of(api_key, version, correlation_id, fields):
-    """A whole frame."""
+    """Return a whole request frame, with its length prefix."""
     flexible = schema(api_key, version, "request").__header_schema__.__version__ >= 2
     header = request_header(api_key, version, correlation_id, "test", flexible)
     message = header + cold.encode(api_key, version, "request", fields)
@@ -62,7 +62,7 @@ def request_of(api_key, version, correlation_id, fields):
 
 
 def answer_of(api_key, version, frame):
-    """(correlation id, what kio reads in an answer without its length), to the last byte."""
+    """Return (correlation id, answer as kio reads it); `frame` has no length prefix and must hold nothing else."""
     cls = schema(api_key, version, "response")
     data = memoryview(bytes(frame)).toreadonly()
     header, position = entity_reader(cls.__header_schema__)(data, 0)
@@ -72,7 +72,7 @@ def answer_of(api_key, version, frame):
 
 
 class EngineLine:
-    """A connection to an engine without sockets. Time goes on while an answer is waited for."""
+    """A connection to an engine without sockets. The clock advances while `receive` waits for an answer."""
 
     def __init__(self, broker):
         self.broker = broker
@@ -82,7 +82,7 @@ class EngineLine:
         return EngineLine(self.broker)
 
     def exchange(self, frame):
-        """The answer to a frame, without its length."""
+        """Send a frame and return the answer without its length prefix."""
         self.send(frame)
         return self.receive()
 
@@ -102,13 +102,13 @@ class EngineLine:
         return answer
 
     def rest(self):
-        """A moment goes by."""
+        """Advance the clock by `STEP_MS`."""
         self.broker.at(self.broker.now_ms + STEP_MS)
 
 
 class World:
-    """One broker, asked in `version` of the API `name`, and in their newest of all others. What it makes is called by
-    names of its own, so that many can share a broker; `topic` is one that they share."""
+    """A broker under test. Requests use `version` for the API `name` and the default version for all others. Groups and
+    transactional ids have unique names, so that many worlds can share a broker; `topic` is a topic that they share."""
 
     def __init__(self, line, name="", version=0, topic=None):
         self.line = line
@@ -122,16 +122,16 @@ class World:
 
     @property
     def broker(self):
-        """What is behind the wire, for what no client could bring about."""
+        """The broker behind the wire, for situations that no client can bring about."""
         return self.line.broker
 
-    # --- asking --------------------------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------------------------
 
     def _version(self, name):
         return self.version if name == self.name else BY_NAME.get(name, APIS[KEYS[name]].newest)
 
     def send(self, name, fields, version=None, line=None):
-        """Ask, and leave the answer for `receive`."""
+        """Send a request and leave the answer for `receive`."""
         version = self._version(name) if version is None else version
         (line or self.line).send(request_of(KEYS[name], version, next(_numbers), fields))
 
@@ -144,7 +144,7 @@ class World:
         return self.receive(name, version)
 
     def until(self, ask, done):
-        """The answer that is wanted, asked for as often as it takes."""
+        """Repeat `ask` until `done(answer)` is true; return that answer."""
         for _ in range(TRIES_MAX):
             answer = ask()
             if done(answer):
@@ -153,13 +153,13 @@ class World:
         raise AssertionError(f"still {answer}")
 
     def sure(self, name, fields, version=None):
-        """The answer without an error."""
+        """Repeat a request until its answer has no error; return that answer."""
         return self.until(lambda: self.ask(name, fields, version), lambda answer: not code_of(answer))
 
     # --- topics --------------------------------------------------------------------------------------------------
 
     def create(self, partitions=2, topic=None, **configs):
-        """A new topic's name; it is led when this returns."""
+        """Create a topic, wait until every partition has a leader, and return its name."""
         topic = topic or f"flights-{next(_numbers)}"
         named = [{"name": name.replace("_", "."), "value": str(value)} for name, value in configs.items()]
         self.sure("CreateTopics", create_topic(topic, num_partitions=partitions, configs=named), 7)
@@ -168,13 +168,13 @@ class World:
 
     @property
     def topic(self):
-        """One of two partitions, made when it is first spoken of."""
+        """A topic of two partitions, created at first use."""
         if self._topic is None:
             self._topic = self.create()
         return self._topic
 
     def id_of(self, topic):
-        """Its id; one that nobody has where there is no such topic."""
+        """Return a topic's id, or an unused id if there is no such topic."""
         if topic not in self._ids:
             asked = {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": False}
             (found,) = self.ask("Metadata", asked, 12).topics
@@ -184,7 +184,7 @@ class World:
         return self._ids[topic]
 
     def named(self, topic=None):
-        """A topic's name and id, as the fields of requests have them."""
+        """Return a topic's name and id under every field name that requests use."""
         topic = topic or self.topic
         return {"name": topic, "topic": topic, "topic_id": self.id_of(topic)}
 
@@ -197,7 +197,7 @@ class World:
         return self.ask("Produce", asked, version)
 
     def fetch(self, topic=None, version=None, partition=0, session=(0, -1), replica=-1, topics=None, **asked):
-        """`session` is its id and epoch."""
+        """Send a Fetch; `session` is its (id, epoch)."""
         place = {"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1 << 20} | asked
         wanted = {**_only(self.named(topic), "topic", "topic_id"), "partitions": [place]}
         fields = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0}
@@ -208,12 +208,12 @@ class World:
     # --- groups --------------------------------------------------------------------------------------------------
 
     def find(self, key, kind=0):
-        """Look for a coordinator, until there is one."""
+        """Repeat FindCoordinator until the coordinator is available."""
         fields = {"key": key, "key_type": kind, "coordinator_keys": [key]}
         self.sure("FindCoordinator", fields)
 
     def coordinated(self):
-        """The group's coordinator is there, and ready."""
+        """Wait until the group's coordinator is available and loaded."""
         self.find(self.group)
         self.until(lambda: self.heartbeat("nobody", 1, version=4), lambda answer: code_of(answer) not in NOT_YET)
 
@@ -239,20 +239,20 @@ class World:
         return self.ask("LeaveGroup", {"group_id": self.group if group is None else group, "members": [who]} | who)
 
     def member(self, instance="seat"):
-        """(member id, generation) of the one member, static, of a stable group."""
+        """Return (member id, generation) of the only member, a static one, of a stable group."""
         joined = self.joined(instance)
         self.sync(*joined, instance, version=5)
         return joined
 
     def joined(self, instance="seat"):
-        """(member id, generation) of a member that does not know its share yet."""
+        """Return (member id, generation) of a member that has joined and not yet synced."""
         self.coordinated()
         answer = self.join(instance=instance, version=9)
         assert not answer.error_code, answer
         return answer.member_id, answer.generation_id
 
     def rebalancing(self):
-        """(member id, generation) of a member of a group that another one wants to join."""
+        """Return (member id, generation) of a member whose group rebalances because another member joins."""
         member = self.member()
         self.join(instance="another seat", version=9, line=self.line.another(), waits=True)
         self.until(
@@ -276,7 +276,7 @@ class World:
     # --- transactions --------------------------------------------------------------------------------------------
 
     def producer(self, transactional_id=None, **more):
-        """(producer id, epoch) that InitProducerId gave."""
+        """Send InitProducerId; return (producer id, epoch)."""
         self.find(transactional_id or self.transactional_id, 1)
         fields = {"transactional_id": transactional_id or self.transactional_id, "transaction_timeout": 60_000}
         fields |= {"producer_id": -1, "producer_epoch": -1} | more
@@ -288,7 +288,7 @@ class World:
         return self.ask("InitProducerId", fields | {"producer_id": producer[0], "producer_epoch": producer[1]})
 
     def add(self, producer, *partitions, transactional_id=None, version=None):
-        """AddPartitionsToTxn."""
+        """Send AddPartitionsToTxn."""
         name = self.transactional_id if transactional_id is None else transactional_id
         topics = [{"name": topic, "partitions": [partition]} for topic, partition in partitions or ((self.topic, 0),)]
         fields = {"v3_and_below_transactional_id": name, "v3_and_below_topics": topics}
@@ -306,17 +306,17 @@ class World:
         return self.ask("EndTxn", fields | {"committed": commit}, version)
 
     def markers(self, producer, topic=None, partitions=(0,), commit=False, coordinator_epoch=0):
-        """The fields of WriteTxnMarkers."""
+        """Return the fields of WriteTxnMarkers."""
         fields = {"producer_id": producer[0], "producer_epoch": producer[1], "coordinator_epoch": coordinator_epoch}
         topics = [{"name": topic or self.topic, "partition_indexes": list(partitions)}]
         return {"markers": [fields | {"transaction_result": commit, "topics": topics}]}
 
     def mark(self, producer, topic=None, partition=0, **more):
-        """WriteTxnMarkers."""
+        """Send WriteTxnMarkers for one partition."""
         return self.ask("WriteTxnMarkers", self.markers(producer, topic, [partition], **more))
 
     def commit_in(self, producer, topic=None, partition=0, note="", transactional_id=None, **more):
-        """TxnOffsetCommit."""
+        """Send TxnOffsetCommit."""
         place = {"partition_index": partition, "committed_offset": 3, "committed_metadata": note}
         name = self.transactional_id if transactional_id is None else transactional_id
         fields = {"transactional_id": name, "group_id": self.group}
@@ -325,17 +325,17 @@ class World:
         return self.ask("TxnOffsetCommit", fields | more)
 
     def write(self, producer, sequence=0):
-        """A batch in a producer's transaction."""
+        """Produce a batch in a producer's transaction."""
         fields = {"producer_id": producer[0], "producer_epoch": producer[1], "base_sequence": sequence}
         batch = batch_of(**fields, transactional=True)
         return self.produce(batch=batch, transactional_id=self.transactional_id, version=11)
 
 
-SUBSCRIPTION = b"\0\0\0\0\0\1\0\7flights\xff\xff\xff\xff"  # of ConsumerProtocol
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\7flights\xff\xff\xff\xff"  # in the format of ConsumerProtocol
 
 
 def batch_of(key=b"k", value=b"v", time_ms=1_700_000_000_000, **fields):
-    """One record."""
+    """Return a batch of one record."""
     return encode_batch([Record(0, 0, key, value)], base_timestamp_ms=time_ms, **fields)
 
 

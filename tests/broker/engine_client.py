@@ -1,12 +1,12 @@
-"""A broker without sockets: an Engine over files in memory, its clock in the test's hand, and clients that speak bytes.
+"""A broker without sockets: an Engine over files in memory, a clock that the test sets, and clients that send bytes.
 
     broker = EngineBroker()
     client = broker.connect()
     answer = client.ask(METADATA, 12, {"topics": [{"name": "flights"}]})
 
-`ask` encodes a request, feeds it, and decodes the answer, each in the version asked for; `send` and `replies` are its
-halves, for requests that wait. Time moves by `broker.at(ms)` only, from deadline to deadline as the shell does it.
-Produce and Fetch take their request objects of broker.wire in place of fields.
+`ask` encodes a request, feeds it, and decodes the answer in the same version. `send` and `replies` are its halves, for
+requests that wait. Only `broker.at(ms)` moves the clock, from deadline to deadline as the shell does. Produce and Fetch
+take the request objects of broker.wire instead of fields.
 """
 
 from contextlib import contextmanager
@@ -58,8 +58,8 @@ DAY_MS = 86_400_000
 
 
 class EngineBroker:
-    """`settings` are fields of BrokerConfig, GroupConfig or TransactionConfig. The worker's run-ahead can be set by
-    `max_ahead_ms`."""
+    """A broker without sockets. `settings` are fields of BrokerConfig, GroupConfig or TransactionConfig; `max_ahead_ms`
+    is the id worker's run-ahead."""
 
     def __init__(self, storage=None, now_ms=1_000, max_ahead_ms=500, engine=Engine, **settings):
         self.storage = storage or MemoryStorage()
@@ -107,7 +107,7 @@ class EngineBroker:
         delete_topics(self.services, [self.services.metadata.topic(topic)], self.now)
 
     def connect(self, client_id="test", drains=True, listener=""):
-        """A client; one that does not drain is a reader that leaves its answers in the socket."""
+        """Return a new client. Without `drains` it is a reader that leaves its answers in the socket."""
         conn = self.engine.opened(f"10.0.0.7:{next(self._peers)}", self.now, listener)
         client = self.clients[conn] = EngineClient(self, conn, client_id, drains)
         self.pump()
@@ -115,15 +115,16 @@ class EngineBroker:
 
     @contextmanager
     def turn(self):
-        """What is received meanwhile was readable in one turn of the reactor."""
+        """Receive everything within the block in one turn of the reactor."""
         self._in_turn = True
         yield
         self._in_turn = False
         self.pump()
 
     def pump(self):
-        """What the shell does after each verb; from within it, where a reader drains, what is begun goes on instead: an
-        answer that is being handed out must not be overtaken."""
+        """Send replies, run syncs and close connections, as the shell does after each verb. A nested call (from a
+        client that drains) returns at once and leaves the work to the outer call, so that it cannot overtake an answer
+        in progress."""
         if self._in_turn or self._pumping:
             return
         self._pumping = True
@@ -133,6 +134,7 @@ class EngineBroker:
             self._pumping = False
 
     def _pump(self):
+        self.engine.execute(self.now)
         self._send()
         while syncs := self.engine.take_syncs():
             for sync in syncs:
@@ -140,23 +142,29 @@ class EngineBroker:
                     self.run(sync)
                 else:
                     self.held.append(sync)
+            self.engine.execute(self.now)
             self._send()
         for conn in self.engine.take_closes():
             self.clients[conn].closed = conn.close_reason
             self.engine.closed(conn)
+        self.engine.take_stalled()
 
     def _send(self):
-        while replies := self.engine.take_replies():
-            for conn, parts in replies:
-                self.clients[conn].take(parts)
+        while True:
+            while replies := self.engine.take_replies():
+                for conn, parts in replies:
+                    self.clients[conn].take(parts)
+            if not self.engine.has_work:
+                return
+            self.engine.execute(self.now)
 
     def hold_syncs(self):
-        """From now on the disk takes its time: a list of the syncs that are out, for `run` or `release`."""
+        """Hold every later sync, like a slow disk; return the list of held syncs, for `run` or `release`."""
         self.held = []
         return self.held
 
     def release(self):
-        """The disk has done what it was asked for, and what followed from that, and is as fast as ever again."""
+        """Run the held syncs and all syncs that follow from them; later syncs run at once again."""
         while self.held:
             self.run(self.held.pop(0))
             self.pump()
@@ -171,7 +179,7 @@ class EngineBroker:
             self.engine.synced(sync, self.now)
 
     def at(self, now_ms):
-        """Move on to a moment, ticking at each deadline on the way."""
+        """Advance the clock to `now_ms`, ticking at each deadline on the way."""
         while (due_ms := self.engine.next_deadline(self.now)) <= now_ms:
             self.now_ms = max(self.now_ms, due_ms)
             self.engine.tick(self.now)
@@ -179,7 +187,7 @@ class EngineBroker:
         self.now_ms = now_ms
 
     def restarted(self, later_ms=10_000, clean=True):
-        """Another process on the same files, after a clean stop or after a kill."""
+        """Return a new broker on the same files, after a clean stop or a kill."""
         if clean:
             self.services.logs.close()
         return EngineBroker(self.storage, self.now_ms + later_ms, **self._settings)
@@ -207,7 +215,7 @@ class EngineClient:
     # Bytes
 
     def feed(self, data):
-        """Bytes from this peer, as they are."""
+        """Feed raw bytes from this peer."""
         self.broker.engine.receive(self.conn, memoryview(bytearray(data)), self.broker.now)
         self.broker.pump()
 
@@ -220,13 +228,13 @@ class EngineClient:
             self.drain()
 
     def drain(self):
-        """The socket has sent everything: the broker may go on."""
+        """Report that the socket has sent everything, so that the broker may continue."""
         sent_bytes, self._unsent_bytes = self._unsent_bytes, 0
         self.broker.engine.drained(self.conn, sent_bytes, self.broker.now)
         self.broker.pump()
 
     def frame(self, api_key, version, fields, tags=None):
-        """A whole request, of a cold API maybe with private tags: (correlation id, its bytes with their length)."""
+        """Return (correlation id, request with its length prefix); `tags` are private tags, for cold APIs only."""
         api = APIS[api_key]
         correlation_id = next(self._ids)
         self._asked[correlation_id] = api_key, version
@@ -237,13 +245,13 @@ class EngineClient:
     # Requests
 
     def send(self, api_key, version, fields, tags=None):
-        """Send a request; its correlation id."""
+        """Send a request; return its correlation id."""
         correlation_id, data = self.frame(api_key, version, fields, tags)
         self.feed(data)
         return correlation_id
 
     def replies(self):
-        """The answers that have come since the last call: [(correlation id, decoded)]."""
+        """Return the answers received since the last call as [(correlation id, decoded)]."""
         found = []
         while len(self.received) >= 4:
             size = int.from_bytes(self.received[:4], "big")
@@ -254,7 +262,7 @@ class EngineClient:
         return found
 
     def ask(self, api_key, version, fields):
-        """Send a request that is answered at once; the decoded answer."""
+        """Send a request that is answered at once; return the decoded answer."""
         correlation_id = self.send(api_key, version, fields)
         assert self.closed is None, self.closed
         answers = self.replies()
@@ -275,15 +283,15 @@ class EngineClient:
         version = min(version, api.newest) if version >= api.oldest else api.oldest
         return correlation_id, cold.decode(api_key, version, "response", frame, position, version).original
 
-    # What many tests do
+    # Shortcuts for tests
 
     def produce(self, topic, *values, partition=0, version=9, acks=1, wants_ids=False):
-        """Produce records of these values in one batch; the result of the partition."""
+        """Produce records with these values in one batch; return the partition's result."""
         request = produce_request(topic, *values, partition=partition, acks=acks, wants_ids=wants_ids)
         return self.ask(PRODUCE, version, request)[0]
 
     def fetch(self, topic, offset=0, partition=0, version=12, **more):
-        """What is there now: the values of the records."""
+        """Return the values of the records that are available now."""
         answer = self.ask(FETCH, version, fetch_request(topic, offset, partition, **more))
         return values_of(answer)
 
@@ -318,7 +326,7 @@ def fetch_request(topic, offset=0, partition=0, max_wait_ms=0, min_bytes=1, max_
 
 
 def values_of(answer):
-    """The values of the records of a Fetch answer; its one partition must be without error."""
+    """Return the values of a Fetch answer's records; its one partition must have no error."""
     (partition,) = answer.partitions
     assert partition.error_code == 0, partition.error_code
     found, position = [], 0

@@ -1,9 +1,8 @@
-"""Every error that a request can be answered with: the API, the code, the versions that know it, and what brings it
-about.
+"""Every error that a request can be answered with: the API, the code, the versions that know it, and its cause.
 
-Asked of an engine by tests/broker/test_every_error.py, and of Apache Kafka by tests/compat/test_errors_as_kafka.py:
-`kafka` is what Kafka answers where that is another code, on purpose; the comment says why. `inside`: no client can
-bring it about, so that Kafka is not asked (a disk that fails, a limit that is set low).
+tests/broker/test_every_error.py asks an engine for them, and tests/compat/test_errors_as_kafka.py asks Apache Kafka.
+`kafka` is Kafka's code if it differs on purpose; a comment gives the reason. `inside` marks errors that no client can
+cause (a failing disk, a limit that is set low), so Kafka is not asked.
 """
 
 from collections.abc import Callable
@@ -27,7 +26,8 @@ FAR_AHEAD_MS = 1 << 52
 
 
 class Case(NamedTuple):
-    """`ask` is given a World, and gives the answer whose first error is meant. `settings` are those of the broker."""
+    """An expected error. `ask` takes a World and returns the answer whose first error is checked; `settings` are the
+    broker's."""
 
     api: str
     code: E
@@ -44,7 +44,7 @@ class Case(NamedTuple):
 
     @property
     def versions(self):
-        """The lowest and the highest that are served and know the code."""
+        """Return the lowest and the highest version that the broker serves and that know the code."""
         api = APIS[KEYS[self.api]]
         ends = max(self.oldest, api.oldest), min(self.newest, api.newest)
         assert ends[0] <= ends[1], self
@@ -64,13 +64,13 @@ def of_producer(world, epoch=0, sequence=0, transactional=False):
 
 
 def after(world, *batches):
-    """The answer to the last of them."""
+    """Produce the batches in order; return the answer to the last one."""
     topic = world.create(1)
     return [world.produce(topic, batch) for batch in batches][-1]
 
 
 def in_transaction(world, batch=None, producer=None, name=None, partition=0):
-    """A batch in a transaction that has partition 0."""
+    """Produce a batch in a transaction that has partition 0."""
     mine = world.producer()
     world.add(mine)
     producer = producer or mine
@@ -83,7 +83,7 @@ def in_transaction(world, batch=None, producer=None, name=None, partition=0):
 
 
 def while_it_ends(world):
-    """A batch of the next transaction, while the one before waits for a partition to take its marker."""
+    """Produce a batch of the next transaction while the previous one waits for a partition to take its marker."""
     producer = world.producer()
     world.add(producer, (world.topic, 0), (world.topic, 1))
     world.broker.services.logs.get(world.topic, 1).offline = "a sync failed"
@@ -100,7 +100,7 @@ def plain_in_transaction(world):
 
 
 def offline(world, topic=None):
-    """Its topic, whose disk has failed."""
+    """Take a topic offline, as a disk failure does; return its name."""
     topic = topic or world.topic
     for log in world.broker.services.logs.all():
         if log.topic == topic:
@@ -109,13 +109,14 @@ def offline(world, topic=None):
 
 
 def full(world):
-    """Its disk takes nothing more."""
+    """Fill the broker's disk."""
     world.broker.storage.free_bytes = 0
     return world
 
 
 def garbage(world):
-    """A topic with a batch that holds no records, as only who opens it finds out; its time is later than others'."""
+    """Return a topic with a batch whose payload holds no records, so that only a decoder notices; its timestamp is
+    later than all others."""
     batch = bytearray(batch_of(time_ms=FAR_AHEAD_MS))
     batch[61:] = b"\xff" * (len(batch) - 61)
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
@@ -125,7 +126,7 @@ def garbage(world):
 
 
 def never_synced(world):
-    """The answer to a batch that waits for a disk which takes its time."""
+    """Produce to a disk that never finishes its sync; return the answer."""
     topic = world.create(1, flakelog_durable_acks="true")
     world.broker.hold_syncs()
     return world.produce(topic)
@@ -162,7 +163,7 @@ PRODUCE = [
     Case("Produce", E.INVALID_TOPIC_EXCEPTION, lambda w: w.coordinated() or w.produce(OFFSETS)),
     Case("Produce", E.CORRUPT_MESSAGE, lambda w: w.produce(batch=corrupt())),
     Case("Produce", E.MESSAGE_TOO_LARGE, lambda w: to_topic(w, max_message_bytes=50)),
-    # It has a segment of its own.
+    # Flakelog stores such a batch in a separate segment.
     Case("Produce", E.NONE, lambda w: to_topic(w, batch_of(value=bytes(1_200_000)), segment_bytes=1 << 20,
          max_message_bytes=2_000_000), kafka=E.RECORD_LIST_TOO_LARGE),
     Case("Produce", E.INVALID_RECORD, lambda w: to_topic(w, batch_of(None), cleanup_policy="compact")),
@@ -180,7 +181,7 @@ PRODUCE = [
     Case("Produce", E.INVALID_PRODUCER_ID_MAPPING, lambda w: in_transaction(w, producer=(1 << 40, 0))),
     Case("Produce", E.INVALID_TXN_STATE, lambda w: in_transaction(w, partition=1), newest=10),
     Case("Produce", E.TRANSACTION_ABORTABLE, lambda w: in_transaction(w, partition=1), oldest=11, newest=11),
-    # From v12 on Kafka adds the partition by itself; those who count on it are told of transaction.version 2 first.
+    # From v12 on Kafka adds the partition automatically; clients rely on it only if they saw transaction.version 2.
     Case("Produce", E.TRANSACTION_ABORTABLE, lambda w: in_transaction(w, partition=1), oldest=12, kafka=E.NONE),
     Case("Produce", E.INVALID_TXN_STATE, plain_in_transaction),
     Case("Produce", E.KAFKA_STORAGE_ERROR, lambda w: w.produce(offline(w)), inside=True),
@@ -189,7 +190,7 @@ PRODUCE = [
 ]  # fmt: skip
 
 
-# --- Fetch and the others that read ----------------------------------------------------------------------------------
+# --- Fetch and other reads -------------------------------------------------------------------------------------------
 
 
 def session_of(world, topic=None, version=None):
@@ -197,7 +198,7 @@ def session_of(world, topic=None, version=None):
 
 
 def made_anew(world):
-    """A session of a topic that is deleted then, and made again."""
+    """Fetch in a session whose topic was deleted and created again."""
     topic = world.create(1)
     session = session_of(world, topic)
     delete(world, topic)
@@ -214,7 +215,7 @@ def delete(world, topic):
 
 
 def later(world):
-    """Its topic, whose leader is in a later epoch than a client may believe."""
+    """Raise the leader epoch of partition 0, past the epoch that a client may know; return the topic."""
     topic = world.topic
     world.broker.services.logs.get(topic, 0).start_leader_epoch(7)
     return topic
@@ -252,7 +253,7 @@ READS = [
     Case("Fetch", E.FETCH_SESSION_ID_NOT_FOUND, lambda w: w.fetch(session=(77, 1)), oldest=7),
     Case("Fetch", E.INVALID_FETCH_SESSION_EPOCH, lambda w: w.fetch(session=(session_of(w), 5)), oldest=7),
     Case("Fetch", E.FETCH_SESSION_TOPIC_ID_ERROR, lambda w: w.fetch(session=(session_of(w, version=12), 1)), oldest=13),
-    # Kafka 4 sends what such a client cannot read.
+    # Kafka 4 sends records that such a client cannot read.
     Case(
         "Fetch", E.UNSUPPORTED_COMPRESSION_TYPE,
         lambda w: w.fetch(w.create(1, compression_type="zstd")), newest=9, kafka=E.NONE,
@@ -327,7 +328,7 @@ def grow(world, name=None, count=5, assignments=None, twice=1, timeout=30_000):
 
 
 def past_quota(world, first, second):
-    """The answer to the second, as the first took all that the client may have for a while (KIP-599)."""
+    """Return the answer to the second request; the first one has used up the client's quota for a while (KIP-599)."""
     topics = world.create(1), world.create(1)
     quota(world, [("client-id", "test")], ("controller_mutation_rate", 0.001), validate_only=False)
     first(topics[0])
@@ -343,7 +344,7 @@ def configs_of(world, kind, name):
 
 
 def alter(world, kind, name, key, value, operation=0, twice=1):
-    """AlterConfigs or IncrementalAlterConfigs."""
+    """Send AlterConfigs or IncrementalAlterConfigs."""
     config = {"name": key, "value": value}
     config |= {"config_operation": operation} if world.name == "IncrementalAlterConfigs" else {}
     resource = {"resource_type": kind, "resource_name": name, "configs": [config]}
@@ -391,7 +392,7 @@ TOPICS = [
     Case("DeleteTopics", E.REQUEST_TIMED_OUT, lambda w: remove(w, w.topic, timeout=0)),
     Case("CreatePartitions", E.REQUEST_TIMED_OUT, lambda w: grow(w, timeout=0)),
     Case("DeleteTopics", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: remove(w, NOWHERE)),
-    # Kafka lets its own topics be deleted, and all that groups have committed with them.
+    # Kafka allows deletion of its internal topics, and with them of all offsets that groups have committed.
     Case("DeleteTopics", E.UNKNOWN_TOPIC_ID, lambda w: remove(w, ids=[w.id_of(NOWHERE)]), oldest=6),
     Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, w.topic, w.topic)),
     Case("DeleteTopics", E.INVALID_REQUEST, lambda w: remove(w, ids=[None]), oldest=6),
@@ -411,7 +412,7 @@ TOPICS = [
     Case("DescribeConfigs", E.INVALID_TOPIC_EXCEPTION, lambda w: configs_of(w, TOPIC, "a/b")),
     Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, BROKER, "7")),
     Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, 77, "x")),
-    # Log levels and client metrics are not kept; settings of groups are for a protocol that is not served.
+    # Flakelog keeps no log levels or client metrics; group settings belong to a protocol that it does not serve.
     Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, LOGGER, "1"), kafka=E.NONE),
     Case("DescribeConfigs", E.INVALID_REQUEST, lambda w: configs_of(w, METRICS, "x"), kafka=E.NONE),
     *(Case(api, E.INVALID_REQUEST, lambda w: alter(w, METRICS, "x", "interval.ms", "100"), kafka=E.NONE)
@@ -426,10 +427,10 @@ TOPICS = [
     *(Case(api, E.INVALID_REQUEST, lambda w: retention(w, None)) for api in ALTER),
     *(Case(api, E.INVALID_REQUEST, lambda w: alter(w, BROKER, "7", "log.cleaner.threads", "1")) for api in ALTER),
     *(Case(api, E.INVALID_REQUEST, lambda w: alter(w, 77, "x", "retention.ms", "1")) for api in ALTER),
-    # Kafka never answers this one.
+    # Kafka never answers such a request.
     Case("AlterConfigs", E.INVALID_REQUEST, lambda w: retention(w, "1", twice=2), inside=True),
     Case("IncrementalAlterConfigs", E.INVALID_REQUEST, lambda w: retention(w, "1", twice=2)),
-    # Kafka ends in an exception of its own.
+    # Kafka fails with an internal exception.
     Case("IncrementalAlterConfigs", E.INVALID_REQUEST, lambda w: retention(w, "1", operation=9),
          kafka=E.UNKNOWN_SERVER_ERROR),
     Case("IncrementalAlterConfigs", E.INVALID_CONFIG, lambda w: retention(w, "1", operation=2)),
@@ -448,11 +449,11 @@ def pages(world, names, cursor=None):
 
 # --- groups ----------------------------------------------------------------------------------------------------------
 
-LONG = "x" * 4_097  # offset.metadata.max.bytes is 4,096
+LONG = "x" * 4_097  # longer than offset.metadata.max.bytes, 4,096
 
 
 def by(world, wrong):
-    """A request of the API the world is about, from a member of a stable group; `wrong` are fields that are not its."""
+    """Send a request of the world's API as a member of a stable group; `wrong` overrides the member's fields."""
     member, generation = world.member()
     asked = {"member": member, "generation": generation, "instance": "seat"} | wrong
     return of_member(world, **asked)
@@ -477,7 +478,7 @@ GENERATIONS = ("SyncGroup", "Heartbeat", "OffsetCommit")
 
 
 def new(world, **more):
-    """A JoinGroup of a newcomer, to a stable group."""
+    """Send a newcomer's JoinGroup to a stable group."""
     world.member()
     return world.join(**{"version": None} | more)
 
@@ -499,7 +500,7 @@ def of_unknown_group(world, generation=1):
 
 
 def unstable(world):
-    """An offset of an open transaction, asked for by who wants only what is decided."""
+    """Fetch an offset of an open transaction with `require_stable`."""
     producer = world.producer()
     world.coordinated()
     world.add_offsets(producer)
@@ -527,20 +528,20 @@ def committed_once(world):
 
 
 def of_other_kind(world):
-    """A group whose members are no consumers."""
+    """Create a group whose members are not consumers."""
     world.coordinated()
     world.join(protocol_type="connect", instance="seat", version=9)
 
 
 def commit_too_large(world):
-    """What the broker would write down is larger than its topic takes."""
+    """Commit an offset whose record is larger than the offsets topic accepts."""
     world.coordinated()
     alter(World(world.line, "IncrementalAlterConfigs", 1), 2, OFFSETS, "max.message.bytes", "20")
     return world.commit()
 
 
 def looked_for_in_vain(world):
-    """What is asked of a coordinator before anyone looked for one: the topic is not there."""
+    """Send a request to a coordinator before any FindCoordinator: its topic does not exist yet."""
     return of_coordinator(world)
 
 
@@ -634,7 +635,7 @@ def find(world, kind):
 
 
 def subscribed(world):
-    """A member of the group subscribes to the topic whose offsets are to go."""
+    """Delete offsets of a topic that a member of the group subscribes to."""
     topic = world.topic.encode()
     metadata = b"\0\0\0\0\0\1" + len(topic).to_bytes(2, "big") + topic + b"\xff\xff\xff\xff"
     world.coordinated()
@@ -647,14 +648,14 @@ def subscribed(world):
 
 
 def fenced(world):
-    """A producer whose transactional id another one has taken."""
+    """Return a producer whose transactional id another producer has taken."""
     old = world.producer()
     world.producer()
     return old
 
 
 def ended(world):
-    """A producer that has committed a transaction."""
+    """Return a producer that has committed a transaction."""
     producer = world.producer()
     world.add(producer, version=3)
     world.write(producer)
@@ -674,7 +675,7 @@ def ongoing(world):
 
 
 def stuck(world):
-    """A producer whose end waits for a partition that cannot take its marker."""
+    """Return a producer whose EndTxn waits for a partition that cannot take its marker."""
     producer = ongoing(world)
     offline(world, world.topic)
     world.end(producer, version=3)
@@ -682,7 +683,7 @@ def stuck(world):
 
 
 def without_ids(world):
-    """All producer ids are given away that may be without another commit."""
+    """Use up the reserved producer ids, so that the next one needs a commit of the metadata."""
     metadata = world.broker.services.metadata
     while metadata.next_producer_id() % PRODUCER_ID_BLOCK < PRODUCER_ID_BLOCK - 1:
         pass
@@ -690,7 +691,7 @@ def without_ids(world):
 
 
 def end_in_last_epoch(world):
-    """The next transaction needs another producer id."""
+    """End a transaction in the last epoch, so that the next transaction needs another producer id."""
     producer = ongoing(world)
     core = world.broker.services.transactions.core
     core.apply(replace(core.get(world.transactional_id), producer_epoch=EPOCH_LAST))
@@ -699,7 +700,7 @@ def end_in_last_epoch(world):
 
 
 def with_offsets(world):
-    """A producer in whose transaction the group is."""
+    """Return a producer whose transaction includes the group."""
     producer = world.producer()
     world.coordinated()
     world.add_offsets(producer, version=4)
@@ -707,14 +708,14 @@ def with_offsets(world):
 
 
 def of_member_in(world, wrong):
-    """A TxnOffsetCommit in the name of a member."""
+    """Send a TxnOffsetCommit on behalf of a group member; `wrong` overrides the member's fields."""
     member, generation = world.member()
     asked = {"member_id": member, "generation_id": generation, "group_instance_id": "seat"} | wrong
     return world.commit_in(with_offsets(world), **asked)
 
 
 def init_again(world, producer):
-    """InitProducerId by a producer that says what it had (KIP-360)."""
+    """Send InitProducerId with the producer's previous id and epoch (KIP-360)."""
     return world.init(world.transactional_id, producer=producer)
 
 
@@ -773,13 +774,14 @@ TRANSACTED = [
     Case("TxnOffsetCommit", E.INVALID_PRODUCER_ID_MAPPING, lambda w: with_offsets(w) and w.commit_in((1 << 40, 0))),
     Case("TxnOffsetCommit", E.INVALID_TXN_STATE, lambda w: w.coordinated() or w.commit_in(w.producer()), newest=3),
     Case("TxnOffsetCommit", E.TRANSACTION_ABORTABLE, lambda w: w.coordinated() or w.commit_in(w.producer()), 4, 4),
-    # As with Produce v12.
+    # Kafka adds the group automatically from v5 on, as it adds a partition from Produce v12 on.
     Case("TxnOffsetCommit", E.TRANSACTION_ABORTABLE, lambda w: w.coordinated() or w.commit_in(w.producer()), 5,
          kafka=E.NONE),
     Case("WriteTxnMarkers", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.mark((1, 0), NOWHERE)),
     Case("WriteTxnMarkers", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.mark((1, 0), partition=7)),
     Case("WriteTxnMarkers", E.INVALID_PRODUCER_EPOCH, lambda w: mark_late(w)),
-    # Kafka takes any epoch, and then no earlier one: its coordinator could not end a transaction there any more.
+    # Kafka accepts any epoch and later refuses earlier ones, so its coordinator could no longer end a transaction
+    # there.
     Case("WriteTxnMarkers", E.TRANSACTION_COORDINATOR_FENCED, lambda w: w.mark(ongoing(w), coordinator_epoch=7),
          kafka=E.NONE),
     Case("WriteTxnMarkers", E.TRANSACTION_COORDINATOR_FENCED, lambda w: mark_earlier(w)),
@@ -797,7 +799,7 @@ TRANSACTED = [
 
 
 def mark_many_twice(world):
-    """Markers for many partitions while those of another request are being written."""
+    """Send markers for many partitions while the markers of another request are being written."""
     for _ in range(2):
         world.send("WriteTxnMarkers", world.markers((1, 0), partitions=range(100)))
     world.receive("WriteTxnMarkers")
@@ -805,32 +807,32 @@ def mark_many_twice(world):
 
 
 def mark_late(world):
-    """The marker of a producer's epoch that is over."""
+    """Send a marker of a producer epoch that is over."""
     topic = world.create(1)
     world.produce(topic, of_producer(world, epoch=3), version=9)
     return world.mark((1_000_000 + world.number, 1), topic)
 
 
 def mark_earlier(world):
-    """A marker of an earlier epoch of the coordinator than has been seen."""
+    """Send a marker with an earlier coordinator epoch than the partition has seen."""
     topic, producer = world.create(1), (1_000_000 + world.number, 0)
     world.mark(producer, topic, coordinator_epoch=0)
     return world.mark(producer, topic, coordinator_epoch=-1)
 
 
 def twice_fenced(world):
-    """A producer that asks for its next epoch after two others took the transactional id."""
+    """Ask for a producer's next epoch after two other producers have taken its transactional id."""
     old = world.producer()
     world.producer()
     world.producer()
     return init_again(world, old)
 
 
-# --- the node, and who may do what -----------------------------------------------------------------------------------
+# --- the node and its administration ---------------------------------------------------------------------------------
 
 
 def directory(world):
-    """Where the broker keeps its logs."""
+    """Return the broker's log directory."""
     (found,) = directory_of(world).results
     return found.log_dir
 
@@ -840,7 +842,7 @@ def directory_of(world):
 
 
 def lost(world):
-    """Its data directory cannot be asked for anything."""
+    """Make every query of the data directory's space fail."""
 
     def space():
         raise StorageError("", "Input/output error")
@@ -942,11 +944,11 @@ NODE = [
     Case("SaslHandshake", E.ILLEGAL_SASL_STATE, lambda w: w.ask(w.name, {"mechanism": "PLAIN"})),
     Case("SaslAuthenticate", E.ILLEGAL_SASL_STATE, lambda w: w.ask(w.name, {"auth_bytes": b"\0me\0secret"})),
     Case("UnregisterBroker", E.BROKER_ID_NOT_REGISTERED, lambda w: w.ask(w.name, {"broker_id": 7})),
-    # Kafka does it, and nobody leads its partitions any more.
+    # Kafka unregisters the broker and leaves its partitions without a leader.
     Case("UnregisterBroker", E.INVALID_REQUEST, lambda w: w.ask(w.name, {"broker_id": 1}), inside=True),
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [])),
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("planet", "mars")])),
-    # Kafka takes the last of the two.
+    # Kafka uses the last of the two.
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("user", "a"), ("user", "b")]), kafka=E.NONE),
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("ip", "1.2.3.4"), ("user", "b")])),
     Case("AlterClientQuotas", E.INVALID_REQUEST, lambda w: quota(w, [("user", "a")], ("no_such_quota", 1.0))),

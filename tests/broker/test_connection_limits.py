@@ -1,4 +1,4 @@
-"""How many connections there may be, and how fast they may come."""
+"""Limits on the number of connections and on the rate of new ones."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_overrides_are_addresses_and_numbers(overrides):
 
 
 def test_connections_that_come_too_fast_pause_the_accepting():
-    """KIP-612: at 10 a second, each has 100 ms; those of one second may come at once."""
+    """At 10 a second each connection has 100 ms; the connections of one second may come together (KIP-612)."""
     limits, config = ConnectionLimits(), BrokerConfig(max_connection_creation_rate=10)
     for _ in range(10):
         limits.opened("a", config, 5_000)
@@ -52,7 +52,7 @@ def test_connections_that_come_too_fast_pause_the_accepting():
 
 
 def test_a_listener_has_a_limit_of_its_own_under_that_of_all():
-    """KIP-402: listener.name.NAME.max.connections."""
+    """The setting is listener.name.NAME.max.connections (KIP-402)."""
     limits, config = ConnectionLimits({"INSIDE": ListenerLimits(max_connections=1)}), BrokerConfig(max_connections=3)
     found = [limits.opened("a", config, 0, each) for each in ("INSIDE", "INSIDE", "OUTSIDE", "OUTSIDE")]
     assert found == [None, "listener.name.inside.max.connections is 1", None, "max.connections is 3"]
@@ -62,7 +62,7 @@ def test_a_listener_has_a_limit_of_its_own_under_that_of_all():
 
 
 def test_a_listener_whose_connections_come_too_fast_pauses_by_itself():
-    """KIP-612: listener.name.NAME.max.connection.creation.rate."""
+    """The setting is listener.name.NAME.max.connection.creation.rate (KIP-612)."""
     limits, config = ConnectionLimits({"INSIDE": ListenerLimits(max_connection_creation_rate=10)}), BrokerConfig()
     for _ in range(12):
         limits.opened("a", config, 5_000, "OUTSIDE")
@@ -114,7 +114,7 @@ def test_a_request_that_is_whole_lets_in_who_waits_longest():
 
 
 def test_a_peer_that_sends_without_a_pause_does_not_keep_its_claim():
-    """Each read ends in the middle of another request: the next one has to wait its turn."""
+    """Each of its reads ends inside the next request, which must wait for its turn."""
     broker = EngineBroker(queued_max_request_bytes=1)
     one, two = broker.connect(), broker.connect()
     _, whole = one.frame(3, 0, {"topics": [{"name": "x" * 100}]})

@@ -1,7 +1,7 @@
-"""The engine as peers meet it: requests in order, waiting, room, and bytes that are no requests.
+"""The engine as its peers see it: order of requests, waiting, back-pressure, and bytes that are no requests.
 
-What a Kafka broker does with each: https://kafka.apache.org/protocol#protocol_network; KIP-511 for versions. DESIGN's
-third rule: a peer that breaks the protocol loses its own connection, with a reason; everyone else is served on.
+Kafka's behaviour is described in https://kafka.apache.org/protocol#protocol_network, and in KIP-511 for versions.
+DESIGN rule 3: a peer that breaks the protocol loses its own connection, with a reason; all other peers are served on.
 """
 
 from functools import partial
@@ -55,7 +55,7 @@ def header(api_key, version, correlation_id=1):
 
 
 def is_served(client):
-    """Another peer's broker goes on as if nothing had happened."""
+    """Return True if the broker still serves this client."""
     answer = client.produce("flights", b"still")
     return client.closed is None and answer.error_code == 0
 
@@ -124,7 +124,7 @@ def test_half_a_frame_and_silence_ends_by_the_idle_timeout(broker, cut):
 def test_who_says_something_is_not_closed_before_the_idle_timeout_and_at_most_a_second_after_it(broker):
     began_ms, idle_ms = broker.now_ms, broker.services.config.connections_max_idle_ms
     client = broker.connect()
-    broker.at(began_ms + 900)  # too soon to be noted
+    broker.at(began_ms + 900)  # too early to be noted
     assert is_served(client)
     broker.at(began_ms + 900 + idle_ms)
     assert not client.closed
@@ -163,7 +163,7 @@ MANY = {
 
 @pytest.mark.parametrize("key, version, body", MANY.values(), ids=MANY)
 def test_a_request_of_more_items_than_there_are_anywhere_is_not_gone_through(broker, client, key, version, body):
-    """As single bytes a hundred million would fit into one, and hold everybody up for minutes."""
+    """If each item took a single byte, a request could hold a hundred million and delay all clients for minutes."""
     client.feed(framed(header(key, version) + b"\0" + body))
     assert "no request may have more than" in client.closed or "1001 tagged fields" in client.closed
     is_served(broker.connect())
@@ -182,7 +182,7 @@ def test_a_connection_past_the_limit_is_closed_at_once():
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_v0_with_those_that_are(client):
-    """KIP-511: so a newer client finds out in which to ask."""
+    """The answer tells a newer client which version to use (KIP-511)."""
     client.feed(framed(header(API_VERSIONS, 99, correlation_id=5) + b"\0\0\0\0"))
     body = bytes(client.received[8:])
     assert int.from_bytes(client.received[4:8], "big") == 5
@@ -195,14 +195,14 @@ def test_an_unknown_version_of_api_versions_is_answered_in_v0_with_those_that_ar
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a.", "a_b"])
 def test_a_client_whose_software_has_no_name_is_told_so_and_nothing_else(client, version, name):
-    """KIP-511."""
+    """KIP-511 defines the syntax of the name."""
     answer = client.ask(API_VERSIONS, version, {"client_software_name": name, "client_software_version": "1"})
     assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, ())
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_says_what_is_served(client, version):
-    """KAFKA-18659: Produce is said to begin at 0, or older librdkafka turns compression off."""
+    """The range of Produce begins at 0, because older librdkafka otherwise turns compression off (KAFKA-18659)."""
     named = {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
     ranges = {
         each.api_key: (each.min_version, each.max_version)
@@ -234,7 +234,7 @@ def test_a_truncated_batch_is_refused_and_not_in_the_log(client, size):
 
 
 def test_a_bad_batch_without_acks_can_only_be_told_by_closing(broker, client):
-    """As Kafka: with acks=0 there is no answer to put an error in."""
+    """Kafka closes the connection too, because with acks=0 no answer can carry the error."""
     batch = batch_of(b"a")
     batch[-1] ^= 1
     client.send(PRODUCE, 9, produce_request("flights", batch=batch, acks=0))
@@ -245,7 +245,7 @@ def test_a_bad_batch_without_acks_can_only_be_told_by_closing(broker, client):
 
 
 def conversation(client):
-    """A little of everything: [(correlation id, bytes)]."""
+    """Return requests of several APIs as [(correlation id, bytes)]."""
     frames = [
         (API_VERSIONS, 3, {"client_software_name": "test", "client_software_version": "1"}),
         (METADATA, 12, {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}),
@@ -266,7 +266,7 @@ def made():
 
 
 def test_bytes_one_by_one_are_answered_as_bytes_at_once():
-    """Every decoder is fed byte by byte: TCP may cut anywhere."""
+    """TCP may cut a stream anywhere, so every decoder is fed byte by byte."""
     at_once, one_by_one = made(), made()
     at_once.feed(b"".join(data for _, data in conversation(at_once)))
     for _, data in conversation(one_by_one):
@@ -341,11 +341,11 @@ def test_nobody_waits_for_a_peer_that_has_gone(broker, client):
     assert len(broker.services.purgatory) == 0
 
 
-# --- room ------------------------------------------------------------------------------------------------------------
+# --- back-pressure ---------------------------------------------------------------------------------------------------
 
 
 def test_past_the_most_requests_in_flight_reading_stops_and_goes_on_when_one_is_answered():
-    """DESIGN's fourth rule: back-pressure, never an unbounded queue."""
+    """DESIGN rule 4 requires back-pressure and forbids unbounded queues."""
     broker = EngineBroker(max_inflight_requests=2)
     broker.create("flights", 3)
     client = broker.connect()
@@ -380,7 +380,7 @@ def test_a_reader_that_leaves_its_answers_is_not_read_from_until_it_drains():
 
 
 def test_answers_behind_one_that_waits_take_room_too():
-    """They are in memory as well; a peer that has one fetch wait must not gather answers without a limit behind it."""
+    """They are in memory as well, so a peer with a waiting fetch must not gather an unbounded number of them."""
     broker = EngineBroker(max_queued_bytes=1 << 16)
     broker.create("flights")
     broker.connect().produce("flights", b"x" * 40_000)
@@ -395,7 +395,7 @@ def test_answers_behind_one_that_waits_take_room_too():
 
 
 def test_a_held_request_waits_though_no_more_may_wait():
-    """flakelog.max.delayed.operations answers early; a held request tried again early would be tried for ever."""
+    """flakelog.max.delayed.operations answers early; a held request that is retried early would be retried for ever."""
     broker = EngineBroker(max_ahead_ms=0, max_delayed_operations=1)
     broker.create("flights")
     waiting, client = broker.connect(), broker.connect()
@@ -410,7 +410,7 @@ def test_a_held_request_waits_though_no_more_may_wait():
 
 
 class OnceExhausted:
-    """Has no ids at one moment; asked again at the same one it fails, in place of a broker that never comes back."""
+    """An id worker without ids at one moment. A second request at that moment fails; the test would hang otherwise."""
 
     def __init__(self, worker):
         self._worker = worker
@@ -425,7 +425,7 @@ class OnceExhausted:
 
 
 def test_without_ids_a_produce_is_held_and_comes_back_with_nothing_lost_or_twice():
-    """SequenceExhausted: past the run-ahead of 4,096 ids a millisecond the peer meets back-pressure by timer."""
+    """SequenceExhausted: past the run-ahead of 4,096 ids a millisecond, a timer puts back-pressure on the peer."""
     broker = EngineBroker(max_ahead_ms=0)
     broker.create("flights")
     client, other = broker.connect(), broker.connect()
@@ -443,7 +443,7 @@ def test_without_ids_a_produce_is_held_and_comes_back_with_nothing_lost_or_twice
 
 
 def test_what_comes_after_a_held_request_waits_also_where_requests_repeat():
-    """The short way of a request that is like the one before it: there would be ids for the second one."""
+    """The second request is on the fast path, and there would be ids for it."""
     broker = EngineBroker(max_ahead_ms=0)
     broker.create("flights")
     client = broker.connect()
@@ -461,7 +461,7 @@ def test_what_comes_after_a_held_request_waits_also_where_requests_repeat():
 
 
 def test_requests_of_one_turn_that_want_more_ids_than_one_call_gives_are_appended_in_parts():
-    """`IdWorker.max_batch`: with no run-ahead and spread starts fewer than a millisecond has."""
+    """`IdWorker.max_batch` limits one call; with no run-ahead and spread starts it is less than a millisecond has."""
     broker = EngineBroker(max_ahead_ms=0)
     broker.worker = IdWorker(
         Layout(), 1, start_ms=broker.now.wall_ms, limit_ms=broker.now.wall_ms + 1_000_000, max_ahead_ms=0,
@@ -483,7 +483,7 @@ def test_requests_of_one_turn_that_want_more_ids_than_one_call_gives_are_appende
 
 @pytest.mark.parametrize("max_inflight", [1, 2])
 def test_a_connection_is_read_on_after_a_request_that_has_no_answer_where_others_repeat(max_inflight):
-    """acks=0 is not like the request before it, and nothing that is sent makes room for the next one."""
+    """A request with acks=0 differs from the previous one, and no answer is sent that makes room for the next one."""
     broker = EngineBroker(max_inflight_requests=max_inflight)
     broker.create("flights")
     client = broker.connect()
@@ -528,7 +528,7 @@ def test_a_fault_in_one_request_of_a_turn_is_its_own_connections(broker, monkeyp
 
 
 def test_a_request_of_two_partitions_is_held_whole():
-    """A request that is tried again must not have left half of itself in the log."""
+    """A request that is tried again must not have left half of its records in the log."""
     broker = EngineBroker(max_ahead_ms=0)
     broker.create("flights", 2)
     client = broker.connect()
@@ -545,7 +545,7 @@ def test_a_request_of_two_partitions_is_held_whole():
 
 
 def test_the_acknowledged_high_water_mark_is_waited_for_too():
-    """LeadExhausted: ids go on when the registry has raised the mark (DESIGN section 4)."""
+    """LeadExhausted: ids continue when the registry has raised the mark (DESIGN section 4)."""
     broker = EngineBroker()
     broker.create("flights")
     client = broker.connect()
@@ -572,7 +572,7 @@ def test_a_held_peer_that_goes_leaves_nothing_behind():
 
 
 def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported(broker, client, monkeypatch):
-    """DESIGN's third rule: nothing else may cross the engine."""
+    """No other error may cross the engine (DESIGN rule 3)."""
     other = broker.connect()
     from broker.handlers import list_offsets
 
@@ -586,7 +586,7 @@ def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported
 
 @pytest.mark.parametrize("ended_by", ["an append", "its deadline"])
 def test_a_fault_in_an_answer_that_waited_closes_who_waited_and_nobody_else(broker, client, monkeypatch, ended_by):
-    """It shows while another peer's request is handled, or in `tick`: neither may pay for it."""
+    """The fault occurs while another peer's request is handled, or in `tick`; neither may suffer from it."""
     other, producer = broker.connect(), broker.connect()
     broker.create("trains")
     client.send(FETCH, 12, fetch_request("flights", max_wait_ms=1_000))

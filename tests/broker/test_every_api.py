@@ -1,7 +1,7 @@
-"""Every row of the API table, in each version from the lowest to the highest: a good request, and what is answered.
+"""Every row of the API table, in each version from the lowest to the highest: a good request and its answer.
 
-Answers are read by kio from Kafka's own schemas (tests/broker/any_api.py). How each API behaves beyond that is told in
-tests/broker/handlers; that here no API and no version is left out.
+kio reads the answers by Kafka's own schemas (tests/broker/any_api.py). The tests in tests/broker/handlers cover the
+behaviour of each API; these tests leave out no API and no version.
 """
 
 import pytest
@@ -28,7 +28,7 @@ ILLEGAL_SASL_STATE = 34
 
 
 def asks(test):
-    """Of the API that is called as the function is."""
+    """Register a test for the API that has the function's name."""
     ASKS["".join(word.capitalize() for word in test.__name__.split("_"))] = test
     return test
 
@@ -401,7 +401,7 @@ def list_transactions(world):
     )  # fmt: skip
 
 
-# --- who may do what -------------------------------------------------------------------------------------------------
+# --- security and quotas ---------------------------------------------------------------------------------------------
 
 
 @asks

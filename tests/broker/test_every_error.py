@@ -18,9 +18,9 @@ SETTINGS = {
     "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 1,
 }
-# What these are asked for is there, or there is none of it.
+# These APIs list the matching items, or none, and never refuse.
 NEVER_REFUSE = {"ListGroups", "ListPartitionReassignments"}
-# Named in the broker's package, and no answer of its APIs.
+# Codes that the broker's package names and that no API answers.
 NOT_ANSWERED = {
     "NETWORK_EXCEPTION": "flakelog.testing closes connections with it",
     "COORDINATOR_LOAD_IN_PROGRESS": "our own client understands it",
@@ -36,7 +36,7 @@ def test_an_error_is_answered_in_every_version_that_knows_it(case, version):
 
 
 def named_in(path):
-    """The error codes that a module names."""
+    """Return the error codes that a module names."""
     found = ast.walk(ast.parse(path.read_text()))
     attributes = [each for each in found if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)]
     return {each.attr for each in attributes if each.value.id == "ErrorCode" and each.attr.isupper()} - {"NONE"}

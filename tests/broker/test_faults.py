@@ -1,4 +1,4 @@
-"""Failures on demand: each API answers the error where its clients look for it, late, or not at all."""
+"""Failures on demand: an API answers an error where its clients look for it, answers late, or does not answer."""
 
 from uuid import UUID
 
@@ -35,7 +35,7 @@ def broker_of(*topics, **settings):
 
 
 def sample(cls):
-    """A request with one item in each of its arrays."""
+    """Return the fields of a request with one item in each of its arrays."""
     return {plan.name: _value(plan) for plan in plan_of(cls) if plan.tag is None}
 
 
@@ -47,7 +47,7 @@ def _value(plan):
 
 
 def errors_in(cls, entity):
-    """All errors of a decoded answer."""
+    """Return all errors of a decoded answer."""
     found = []
     for plan in plan_of(cls):
         value = getattr(entity, plan.name)
@@ -58,7 +58,7 @@ def errors_in(cls, entity):
     return found
 
 
-# --- each API says it ------------------------------------------------------------------------------------------------
+# --- every API -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("api, version", VERSIONS, ids=[f"{api.name}-v{version}" for api, version in VERSIONS])
@@ -148,7 +148,7 @@ def test_what_cannot_be_made_to_fail_is_said_by_name(name):
         broker_of().engine.fail(key_of(name), LEADER)
 
 
-# --- how often, and in which order -----------------------------------------------------------------------------------
+# --- number and order ------------------------------------------------------------------------------------------------
 
 
 def test_failures_are_taken_in_order_each_by_one_request():
@@ -188,7 +188,7 @@ def test_clear_takes_everything_back():
     assert client.produce("flights", b"a").error_code == 0
 
 
-# --- closed ----------------------------------------------------------------------------------------------------------
+# --- closed connections ----------------------------------------------------------------------------------------------
 
 
 def test_closed_before_the_request_is_not_carried_out():
@@ -241,7 +241,7 @@ def test_closed_after_a_fetch_that_waited():
     assert reader.replies() == []
 
 
-# --- late ------------------------------------------------------------------------------------------------------------
+# --- delays ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_delayed_answer_comes_so_late_and_the_request_is_carried_out_at_once():
@@ -323,7 +323,7 @@ def test_a_late_answer_of_a_group_still_comes():
     assert joined.error_code == 0
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 def test_names_are_held_to_the_protocol_with_the_nearest_one():

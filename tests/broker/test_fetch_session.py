@@ -1,4 +1,4 @@
-"""Which fetch sessions are kept: KIP-227, with the rules of Kafka's cache."""
+"""The cache of fetch sessions (KIP-227), with the rules of Kafka's cache."""
 
 from itertools import count
 
@@ -13,7 +13,7 @@ MINUTE_MS = 60_000
 
 
 class Cache:
-    """Sessions 1, 2, 3 ... in the order they are opened, each over so many partitions."""
+    """A cache whose sessions have the ids 1, 2, 3 ... in the order in which they are opened."""
 
     def __init__(self, sessions_max=2, partitions_max=1_000):
         ids = count(1)
@@ -72,7 +72,7 @@ def test_without_places_there_are_no_sessions():
 
 
 def test_the_partitions_of_all_sessions_are_limited():
-    """flakelog.fetch.session.partitions.max"""
+    """The limit is flakelog.fetch.session.partitions.max."""
     cache = Cache(sessions_max=10, partitions_max=10)
     assert [cache.open(6, 0), cache.open(5, 0), cache.open(4, 0)] == [1, 0, 2]
     assert cache.error(2, 1, 0, adds=[4]) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "it begins again, with room for all"

@@ -1,8 +1,8 @@
-"""What real clients sent to a real broker (tests/golden), sent again to an engine without sockets.
+"""Requests of real clients to a real broker (tests/golden), sent again to an engine without sockets.
 
-Each session is replayed whole: a group's members and a topic's id are known only to who was told of them. Names that
-the broker makes up (uuids, member ids, fetch sessions) are others now, so they are put in the place of the old ones.
-Every answer is read by kio, whose readers are generated from Kafka's own schemas, and has the error codes it had.
+Each session is replayed whole, because later requests contain a group's members and a topic's id from earlier answers.
+A replay replaces the names that the recorded broker made up (uuids, member ids, fetch sessions) with the new ones. kio,
+whose readers are generated from Kafka's own schemas, reads every answer, and the error codes must be those recorded.
 """
 
 from dataclasses import fields, is_dataclass
@@ -16,7 +16,7 @@ from broker.wire import cold
 from tests.broker.engine_client import FETCH, HEARTBEAT, INIT_PRODUCER_ID, METADATA, PRODUCE, EngineBroker
 from tests.golden import frames
 
-SETTINGS = {  # those of tests/compat/capture_frames.py
+SETTINGS = {  # the settings of tests/compat/capture_frames.py
     "group_initial_rebalance_delay_ms": 0,
     "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 1,
@@ -29,16 +29,16 @@ MADE_UP = ("topic_id", "member_id", "session_id", "leader", "group_instance_id")
 
 
 class Session:
-    """One client's exchanges with a fresh broker."""
+    """A replay of one client's exchanges with a fresh broker."""
 
     def __init__(self):
         self.broker = EngineBroker(**SETTINGS)
         self._clients = {}
         self._instead = {}
-        """Bytes of names as they were made up in the recording, and as they are now."""
+        """Maps the bytes of names that the recorded broker made up to the bytes of the new names."""
 
     def ask(self, exchange):
-        """The answer to a recorded request, without its length; None where none comes."""
+        """Send a recorded request; return the answer without its length prefix, or None if the request has none."""
         client = self._clients.get(exchange.connection)
         if client is None:
             client = self._clients[exchange.connection] = self.broker.connect()
@@ -57,7 +57,7 @@ class Session:
         return answer or None
 
     def learn(self, before, now):
-        """What the broker calls by another name than it did."""
+        """Note the names that this broker made up in place of the recorded ones."""
         for (name, old), (_, new) in zip(values_of(before), values_of(now), strict=False):
             if name == "log_dir":
                 self.broker.storage.location = old
@@ -72,7 +72,7 @@ def in_bytes(value):
 
 
 def decoded(exchange, answer):
-    """The answer as kio reads it, to its last byte."""
+    """Return the answer as kio reads it, to its last byte."""
     api_key, version = exchange.api_key, exchange.version
     assert answer[:4] == exchange.correlation_id
     flexible = version >= APIS[api_key].flexible and api_key != API_VERSIONS
@@ -83,7 +83,7 @@ def decoded(exchange, answer):
 
 
 def values_of(entity, name=""):
-    """(field name, value) of everything in an answer, in its order."""
+    """Yield (field name, value) for every value of an answer, in order."""
     if is_dataclass(entity):
         for field in fields(entity):
             yield from values_of(getattr(entity, field.name), field.name)
@@ -99,7 +99,7 @@ def codes_of(answer):
 
 
 def records_of(answer):
-    """What clients wrote; the broker's own markers have its time."""
+    """Return the batches of clients; the broker's own markers are left out, because their times differ."""
     return [written_in(bytes(value)) for name, value in values_of(answer) if name == "records" and value is not None]
 
 
@@ -114,7 +114,7 @@ def written_in(data):
 
 
 def replayed(path):
-    """Each exchange with the answer it gets now, both answers decoded."""
+    """Yield (number, exchange, recorded answer, new answer), both answers decoded."""
     session = Session()
     for number, exchange in enumerate(frames.read(path)):
         answer = session.ask(exchange)
@@ -135,7 +135,7 @@ def test_a_real_clients_session_is_answered_as_it_was(path):
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_what_it_wrote_it_reads(path):
-    """Records come back in the very bytes that were recorded."""
+    """The records come back byte for byte as they were recorded."""
     for _, exchange, before, now in replayed(path):
         if exchange.api_key == FETCH:
             assert records_of(now) == records_of(before)
@@ -150,5 +150,5 @@ def test_the_sessions_have_what_clients_live_by():
 
 @pytest.mark.parametrize("api", APIS.values(), ids=[api.name for api in APIS.values()])
 def test_each_api_is_asked_in_its_oldest_and_its_newest_version(api):
-    """In bytes that another project's encoder made; tests/README.md says how to capture them."""
+    """The bytes were made by another project's encoder; tests/README.md says how to capture them."""
     assert {api.oldest, api.newest} <= frames.asked().get(api.key, set())

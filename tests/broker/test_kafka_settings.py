@@ -1,4 +1,4 @@
-"""Kafka's settings, each of which is honoured, ignored with a reason, or refused (Kafka 4.3's ConfigDef)."""
+"""Kafka's settings: each is honoured, ignored with a reason, or refused (Kafka 4.3's ConfigDef)."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def kafkas(names):
 
 
 def test_what_is_honoured_is_what_the_dataclasses_have():
-    """A setting that is added to a dataclass moves to the honoured rows of broker/kafka_settings.py."""
+    """A setting that is added to a dataclass must move to the honoured rows of broker/kafka_settings.py."""
     assert {row.name for row in broker_settings() if row.standing == HONOURED} == kafkas(SERVER_NAMES) | OTHER_NAMES
     assert {row.name for row in topic_settings() if row.standing == HONOURED} == kafkas(TOPIC_NAMES)
 
@@ -41,7 +41,7 @@ def test_every_other_row_has_its_reason():
 
 
 def test_a_refused_row_says_what_to_do():
-    """The reason has a way out: what to leave out, or to set in its place."""
+    """The reason names a way out: a setting to leave out, or one to set in its place."""
     for row in broker_settings() + topic_settings():
         if row.standing == REFUSED:
             assert "; " in row.reason, f"{row.name}: {row.reason}"

@@ -1,6 +1,6 @@
-"""Each limit there is, and the test that reaches it: a setting that bounds nothing would be found out by nobody.
+"""Each limit, and the test that reaches it, because a setting that limits nothing would go unnoticed.
 
-A setting is a limit by its name. One that is only the default of a topic's is reached as the topic's.
+A setting is a limit by its name. A setting that is only the default of a topic's setting is reached as the topic's.
 """
 
 import re
@@ -15,7 +15,7 @@ from idgen.config import settings_of
 
 TESTS = Path(__file__).parent
 LIMIT = re.compile(r"\b(max|min|limit)\b")
-# Bounds of what the broker does by itself, or asks for, and no limit on what others may have of it.
+# Bounds of the broker's own work, or of its demands; they do not limit its clients.
 NO_LIMITS = {
     "min.cleanable.dirty.ratio",
     "log.cleaner.min.cleanable.ratio",

@@ -1,4 +1,4 @@
-"""What the broker counts (early Kafka's MBeans), as an operator would check it against what was done."""
+"""The broker's metrics (early Kafka's MBeans), checked against the requests that were made."""
 
 import pytest
 

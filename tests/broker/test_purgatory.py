@@ -11,7 +11,7 @@ def at(ms):
 
 
 class Room:
-    """What the delayed requests of a test wait for, and what they were answered."""
+    """A purgatory, the conditions that its delayed requests wait for, and their answers."""
 
     def __init__(self, **limits):
         self.purgatory = Purgatory(**limits)
@@ -52,7 +52,7 @@ def test_touching_a_key_answers_what_can_be_and_leaves_the_rest():
 
 
 def test_a_request_on_many_keys_is_answered_once_and_leaves_no_list_behind():
-    """Kafka's watch lists keep completed operations until a purge; ours are exact."""
+    """Kafka's watch lists keep completed operations until a purge; ours do not."""
     room = Room()
     room.watch("fetch", "p0", "p1", "p1", "p2", deadline_ms=100)
     room.ready.add("fetch")
@@ -73,14 +73,14 @@ def test_a_deadline_gives_the_answer_of_expiry():
 
 
 def test_a_deadline_that_has_come_does_not_wait():
-    """A fetch with max.wait 0 is answered at once with what there is."""
+    """A fetch with max.wait 0 is answered at once with the available records."""
     room = Room()
     room.watch("fetch", "p0", deadline_ms=30, now_ms=30)
     assert room.answers == ["fetch expired at 30"]
 
 
 def test_a_request_without_a_deadline_waits_for_its_key_alone():
-    """A join's time limit is its group's rebalance timeout, kept by the group."""
+    """The time limit of a join is its group's rebalance timeout, which the group keeps."""
     room = Room()
     room.watch("join", ("member", "g", "m1"))
     assert room.purgatory.next_deadline_ms() is None
@@ -101,7 +101,7 @@ def test_a_closed_connection_takes_its_requests_with_it():
 
 
 def test_an_answer_may_touch_the_same_key_again():
-    """Answering one request lets its connection read the next, which may produce to the partition others wait on."""
+    """An answer lets its connection read the next request, which may produce to a partition that others wait for."""
     room = Room()
     for name in ("one", "two"):
         delayed = room.delayed(name, "p0", deadline_ms=100)
@@ -128,7 +128,7 @@ def test_an_answer_may_cancel_another_that_is_due_at_the_same_time():
 
 
 def test_past_the_limit_a_request_gets_its_deadlines_answer_at_once():
-    """DESIGN rule 4: never an unbounded queue."""
+    """Queues are always bounded (DESIGN rule 4)."""
     room = Room(max_delayed=1)
     room.watch("one", "p0", deadline_ms=500)
     room.watch("two", "p0", deadline_ms=500, now_ms=3)

@@ -1,4 +1,4 @@
-"""Which quota a client has, with whom it shares it, and what is remembered of its use."""
+"""The quota manager: the quota of a client, the clients that share it, and the uses that the broker remembers."""
 
 import tracemalloc
 
@@ -19,7 +19,7 @@ def manager_of(quotas, **settings):
 
 
 def produced(manager, client_id, size, now_ms=MS, user="ANONYMOUS"):
-    """How long it is held back."""
+    """Produce `size` bytes; return the throttle time in ms, or None if the client has no quota."""
     meter = manager.meter(client_id, user)
     if meter is None:
         return None
@@ -29,14 +29,14 @@ def produced(manager, client_id, size, now_ms=MS, user="ANONYMOUS"):
 
 USER, ANY_USER = ("user", "ANONYMOUS"), ("user", None)
 APP, ANY_CLIENT = ("client-id", "app"), ("client-id", None)
-# The most a client's own first, as Kafka's documentation has them.
+# The most specific entity first, as in Kafka's documentation.
 OF_USER = (USER, APP), (USER, ANY_CLIENT), (USER,)
 ORDER = *OF_USER, (ANY_USER, APP), (ANY_USER, ANY_CLIENT), (ANY_USER,), (APP,), (ANY_CLIENT,)
 
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
 def test_the_quota_that_is_most_its_own_holds(first):
-    """With a quota of 1,000 times its place in the order, what is produced tells which it was."""
+    """Each entity's quota is 1,000 times its place in the order, so the throttle time shows which quota holds."""
     manager = manager_of({entity: {"producer_byte_rate": 1_000.0 * (i + 1)} for i, entity in enumerate(ORDER[first:])})
     assert produced(manager, "app", 20_000) == 10_000
 
@@ -79,7 +79,7 @@ def test_another_quota_holds_for_what_was_used_before():
     assert produced(manager, "app", 0) == 10_000
 
 
-# --- what each kind does -----------------------------------------------------------------------------------------
+# --- kinds of quotas ---------------------------------------------------------------------------------------------
 
 
 def fetcher(**settings):
@@ -113,7 +113,7 @@ def test_a_batch_larger_than_all_windows_leaves_when_nothing_else_did_and_is_wai
 
 
 def test_a_share_of_time_holds_back_for_a_window_at_most():
-    """Of one thread: 100 percent is all of it."""
+    """The percentage is that of one thread: 100 percent is the whole thread."""
     manager = manager_of({(APP,): {"request_percentage": 10.0}})
     meter = manager.meter("app")
     meter.worked(1_000_000_000, MS)
@@ -143,7 +143,7 @@ def mutate(manager, partitions, strict, now_ms):
 
 
 def test_changes_of_topics_are_refused_to_who_has_a_debt():
-    """KIP-599: one request may go past the quota; the next waits until that is paid."""
+    """A request may exceed the quota; the next one waits until that debt is paid (KIP-599)."""
     manager = manager_of({(APP,): {"controller_mutation_rate": 2.0}})
     assert mutate(manager, 32, True, MS) == (ErrorCode.NONE, 0)
     assert mutate(manager, 1, True, MS) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, 5_000)
@@ -185,7 +185,7 @@ def test_an_address_is_one_however_it_is_written():
     assert [held_ms(manager, "::1") for _ in range(2)] == [0, 1_000]
 
 
-# --- what is remembered ------------------------------------------------------------------------------------------
+# --- remembered uses ---------------------------------------------------------------------------------------------
 
 
 def test_only_so_many_uses_are_remembered():
@@ -198,7 +198,7 @@ def test_only_so_many_uses_are_remembered():
 
 
 def test_a_use_takes_some_two_kilobytes_however_long_the_name():
-    """As the description of flakelog.max.quota.clients says."""
+    """The description of flakelog.max.quota.clients states this size."""
     manager = manager_of({(ANY_CLIENT,): {"producer_byte_rate": 1_000.0}})
     tracemalloc.start()
     try:

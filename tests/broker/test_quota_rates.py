@@ -1,4 +1,4 @@
-"""How much was used lately, and how long is to be waited: numbers as Kafka's own (ClientQuotaManager, TokenBucket)."""
+"""Rates of use and throttle times, with the numbers of Kafka (ClientQuotaManager, TokenBucket)."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from broker.quota_rates import Rate, TokenBucket, Windows
 
-ELEVEN = Windows(11, 1_000)  # Kafka's defaults: ten whole ones, and the one that is being filled
+ELEVEN = Windows(11, 1_000)  # Kafka's defaults: ten whole windows and the current one
 
 
 def rate_of(*used, windows=ELEVEN):
@@ -24,7 +24,7 @@ def test_who_uses_less_than_the_quota_waits_for_nothing():
 
 
 def test_who_is_over_waits_until_the_average_is_the_quota_again():
-    """Ten seconds of 400, and half a second later 2,300: 6,300 in 10.5 s are 600 a second. After 2.1 s more they are
+    """Ten seconds of 400, and 2,300 half a second later, are 6,300 in 10.5 s: 600 a second. After 2.1 s more they are
     500 a second."""
     rate = rate_of(*((second * 1_000, 400) for second in range(10)))
     rate.add(2_300, 10_500)
@@ -32,7 +32,7 @@ def test_who_is_over_waits_until_the_average_is_the_quota_again():
 
 
 def test_who_has_just_begun_is_measured_over_whole_windows():
-    """5,000 at once are 500 a second of ten windows; one more is too much."""
+    """5,000 at once are 500 a second over ten windows; one more is too much."""
     assert rate_of((7, 5_000)).over_ms(500, 7) == 0
     assert rate_of((7, 5_500)).over_ms(500, 7) == 1_000
 
@@ -50,7 +50,7 @@ def test_what_was_used_is_forgotten_with_its_window():
 
 
 def test_a_window_lasts_until_something_comes_after_its_end():
-    """Samples begin with what is counted, not on the second."""
+    """A window begins with the first use that it counts, not on the second."""
     rate = rate_of((0, 1), (999, 1), (1_300, 1), (2_299, 1), (2_300, 1))
     assert rate.used(11_998) == 5, "the first was used last at 999"
     assert rate.used(11_999) == 3
@@ -70,8 +70,8 @@ def test_what_is_taken_back_was_never_used():
     st.builds(Windows, st.integers(1, 12), st.sampled_from([500, 1_000, 3_000])),
 )
 def test_who_waits_as_told_uses_at_worst_twice_the_quota_and_what_may_come_at_once(uses, windows):
-    """However much at once, and whatever the pauses in between. Twice, as in Kafka, by who always begins anew just when
-    the windows have forgotten him."""
+    """This holds for any sizes and pauses. A client can use twice the quota, as in Kafka, if it always begins again
+    just when the windows have forgotten it."""
     rate, now_ms, total = Rate(windows), 0, 0
     for used, pause_ms in uses:
         rate.add(used, now_ms)
@@ -90,7 +90,7 @@ def test_a_wait_is_never_longer_than_a_client_can_be_told():
     assert rate_of((0, 2**62)).over_ms(1, 0) == 2**31 - 1
 
 
-TINY, INFINITE = 5e-324, float("inf")  # both are quotas that a client can be given, as in Kafka
+TINY, INFINITE = 5e-324, float("inf")  # a client can be given both, as in Kafka
 
 
 @pytest.mark.parametrize("quota, wait_ms", [(TINY, 2**31 - 1), (INFINITE, 0)])
@@ -114,7 +114,7 @@ def test_a_bucket_is_full_at_first_and_has_the_tokens_of_all_windows():
 
 
 def test_a_debt_is_paid_at_the_rate_of_the_quota():
-    """A burst of 560 from a bucket of 500 has to wait 12 s (KIP-599's example)."""
+    """A burst of 560 from a bucket of 500 must wait 12 s (KIP-599's example)."""
     bucket = TokenBucket(Windows(100, 1_000))
     bucket.take(560, 5, now_ms=0)
     assert [bucket.over_ms(5, at) for at in (0, 5_000, 11_999, 12_000)] == [12_000, 7_000, 1, 0]

@@ -1,4 +1,4 @@
-"""When the reactor looks again before it sleeps, and that a second signal to stop is heard."""
+"""Busy polling of the reactor before it sleeps, and its reaction to a second signal to stop."""
 
 import signal
 
@@ -13,7 +13,7 @@ READY = [(7, 1)]
 
 
 class Clock:
-    """Nanoseconds, and an epoll that says after how many of them something is ready; a look takes one microsecond."""
+    """A clock in nanoseconds, and an epoll with events ready after the given times; one look takes a microsecond."""
 
     def __init__(self, *ready_after_us):
         self.now_ns = 0

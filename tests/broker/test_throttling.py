@@ -1,6 +1,8 @@
-"""Client quotas as a client meets them: answered at once, told how long to wait, and not read from meanwhile (KIP-219).
+"""Client quotas as a client sees them: it is answered at once, with a throttle time, and not read until that has passed
+(KIP-219).
 
-Where not said otherwise a quota is 1,000 a second, so that 10,000 bytes may come at once: ten windows of a second.
+The quota is 1,000 a second unless a test says otherwise, so that 10,000 bytes may come at once: ten windows of a
+second.
 """
 
 import pytest
@@ -30,11 +32,11 @@ from tests.broker.test_every_api import ASKS
 
 APP, ANY_CLIENT, ANONYMOUS = (("client-id", "app"),), (("client-id", None),), (("user", "ANONYMOUS"),)
 TEN_SECONDS = bytes(10_000)
-BATCH_BYTES = 4_070  # of one record of 4,000
+BATCH_BYTES = 4_070  # bytes of a batch of one record of 4,000
 
 
 class Clock:
-    """What the engine measures durations by: each look at it takes so long."""
+    """The clock with which the engine measures durations; each reading takes `step_ns`."""
 
     def __init__(self):
         self.now_ns = 0
@@ -58,7 +60,7 @@ def broker(clock):
 
 
 def altering(entity, **quotas):
-    """None for a quota removes it."""
+    """Return an AlterClientQuotas request; a quota of None is removed."""
     entry = {
         "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
         "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in quotas.items()],
@@ -72,12 +74,12 @@ def alter(broker, entity, **quotas):
 
 
 def throttle_ms(data):
-    """What stands in the answer of a Produce: it ends with it, and with no tags."""
+    """Return the throttle time in a Produce answer, which precedes the empty tags at its end."""
     return int.from_bytes(data[-5:-1], "big")
 
 
 def produce(client, value, **more):
-    """How long the client is told to wait."""
+    """Produce a value; return the throttle time in ms that the client receives."""
     client.send(PRODUCE, 9, produce_request("flights", value, **more))
     told = throttle_ms(client.received)
     assert [result.error_code for _, (result,) in client.replies()] == [0]
@@ -183,7 +185,7 @@ def test_what_waits_for_the_disk_is_counted_when_it_is_answered(broker):
 
 
 def test_of_two_times_that_overlap_the_one_that_ends_last_counts(broker):
-    """Both waited for the disk, and are answered together."""
+    """Both requests waited for the disk and are answered together."""
     broker.create("durable", flakelog_durable_acks="true")
     alter(broker, APP, producer_byte_rate=1_000)
     client = broker.connect("app")
@@ -239,7 +241,7 @@ def test_a_connection_that_goes_while_it_is_held_back_leaves_nothing_behind(brok
 
 @pytest.fixture
 def reader(broker):
-    """A client with a quota, and records of 4,000 bytes to read, each in a batch of its own."""
+    """Return a client with a quota, whose topic has records of 4,000 bytes, each in a separate batch."""
     producer = broker.connect()
     for _ in range(6):
         producer.produce("flights", bytes(4_000))
@@ -248,7 +250,7 @@ def reader(broker):
 
 
 def ask(reader, offset, **more):
-    """(How many whole batches of BATCH_BYTES, how long to wait)."""
+    """Fetch; return (number of whole batches of BATCH_BYTES, throttle time in ms)."""
     answer = reader.ask(FETCH, 12, fetch_request("flights", offset, **more))
     return sum(len(each.records) for each in answer.partitions) // BATCH_BYTES, answer.throttle_ms
 
@@ -284,7 +286,7 @@ def test_a_batch_larger_than_that_is_sent_and_waited_for(broker, reader):
 
 
 def test_a_session_goes_on_behind_an_answer_with_nothing(broker, reader):
-    """KIP-227: what the client was not told is told once it is not held back."""
+    """The client receives the withheld changes as soon as it is no longer held back (KIP-227)."""
     request = fetch_request("flights", 0, max_bytes=2 * BATCH_BYTES)
     first = reader.ask(FETCH, 12, request._replace(session_epoch=0))
     assert first.session_id and len(values_of(first)) == 2
@@ -360,7 +362,7 @@ def test_an_answer_without_room_for_the_time_holds_back_all_the_same(broker, clo
 
 
 class ListeningWorld(World):
-    """Keeps what is answered."""
+    """A World that keeps the answers."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -372,7 +374,8 @@ class ListeningWorld(World):
         return answer
 
 
-# Without those that look at what a Fetch brings, as that brings nothing here; both are told of elsewhere in this file.
+# Fetch and CreateTopics are left out, because their tests check records of a Fetch, and a throttled answer has none.
+# Other tests of this file cover both.
 @pytest.mark.parametrize("name", sorted(ASKS.keys() - {"Fetch", "CreateTopics"}))
 def test_every_answer_with_room_for_the_time_says_it(clock, name):
     settings = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
@@ -396,7 +399,7 @@ def create(client, name, partitions, version=7):
 
 
 def test_who_makes_topics_too_fast_is_refused(broker):
-    """KIP-599: eleven windows of 2 partitions may come at once, and one request may ask for more."""
+    """Eleven windows of 2 partitions may come at once, and one request may ask for more (KIP-599)."""
     alter(broker, APP, controller_mutation_rate=2)
     client = broker.connect("app")
     assert create(client, "a", 32) == (ErrorCode.NONE, 0)
@@ -461,7 +464,7 @@ def test_topics_made_by_asking_wait_for_the_quota(broker):
 
 
 def test_an_address_that_connects_too_often_has_its_connections_held_and_closed(broker):
-    """KIP-612: the test's clients have one address."""
+    """All clients of the test have one address (KIP-612)."""
     alter(broker, (("ip", "10.0.0.7"),), connection_creation_rate=1)
     clients = [broker.connect("app") for _ in range(12)]
     assert [client.conn.readable for client in clients] == [True] * 10 + [False] * 2

@@ -23,7 +23,7 @@ def test_a_deadline_that_has_passed_is_due_at_the_next_advance():
 
 
 def test_items_come_out_in_the_order_of_their_deadlines_across_wheels():
-    """A jump over many buckets of several wheels hands out all of them, sorted."""
+    """A jump over many buckets of several wheels returns all of their items, sorted."""
     wheel = TimingWheel(start_ms=0)
     for deadline_ms in (9_000, 3, 401, 19, 20, 8_000, 399, 21):
         wheel.add(deadline_ms, deadline_ms)
@@ -32,7 +32,7 @@ def test_items_come_out_in_the_order_of_their_deadlines_across_wheels():
 
 
 def test_a_deadline_past_the_wheel_goes_up_and_comes_down_when_its_bucket_falls_due():
-    """With 20 buckets of 1 ms, 45 stands in the bucket [40, 60) of the second wheel."""
+    """With 20 buckets of 1 ms, a deadline of 45 is in the bucket [40, 60) of the second wheel."""
     wheel = TimingWheel(tick_ms=1, wheel_size=20, start_ms=0)
     wheel.add(45, "rebalance")
     assert wheel.next_deadline_ms() == 40
@@ -97,7 +97,7 @@ def test_a_wheel_that_cannot_turn_is_refused(tick_ms, wheel_size):
 
 
 def test_the_heap_holds_buckets_not_timers():
-    """A million heartbeats re-armed cost no memory: insert and cancel leave nothing behind."""
+    """Arming a million heartbeats again costs no memory, because insert and cancel leave nothing behind."""
     wheel = TimingWheel(start_ms=0)
     for now_ms in range(3_000):
         wheel.advance(now_ms)

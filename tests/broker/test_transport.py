@@ -1,4 +1,4 @@
-"""The names of Twisted's own that the transport and the reactor rely on, though Twisted does not promise them."""
+"""Twisted's internal names that the transport and the reactor rely on, although Twisted does not promise them."""
 
 import inspect
 
@@ -16,13 +16,13 @@ def test_a_connection_has_what_the_transport_overrides_or_calls(name):
 
 
 def test_twisted_reads_and_writes_by_the_transports_own_methods():
-    """They are looked up on the object by these names; another name would leave the stock ones in place."""
+    """Twisted looks these names up on the object; under other names the stock methods would remain in use."""
     assert "doRead" in vars(KafkaTransport) and "doWrite" in vars(KafkaTransport)
     assert "doRead" in vars(tcp.Connection) and "doWrite" in vars(abstract.FileDescriptor)
 
 
 def test_a_port_makes_connections_of_its_class_attribute_transport():
-    """`Port.doRead` calls `self.transport(skt, protocol, addr, self, s, self.reactor)`."""
+    """Twisted's `Port.doRead` calls `self.transport(skt, protocol, addr, self, s, self.reactor)`."""
     assert tcp.Port.transport is tcp.Server
     assert "self.transport(" in inspect.getsource(tcp.Port.doRead)
     assert KafkaPort.transport is KafkaTransport

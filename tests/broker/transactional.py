@@ -1,4 +1,4 @@
-"""A transactional producer that speaks bytes to an EngineBroker, one request at a time."""
+"""A transactional producer that sends bytes to an EngineBroker, one request at a time."""
 
 from broker.record.batch import read_header
 from broker.record.records import decode_records
@@ -23,7 +23,7 @@ HIGHEST |= {ADD_OFFSETS_TO_TXN: 4, TXN_OFFSET_COMMIT: 5}
 
 
 class TransactionalProducer:
-    """Its methods return error codes; `id` and `epoch` are what InitProducerId gave."""
+    """A producer whose methods return error codes; `id` and `epoch` come from InitProducerId."""
 
     def __init__(self, broker, transactional_id="payments", versions=HIGHEST, timeout_ms=60_000):
         self.client = broker.connect()
@@ -119,7 +119,7 @@ class TransactionalProducer:
         return answer.topics[0].partitions[0].error_code
 
     def write(self, topic, *values, partition=0):
-        """Add the partition, and send."""
+        """Add the partition and send the values."""
         assert self.add((topic, partition)) == 0
         assert self.send(topic, *values, partition=partition) == 0
 
@@ -130,8 +130,8 @@ def committed_request(topic, partition=0, offset=0, max_wait_ms=0):
 
 
 def committed_in(answer):
-    """The values a read_committed consumer keeps of a Fetch answer, as clients do: aborted transactions are passed over
-    until their marker, control records always."""
+    """Return the values that a read_committed consumer keeps of a Fetch answer. Like clients, it skips aborted
+    transactions until their marker, and all control records."""
     (partition,) = answer.partitions
     assert partition.error_code == 0, partition.error_code
     waiting = sorted(partition.aborted or (), key=lambda each: each[1])

@@ -1,9 +1,9 @@
-"""What real clients send, captured for tests/golden: each does what it can against a real server, through a recorder.
+"""Capture the frames of real clients for tests/golden: each client uses a real server through a recorder.
 
     .venv/bin/python -m tests.compat.capture_frames
 
-writes the files anew; do it when a client is a newer one, or the broker serves what it did not, and read the change.
-Times of records are literal, so that they fit the clock of tests/broker/engine_client.py, where they are replayed.
+This rewrites the files. Run it when a client has a new version or the broker serves a new API or version, and review
+the diff. Record times are literals, so that they fit the clock of tests/broker/engine_client.py, which replays them.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
-    "log.roll.ms": 1 << 60,  # markers are of today
+    "log.roll.ms": 1 << 60,  # no roll by time, because markers have today's time and records have TIME_MS
     "auto.create.topics.enable": "false",
 }
 HEARTBEAT_MS = 100
-PRODUCE = 0  # it alone can want no answer
+PRODUCE = 0  # the only API whose client may want no answer
 API_VERSIONS = 18
-PREFERRED = 0  # an election's kind
-ALIKE_MAX = 4  # of one version of one API on one connection: polling goes on and says nothing new
+PREFERRED = 0  # the election type
+ALIKE_MAX = 4  # exchanges kept per connection, API and version, because repeated polls add nothing new
 
 
 # --- confluent-kafka ---------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def confluent(address):
         lambda: _only(admin.create_acls([_RULE])),
         lambda: _only(admin.delete_acls([_ANY_ACL])),
     ):
-        with suppress(confluent_kafka.KafkaException):  # there are none, where there is no authorizer
+        with suppress(confluent_kafka.KafkaException):  # refused, because the broker has no authorizer
             ask()
     _only(admin.delete_consumer_groups([GROUP]))
     _only(admin.delete_topics([TOPIC]))
@@ -173,7 +173,7 @@ def kafka_python(address):
 
 
 def _kafka_python_node(admin, partition):
-    """What one node says of itself, and of who may use it."""
+    """Ask the node about its quorum, directories, leaders, reassignments, config resources and SCRAM credentials."""
     admin.describe_metadata_quorum()
     (directory,) = {each["log_dir"] for broker in admin.describe_log_dirs() for each in broker["log_dirs"]}
     admin.alter_replica_log_dirs({(TOPIC, 0, 1): directory})
@@ -347,12 +347,12 @@ def _java_admin(ask):
     ask("alterQuota", user="ann", name="producer_byte_rate", rate=1024)
     ask("updateFeature", name="metadata.version", level=25)
     for call in ("describeAcls", "createAcl", "deleteAcl"):
-        with suppress(ClientError):  # there are none, where there is no authorizer
+        with suppress(ClientError):  # refused, because the broker has no authorizer
             ask(call, topic=TOPIC, user="ann")
 
 
 def _java_hanging_transaction(ask):
-    """A producer is gone and its transaction open: an administrator ends it in each of its partitions."""
+    """Leave a transaction open as a dead producer does, and abort it in its partition as an administrator does."""
     values = {"topic": TOPIC, "partition": 1, "values": ["lost"], "timestamp": TIME_MS}
     ask("leaveTransactionOpen", **values, config={"transactional.id": "hanging"})
     ask("abortTransaction", topic=TOPIC, partition=1)
@@ -408,7 +408,7 @@ SESSIONS = {
 
 
 def missing(client):
-    """Why a client's session cannot be had here; None when it can."""
+    """Return why the client's session cannot run here, or None if it can."""
     if client == "java":
         return stock_java.missing()
     if client.startswith("franz-go"):
@@ -428,7 +428,7 @@ def version(client):
 
 
 def capture(client, directory):
-    """The exchanges of one client with a server of its own."""
+    """Run one client's session against a new server, and return its exchanges."""
     with FrameRecorder() as recorder:
         settings = SETTINGS | {"advertised.listeners": recorder.listener}
         with ServerProcess(Path(directory) / client, settings) as server:
@@ -438,8 +438,12 @@ def capture(client, directory):
 
 
 def _without_repeats(exchanges):
-    """The first few of those that are alike; never one from the middle, as some count on the ones before them. What
-    was still waiting when the client went has no answer. Each connection begins with a question that all have."""
+    """Keep only the first ALIKE_MAX exchanges of each connection, API and version.
+
+    The first ones are kept because a later exchange may depend on those before it. Requests without an answer, which
+    still waited when the client left, are dropped, except for Produce. ApiVersions is kept only as the first exchange
+    of all, because every connection begins with it.
+    """
     seen = Counter()
     kept = []
     for each in exchanges:
@@ -467,7 +471,7 @@ def main():
 
 
 def print_versions():
-    """Which of the versions that are served have golden bytes of some client, and which have none."""
+    """Print the served versions of each API that some golden file covers, and those that no file covers."""
     asked = frames.asked()
     for key, api in APIS.items():
         served = set(range(api.oldest, api.newest + 1))

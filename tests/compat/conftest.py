@@ -1,4 +1,4 @@
-"""What the compat tests share: real servers, started once for a run."""
+"""Fixtures of the compat tests: real servers, started once per run or per module."""
 
 import pytest
 from click.testing import CliRunner
@@ -9,7 +9,8 @@ from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.cli import main
 from tests.compat.server_process import ServerProcess
 
-# A file stays in one process: where several share the work, these begin first, or one of them would run on alone.
+# The longest files, which start first. All tests of a file run in one worker process, so a long file that starts last
+# would keep one worker busy after the others have finished.
 LONGEST = (
     "test_readme", "test_spark", "test_kill_9", "test_benchmarks", "test_stock_clients", "test_server_process",
     "test_kafka_tools", "test_demo", "test_old_records", "test_java_clients", "test_golden_frames", "test_transactions",
@@ -24,14 +25,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory):
-    """A real ZooKeeper server; tests use a chroot of their own: f"{zookeeper.hosts}/name"."""
+    """Run a real ZooKeeper server. Each test uses a separate chroot: f"{zookeeper.hosts}/name"."""
     with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory):
-    """The address of an Apache Kafka."""
+    """Run an Apache Kafka node and yield its address."""
     directory = tmp_path_factory.mktemp("kafka")
     try:
         _, process = start_kafka(directory)
@@ -48,14 +49,14 @@ def kafka(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory):
-    """A running `flakelog server`; tests use topics of their own and leave it running."""
+    """Run a `flakelog server`. Each test uses separate topics and leaves the server running."""
     with ServerProcess(tmp_path_factory.mktemp("broker") / "data") as server:
         yield server
 
 
 @pytest.fixture
 def flakelog(broker):
-    """Run a command in this process, against the real server: (exit code, stdout, stderr)."""
+    """Return a function that runs a command in this process against the real server: (exit code, stdout, stderr)."""
     env = {"FLAKELOG_SERVERS": broker.address, "FLAKELOG_IDS": broker.ids}
 
     def run(command, stdin=b"", **more):

@@ -1,11 +1,11 @@
-"""A proxy between real clients and a real broker that keeps every frame, in the order the requests came.
+"""A proxy between real clients and a real broker that records every frame, in the order of the requests.
 
     with FrameRecorder() as recorder, ServerProcess(dir, {"advertised.listeners": recorder.listener}) as server:
         recorder.forward_to(server.address)
         ...                                   # clients speak to recorder.address
     recorder.exchanges()                      # tests.golden.frames.Exchange
 
-The broker advertises the proxy's address, so whatever a client is told to connect to is the proxy again.
+The broker advertises the proxy's address, so that clients that follow its metadata connect to the proxy again.
 """
 
 import socket
@@ -48,7 +48,7 @@ class FrameRecorder:
             _shut(each)
 
     def exchanges(self):
-        """What there is now."""
+        """Return the exchanges recorded so far."""
         with self._lock:
             return [
                 Exchange(connection, request, self._answers.get((connection, request[4:8])))
@@ -65,7 +65,7 @@ class FrameRecorder:
             try:
                 broker = socket.create_connection(self._upstream)
             except ConnectionRefusedError:
-                client.close()  # it has stopped, and this client does not know yet
+                client.close()  # the broker has stopped, but this client does not know yet
                 continue
             self._sockets.append(broker)
             number = next(self._numbers)
@@ -82,7 +82,7 @@ class FrameRecorder:
 
 
 def _pump(source, target, connection, keep):
-    """Frames from one side to the other until either closes."""
+    """Copy frames from `source` to `target`, and record each with `keep`, until either side closes."""
     try:
         while head := _read(source, _LENGTH_BYTES):
             frame = _read(source, int.from_bytes(head, "big"))
@@ -95,7 +95,7 @@ def _pump(source, target, connection, keep):
 
 
 def _read(source, size):
-    """So many bytes; fewer where the peer has closed."""
+    """Return `size` bytes, or fewer if the peer has closed."""
     data = b""
     while len(data) < size and (more := source.recv(size - len(data))):
         data += more
@@ -106,5 +106,5 @@ def _shut(each):
     try:
         each.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # the other side was first
+        pass  # the peer closed first
     each.close()

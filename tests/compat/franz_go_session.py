@@ -1,7 +1,7 @@
-"""A session of franz-go that asks every API, each in the oldest or each in the newest version that is served.
+"""A franz-go session that calls every API, all in the oldest or all in the newest version that the broker serves.
 
-It is for the frames of tests/golden: what another project's encoder makes of both ends of each row of the API table.
-Requests that only administrators and other brokers send are given by their fields, in the names of franz-go's kmsg.
+It produces frames for tests/golden, so that another project's encoder covers both ends of each row of the API table.
+Requests that only administrators and other brokers send are given field by field, with the names of franz-go's kmsg.
 """
 
 from broker.api_table import APIS
@@ -70,7 +70,7 @@ class _Session:
         self._do("read", topic=TOPIC, group=GROUP, count=5, heartbeat=HEARTBEAT_MS)
 
     def _transact(self, **arguments):
-        """FindCoordinator v0 knows groups only."""
+        """Run a transaction with FindCoordinator v1 or later, because v0 knows only groups."""
         key, versions = KEYS["FindCoordinator"], self._where["versions"]
         return self._do("transact", versions=versions | {key: max(versions[key], 1)}, **arguments)
 
@@ -92,7 +92,7 @@ class _Session:
         self._ask("ListGroups")
 
     def _transaction(self):
-        """Step by step, where franz-go itself would ask for what its newest rules need, or not at all."""
+        """Send each request of a transaction explicitly, because franz-go itself sends only what its rules need."""
         who = {"TransactionalID": "by hand"}
         made = self._ask("InitProducerId", TransactionTimeoutMillis=WAIT_MS, ProducerID=-1, ProducerEpoch=-1, **who)
         who |= {"ProducerID": made["ProducerID"], "ProducerEpoch": made["ProducerEpoch"]}
@@ -134,7 +134,7 @@ class _Session:
         self._ask("UpdateFeatures", FeatureUpdates=[FEATURE], TimeoutMillis=WAIT_MS)
 
     def _node(self):
-        """What one node says of itself and of its partitions' places."""
+        """Ask the node about itself and about the placement of its partitions."""
         self._ask("DescribeCluster", EndpointType=1)
         quorum = {"Topic": "__cluster_metadata", "Partitions": [{"Partition": 0}]}
         self._ask("DescribeQuorum", Topics=[quorum])
@@ -156,5 +156,5 @@ class _Session:
 
 
 def _of_topic(partition):
-    """The field that names one partition of the topic, whatever is asked of it."""
+    """Return the field that names one partition of the topic in any request."""
     return {"Topics": [{"Topic": TOPIC, "Partitions": [partition]}]}

@@ -1,4 +1,4 @@
-"""A member of a group in a process of its own, to be killed: CLIENT ADDRESS GROUP TOPIC SESSION_MS."""
+"""A group member in a separate process, for tests to kill. Arguments: CLIENT ADDRESS GROUP TOPIC SESSION_MS."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The id service as a process of its own: `python id_service_process.py directory|zookeeper WHERE`.
+"""The id service as a separate process: `python id_service_process.py directory|zookeeper WHERE`.
 
 Prints "ready: worker=N thrift=PORT http=PORT" and serves until SIGTERM.
 """
@@ -19,7 +19,7 @@ from idgen.server import ClaimDriver, IdLine, ThriftFactory
 from idgen.service import IdService
 from idgen.snowflake import connect
 
-LEAD_MS = 600_000  # the number of one that was killed rests for longer than any test takes
+LEAD_MS = 600_000  # the worker number of a killed service stays reserved for longer than any test takes
 
 
 def main(kind, where):

@@ -1,10 +1,10 @@
-"""A program that issues ids and writes each down, for tests that stop, kill and mislead it.
+"""A program that issues ids and writes each to a file, for tests that stop, kill and mislead it.
 
     python id_writer_program.py '{"file": ..., "zookeeper": "a:1" or "directory": ..., "worker": null, "clock": []}'
 
-Ids are appended to `file`, 8 bytes each; `lead_ms` is how long they go on without a coordinator. `clock` steps
-its wall clock: [[after so many seconds, by so many ms], ...].
-Prints "ready" when it has claimed a number. Times are short (a lead of 2 s), so that tests see marks pass.
+Ids are appended to `file`, 8 bytes each. `lead_ms` is the time for which ids are issued without a coordinator. `clock`
+steps the wall clock: [[after seconds, by ms], ...]. The program prints "ready" when it has claimed a worker number.
+Times are short (a lead of 2 s), so that tests see high-water marks pass.
 """
 
 import functools
@@ -50,7 +50,7 @@ def stepped_wall_ns(steps):
 
 
 def made(task):
-    """A Snowflake, however long its coordinator is away."""
+    """Return a Snowflake; retry while its coordinator is away."""
     config = IdgenConfig(ids_worker=task.get("worker"), ids_lead_ms=task.get("lead_ms", LEAD_MS), **CONFIG)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A socket to a broker that does as a test wants: half frames, no reading, small buffers, any bytes."""
+"""A raw socket to a broker, for tests of half frames, unread answers, small buffers and arbitrary bytes."""
 
 import socket
 import struct
@@ -10,7 +10,7 @@ from tests.patience import SECONDS
 
 
 class RawConnection:
-    """`receive_buffer` makes the kernel's window small, so that a reader who is slow is felt soon."""
+    """A blocking socket. A small `receive_buffer` shrinks the kernel's window, so the broker soon sees a slow peer."""
 
     def __init__(self, address, receive_buffer=None):
         host, _, port = address.rpartition(":")
@@ -37,13 +37,13 @@ class RawConnection:
         return data
 
     def read_frame(self, chunk=1 << 16):
-        """(correlation id, what follows it)."""
+        """Return (correlation id, the rest of the frame)."""
         (size,) = struct.unpack(">i", self.read_exactly(4))
         frame = self.read_exactly(size, chunk)
         return int.from_bytes(frame[:4], "big"), memoryview(frame)[4:]
 
     def read_to_end(self):
-        """What came before it closed the connection; a reset is an end too."""
+        """Return all bytes until the broker closes or resets the connection."""
         data = b""
         try:
             while got := self.socket.recv(1 << 16):
@@ -54,7 +54,7 @@ class RawConnection:
 
 
 class SocketLine:
-    """A connection for a World (tests/broker/any_api.py) to ask over."""
+    """A connection over which a World (tests/broker/any_api.py) sends its requests."""
 
     def __init__(self, address):
         self._address = address
@@ -71,21 +71,21 @@ class SocketLine:
         return self._connection.read_exactly(size)
 
     def rest(self):
-        """Each question takes its time as it is."""
+        """Do nothing, because each request to a real broker takes time anyway."""
 
 
 def frame(api_key, version, correlation_id, body, client_id="raw", flexible=True):
-    """A whole request."""
+    """Return a request frame with its length field."""
     message = request_header(api_key, version, correlation_id, client_id, flexible) + body
     return struct.pack(">i", len(message)) + message
 
 
 def fetch_frame(correlation_id, topic, offset=0, max_bytes=1 << 20, version=12, client_id="raw"):
-    """A Fetch of partition 0 that does not wait."""
+    """Return a Fetch of partition 0 that does not wait for data."""
     request = FetchRequest(0, 1, max_bytes, [FetchPartition(topic, 0, offset, max_bytes)])
     return frame(fetch.API_KEY, version, correlation_id, fetch.encode_request(version, request), client_id)
 
 
 def fetched(body, version=12):
-    """The one partition in a Fetch's answer, as `read_frame` gives it."""
+    """Return the single partition of a Fetch's answer, whose `body` comes from `read_frame`."""
     return fetch.decode_response(version, body, 1).partitions[0]

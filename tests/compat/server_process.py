@@ -1,4 +1,4 @@
-"""A `flakelog server` in a process of its own, as an operator runs it: started, killed, restarted on its directory.
+"""A `flakelog server` in a separate process, as an operator runs it: started, killed, restarted on its directory.
 
     with ServerProcess(tmp_path / "data") as server:      # free ports, embedded
         client = BlockingClient(server.address)
@@ -23,11 +23,11 @@ FREE_PORTS = {
     "flakelog.ids.listener": "127.0.0.1:0",
     "flakelog.http.listener": "127.0.0.1:0",
 }
-KEEP_ALL = {"log.retention.ms": "-1"}  # many messages of the tests have times long past
+KEEP_ALL = {"log.retention.ms": "-1"}  # many messages of the tests have old timestamps
 
 
 class DidNotStart(Exception):
-    """The process ended before `ready:`; `exit_code` and `stderr` are what an operator would see."""
+    """The process ended before its `ready:` line. `exit_code` and `stderr` are those an operator would see."""
 
     def __init__(self, exit_code, stderr):
         super().__init__(f"exit code {exit_code}:\n{stderr}")
@@ -36,9 +36,10 @@ class DidNotStart(Exception):
 
 
 class ServerProcess:
-    """`settings` go over free local ports; an empty listener turns that part off. `log` keeps what all runs wrote.
+    """A server on free local ports. `settings` override the defaults; an empty listener turns that part off.
 
-    `prefix` is a command to run it under (`unshare`, `prlimit`, ...), which must exec the rest.
+    `log` keeps the output of all runs. `prefix` is a command to run the server under (`unshare`, `prlimit`, ...), which
+    must exec the rest.
     """
 
     def __init__(self, data_dir, settings=None, *, zookeeper=None, prefix=(), env=None, command="server"):
@@ -75,7 +76,7 @@ class ServerProcess:
         return argv + (["--zookeeper", self._zookeeper] if self._zookeeper else [])
 
     def start(self):
-        """Start it, and wait for its `ready:` line; DidNotStart when it ends before that."""
+        """Start the server and wait for its `ready:` line; raise DidNotStart if it ends before that."""
         begin = self.mark()
         self.launch()
         self._await(lambda: self._addresses or not any(r.is_alive() for r in self._readers), "no ready: line")
@@ -84,7 +85,7 @@ class ServerProcess:
         return self
 
     def launch(self):
-        """Start it, and wait for nothing."""
+        """Start the server without waiting for its `ready:` line."""
         assert not self.running, "it runs already"
         self._addresses = {}
         self._process = subprocess.Popen(
@@ -121,7 +122,7 @@ class ServerProcess:
                 left = end - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(f"{what} within {SECONDS} s; the log:\n{''.join(self._log)}")
-                # A reader's very last notification can come just before its thread is seen to be dead.
+                # Wake regularly, because a reader's last notification can come just before its thread seems dead.
                 self._changed.wait(min(left, 0.2))
 
     def _ended(self):
@@ -134,23 +135,23 @@ class ServerProcess:
         self._process.send_signal(number)
 
     def kill(self):
-        """SIGKILL: nothing of it runs any more when this returns. Fine to call when it has ended."""
+        """Send SIGKILL and wait until the process has ended. Do nothing if it has ended already."""
         if self._process is not None:
             self._process.kill()
             self._ended()
 
     def stop(self, number=signal.SIGTERM):
-        """Ask it to stop cleanly; its exit code."""
+        """Ask the server to stop cleanly, and return its exit code."""
         self.send_signal(number)
         return self._ended()
 
     def restart(self):
-        """kill -9, and start on the same directory. Free ports are others then, but see `keep_ports`."""
+        """Send SIGKILL and start again on the same directory. Free ports change, unless `keep_ports` was called."""
         self.kill()
         return self.start()
 
     def keep_ports(self):
-        """Called before the first start: each start takes the same ports, so that clients find it again."""
+        """Use the same ports at every start, so that clients find the server again. Call it before the first start."""
         assert self._process is None, "its ports are taken already, and would be free for others between two starts"
         for name, address in self.settings.items():
             if address == FREE_PORTS.get(name):
@@ -158,7 +159,7 @@ class ServerProcess:
                 self.settings[name] = address.replace(":0", f":{self._ports[-1].number}")
         return self
 
-    # --- what is known of it -------------------------------------------------------------------------------------
+    # --- addresses, log and figures ------------------------------------------------------------------------------
 
     @property
     def running(self):
@@ -170,17 +171,17 @@ class ServerProcess:
 
     @property
     def address(self):
-        """The broker, "host:port"."""
+        """The broker's address, "host:port"."""
         return self._addresses["broker"]
 
     @property
     def addresses(self):
-        """All of the `ready:` line: "broker", "broker.NAME" of more listeners, "ids", "http"."""
+        """All addresses of the `ready:` line: "broker", "broker.NAME" for more listeners, "ids", "http"."""
         return dict(self._addresses)
 
     @property
     def ids(self):
-        """The id service (Thrift), "host:port"."""
+        """The address of the id service (Thrift), "host:port"."""
         return self._addresses["ids"]
 
     @property
@@ -189,12 +190,12 @@ class ServerProcess:
 
     @property
     def log(self):
-        """All that it wrote to stdout and stderr, in all its runs."""
+        """Everything that all runs wrote to stdout and stderr."""
         with self._changed:
             return "".join(self._log)
 
     def mark(self):
-        """A place in the log, for `log_since` and `wait_for_log`."""
+        """Return the current position in the log, for `log_since` and `wait_for_log`."""
         with self._changed:
             return len(self._log)
 
@@ -203,7 +204,7 @@ class ServerProcess:
             return "".join(self._log[mark:])
 
     def wait_for_log(self, text, since=0):
-        """The first line with `text` in it; TimeoutError with the whole log when none comes."""
+        """Return the first line that contains `text`; raise TimeoutError with the whole log if none comes."""
         found = []
 
         def there():
@@ -214,13 +215,13 @@ class ServerProcess:
         return found[0].rstrip("\n")
 
     def status(self, name):
-        """A figure of /proc/PID/status, e.g. `VmRSS` (KiB) or `Threads`."""
+        """Return a figure of /proc/PID/status, e.g. `VmRSS` (KiB) or `Threads`."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(name + ":"):
                 return int(line.split()[1])
         raise KeyError(name)
 
     def read_by_threads(self):
-        """Bytes of files that threads beside the main one have read (/proc/PID/task/TID/io)."""
+        """Return the bytes that threads other than the main one have read from files (/proc/PID/task/TID/io)."""
         others = [task for task in Path(f"/proc/{self.pid}/task").iterdir() if task.name != str(self.pid)]
         return sum(int((task / "io").read_text().split()[1]) for task in others)

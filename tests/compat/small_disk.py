@@ -1,4 +1,4 @@
-"""A disk of a few megabytes that can be filled: a tmpfs in a mount namespace of its own (Linux, root)."""
+"""A disk of a few megabytes for tests to fill: a tmpfs in a separate mount namespace (Linux, root)."""
 
 import os
 import shutil
@@ -9,9 +9,9 @@ import pytest
 
 
 class SmallDisk:
-    """Mounted at `directory` for those who run under `prefix`; everyone else reaches it by `root`.
+    """A tmpfs mounted at `directory` for processes run under `prefix`; other processes reach it by `root`.
 
-    Skips the test, aloud, where the system does not allow it.
+    The constructor skips the test with a reason if the system does not allow the mount.
     """
 
     def __init__(self, directory, size_bytes):
@@ -41,11 +41,11 @@ class SmallDisk:
         self._holder.communicate()
 
     def take(self, size_bytes):
-        """What `free` gives back at least."""
+        """Occupy `size_bytes` of the disk, so that `free` gives back at least this much."""
         self._ballast.write_bytes(bytes(size_bytes))
 
     def fill(self):
-        """Until not one byte is free."""
+        """Write until no byte is free."""
         with open(self._ballast, "ab", buffering=0) as ballast:
             for size in (1 << 16, 1 << 12, 1):
                 while self._write(ballast, bytes(size)):

@@ -1,12 +1,13 @@
-"""A program for the spout tests: counts each message of a log once, in SQLite, until told to stop.
+"""A program for the spout tests: counts each message of a log once, in SQLite, until it receives a stop signal.
 
-    python spout_program.py STORE DATABASE MESSAGES             an in-memory log of so many messages, and one poison
+    python spout_program.py STORE DATABASE MESSAGES             an in-memory log of that many messages and a poison one
     python spout_program.py STORE DATABASE SERVERS TOPIC        a topic of a broker
 
-The environment variable ACCESS is how a ZooKeeper among the stores is spoken to, as JSON of coordination.access.Access.
+The environment variable ACCESS gives the access to a ZooKeeper store, as JSON of coordination.access.Access.
 
-The log in memory is the same at every start, as a broker's would be. Counts and applied ids are written in one
-transaction, and tuples are acked after its commit. Prints `applied N` after each commit, `stopped` after a clean stop.
+The in-memory log is the same at every start, as a broker's log would be. Counts and applied ids are written in one
+transaction, and tuples are acked after its commit. The program prints `applied N` after each commit and `stopped`
+after a clean stop.
 """
 
 import json
@@ -31,7 +32,7 @@ PARTITIONS = 4
 
 
 class LogInMemory(TwistedWorld):
-    """The engine's own offset store, with a log that needs no broker."""
+    """A world with the engine's own offset store and a log that needs no broker."""
 
     def __init__(self, log, dead):
         super().__init__(reactor)
@@ -53,7 +54,7 @@ class LogInMemory(TwistedWorld):
 
 
 class FailSome(Bolt):
-    """Fails every hundredth message once, in this life of the process."""
+    """A bolt that fails every hundredth message once per life of the process."""
 
     output_fields = ("id", "carrier", "delay")
 
@@ -68,7 +69,7 @@ class FailSome(Bolt):
 
 
 class CountOnce(BatchBolt):
-    """One row for each carrier, one for each message id, in one transaction."""
+    """A bolt that writes one row per carrier and one row per message id, in one transaction per batch."""
 
     batch_size = 200
 

@@ -1,10 +1,10 @@
-"""Three stock clients behind one small face, so that each test can ask the same of each.
+"""Three stock clients behind one small interface, so that a test can run with each of them.
 
     client.produce(address, topic, messages, codec)
     client.read(address, topic, count)              without a group, partition 0 from its beginning
     with client.member(address, group, topic) as m: in a group: poll, partitions, commit
 
-Nothing of ours is in here: what is imported are the clients as they come from PyPI.
+The clients are imported as PyPI ships them; none of Flakelog's own code takes part.
 """
 
 import asyncio
@@ -18,13 +18,15 @@ import kafka.codec
 from tests.patience import SECONDS, until
 
 JOIN_SECONDS = 10
-LINGER_MS = 60_000  # what is sent together is one batch, however slowly: a flush ends the wait
-SESSION_MS = 60_000  # a pause of the machine takes nobody's place in a group
+LINGER_MS = 60_000  # messages sent together form one batch, however slowly, because only a flush ends the wait
+SESSION_MS = 60_000  # long, so that a pause of the machine removes no member from its group
 HEARTBEAT_MS = 300
 POLL_SECONDS = 0.1
 QUIET = {"log_level": 0}
-"""For clients of librdkafka's that may outlive their server, as an exception or a callback keeps them: they would say
-on stderr that they look for it."""
+"""Config for librdkafka clients that may outlive their server, because an exception or a callback keeps them alive.
+
+Without it they would report on stderr that they look for the server.
+"""
 
 
 class Message(NamedTuple):
@@ -34,14 +36,14 @@ class Message(NamedTuple):
 
 
 def gather(poll, count):
-    """Poll until there are so many messages."""
+    """Poll until `count` messages have arrived, and return them."""
     found = []
     until(lambda: found.extend(poll()) or len(found) >= count, what=f"{count} messages ({len(found)} have)")
     return found
 
 
 class Confluent:
-    """confluent-kafka: librdkafka, as the clients of C, C++, Go, .NET, Rust, PHP and Node that wrap it."""
+    """confluent-kafka, which wraps librdkafka, as clients for C, C++, Go, .NET, Rust, PHP and Node do."""
 
     name = "confluent-kafka"
     codecs = ("gzip", "snappy", "lz4", "zstd")
@@ -110,7 +112,7 @@ def _confluent_messages(consumer):
 
 class KafkaPython:
     name = "kafka-python"
-    # All but gzip come with its extras (lz4, snappy, zstd).
+    # All codecs except gzip need kafka-python's extras (lz4, snappy, zstd).
     codecs = tuple(c for c in ("gzip", "snappy", "lz4", "zstd") if getattr(kafka.codec, f"has_{c}")())
 
     @staticmethod
@@ -152,7 +154,7 @@ class KafkaPython:
             self._consumer.close()
 
         def poll(self):
-            # kafka-python 3.0.12 forgets a join whose answer comes after the poll that began it: give it time.
+            # kafka-python 3.0.12 forgets a join if its answer comes after the poll that began it, so poll for long.
             return _plain(self._consumer.poll(JOIN_SECONDS * 1000))
 
         @property
@@ -189,7 +191,7 @@ class AioKafka:
                 loop.run(consumer.stop())
 
     class member:
-        """Its heartbeats are sent while it polls: the loop runs only then."""
+        """A member that sends heartbeats only while it polls, because its loop runs only during `poll`."""
 
         def __init__(self, address, group, topic, session_ms=SESSION_MS):
             self._loop = _Loop().__enter__()
@@ -224,7 +226,7 @@ class AioKafka:
 
 
 class _Loop:
-    """An event loop that runs when it is told to."""
+    """An event loop that runs only inside `run`."""
 
     def __enter__(self):
         self._runner = asyncio.Runner()

@@ -1,9 +1,9 @@
-"""franz-go behind a small face: a Go client that can be told how new an API's version it may speak.
+"""franz-go behind a small interface: a Go client whose newest version of each API can be set.
 
     with stock_go() as go:
         go.ask("produce", address=server.address, versions={0: 3, ...}, topic="t", values=["a"])    # ClientError
 
-What can be asked stands in `go/stock.go`. `make stock` builds it, where Go is there.
+`go/stock.go` lists the calls. `make stock` builds it if Go is installed.
 """
 
 import re
@@ -20,7 +20,7 @@ def stock_go():
 
 
 def missing():
-    """Why franz-go cannot be tried here; None when it can."""
+    """Return why franz-go cannot be tested here, or None if it can."""
     return None if PROGRAM.exists() else "franz-go is not there: `make stock` builds it where Go is installed"
 
 

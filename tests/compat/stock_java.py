@@ -1,11 +1,11 @@
-"""Apache Kafka's Java clients and tools behind a small face: one Java process for many tests.
+"""Apache Kafka's Java clients and tools behind a small interface: one Java process for many tests.
 
     need_java()
     with StockJava() as java:
         java.ask("produce", address=server.address, topic="t", values=["a", "b"])    # ClientError when it throws
         done = java.tool("org.apache.kafka.tools.TopicCommand", "--list", "--bootstrap-server", server.address)
 
-What can be asked stands in `java/Stock.java`. `make stock` brings the jars, where Maven is there.
+`java/Stock.java` lists the calls. `make stock` downloads the jars if Maven is installed.
 """
 
 import subprocess
@@ -20,18 +20,18 @@ from tests.patience import SECONDS
 
 HERE = Path(__file__).parent / "java"
 CLASSPATH = HERE / "target" / "classpath"
-# A short life: compile fast, not well; no second thread for the collector on a small machine.
+# The process lives briefly on a small machine, so it compiles fast and runs no extra garbage collection threads.
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def need_java():
-    """At the top of a test module, which is skipped as a whole, with the reason, where there are none."""
+    """Skip the whole test module with the reason if Java's clients are missing. Call this at the top of the module."""
     if reason := missing():
         pytest.skip(reason, allow_module_level=True)
 
 
 def missing():
-    """Why Java's clients cannot be tried here; None when they can."""
+    """Return why Java's clients cannot be tested here, or None if they can."""
     if not CLASSPATH.exists():
         return "Kafka's jars are not there: `make stock` brings them where Maven (mvn) is installed"
     gone = [jar for jar in CLASSPATH.read_text().strip().split(":") if not Path(jar).exists()]
@@ -59,12 +59,12 @@ class StockJava(StockProcess):
         super().__init__([*self._launch, HERE / "Stock.java"])
 
     def tool(self, main, *arguments, stdin=""):
-        """A command-line tool, by its class, in the one process."""
+        """Run a command-line tool by its main class in the shared process."""
         done = self.ask("tool", **{"class": main}, args=[str(each) for each in arguments], stdin=stdin)
         return Finished(**done)
 
     def process(self, main, *arguments):
-        """A command-line tool in a process of its own, for one that works in Java's own shutdown hooks."""
+        """Run a command-line tool in a separate process, for a tool that works in Java's own shutdown hooks."""
         argv = [*self._launch, main, *map(str, arguments)]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
         return Finished(done.returncode, done.stdout, done.stderr)

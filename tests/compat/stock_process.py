@@ -1,4 +1,4 @@
-"""A process with a stock client of another language in it, asked in lines of JSON, so that one serves many tests.
+"""A process with a stock client of another language, which takes calls as lines of JSON and serves many tests.
 
     {"do": "produce", "topic": "t", ...}  is answered by  {"result": ...}  or  {"error": name, "message": ...}
 """
@@ -20,7 +20,7 @@ class ClientError(Exception):
 
 
 class StockProcess:
-    """What `argv` starts, until the `with` ends."""
+    """A process started from `argv`, which runs until the `with` block ends."""
 
     def __init__(self, argv):
         self._argv = argv
@@ -42,7 +42,7 @@ class StockProcess:
         self._answers.put(None)
 
     def ask(self, call, /, **arguments):
-        """What the client answered; ClientError."""
+        """Return the client's answer; raise ClientError if the client threw."""
         self._process.stdin.write(json.dumps({"do": call} | arguments) + "\n")
         self._process.stdin.flush()
         line = self._answers.get(timeout=SECONDS)

@@ -1,14 +1,14 @@
-"""A TCP proxy that cuts, delays and swallows: what a network does between a process and its coordinator."""
+"""A TCP proxy that cuts, delays and swallows, as a network between a process and its coordinator may."""
 
 import socket
 import threading
 
 
 class TcpProxy:
-    """Forwards connections to `port` of 127.0.0.1 from its own `port`; a context manager.
+    """A context manager that forwards connections from its own `port` to the given `port` of 127.0.0.1.
 
-    `cut()` breaks the connections and takes no more until `heal()`; `blackhole` swallows bytes, the connection stays;
-    `delay_s` holds each piece back for so long.
+    `cut()` breaks the connections and refuses new ones until `heal()`. `blackhole` swallows bytes but keeps the
+    connections open. `delay_s` delays each chunk by this many seconds.
     """
 
     def __init__(self, port):
@@ -37,10 +37,10 @@ class TcpProxy:
             try:
                 one.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it has ended by itself
+                pass  # it has ended already
 
     def heal(self):
-        """Forward again. Connections that lost bytes in the blackhole are broken: TCP would not go on past a gap."""
+        """Forward again. Cut connections that lost bytes in the blackhole, because TCP cannot continue past a gap."""
         if self.blackhole:
             self.cut()
         self._refuses = self.blackhole = False

@@ -1,6 +1,6 @@
-"""Other people's admin clients, unchanged, against a real server: confluent-kafka's and kafka-python's.
+"""Third-party admin clients, unchanged, against a real server: confluent-kafka's and kafka-python's.
 
-What each answers here is what it answers of a single Kafka node without access rules.
+The expected results are those for a single Kafka node without access rules.
 """
 
 from itertools import count

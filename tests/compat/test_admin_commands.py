@@ -1,4 +1,4 @@
-"""`flakelog topic`, `group` and `config`, as a user meets them: what they show and do, and how they refuse."""
+"""`flakelog topic`, `group` and `config`, as a user meets them: their output, effects and refusals."""
 
 import json
 
@@ -13,12 +13,12 @@ def objects(text):
 
 
 def words(text):
-    """A table's lines, as words."""
+    """Return the lines of a table, each as a list of words."""
     return [line.split() for line in text.splitlines()]
 
 
 def consume(broker, group, topic, messages):
-    """A consumer of the group that has read and committed so many messages, and still is a member."""
+    """Return a consumer that has read and committed `messages` messages and is still a member of the group."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.address,

@@ -1,4 +1,4 @@
-"""Each row of `make bench` runs, beside its peer, and prints what a program can read. How fast is not asked here."""
+"""Each row of `make bench` runs next to its peer and prints machine-readable figures. Speed is not checked here."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from tests.patience import PROGRAM_SECONDS
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the benchmarks read /proc")
 
 
-# Their peer is Apache Kafka, which takes too long to start here.
+# Rows whose peer is Apache Kafka, which takes too long to start here.
 ALONE = {"fetch-1k", "single-100-50p", "list-offsets", "fetch-small", "java-consumer", "spark-connector"}
 BROUGHT_BY_MAVEN = {"java-consumer", "spark-connector"}
 
@@ -34,7 +34,7 @@ def test_every_row_gives_figures_for_each_contender():
             rates = [spread for unit, spread in units.items() if "CPU" not in unit and unit != "repeated"]
             assert rates and all(0 < spread["least"] <= spread["median"] <= spread["most"] for spread in rates), who
     if report["skipped"].keys() - BROUGHT_BY_MAVEN:
-        pytest.skip(str(report["skipped"]))  # aloud: no C compiler here
+        pytest.skip(str(report["skipped"]))  # with the reason: no C compiler here
 
 
 def test_one_row_can_be_asked_for_and_is_printed_as_a_table():

@@ -1,4 +1,4 @@
-"""Logs that are larger than what the process may have open, or than what is in memory, against a real server."""
+"""Logs with more files than the process may open, or more data than is in memory, against a real server."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def make_topic(server, name, **config):
 
 
 def need_a_disk_that_forgets(directory):
-    """Skips where what was written is in memory for ever, as in a tmpfs, or nobody can tell."""
+    """Skip the test if written data stays in memory for ever, as in a tmpfs, or if the system cannot tell."""
     path = directory / "tried"
     path.write_bytes(bytes(MIB))
     with path.open("rb") as file:
@@ -47,7 +47,8 @@ def open_files(server):
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="needs prlimit of util-linux")
 def test_more_segments_than_open_files_are_read(tmp_path):
     prefix = "prlimit", f"--nofile={OPEN_FILES}:{OPEN_FILES}"
-    # So few files are no room for the fifty partitions of committed offsets, which a consumer looks for at its end.
+    # The file limit has no room for the default fifty partitions of committed offsets, which a consumer looks for at
+    # its end.
     settings = {"offsets.topic.num.partitions": 1}
     with ServerProcess(tmp_path / "data", settings, prefix=prefix) as server:
         make_topic(server, "flights", segment_bytes="1024")
@@ -83,7 +84,7 @@ def test_what_is_not_in_memory_is_read_by_a_thread_and_sent_whole(tmp_path):
 
 
 def test_a_small_fetch_of_what_is_not_in_memory_is_read_by_a_thread(tmp_path):
-    """A reader of old data, a little at a time, must not have everybody else wait for the disk."""
+    """A consumer that reads old data in small fetches does not make other connections wait for the disk."""
     need_a_disk_that_forgets(tmp_path)
     with ServerProcess(tmp_path / "data") as server:
         make_topic(server, "flights")

@@ -1,6 +1,7 @@
-"""Our own clients at brokers that go, refuse, or answer what is no answer: each ends in a ClientError that says so.
+"""Our own clients at brokers that close, refuse or send invalid answers: each call raises a ClientError with the cause.
 
-broker.client: blocking for plain programs, Twisted for those on a reactor; one core, so both are held to the same.
+broker.client has a blocking client for plain programs and a Twisted client for programs on a reactor. Both share one
+core, so both must raise the same errors.
 """
 
 import json
@@ -23,7 +24,7 @@ API_VERSIONS, METADATA = 18, 3
 
 
 class ScriptedBroker:
-    """Answers requests one after the other with what `answer(api_key)` gives: a body, or None to close."""
+    """A broker that answers each request with `answer(api_key)`: a body, or None to close the connection."""
 
     def __init__(self, answer, wrong_id=False):
         self._answer = answer
@@ -99,7 +100,7 @@ def test_on_a_reactor_it_is_the_same_error(kind):
 
 
 def test_a_broker_that_was_started_again_is_found_by_the_next_call(tmp_path):
-    """Nothing was sent on the old connection, so nothing can happen twice."""
+    """The next call reconnects. It sent nothing on the old connection, so no request can run twice."""
     with ServerProcess(tmp_path / "data").keep_ports() as server, BlockingClient(server.address) as client:
         client.create_topic("kept")
         server.restart()
@@ -116,7 +117,7 @@ def test_a_broker_that_is_away_for_a_moment_is_waited_for_by_retry(tmp_path):
         assert client.retry(client.core.metadata, SECONDS)[0].name == "kept"
 
 
-# --- Twisted's ---------------------------------------------------------------------------------------------------
+# --- the Twisted client ------------------------------------------------------------------------------------------
 
 PROGRAM = """
 import json, sys
@@ -141,7 +142,7 @@ print(json.dumps(outcomes))
 
 
 def on_a_reactor(asked, address):
-    """The outcomes of calls of a TwistedClient, in the order they came: [kind, text]."""
+    """Return the outcomes of a TwistedClient's calls in order of arrival, each as [kind, text]."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-c", PROGRAM.replace("ASKED", asked), address]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)

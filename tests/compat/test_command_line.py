@@ -1,4 +1,4 @@
-"""The commands, as a user meets them: output, errors in one line, exit codes that mean something."""
+"""The commands as a user meets them: output, errors in one line and meaningful exit codes."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import QUIET
 from tests.patience import SECONDS
 
-NOBODY = "127.0.0.1:1"  # a port nothing listens at
+NOBODY = "127.0.0.1:1"  # no process listens on this port
 
 
 def objects(text):
@@ -59,7 +59,7 @@ def test_what_is_produced_is_consumed_in_order(flakelog, codec, ids):
 
 
 def test_the_ids_shown_when_producing_are_those_that_are_consumed(flakelog):
-    """One id for each offset, and ids rise with it (DESIGN section 4)."""
+    """Each offset has one id, and ids rise with the offset (DESIGN section 4)."""
     flakelog("topic create cli-ids --partitions 3")
     shown = objects(flakelog("produce cli-ids --key-separator : --show-ids --json", b"a:1\nb:2\nc:3\nd:4\n")[1])
     read = objects(flakelog("consume cli-ids --json")[1])
@@ -129,7 +129,7 @@ def test_ids_of_transactions_are_found_and_one_that_was_never_given_is_not(flake
     for each in read:
         (found,) = objects(flakelog(f"id find {each['id']} --json")[1])
         assert (found["topic"], found["offset"]) == ("cli-in-transactions", each["offset"])
-        never_given = each["id"] | 0xFFF  # the last of its millisecond
+        never_given = each["id"] | 0xFFF  # the last id of its millisecond
         assert flakelog(f"id find {never_given}")[0] == 1
 
 
@@ -259,7 +259,7 @@ HEAVY = "twisted", "kazoo", "pyspark", "kio", "confluent_kafka", "rich", "pyarro
 
 
 def loaded_by(program):
-    """Which heavy modules a program loads, in a process of its own."""
+    """Return the heavy modules that a program loads in a separate process."""
     shown = f"import sys\n{program}\nprint(*[name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True, env=os.environ)
     return set(done.stdout.split())
@@ -278,7 +278,7 @@ def loaded_by(program):
     ],
 )
 def test_a_name_loads_no_more_than_it_needs(program, allowed):
-    """DESIGN section 2: flakelog/__init__ is lazy (PEP 562)."""
+    """flakelog/__init__ is lazy (DESIGN section 2, PEP 562)."""
     assert loaded_by(program) <= allowed
 
 
@@ -313,7 +313,7 @@ def test_worker_numbers_are_listed_with_who_holds_them_and_where_ids_are_unique(
 
 
 def test_a_server_that_listens_everywhere_is_listed_with_where_it_is_reached(flakelog, tmp_path):
-    """0.0.0.0 says nothing about who holds a number."""
+    """The registry shows a reachable address, because 0.0.0.0 does not identify the holder of a number."""
     settings = {
         "listeners": "PLAINTEXT://0.0.0.0:0",
         "advertised.listeners": "PLAINTEXT://broker.example:9094",
@@ -332,7 +332,7 @@ def test_a_directory_without_worker_numbers_is_said_to_be_one_and_left_as_it_is(
 
 
 def test_a_servers_data_directory_is_not_taken_for_the_one_with_its_worker_numbers(flakelog, tmp_path):
-    """Two registries side by side would give out the same numbers, and the same ids."""
+    """A second registry is refused, because two registries side by side would give out the same numbers and ids."""
     with Snowflake(directory=tmp_path / "ids"):
         code, _, errors = flakelog(f"id new --directory {tmp_path}")
         assert code == 1 and f"its worker numbers are in {tmp_path}/ids" in errors

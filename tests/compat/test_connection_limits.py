@@ -14,7 +14,7 @@ from tests.compat.raw_connection import RawConnection
 from tests.compat.server_process import ServerProcess
 from tests.patience import SECONDS
 
-SYSTEM_DOUBLES = 2  # Linux counts its own bookkeeping: socket(7), SO_SNDBUF
+SYSTEM_DOUBLES = 2  # Linux doubles the size for its bookkeeping: socket(7), SO_SNDBUF
 
 
 def test_one_address_has_so_many_connections_and_the_log_says_why(tmp_path):
@@ -52,7 +52,7 @@ def test_a_connection_waits_for_the_memory_of_another_and_then_goes_on(tmp_path)
     with ServerProcess(tmp_path / "data", {"queued.max.request.bytes": 1_000}) as server:
         with RawConnection(server.address) as half, BlockingClient(server.address) as client:
             half.socket.sendall((90_000_000).to_bytes(4, "big") + bytes(400_000))
-            client.create_topic("small")  # comes whole: it claims nothing
+            client.create_topic("small")  # arrives whole, so it claims no memory
             other = RawConnection(server.address)
             other.socket.sendall((5_000_000).to_bytes(4, "big") + bytes(100))
             other.socket.settimeout(0.3)
@@ -61,7 +61,7 @@ def test_a_connection_waits_for_the_memory_of_another_and_then_goes_on(tmp_path)
             half.socket.close()
             other.socket.settimeout(SECONDS)
             with pytest.raises(ConnectionError):
-                other.socket.sendall(bytes(40_000_000))  # read now, and found to be no request
+                other.socket.sendall(bytes(40_000_000))  # the server reads it now and finds no valid request
             other.socket.close()
 
 

@@ -1,7 +1,7 @@
-"""What becomes of connections whose peers are slow, gone or too late, and of timers when the wall clock steps.
+"""Connections whose peers are slow, gone or too late, and timers when the wall clock steps.
 
 DESIGN's fourth rule: back-pressure or a clear error, never something kept for ever. A connection costs a descriptor,
-its queued answers and the segments these hold open.
+its queued answers, and the segments that these answers hold open.
 """
 
 import os
@@ -35,14 +35,14 @@ def waiting_fetch(correlation_id, offset, max_wait_ms=60_000):
 
 
 def has_ended(connection):
-    """Whether the peer ended the connection, seen without reading what came before."""
+    """Return True if the peer ended the connection, without reading the bytes before the end."""
     poller = select.poll()
-    poller.register(connection.socket, 0)  # hangups and errors are told always
+    poller.register(connection.socket, 0)  # poll always reports hangups and errors
     return bool(poller.poll(SECONDS * 1000))
 
 
 def test_a_silent_peer_that_leaves_its_answers_unread_is_closed_all_the_same(tmp_path):
-    """Closing waits for what is queued, but not for ever."""
+    """Closing waits for queued answers, but not for ever."""
     with ServerProcess(tmp_path / "data", {"connections.max.idle.ms": 4_000}) as server:
         with BlockingClient(server.address) as client:
             client.create_topic(TOPIC)
@@ -55,7 +55,7 @@ def test_a_silent_peer_that_leaves_its_answers_unread_is_closed_all_the_same(tmp
 
 
 def test_a_peer_that_went_while_it_was_not_read_from_is_let_go_when_it_is_sent_to(tmp_path):
-    """Its end is not seen while reading is paused: the answer that cannot be sent must end it."""
+    """A failed send ends a dead peer's connection, because the server does not see its end while reading is paused."""
     settings = {
         "max.connections": 2,
         "flakelog.max.inflight.requests.per.connection": 1,
@@ -153,7 +153,7 @@ print("looks again" if looks > 2 else "sleeps at once", "and sleeps" if max(Poll
     [(2, 9_000, "looks again and sleeps"), (2, 0, "sleeps at once and sleeps"), (1, 99, "sleeps at once and sleeps")],
 )
 def test_the_reactor_looks_again_before_it_sleeps_once_something_came(processors, busy_poll_us, said):
-    """flakelog.busy.poll.us; not with one processor, which who is to send something may be waiting for."""
+    """The reactor polls for flakelog.busy.poll.us before it sleeps, but not on one processor, which peers may need."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-c", LOOKS, str(processors), str(busy_poll_us)]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
@@ -163,7 +163,7 @@ def test_the_reactor_looks_again_before_it_sleeps_once_something_came(processors
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="the fast reactor is epoll's")
 @pytest.mark.parametrize("program, said", [(TIMER, "next turn"), (FAULT, "ZeroDivisionError")], ids=["clock", "fault"])
 def test_the_reactors_timers_do_not_follow_the_wall_clock_and_its_faults_are_logged(program, said):
-    """A wall clock that is set back must not hold up every timer; a protocol's traceback must not be lost."""
+    """A wall clock that is set back does not delay timers, and a protocol's traceback is logged."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-c", program]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
@@ -171,7 +171,7 @@ def test_the_reactors_timers_do_not_follow_the_wall_clock_and_its_faults_are_log
 
 
 def test_topics_do_not_take_the_last_descriptors(tmp_path):
-    """A broker out of them takes no connection, and does not start again: one request must not lead there."""
+    """A single request cannot use up the descriptors that the broker needs to accept connections and to start again."""
     limited = ServerProcess(tmp_path / "data", prefix=["prlimit", "--nofile=600:600"])
     with limited.keep_ports() as server, BlockingClient(server.address) as client:
         client.create_topic("some", 40)

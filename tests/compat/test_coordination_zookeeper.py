@@ -1,4 +1,4 @@
-"""The coordinator's promises on a real ZooKeeper, and what only a real one does: expiry, restart, silence."""
+"""The coordinator's promises on a real ZooKeeper, including session expiry, server restart and a silent server."""
 
 import itertools
 
@@ -38,7 +38,7 @@ class World:
         return self.open[-1]
 
     def kill(self, coordinator):
-        """Expire its session at the server: another client resumes the session and closes it (ZooKeeper FAQ)."""
+        """Expire a coordinator's session at the server: a second client resumes and closes it (ZooKeeper FAQ)."""
         twin = KazooClient(self.server.hosts, client_id=coordinator._client.client_id)
         twin.start()
         twin.stop()
@@ -58,7 +58,7 @@ class TestZooKeeper(CoordinatorPromises):
 
 
 def seen(coordinator, kind):
-    """Wait for an event of this kind; all events up to it."""
+    """Wait for an event of this kind, and return all events up to it."""
     events = []
 
     def arrived():
@@ -85,9 +85,10 @@ def test_an_expired_session_is_told_and_replaced(world):
 
 
 def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
-    """What was acknowledged stays; zookeeper.md: same session, reconnected in 0.77 s."""
+    """Acknowledged nodes survive a kill, and the session reconnects (zookeeper.md: same session, after 0.77 s)."""
     with EmbeddedZooKeeper(tmp_path) as server:
-        # A connection made while it starts may never be answered; kazoo waits two thirds of the session for it.
+        # A connection made while the server starts may never be answered; kazoo waits for it for two thirds of the
+        # session timeout.
         access = Access(session_timeout_ms=30_000)
         one = ZooKeeperCoordinator(server.hosts, access, request_timeout_ms=MS)
         one.execute(Create("/a", b"x"))
@@ -122,7 +123,7 @@ def test_no_server_is_one_clear_error():
 
 
 def test_a_zombie_after_expiry_is_fenced_by_the_mark_alone(world):
-    """idgen.md, theorem 1, on the real server: the zombie's versioned set fails."""
+    """A zombie's versioned set fails on a real server (idgen.md, theorem 1)."""
     one, other = world.connect(), world.connect()
     zombie = settle(claim("a"), one, NOW)
     last = zombie.worker.next_id(NOW + 29_999)

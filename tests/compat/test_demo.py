@@ -1,4 +1,4 @@
-"""The main job, on fewer flights: it agrees, and leaves no process behind, also when it is interrupted."""
+"""The demo on fewer flights: its replay agrees, and it leaves no process behind, even when it is interrupted."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def start(tmp_path):
 
 
 def processes_naming(path):
-    """Command lines of processes that name a path: the demo's children all work in its directory."""
+    """Return the command lines of processes that name a path. All of the demo's children work in its directory."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -49,7 +49,7 @@ def test_the_demo_agrees_to_the_last_digit_and_writes_its_report(tmp_path):
 def test_ctrl_c_leaves_no_process_behind(tmp_path):
     demo = start(tmp_path)
     for line in demo.stdout:
-        if line.startswith("2."):  # the broker runs, the topology is about to
+        if line.startswith("2."):  # the broker runs, and the topology is about to start
             break
     os.killpg(demo.pid, signal.SIGINT)
     demo.communicate(timeout=SECONDS)

@@ -1,17 +1,16 @@
-"""The errors of tests/broker/every_error.py are those of Apache Kafka: one node of it is asked the same. So is where
-settings come from."""
+"""The errors of tests/broker/every_error.py and the sources of settings are those of a real Apache Kafka node."""
 
 from broker.config_entries import ConfigSource
 from tests.broker.any_api import World, codes_of
 from tests.broker.every_error import CASES
 from tests.compat.raw_connection import SocketLine
 
-# Kafka has no default for the one; the servers of these tests are given the others.
+# Kafka has no default for node.id, and the tests configure the others on their servers.
 NOT_ALIKE = {"node.id", "retention.ms", "log.retention.ms"}
 
 
 def told(address, case, version, topic):
-    """The codes of Kafka's answer; why there is none."""
+    """Return the error codes of Kafka's answer, or the exception that prevented an answer."""
     try:
         return codes_of(case.ask(World(SocketLine(address), case.api, version, topic)))
     except Exception as error:
@@ -30,7 +29,7 @@ def test_a_request_that_is_refused_here_is_refused_alike_by_kafka(kafka):
 
 
 def sources(address, kind, name):
-    """Of each setting the names of what it could come from, in their order; without what either of them was given."""
+    """Return {setting: names of its synonyms in order}, without those configured on either server."""
     asked = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
     fields = {"resources": [asked], "include_synonyms": True, "include_documentation": False}
     (found,) = World(SocketLine(address), "DescribeConfigs", 4).ask("DescribeConfigs", fields).results

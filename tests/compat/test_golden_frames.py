@@ -1,4 +1,4 @@
-"""The frames in tests/golden are what these clients send today: the same APIs in the same versions."""
+"""The frames in tests/golden match those that the clients send today: the same APIs in the same versions."""
 
 import pytest
 
@@ -8,7 +8,10 @@ from tests.golden import frames
 
 @pytest.mark.parametrize("client", SESSIONS)
 def test_the_golden_frames_of_a_client_are_those_it_sends(client, tmp_path):
-    """Where it fails: `python -m tests.compat.capture_frames`, and read what has changed."""
+    """A client sends the same API versions as in its golden file.
+
+    If this fails, run `python -m tests.compat.capture_frames` and review the changes.
+    """
     if reason := missing(client):
         pytest.skip(reason)
     golden = frames.read(frames.HERE / f"{client}{frames.SUFFIX}")
@@ -16,6 +19,6 @@ def test_the_golden_frames_of_a_client_are_those_it_sends(client, tmp_path):
 
 
 def asked(exchanges):
-    """(API key, version, whether it is answered) of each, but for heartbeats, which come when they come."""
+    """Return (API key, version, answered) of all exchanges except heartbeats, which come at unpredictable times."""
     heartbeat = 12
     return {(e.api_key, e.version, e.answer is not None) for e in exchanges if e.api_key != heartbeat}

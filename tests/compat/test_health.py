@@ -1,4 +1,4 @@
-"""Health for those that send a server work: load balancers, orchestrators, test set-ups."""
+"""Health endpoints for load balancers, orchestrators and test set-ups, which send work to a server."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ def client_of(server):
 
 
 def health(server, path):
-    """(status, body)"""
+    """Return (status, body)."""
     try:
         with urlopen(f"http://{server.http}{path}", timeout=SECONDS) as answer:
             return answer.status, json.load(answer)
@@ -55,7 +55,7 @@ def test_once_the_grace_is_over_it_stops(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_again_it_does_not_wait_for_the_rest_of_the_grace(tmp_path, number):
-    """The logs are closed all the same: the next start has nothing to recover."""
+    """A second stop signal ends the grace, but the logs are still closed, so the next start has nothing to recover."""
     with ServerProcess(tmp_path / "data", {"flakelog.shutdown.grace.ms": 100 * MS}) as server:
         with BlockingClient(server.address) as client:
             client.create_topic("kept")
@@ -69,7 +69,7 @@ def test_told_to_stop_again_it_does_not_wait_for_the_rest_of_the_grace(tmp_path,
 
 
 def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path):
-    """Its other partitions are served; /health, for people and alarms, says that it is not healthy."""
+    """The server stays ready because it serves its other partitions; /health, for people and alarms, answers 503."""
     with ServerProcess(tmp_path / "data") as server:
         with BlockingClient(server.address) as client:
             client.create_topic("kept", 2)
@@ -85,7 +85,7 @@ def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path
 
 
 def test_a_registry_that_is_away_leaves_a_server_ready_as_long_as_its_ids_go_on(tmp_path):
-    """Else all servers of an ensemble would stop being ready in one moment, and for nothing."""
+    """A server without its registry stays ready while it has ids, so that not all servers become unready at once."""
     settings = {"flakelog.ids.raise.interval.ms": 500, "flakelog.ids.retry.ms": 100}
     long, short = ({"flakelog.ids.lead.ms": ms} | settings for ms in (10 * MS, 2_000))
     with EmbeddedZooKeeper(tmp_path / "zookeeper") as registry:
@@ -100,7 +100,7 @@ def test_a_registry_that_is_away_leaves_a_server_ready_as_long_as_its_ids_go_on(
             served.get_id()
             until(lambda: health(server, "/health/ready")[0] == 503)
             with pytest.raises(IdServiceError, match="LeadExhausted"):
-                until(lambda: client.get_id() < 0)  # the log's mark may have passed before the service's
+                until(lambda: client.get_id() < 0)  # the log's mark may have passed before the id service's mark
             registry.start()
             until(lambda: health(server, "/health/ready")[0] == 200)
             server.wait_for_log("is held again")

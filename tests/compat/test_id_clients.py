@@ -1,4 +1,4 @@
-"""Our clients of the id service against real servers: blocking, asyncio, Twisted; servers that end, forks, threads."""
+"""Our blocking, asyncio and Twisted id clients against real servers, with server failures, forks and threads."""
 
 import asyncio
 import os
@@ -94,7 +94,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def two(tmp_path, zookeeper):
-    """Two services that share one registry."""
+    """Run two id services that share one registry."""
     hosts = f"{zookeeper.hosts}/{tmp_path.name}"
     with ServerProcess(tmp_path / "one", command="idgen", zookeeper=hosts) as one:
         with ServerProcess(tmp_path / "two", command="idgen", zookeeper=hosts) as other:
@@ -170,7 +170,7 @@ def test_a_server_that_says_nothing_is_given_up_in_time(server):
 
 
 def id_or_none(client):
-    """None when the server that speaks has not answered in time either."""
+    """Return an id, or None if the second, responsive server has not answered in time either."""
     try:
         return client.get_id()
     except IdServiceUnreachable:
@@ -183,7 +183,7 @@ def test_a_client_is_not_copied(server):
 
 
 def test_a_forked_child_has_neither_its_parents_connection_nor_its_ids(server):
-    """The child's first answer would else be the parent's, and both would hand out the ids kept in advance."""
+    """A forked child uses neither its parent's connection, whose answers are the parent's, nor its prefetched ids."""
     with IdClient(server.ids, prefetch=1_000, timeout_ms=MS) as client:
         client.get_id()
         pipes = []
@@ -204,7 +204,7 @@ def test_a_forked_child_has_neither_its_parents_connection_nor_its_ids(server):
 
 
 class Child:
-    """A forked child that runs `task` and says what came of it: the name of the error, or the value's text."""
+    """A forked child that runs `task` and reports the value's text, or the error's name and text."""
 
     def __init__(self, task):
         self._reader, writer = os.pipe()
@@ -228,7 +228,7 @@ REMEDY = "make a client of its own after the fork"
 
 
 def test_a_forked_child_gets_nothing_from_an_asyncio_client_of_its_parents(server):
-    """It has its parent's loop, connections, and the ids kept in advance."""
+    """A child's calls are fenced, because the client holds the parent's loop, connections and prefetched ids."""
 
     async def main():
         async with AsyncIdClient(server.ids, prefetch=1_000, prefetch_max_age_ms=10 * MS, timeout_ms=MS) as client:
@@ -250,8 +250,11 @@ def test_a_forked_child_gets_nothing_from_a_twisted_client_of_its_parents(server
 
 
 def test_an_answer_that_came_before_a_fork_and_is_read_after_it_is_the_parents(server):
-    """Two answers in one read; what is done with the first one is to fork. Here the client is only told that it is a
-    child's now."""
+    """An answer that arrives before a fork and is read after it belongs to the parent.
+
+    Two answers arrive in one read, and the caller of the first one forks. Instead of a fork, the test only calls the
+    client's `abandon`.
+    """
 
     async def main():
         async with AsyncIdClient(server.ids, timeout_ms=MS) as client:

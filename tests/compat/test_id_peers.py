@@ -1,4 +1,4 @@
-"""Sanity checks at start, as Twitter's Snowflake did them: real processes, one ZooKeeper, peers that err."""
+"""Sanity checks at start, as in Twitter's Snowflake: real processes, one ZooKeeper, and peers with wrong clocks."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ def health(server):
 
 @contextmanager
 def peer(hosts, number, clock_ahead_ms):
-    """Somebody else's Snowflake: shown in ZooKeeper as Twitter's is, and answering by Thrift."""
+    """Run a foreign Snowflake: registered in ZooKeeper as Twitter's is, and answering over Thrift."""
     told = {
         "get_worker_id": lambda: number,
         "get_datacenter_id": lambda: 0,
@@ -55,7 +55,7 @@ def peer(hosts, number, clock_ahead_ms):
 
 
 def shown_at(hosts):
-    """The addresses by which services find each other."""
+    """Return the addresses by which services find each other."""
     session = ZooKeeperCoordinator(hosts)
     try:
         numbers = session.execute(Children("/snowflake-servers"))
@@ -74,7 +74,7 @@ def test_the_offset_from_the_peers_clocks_is_shown(tmp_path, zookeeper):
     with idgen(tmp_path, "one", hosts) as one:
         assert health(one)["clock_offset_ms"] is None
         with idgen(tmp_path, "two", hosts) as two:
-            assert abs(health(two)["clock_offset_ms"]) <= 10_000  # the time an answer takes is part of it
+            assert abs(health(two)["clock_offset_ms"]) <= 10_000  # the offset includes the time an answer takes
             assert shown_at(hosts) == {one.ids, two.ids}, "what is shown is where they listen"
             assert health(two)["ids_unique_in"] == f"zookeeper {hosts}"
             with urlopen(f"http://{two.http}/metrics", timeout=SECONDS) as answer:

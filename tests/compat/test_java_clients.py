@@ -1,8 +1,8 @@
 """Apache Kafka's Java producer, consumer and admin client, unchanged, against a real server.
 
-They are the clients that the protocol is written for (https://kafka.apache.org/protocol), and stumble where others
-are lenient. Every test here was seen to pass against Apache Kafka 4.3.1, one node without an authorizer, too; but for
-the one that says where we differ.
+The protocol is written for these clients (https://kafka.apache.org/protocol), and they fail where others are lenient.
+Every test here has also passed against Apache Kafka 4.3.1, one node without an authorizer, except for the test that
+states where Flakelog differs.
 """
 
 from itertools import count
@@ -35,7 +35,7 @@ def server(java, tmp_path_factory):
 
 @pytest.fixture
 def ask(java, server):
-    """ask("produce", topic=..., ...): what the Java client answers; ClientError."""
+    """Return ask("produce", topic=..., ...), which returns the Java client's answer or raises ClientError."""
 
     def asked(call, /, **arguments):
         return java.ask(call, address=server.address, **arguments)
@@ -59,7 +59,7 @@ def values(records):
 
 
 def refusal(ask, call, /, **arguments):
-    """The exception that the client throws, by name."""
+    """Return the name of the exception that the client throws."""
     with pytest.raises(ClientError) as caught:
         ask(call, **arguments)
     return caught.value.name
@@ -297,7 +297,10 @@ def test_a_brokers_configs_are_described_and_altered(ask, server):
 
 
 def test_the_features_do_not_promise_the_second_version_of_transactions(ask):
-    """Kafka's does (KIP-890). We do not serve it: a client that reads 2 would leave out AddPartitionsToTxn."""
+    """Unlike Kafka, Flakelog does not promise transaction.version 2 (KIP-890), because it does not serve that version.
+
+    A client that reads 2 would leave out AddPartitionsToTxn.
+    """
     assert ask("describeFeatures")["finalized"].get("transaction.version", 0) < 2
 
 
@@ -322,7 +325,7 @@ def test_config_resources_are_listed(ask, topic):
 
 
 def test_without_an_authorizer_everybody_may_do_everything(ask, topic):
-    """KIP-430; user interfaces ask for it, and grey out what is not there."""
+    """All operations are authorized; user interfaces ask for them (KIP-430) and grey out missing ones."""
     ask("alterGroupOffset", group=f"group-{topic}", topic=topic, offset=0)
     assert ask("authorizedOperations", topic=topic, group=f"group-{topic}") == {
         "topic": ["ALTER", "ALTER_CONFIGS", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE"],

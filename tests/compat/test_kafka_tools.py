@@ -1,7 +1,7 @@
 """Apache Kafka's command-line tools (bin/kafka-*.sh, by their classes), unchanged, against a real server.
 
-Every test here was seen to pass against Apache Kafka 4.3.1, one node without an authorizer, too. What a tool writes to
-stderr counts: warnings there are what an operator sees first.
+Every test here has also passed against Apache Kafka 4.3.1, one node without an authorizer. The tests check stderr too,
+because an operator sees a tool's warnings there first.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.patience import MS, SECONDS, until
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 TOOLS = "org.apache.kafka.tools"
 
-ADDRESS_LAST = {"ClusterTool"}  # it is an argument of the subcommand there
+ADDRESS_LAST = {"ClusterTool"}  # its subcommand takes the address
 
 _numbers = count()
 
@@ -42,7 +42,7 @@ def server(java, tmp_path_factory):
 
 @pytest.fixture
 def run(java, server):
-    """run("TopicCommand", "--list"): its stdout; it must succeed, and say nothing on stderr but what is `said`."""
+    """Return run("TopicCommand", "--list"), which returns stdout; the tool must succeed with `said` on stderr."""
 
     def ran(tool, *arguments, stdin="", said=""):
         main = tool if tool.startswith("kafka.") else f"{TOOLS}.{tool}"
@@ -57,7 +57,7 @@ def run(java, server):
 
 @pytest.fixture
 def consume(run, topic):
-    """consume(3, "--group", "g"): what the console consumer prints of the topic's beginning."""
+    """Return consume(3, "--group", "g"), which returns the console consumer's output from the topic's beginning."""
 
     def consumed(number, *arguments):
         asked = ("--topic", topic, "--from-beginning", "--max-messages", number, *arguments)
@@ -96,7 +96,7 @@ def test_what_the_verifiable_producer_sends_the_verifiable_consumer_finds(java, 
 
 
 def fields(text, name):
-    """[(partition, offset, value)] of the lines of this name."""
+    """Return [(partition, offset, value), ...] of the lines with this name."""
     lines = [json.loads(line) for line in text.splitlines()]
     return [(each["partition"], each["offset"], each["value"]) for each in lines if each["name"] == name]
 
@@ -149,7 +149,7 @@ def test_consumer_groups_are_listed_described_reset_and_deleted(run, topic, cons
 
 
 def rows_of(table):
-    """The rows under the heading of what a tool prints, as dicts."""
+    """Return the rows of a tool's table as dicts, with the words of its heading as keys."""
     heading, *rows = [line.split() for line in table.splitlines() if line.strip()]
     return [dict(zip(heading, row)) for row in rows]
 
@@ -335,7 +335,7 @@ MESSAGES = 2_000
 
 @pytest.fixture(scope="module")
 def files(java, tmp_path_factory):
-    """The directory of a stopped server: many segments of an idempotent producer, a group's offsets."""
+    """Yield the directory of a stopped server with many segments of an idempotent producer and a group's offsets."""
     with ServerProcess(tmp_path_factory.mktemp("dumped") / "data", SMALL_SEGMENTS) as server:
         values = [f"value {n} ".ljust(200, ".") for n in range(MESSAGES)]
         config = {"compression.type": "none", "batch.size": 4_000}
@@ -350,7 +350,7 @@ def files(java, tmp_path_factory):
 
 @pytest.fixture
 def dump(java):
-    """dump(paths, "--deep-iteration"): what the dump tool prints of them."""
+    """Return dump(paths, "--deep-iteration"), which returns the dump tool's output for these files."""
 
     def dumped(paths, *arguments, said=""):
         assert paths, "there is no such file"
@@ -362,7 +362,10 @@ def dump(java):
 
 
 def test_every_segment_is_dumped_record_by_record(files, dump):
-    """The tool of 4.3 takes each segment but the first for a gap after offset -1, in Kafka's own files too."""
+    """Every record is dumped. The tool of 4.3 reports a gap after offset -1 for every segment except the first.
+
+    It does so for Kafka's own files too.
+    """
     logs = sorted((files / "dumped-0").glob("*.log"))
     assert len(logs) > 3
     gap = r"Non-consecutive offsets in .*/\d+\.log\n  -1 is followed by \d+\n"
@@ -373,7 +376,7 @@ def test_every_segment_is_dumped_record_by_record(files, dump):
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 def test_an_index_agrees_with_its_segment(files, dump, kind):
-    """The tool looks each entry up in the segment; what does not fit it writes to stdout too."""
+    """The tool looks up each index entry in the segment and finds no mismatch, which it would write to stdout."""
     printed = dump(sorted((files / "dumped-0").glob(f"*.{kind}")))
     assert len(re.findall(r"^(?:offset|timestamp): ", printed, re.MULTILINE)) > 3 * 3
     assert not re.search("mismatch|found|not indexed|out of order", printed, re.IGNORECASE), printed
@@ -399,7 +402,7 @@ def test_a_groups_offsets_are_decoded(files, dump):
 
 @pytest.fixture(scope="module")
 def after_transactions(java, tmp_path_factory):
-    """The directory of a stopped server: one transaction committed, one aborted, one left open."""
+    """Yield the directory of a stopped server with one committed, one aborted and one open transaction."""
     with ServerProcess(tmp_path_factory.mktemp("transactions") / "data", SETTINGS) as server:
         ask = {"address": server.address, "topic": "dumped"}
         for name, how in (("committed", {}), ("aborted", {"commit": False})):
@@ -422,7 +425,7 @@ def test_the_index_of_aborted_transactions_is_dumped(after_transactions, dump):
 
 @pytest.fixture(scope="module")
 def compacted(java, tmp_path_factory):
-    """The directory of a stopped server: a compacted log, of which much is gone, an aborted transaction among it."""
+    """Yield a stopped server's log after compaction, which removed many records and an aborted transaction."""
     often = {"log.cleaner.backoff.ms": 100, "log.flush.offset.checkpoint.interval.ms": 200, "log.segment.bytes": 20_000}
     with ServerProcess(tmp_path_factory.mktemp("compacted") / "data", SETTINGS | often) as server:
         admin = AdminClient({"bootstrap.servers": server.address})
@@ -435,20 +438,20 @@ def compacted(java, tmp_path_factory):
             producer.begin_transaction()
             for n in range(number):
                 producer.produce("compacted", value * 100, f"{value} {n % 50}")
-            producer.flush()  # or an abort takes back what has not been sent
+            producer.flush()  # otherwise an abort discards messages that have not been sent
             getattr(producer, f"{end}_transaction")(SECONDS)
 
         for end, value in (("commit", "1"), ("abort", "2"), ("commit", "3")):
             transaction(end, value, 500)
         with BlockingClient(server.address) as client:
             until(lambda: is_compacted(client), what="compaction")
-        transaction("abort", "4", 10)  # not cleaned yet: its entry in the index is there
+        transaction("abort", "4", 10)  # not cleaned yet, so the index keeps its entry
         assert server.stop() == 0
         yield server.data_dir / "compacted-0"
 
 
 def is_compacted(client):
-    """The aborted transaction has gone, and much of the others."""
+    """Return True if the aborted transaction and many other records have been removed."""
     keys, offset, end = [], 0, client.find_offset("compacted", 0, LATEST)
     while offset < end:
         records, offset = client.fetch("compacted", 0, offset)
@@ -457,7 +460,7 @@ def is_compacted(client):
 
 
 def test_a_compacted_log_is_dumped_with_what_is_left_in_it(compacted, dump):
-    """Offsets that are gone are gaps to the tool, in Kafka's own compacted logs too."""
+    """The remaining records are dumped; the tool reports removed offsets as gaps, in Kafka's own logs too."""
     gaps = r"(Non-consecutive offsets in .*/\d+\.log\n(  -?\d+ is followed by \d+\n)+)+"
     printed = dump(sorted(compacted.glob("*.log")), "--deep-iteration", "--print-data-log", said=gaps)
     assert "isvalid: false" not in printed

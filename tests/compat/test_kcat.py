@@ -1,4 +1,4 @@
-"""kcat, as Debian brings it: librdkafka 2.0.2 of 2023, an old client with traps of its own (KAFKA-18659)."""
+"""kcat, as Debian ships it, with librdkafka 2.0.2 of 2023, an old client with particular pitfalls (KAFKA-18659)."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def kcat(server):
-    """kcat("-L"): its stdout; it must succeed."""
+    """Return kcat("-L"), which returns stdout; kcat must succeed."""
 
     def ran(*arguments, stdin=""):
         argv = ["kcat", "-b", server.address, *map(str, arguments)]
@@ -41,7 +41,7 @@ def topic():
 
 
 def read(kcat, topic, *arguments):
-    """The messages from the beginning to the end, as dicts."""
+    """Return all messages from the beginning to the end, as dicts."""
     return [json.loads(line) for line in kcat("-C", "-t", topic, "-e", "-q", "-J", *arguments).splitlines()]
 
 
@@ -90,7 +90,7 @@ def test_a_group_goes_on_where_it_has_committed(kcat, topic):
 
 
 def test_a_transaction_is_read_once_it_is_committed(kcat, topic):
-    """kcat commits when its input ends."""
+    """kcat commits its transaction when its input ends, and a read_committed consumer then reads the messages."""
     kcat("-P", "-t", topic, "-X", f"transactional.id=id-{topic}", stdin="one\ntwo\n")
     found = read(kcat, topic, "-X", "isolation.level=read_committed")
     assert [message["payload"] for message in found] == ["one", "two"]

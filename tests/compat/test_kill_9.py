@@ -1,8 +1,8 @@
-"""kill -9 of the broker at random moments under load, twenty times: what was acknowledged is there, with its ids.
+"""kill -9 of the broker at random moments under load, twenty times: acknowledged batches survive with their ids.
 
-The page cache outlives the process, so nothing acknowledged may be missing even without a sync (DESIGN section 5).
-Ids rise with the offset in each partition and none is given twice, over all runs and beside the id service (section 4).
-A failure prints the command that repeats its choices; its races are not repeated.
+The page cache outlives the process, so no acknowledged batch may be missing, even without a sync (DESIGN section 5).
+Ids rise with the offset in each partition, and no id is given twice, over all runs and together with the id service
+(section 4). A failure prints the command that repeats its choices; the command does not repeat its races.
 """
 
 import os
@@ -29,7 +29,7 @@ TOPICS = {"kill-a": 2, "kill-b": 3}
 PARTITIONS = [(topic, partition) for topic, partitions in TOPICS.items() for partition in range(partitions)]
 DURABLE = "kill-b"
 IDEMPOTENT = "kill-idempotent"
-# Small, so that rolls, checkpoints and indexes are met in the middle by some of the kills.
+# Small values, so that some kills hit the broker during rolls, checkpoints and index writes.
 SETTINGS = {
     "log.segment.bytes": 400_000,
     "log.index.interval.bytes": 1024,
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 class Load:
-    """What all producers share: whether to go on, whether there is a server, and what was acknowledged."""
+    """State that all producers share: whether to stop, whether the server is up, and the acknowledged batches."""
 
     def __init__(self):
         self.stopped = threading.Event()
@@ -68,7 +68,7 @@ class Load:
             self._counted.notify_all()
 
     def wait_for_more(self, batches):
-        """Until so many more batches were acknowledged, or something went wrong; False after a deadline."""
+        """Wait until `batches` more batches are acknowledged or a producer fails; return False after a deadline."""
         with self._counted:
             wanted = self._count + batches
             return self._counted.wait_for(lambda: self._count >= wanted or self.faults, SECONDS)
@@ -79,7 +79,7 @@ class Load:
 
 
 def produce(load, name, address, seed):
-    """Batches of all sizes and codecs. One that failed is given up: it may be in the log or not, and it has no ack."""
+    """Produce batches of all sizes and codecs. A failed batch is not retried: it has no ack and may be in the log."""
     chance = random.Random(seed)
     number = 0
     with BlockingClient(address) as client:
@@ -100,7 +100,7 @@ def produce(load, name, address, seed):
 
 
 def ask_ids(load, address):
-    """Ids by RPC all the while."""
+    """Get ids by RPC until the load stops."""
     with IdClient(address, timeout_ms=MS) as client:
         while not load.stopped.is_set():
             load.up.wait(SECONDS)
@@ -111,7 +111,7 @@ def ask_ids(load, address):
 
 
 def produce_idempotent(load, address, delivered):
-    """librdkafka sends again what was not acknowledged, with the same sequence numbers (KIP-98)."""
+    """Produce with librdkafka, which resends unacknowledged messages with the same sequence numbers (KIP-98)."""
     producer = Producer(
         {
             "bootstrap.servers": address,
@@ -144,7 +144,7 @@ def produce_idempotent(load, address, delivered):
 
 
 def read(client, at, start, end):
-    """All records from `start` to before `end`."""
+    """Return all records from `start` to before `end`."""
     found = []
     while start < end:
         records, following = client.fetch(*at, start)
@@ -155,7 +155,7 @@ def read(client, at, start, end):
 
 
 def check(client, at, acknowledged, start=0):
-    """Each acknowledged batch from offset `start` on stands where it was acknowledged, with its ids."""
+    """Check that each batch from offset `start` on is stored at its acknowledged offset with its ids."""
     batches = sorted(batch for batch in acknowledged if batch[0] >= start)
     if not batches:
         return
@@ -170,7 +170,7 @@ def check(client, at, acknowledged, start=0):
 
 
 def kill_somewhere(server, load, chance):
-    """Under load, at any moment; sometimes once more while it starts."""
+    """Kill the server at a random moment under load, and sometimes again while it starts."""
     load.up.set()
     assert load.wait_for_more(chance.randrange(1, 100)), f"no batch is acknowledged any more: {server.log}"
     load.stopped.wait(chance.uniform(0, 0.2))
@@ -214,7 +214,7 @@ def test_what_was_acknowledged_outlives_twenty_kills_with_its_ids(tmp_path):
 
 
 def test_a_clean_stop_under_load_leaves_nothing_to_recover(tmp_path):
-    """The counterpart: SIGTERM in the middle of the same load; at the next start there is nothing to say."""
+    """After SIGTERM under the same load, the next start recovers nothing and prints only its `ready:` line."""
     load = Load()
     with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
         with BlockingClient(server.address) as client:

@@ -1,4 +1,4 @@
-"""The id service with ten thousand connections, and with some that ask for all the ids there are."""
+"""The id service with ten thousand connections, and with connections that ask for all available ids."""
 
 import http.client
 import json
@@ -24,7 +24,7 @@ GET_ID = encode_call(Call("get_id", 1, "agent"))
 ONE = b"POST /id HTTP/1.1\r\nHost: ids\r\n\r\n"
 CONNECTION_BYTES_MAX = 16 << 10
 FLOODS = 4
-# So few ids in a millisecond that a flood asks for more than there are, however slow the machine is.
+# A layout with so few ids per millisecond that a flood asks for more than exist, however slow the machine is.
 LAYOUT = Layout(time_bits=45, sequence_bits=8)
 FEW_IDS = {"flakelog.ids.time.bits": 45, "flakelog.ids.sequence.bits": 8}
 
@@ -50,7 +50,7 @@ PROTOCOLS = {
 
 @pytest.fixture(params=[500, pytest.param(10_000, marks=pytest.mark.soak)])
 def many(request):
-    """How many connections, as many files as they need."""
+    """Yield the number of connections to test, with the limit of open files raised to fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < request.param + 500:
         pytest.skip(f"ulimit -n is {hard}: {request.param} connections are not tested")
@@ -77,7 +77,7 @@ def test_as_many_connections_as_are_allowed_are_served_and_one_more_is_closed(tm
             used = (server.status("VmRSS") - idle) * 1024
             print(f"\n{many:,} connections: {used // many:,} bytes each, {server.status('VmRSS') >> 10} MiB in all")
             assert used < many * CONNECTION_BYTES_MAX
-            with pytest.raises(ConnectionResetError):  # which may be so soon that it is never seen to be open
+            with pytest.raises(ConnectionResetError):  # perhaps before the connection is seen to be open
                 with socket.create_connection((host, int(port)), timeout=SECONDS) as one_more:
                     one_more.sendall(request)
                     one_more.recv(100)
@@ -89,7 +89,7 @@ def test_as_many_connections_as_are_allowed_are_served_and_one_more_is_closed(tm
 
 @contextmanager
 def flooded(server, count):
-    """FLOODS connections that always have some get_ids(count) unanswered: all that the layout has is asked for."""
+    """Keep FLOODS connections open that always have unanswered get_ids(count) calls and so ask for every id."""
     over, open_ones = threading.Event(), []
     frame = encode_call(Call("get_ids", 1, "flood", count))
     host, port = server.ids.split(":")
@@ -100,7 +100,7 @@ def flooded(server, count):
             connection.sendall(frame * at_once)
             frames = FrameDecoder(1 << 24)
             open_ones.append(connection)
-            with suppress(OSError):  # it is over
+            with suppress(OSError):  # the flood is over
                 while not over.is_set():
                     answers = sum(1 for _ in frames.frames(connection.recv(1 << 20)))
                     connection.sendall(frame * answers)
@@ -120,7 +120,7 @@ def flooded(server, count):
 
 
 def waits(server):
-    """How often somebody has waited for ids."""
+    """Return how often a request has waited for ids that ran ahead of the clock."""
     with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
         [line] = [each for each in answer.read().decode().splitlines() if each.startswith("flakelog_ids_waits_total ")]
     return float(line.split()[1])
@@ -131,7 +131,7 @@ def now_ms():
 
 
 def place(id):
-    """An id's place among all of the service's, while it gives all there are."""
+    """Return an id's position in the service's sequence of ids; positions are consecutive if it issues every id."""
     parts = LAYOUT.unpack(id)
     return (parts.time_ms << LAYOUT.sequence_bits) + parts.sequence
 
@@ -143,8 +143,10 @@ def server(tmp_path):
 
 
 def ahead_of_the_clock(server, ask, answer):
-    """How many ms the ids are ahead of the service's clock, which is looked at when each was just asked for: the middle
-    one of such figures. How long the answers are on their way is no part of it."""
+    """Return by how many ms the ids are ahead of the service's clock, as the median of 80 measurements.
+
+    The clock is read right after each id's request was sent, so that the answer's travel time is not included.
+    """
     with IdClient(server.ids, timeout_ms=MS) as clock:
         figures = []
         for _ in range(80):
@@ -156,7 +158,10 @@ def ahead_of_the_clock(server, ask, answer):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_one_id_at_a_time_beside_a_flood_waits_a_turn_of_each_that_floods(server, protocol):
-    """A turn is a millisecond. Half of the ids come within two rounds: the service waits for a core, too."""
+    """A single id waits one turn, a millisecond, of each flooding connection.
+
+    The test allows two rounds for half of the ids, because the service also waits for a core.
+    """
     _, request, answer = PROTOCOLS[protocol]
     host, port = server.addresses[protocol].split(":")
     with flooded(server, 100_000), socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
@@ -166,8 +171,10 @@ def test_one_id_at_a_time_beside_a_flood_waits_a_turn_of_each_that_floods(server
 
 
 def test_a_large_request_beside_a_flood_of_small_ones_has_its_share(server):
-    """Each millisecond has ids for a small request, and none for 100,000 at once: it gets them by 391 turns,
-    and the small ones go on meanwhile."""
+    """A request for 100,000 ids gets them in 391 turns, while small requests continue.
+
+    Each millisecond has enough ids for a small request, but not for 100,000 at once.
+    """
     with flooded(server, 1_000), IdClient(server.ids, timeout_ms=MS) as client:
         for _ in range(3):
             ids = client.get_ids(10_000)
@@ -175,11 +182,11 @@ def test_a_large_request_beside_a_flood_of_small_ones_has_its_share(server):
         many = client.get_ids(100_000)
     assert len(set(many)) == 100_000 and many == sorted(many)
     pieces = 1 + sum(place(b) - place(a) > 1 for a, b in zip(many, many[1:]))
-    assert pieces >= 200  # others had theirs between two turns
+    assert pieces >= 200  # other connections got ids between the turns
 
 
 def test_the_logs_stamps_are_of_now_while_all_other_ids_are_taken(tmp_path):
-    """One process serves both: the log has a worker number of its own, and its ids do not run ahead of the clock."""
+    """The log has a separate worker number in the shared process, and its ids do not run ahead of the clock."""
     batch = encode_batch([Record(0, 0, None, b"value", ())], base_timestamp_ms=1_700_000_000_000)
     with ServerProcess(tmp_path / "data", FEW_IDS) as server, BlockingClient(server.address) as client:
         client.create_topic("stamped")
@@ -197,7 +204,7 @@ def test_the_logs_stamps_are_of_now_while_all_other_ids_are_taken(tmp_path):
 
 
 def deaf_connection(host, port):
-    """One with small buffers, so that it takes little to fill them."""
+    """Open a connection with small buffers, so that little data fills them."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
@@ -208,19 +215,22 @@ def deaf_connection(host, port):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_peers_that_read_no_answers_are_not_read_from_and_cost_little(server, protocol):
-    """TTwisted kept 1.73 million answers for one of them, 139 MB."""
+    """The service stops reading from a peer that reads no answers.
+
+    TTwisted kept 1.73 million answers for one such peer, 139 MB.
+    """
     request = {"ids": encode_call(Call("get_ids", 1, "deaf", 1_000)), "http": ONE}[protocol]
     host, _, port = server.addresses[protocol].rpartition(":")
     deaf = [deaf_connection(host, int(port)) for _ in range(4)]
     idle = server.status("VmRSS")
     try:
         for connection in deaf:
-            with pytest.raises(TimeoutError):  # nobody takes more of them
+            with pytest.raises(TimeoutError):  # the service reads no more of them
                 while True:
                     connection.sendall(request * 500)
         with IdClient(server.ids, timeout_ms=MS) as client:
             assert len(client.get_ids(10_000)) == 10_000
-        assert server.status("VmRSS") - idle < 4 * 400  # KiB: what was read of requests, and a burst of answers
+        assert server.status("VmRSS") - idle < 4 * 400  # KiB: the requests read so far, and a burst of answers
     finally:
         for connection in deaf:
             connection.close()

@@ -1,6 +1,6 @@
-"""Stock consumers of a topic with hundreds of partitions, against a real server; which of them keep a fetch session.
+"""Stock consumers of a topic with hundreds of partitions, with and without a fetch session, against a real server.
 
-KIP-227: kafka-python keeps one, as Java's consumer does; librdkafka and aiokafka send whole requests.
+kafka-python keeps a fetch session (KIP-227), as Java's consumer does; librdkafka and aiokafka send whole requests.
 """
 
 from itertools import count
@@ -36,7 +36,7 @@ def topic(server):
 
 
 def produce(server, topic, label):
-    """A message to each partition."""
+    """Produce one message to each partition."""
     producer = confluent_kafka.Producer({"bootstrap.servers": server.address, "linger.ms": 20})
     for partition in range(PARTITIONS):
         producer.produce(topic, f"{label} {partition}", partition=partition)
@@ -60,7 +60,7 @@ def test_every_partition_is_read_while_they_fill_again(server, topic, name):
 
 
 def test_a_consumer_that_knows_sessions_keeps_one_over_all_its_partitions(server, topic):
-    """And what is idle is not sent again: a session's answers are empty."""
+    """A consumer's fetch session covers all of its partitions, and its answers omit idle partitions."""
     former = figure(server, "flakelog_fetch_session_partitions")
     consumer = kafka.KafkaConsumer(bootstrap_servers=server.address, auto_offset_reset="earliest", fetch_max_wait_ms=50)
     try:

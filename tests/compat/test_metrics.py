@@ -1,4 +1,4 @@
-"""`/metrics` of a real server: Prometheus text that says what was done."""
+"""`/metrics` of a real server: Prometheus text with figures that match the server's work."""
 
 from urllib.request import urlopen
 
@@ -15,7 +15,7 @@ from tests.patience import SECONDS
 
 
 def transact(address):
-    """A transaction that is left open, and a group that has committed."""
+    """Leave a transaction open, and commit an offset of a group."""
     producer = Producer({"bootstrap.servers": address, "transactional.id": "payments"})
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
@@ -33,7 +33,7 @@ def server(tmp_path_factory):
 
 
 def read(server):
-    """{(name, labels): value}."""
+    """Return {(name, labels): value}."""
     with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
         text = answer.read().decode()
     families = text_string_to_metric_families(text)
@@ -44,7 +44,7 @@ def read(server):
 
 @pytest.fixture(scope="module")
 def samples(server):
-    """After three messages were produced and read."""
+    """Produce three messages, fetch them, and return the samples."""
     with BlockingClient(server.address) as client:
         client.create_topic("flights")
         for value in (b"one", b"two", b"three"):

@@ -1,7 +1,7 @@
 """Retention, DeleteRecords and compaction as stock clients see them, on a real disk, with kill -9.
 
-https://kafka.apache.org/documentation/#compaction and #topicconfigs: what is left keeps its offset, whoever was to read
-what is gone goes on where his `auto.offset.reset` says.
+https://kafka.apache.org/documentation/#compaction and #topicconfigs: the remaining records keep their offsets, and a
+consumer whose next record was removed continues where its `auto.offset.reset` says.
 """
 
 import os
@@ -44,7 +44,7 @@ def make_topic(server, config):
 
 
 def produce(server, topic, records, **config):
-    """(key, value) pairs; {offset: (key, value)} as they were acknowledged."""
+    """Produce (key, value) pairs, and return {offset: (key, value)} as acknowledged."""
     found = {}
 
     def acknowledged(error, message):
@@ -61,7 +61,7 @@ def produce(server, topic, records, **config):
 
 
 def read(server, topic, **config):
-    """{offset: (key, value)} of all that there is, from the beginning to the end."""
+    """Return {offset: (key, value)} of all records, from the beginning to the end."""
     settings = {"bootstrap.servers": server.address, "group.id": "reader", "enable.partition.eof": True, **config}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -81,13 +81,16 @@ def read(server, topic, **config):
 def size_of(server, topic):
     size = 0
     for path in (server.data_dir / f"{topic}-0").glob("*.log"):
-        with suppress(FileNotFoundError):  # it has gone meanwhile
+        with suppress(FileNotFoundError):  # it was removed meanwhile
             size += path.stat().st_size
     return size
 
 
 def close_segment(server, topic):
-    """What is written before it can be cleaned: one does not fit with it, whatever the codec makes of it."""
+    """Produce a record that does not fit into the active segment, so that the earlier records can be cleaned.
+
+    Its bytes are random, so that no codec makes it smaller.
+    """
     return produce(server, topic, [(b"end", os.urandom(30_000))])
 
 
@@ -97,7 +100,7 @@ def latest(records):
 
 
 def compacted(server, topic, keys):
-    """What is left when nothing more can go: the last of each key, and what closed the segment before it."""
+    """Wait for full compaction, which leaves the last record of each key and the closing record, and return these."""
     return until(lambda: len(left := read(server, topic)) <= keys + 1 and left, what="compaction")
 
 
@@ -139,14 +142,14 @@ def test_a_tombstone_takes_its_key_away_and_goes_itself(server):
 
 
 def test_compaction_under_kill_9_loses_no_key(tmp_path):
-    """Wherever in a cleaning it is killed: each acknowledged key is there, each record where it was."""
+    """After a kill at any point of a cleaning, each acknowledged key exists and each record keeps its offset."""
     with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
         topic = make_topic(server, COMPACT)
         sent = {}
         for round in range(3):
             sent |= produce(server, topic, updates(3000, 40, f"round {round}"))
             for _ in range(round):
-                read(server, topic)  # the cleaner goes on meanwhile
+                read(server, topic)  # the cleaner works meanwhile
             mark = server.mark()
             server.restart()
             left = read(server, topic)
@@ -235,7 +238,7 @@ def committed(server, topic, group):
 
 
 def test_offsets_of_groups_survive_compaction_and_restarts(tmp_path):
-    """`__consumer_offsets` is compacted too: what was committed last is what is found."""
+    """`__consumer_offsets` is compacted too, and each group finds its last committed offset."""
     settings = SETTINGS | {"offsets.topic.num.partitions": 1, "log.cleaner.min.cleanable.ratio": 0.01}
     with ServerProcess(tmp_path / "data", settings).keep_ports() as server:
         topic = make_topic(server, {})

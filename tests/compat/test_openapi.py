@@ -1,4 +1,4 @@
-"""The OpenAPI description of a real server is true: schemathesis makes requests of it, good and bad, and judges."""
+"""The OpenAPI description of a real server is true: schemathesis sends good and bad requests and judges the answers."""
 
 import json
 from urllib.error import HTTPError
@@ -12,7 +12,7 @@ from tests.patience import SECONDS
 
 schemathesis = pytest.importorskip("schemathesis", reason="no schemathesis: /openapi.json is not judged")
 
-# All but positive_data_acceptance: a span that ends before its start keeps to the schema, and is refused.
+# All checks except positive_data_acceptance, because a span that ends before its start fits the schema and is refused.
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -32,7 +32,7 @@ def server(tmp_path_factory):
 
 @pytest.mark.parametrize("mode", schemathesis.GenerationMode, ids=lambda mode: mode.value)
 def test_what_is_served_is_what_is_described(server, mode):
-    """Good requests are answered as described, bad ones refused as described, other methods not allowed."""
+    """Good requests are answered as described, bad ones are refused as described, and other methods are not allowed."""
     described = schemathesis.openapi.from_url(f"http://{server.http}/openapi.json")
     checks = [schemathesis.checks.CHECKS.get_one(name) for name in CHECKS]
     judged = set()

@@ -1,4 +1,4 @@
-"""Programs that load first and fork then: 4 children, no id twice (the most reported bug of Python's libraries)."""
+"""Programs that load before they fork: 4 children share no id (the most reported bug of Python's libraries)."""
 
 import json
 import subprocess
@@ -12,8 +12,8 @@ import pytest
 from tests.compat.server_process import ROOT, ServerProcess
 from tests.patience import SECONDS, until
 
-# A web application as they are written: what it needs is made when the module is loaded. With --preload that is
-# before the fork; `ids` does it right, `inherited` uses the parent's, `client` asks a service.
+# A typical web application: it makes its objects when its module is loaded. With --preload that happens before the
+# fork. /own makes a Snowflake after the fork, /inherited uses the parent's, and /client asks an id service.
 APPLICATION = """
 import json, os
 from flakelog import IdClient, Snowflake
@@ -43,7 +43,7 @@ def application(environ, start_response):
     return [json.dumps(body).encode()]
 """
 
-# A task worker of the pre-fork kind: it loads its tasks, forks its pool, and hands tasks out.
+# A pre-fork task worker: it loads its tasks, forks its pool and hands out tasks.
 POOL = """
 import json, multiprocessing, os, sys
 from idgen.errors import Fenced
@@ -70,7 +70,7 @@ with multiprocessing.get_context("fork").Pool(4) as pool:
 print(json.dumps(ids))
 """
 
-# A server that forks in C and runs none of Python's hooks, as uWSGI does unless it is told to.
+# A server that forks in C and runs none of Python's fork hooks, as uWSGI does by default.
 FORKS_IN_C = """
 import ctypes, json, os, sys
 from idgen.client.blocking import IdClient
@@ -112,7 +112,7 @@ print(json.dumps(ids))
 
 
 def ask(port, path):
-    """(status, body); each connection is another worker's to take."""
+    """Return (status, body). Any worker may take each connection."""
     try:
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=SECONDS) as answer:
             return answer.status, json.load(answer)
@@ -121,11 +121,11 @@ def ask(port, path):
 
 
 def ask_every_worker(port, path, workers=4):
-    """Answers until each of the workers has given one."""
+    """Ask until each worker has answered, and return all answers."""
     answers = []
 
     def have_all_answered():
-        with ThreadPoolExecutor(2 * workers) as askers:  # at once, or the same worker could take each of them
+        with ThreadPoolExecutor(2 * workers) as askers:  # concurrently, so that no worker takes all
             answers.extend(askers.map(lambda _: ask(port, path), range(2 * workers)))
         return len({body["pid"] for _, body in answers}) == workers
 
@@ -135,7 +135,7 @@ def ask_every_worker(port, path, workers=4):
 
 @pytest.fixture
 def gunicorn(tmp_path):
-    """A preloading gunicorn with 4 workers, beside an id service; its port."""
+    """Run a preloading gunicorn with 4 workers and an id service, and yield gunicorn's port."""
     pytest.importorskip("gunicorn", reason="no gunicorn: a preloading web server is not tested")
     (tmp_path / "shop.py").write_text(APPLICATION)
     options = ["--preload", "--workers", "4", "--timeout", "0", "--bind", "127.0.0.1:0", "--pythonpath", str(tmp_path)]
@@ -175,7 +175,10 @@ def test_a_pre_fork_task_workers_children_share_no_id(tmp_path):
 
 
 def test_children_of_a_server_that_forks_in_c_share_no_id(tmp_path):
-    """None of Python's hooks is run in them. The service and the program share a registry, so all ids are compared."""
+    """Children that run none of Python's fork hooks share no id.
+
+    The service and the program share a registry, so all ids are compared.
+    """
     with ServerProcess(tmp_path / "data", command="idgen") as server:
         done = subprocess.run(
             [sys.executable, "-c", FORKS_IN_C, str(tmp_path / "data" / "ids"), server.ids],

@@ -1,8 +1,8 @@
-"""Which batches are refused, and why, is what Apache Kafka says of the very same bytes: one node of it beside ours.
+"""Flakelog accepts or refuses batches with the same error as an Apache Kafka node that receives the same bytes.
 
-Each batch goes to a topic of its own, as Produce v9 with acks=all, to both. Compared are the error code, the records at
-fault, the offset, and whether the answer has the broker's time; of what was taken, the header as it is read back.
-Where the two differ on purpose stands at the end, with the reason.
+Each case has a separate topic on both brokers, and its batches are sent as Produce v9 with acks=all. The test compares
+the error code, the records at fault, the offset, and whether the answer has the broker's time. For stored batches it
+also compares the header as it is read back. DIFFERENT lists the deliberate differences and their reasons.
 """
 
 import time
@@ -28,7 +28,7 @@ COMPACT = {"cleanup.policy": "compact"}
 
 
 class Case(NamedTuple):
-    """Batches, one after the other, to a topic with these settings."""
+    """Batches to send one after the other to a topic with these settings."""
 
     name: str
     settings: dict
@@ -44,7 +44,7 @@ def batch(*times_ms, keys=None, codec=Codec.NONE, **fields):
 
 
 def changed(sent, **fields):
-    """Other header fields under a CRC that holds."""
+    """Change header fields of a batch, and seal it with a correct CRC."""
     seal(sent, read_header(sent)._replace(**fields))
     return sent
 
@@ -58,7 +58,7 @@ def of_producer(sequence, epoch=0, *times_ms):
 
 
 def gap():
-    """Offset deltas 0 and 2 under a header that says 0 to 1."""
+    """Return a batch with offset deltas 0 and 2 under a header that says 0 to 1."""
     sent = encode_batch([Record(n, 0, b"k", b"v") for n in (0, 2)], base_timestamp_ms=NOW_MS)
     return build_batch(read_header(sent)._replace(last_offset_delta=1), sent[HEADER_BYTES:], Codec.NONE)[0]
 
@@ -110,22 +110,22 @@ CASES = [
 
 UNKNOWN, INVALID, TIME = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP
 MARKED = "bit of log append time, "
-DIFFERENT = [  # what Kafka answers, and what is answered here
-    # Its records are not opened, as nothing here needs them: the header and the CRC hold.
+DIFFERENT = [  # (case, Kafka's error, Flakelog's error)
+    # Flakelog does not open the records, because it does not need them: the header and the CRC are valid.
     (Case("no records", {}, [no_records()]), INVALID, ErrorCode.NONE),
-    # Kafka has no code for these; it ends in an exception of its own.
+    # Kafka has no code for these, and an internal exception makes its answer UNKNOWN_SERVER_ERROR.
     (Case("codec 5", {}, [changed(batch(), attributes=5)]), UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     (Case("no gzip", {"compression.type": "lz4"}, [changed(no_records(), attributes=1)]), UNKNOWN, INVALID),
-    # Kafka names each record, though it is the header that is at fault.
+    # Kafka names each record, although the header is at fault.
     (Case(MARKED + "asked for", LOG_APPEND_TIME, [changed(batch(), attributes=8)]), TIME, TIME),
     (Case(MARKED + "without a time", {}, [changed(batch(-1), attributes=8)]), TIME, TIME),
-    # Kafka gives the records offsets of its own; no client sends such batches.
+    # Kafka assigns new offsets to the records; no client sends such batches.
     (Case("gap in the offsets", COMPACT, [gap()]), ErrorCode.NONE, INVALID),
 ]  # fmt: skip
 
 
 def outcomes(address, cases):
-    """What is answered to each case's batches, and how what was taken last is kept."""
+    """Return, for each case by name, the answers to its batches and the header fields of the first stored batch."""
     admin = AdminClient({"bootstrap.servers": address})
     topics = {case.name: f"as-kafka-{next(_numbers)}" for case in cases}
     made = admin.create_topics([NewTopic(topics[case.name], 1, config=case.settings) for case in cases])
@@ -136,7 +136,7 @@ def outcomes(address, cases):
 
 
 def outcome(connection, topic, case):
-    until(lambda: kept(connection, topic) is not None, what=f"a leader of {topic}")  # Kafka takes a moment
+    until(lambda: kept(connection, topic) is not None, what=f"a leader of {topic}")  # Kafka needs a moment
     answers = [answer_to(connection, topic, sent) for sent in case.batches]
     return answers, kept(connection, topic)
 
@@ -155,7 +155,7 @@ def answer_to(connection, topic, sent):
 
 
 def kept(connection, topic):
-    """What the header of the first batch says; () in an empty log, None without a leader."""
+    """Return header fields of the topic's first batch, () for an empty log, or None without a leader."""
     partitions = [fetch.FetchPartition(topic, 0, 0, 1 << 20)]
     request = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, partitions=partitions)
     body = fetch.encode_request(FETCH_VERSION, request)

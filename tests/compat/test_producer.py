@@ -6,7 +6,7 @@ from broker.client.blocking import BlockingClient
 from broker.client.producer import Delivered, ProduceError, Producer
 
 NOBODY = "127.0.0.1:1"
-SOON_MS = 300  # as long as these tests wait for a broker that is not there
+SOON_MS = 300  # how long these tests wait for a broker that does not exist
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def topic(broker, request):
 
 
 def read(broker, topic):
-    """{partition: [(key, value)]}"""
+    """Return {partition: [(key, value), ...]}."""
     with BlockingClient(broker.address) as client:
         fetched = {partition: client.fetch(topic, partition, 0, max_wait_ms=0)[0] for partition in range(3)}
     return {partition: [(record.key, record.value) for record in records] for partition, records in fetched.items()}
@@ -46,7 +46,10 @@ def test_a_synchronous_send_answers_with_the_place(broker, topic):
 
 
 def test_the_users_encoder_and_partitioner_are_asked(broker, topic):
-    """serializer.class and partitioner.class: partition(key, numPartitions), the key as it is sent."""
+    """The Producer calls the user's encoder, and the user's partitioner with the encoded key.
+
+    They correspond to serializer.class and partitioner.class: partition(key, numPartitions).
+    """
     asked = []
 
     def by_length(key, partitions):
@@ -86,7 +89,7 @@ def test_a_callback_is_called_once_for_each_message(broker, topic):
 
 
 def test_a_failure_without_a_callback_is_raised_by_flush_and_once():
-    """Nothing is dropped in silence."""
+    """flush raises the failure of messages without a callback, so that no message is dropped silently."""
     producer = Producer(NOBODY, timeout_ms=SOON_MS)
     producer.send("t", "v")
     producer.send("t", "v")
@@ -115,7 +118,7 @@ def test_a_synchronous_send_raises():
 
 
 def test_a_queue_that_stays_full_is_told_after_its_time():
-    """queue.enqueueTimeout.ms, QueueFullException."""
+    """A send to a full queue fails after its timeout (queue.enqueueTimeout.ms, QueueFullException)."""
     producer = Producer(NOBODY, timeout_ms=3_000, queue_size=1, enqueue_timeout_ms=200)
     producer.send("t", "v")
     with pytest.raises(ProduceError, match="the queue stayed full for 200 ms"):

@@ -1,4 +1,4 @@
-"""The pytest plugin, in a pytest of its own as users have it."""
+"""The pytest plugin in a separate pytest process, as users run it."""
 
 import os
 import re
@@ -16,12 +16,12 @@ HEAVY = ("twisted", "kio", "click", "confluent_kafka", "kazoo", "klein", "broker
 
 @pytest.fixture
 def suite(tmp_path):
-    """Runs pytest over the tests given: (exit code, what it printed)."""
+    """Return a function that runs pytest over the given tests and returns (exit code, output)."""
 
     def run(tests, *arguments, ini=""):
         (tmp_path / "test_suite.py").write_text(textwrap.dedent(tests))
         (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n" + textwrap.dedent(ini))
-        # By name and not by entry point: which plugins are installed is another matter (test_wheel.py).
+        # Load the plugin by name and not by entry point, because test_wheel.py tests its installation.
         command = [sys.executable, "-m", "pytest", "-p", "flakelog.pytest_plugin", "-p", "no:cacheprovider", *arguments]
         env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PROGRAM_SECONDS)

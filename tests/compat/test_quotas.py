@@ -1,6 +1,6 @@
-"""Stock clients that are held to a quota (KIP-13, KIP-219, KIP-599): slower, and otherwise as ever.
+"""Stock clients held to a quota (KIP-13, KIP-219, KIP-599) are slower, but otherwise work as usual.
 
-Every test here was seen to pass against Apache Kafka 4.3.1 with the same settings, too.
+Every test here has also passed against Apache Kafka 4.3.1 with the same settings.
 """
 
 import time
@@ -19,11 +19,11 @@ from tests.compat.stock_clients import AioKafka, KafkaPython
 from tests.compat.stock_java import StockJava, missing
 from tests.patience import SECONDS, until
 
-# With two windows what may come at once is the quota of one second, and not of ten.
+# With two windows a client may use the quota of one second at once, and not the quota of ten seconds.
 SETTINGS = {"quota.window.num": 2, "controller.quota.window.num": 2, "group.initial.rebalance.delay.ms": 0}
 RATE = 20_000
 VALUES = [b"%d " % n + bytes(4_000) for n in range(20)]
-LEAST_SECONDS = sum(map(len, VALUES)) / RATE - 2  # one second's worth may come at once, and one be under way
+LEAST_SECONDS = sum(map(len, VALUES)) / RATE - 2  # one second's quota at once, and one under way
 
 _numbers = count()
 
@@ -36,7 +36,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def alter(server):
-    """alter("client-id", "slow", producer_byte_rate=1_000)."""
+    """Return alter("client-id", "slow", producer_byte_rate=1_000), which sets quotas of a client or user."""
 
     def altered(kind, name, **quotas):
         ops = [{"key": key, "value": float(value), "remove": False} for key, value in quotas.items()]
@@ -57,7 +57,7 @@ def topic(server):
 
 
 def produce(server, topic, values, told=None, **config):
-    """One batch for each."""
+    """Produce one batch per value."""
     failed = []
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": server.address, "linger.ms": 0, "throttle_cb": told or (lambda event: None)} | config
@@ -94,7 +94,7 @@ def test_a_consumer_is_held_to_its_quota_and_gets_all(server, topic, alter):
 
 @pytest.mark.parametrize("client", [KafkaPython, AioKafka], ids=lambda client: client.name)
 def test_clients_that_meet_answers_without_records_read_on(server, topic, alter, client):
-    """An answer to a fetch without a session is otherwise never without its partitions."""
+    """A client reads on after a throttled answer without partitions, which otherwise comes only in fetch sessions."""
     some = VALUES[:12]
     produce(server, topic, some)
     alter("client-id", None, consumer_byte_rate=RATE)
@@ -114,7 +114,7 @@ def test_our_own_client_is_held_to_it_too_and_reads_on(server, topic, alter):
 
 
 def test_javas_admin_client_waits_until_it_may_make_topics_again(server, alter):
-    """It is told THROTTLING_QUOTA_EXCEEDED, and asks again by itself."""
+    """Java's admin client receives THROTTLING_QUOTA_EXCEEDED and retries automatically."""
     if reason := missing():
         pytest.skip(reason)
     with StockJava() as java:

@@ -1,4 +1,4 @@
-"""The sockets under a range: frames whole, or an error that names the broker."""
+"""The sockets of a range reader: whole frames, or an error that names the broker."""
 
 import socket
 import subprocess
@@ -16,7 +16,7 @@ BROKER = Address("broker", 9092)
 
 @pytest.fixture
 def pair():
-    """(our connection, the broker's socket)"""
+    """Yield (our connection, the broker's socket)."""
     ours, theirs = socket.socketpair()
     ours.settimeout(0.05)
     yield SocketConnection(ours, BROKER), theirs
@@ -54,7 +54,10 @@ def test_a_broker_that_falls_silent_is_an_error(pair):
 
 @pytest.mark.parametrize("size", [-1, FRAME_BYTES_MAX + 1, int.from_bytes(b"HTTP", "big")])
 def test_a_length_that_is_no_frames_is_refused_before_memory_is_taken(pair, size):
-    """DESIGN rule 4. An HTTP answer reads as a frame of 1.2 GB."""
+    """An impossible frame length is refused before memory is allocated (DESIGN rule 4).
+
+    An HTTP answer reads as a frame of 1.2 GB.
+    """
     connection, broker = pair
     broker.sendall(size.to_bytes(4, "big", signed=True))
     with pytest.raises(ConnectionError, match=f"broker:9092 sent a frame of {size} bytes"):
@@ -69,7 +72,10 @@ def test_an_address_where_nobody_listens_is_named():
 
 
 def test_a_task_imports_nothing_of_the_servers_and_no_spark():
-    """DESIGN section 9; import-linter sees the imports, this sees what they bring."""
+    """A Spark task loads neither server modules nor Spark (DESIGN section 9).
+
+    import-linter checks the imports; this test checks the modules that they load.
+    """
     code = f"import {range_reader.__name__}, sys; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"numpy", "pyarrow", "crc32c"} <= set(loaded)

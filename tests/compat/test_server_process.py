@@ -1,6 +1,7 @@
 """The server as an operator meets it: bad starts, full disks, clean stops, strangers on the port, slow readers.
 
-Whatever happens to it: one clear line, an exit code, nothing damaged, all others served on.
+Each failure gives one clear line and, if the server ends, an exit code. It damages no data, and all other clients are
+still served.
 """
 
 import hashlib
@@ -49,7 +50,7 @@ def fill(address, topic=TOPIC, partitions=2):
 
 
 def values_in(client, topic, partition=0):
-    """Every message, by the fetches of a client that begins at 0."""
+    """Return every message, fetched from offset 0 on."""
     found, offset, end = [], 0, client.find_offset(topic, partition, LATEST)
     while offset < end:
         records, offset = client.fetch(topic, partition, offset)
@@ -64,7 +65,7 @@ def assert_serves(address, topic=TOPIC, partition=0):
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """A data directory that a server has left cleanly; tests work on copies."""
+    """Return a data directory after a server's clean stop; tests work on copies."""
     directory = tmp_path_factory.mktemp("stopped") / "data"
     with ServerProcess(directory) as server:
         fill(server.address)
@@ -78,14 +79,17 @@ def data_dir(stopped, tmp_path):
 
 
 def checksums(directory):
-    """Of all that is kept; the lock's file says who tried last, the registry of worker numbers who has one."""
+    """Return the checksum of each data file.
+
+    The lock file and the registry are left out, because they record the last process and the holders of worker numbers.
+    """
     files = [path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != ".lock"]
     kept = [path for path in files if path.relative_to(directory).parts[0] != "ids"]
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
 
 
 def refused(server):
-    """The one line it says when it does not start."""
+    """Return the single line that the server prints when it does not start."""
     with pytest.raises(DidNotStart) as caught, server:
         pass
     assert caught.value.exit_code != 0
@@ -123,7 +127,7 @@ def test_a_port_in_use_is_named_and_nothing_is_changed(data_dir, setting, scheme
 @pytest.mark.parametrize("name", ["metadata.json", "checkpoint"])
 @pytest.mark.parametrize("damage", ["garbled", "truncated", "empty", "a directory"])
 def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(data_dir, name, damage):
-    """It is never taken for an absent one: that would be an empty log in place of a damaged one."""
+    """An unreadable file is never treated as absent, because an empty log would then replace a damaged one."""
     path = data_dir / name
     data = path.read_bytes()
     path.unlink()
@@ -214,8 +218,8 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
                 mark = server.mark()
 
                 def refuses_all():
-                    """False where a checkpoint under way, or a journal that is cut, has given space back meanwhile."""
-                    for size in (50_000, 1_000, 1):  # the log's last page takes some small ones
+                    """Return False if a running checkpoint or a truncated journal has given space back meanwhile."""
+                    for size in (50_000, 1_000, 1):  # the log's last page still takes some small messages
                         produce_until_refused(client, producer, size, taken)
                     disk.fill()
                     number = len(taken)
@@ -224,7 +228,7 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
                     return len(taken) == number and makes_no_topic(client)
 
                 def has_met_checkpoint():
-                    """One could not be written, or what was given back was room for one that speaks of all."""
+                    """Return True if a checkpoint failed, or if space was given back for one with all messages."""
                     said = "the checkpoint could not be written" in server.log_since(mark)
                     return said or checkpointed(disk) == len(taken)
 
@@ -241,8 +245,11 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
 
 
 def produce_until_refused(client, producer, size, taken):
-    """Add messages to those that were acknowledged, at most two hundred: a disk that takes more small ones has been
-    given space back, which large ones fill sooner. The producer is idempotent: its state is part of each checkpoint."""
+    """Produce messages until one is refused, at most two hundred, and append the acknowledged ones to `taken`.
+
+    A disk that takes more small messages has been given space back, which large messages fill sooner. The producer is
+    idempotent, so that its state is part of each checkpoint.
+    """
     for number in range(len(taken), len(taken) + 200):
         value = b"%d %s" % (number, bytes(size))
         if not is_taken(client, batch_of(value, producer=producer, sequence=number)):
@@ -251,8 +258,10 @@ def produce_until_refused(client, producer, size, taken):
 
 
 def is_taken(client, batch):
-    """False where the disk is full. While what was refused before is being undone, which a thread has the disk do, it
-    is sent again, as every producer does."""
+    """Return True if the batch was acknowledged, False if the disk is full.
+
+    While a worker thread still undoes an earlier refused append, retry, as every producer does.
+    """
 
     def answered():
         try:
@@ -266,7 +275,7 @@ def is_taken(client, batch):
 
 
 def checkpointed(disk):
-    """How many messages the checkpoint on the disk speaks of."""
+    """Return how many messages the checkpoint on the disk covers."""
     path, log = disk.root / "data" / checkpoint.FILE, f"{TOPIC}-0"
     positions = checkpoint.decode(path.read_bytes()) if path.exists() else {}
     return positions[log].offset if log in positions else 0
@@ -286,7 +295,7 @@ def makes_no_topic(client):
 
 
 def garble_first_batch(data_dir):
-    """A byte in the first batch of the log: who reads that batch sees that its CRC does not hold."""
+    """Invert a byte in the first batch of the log, so that the CRC of this batch is wrong."""
     path = data_dir / f"{TOPIC}-0" / SEGMENT
     data = bytearray(path.read_bytes())
     data[65] ^= 0xFF
@@ -308,7 +317,7 @@ def test_after_a_clean_stop_no_batch_is_read_at_the_next_start(tmp_path, number)
 
 
 def test_after_a_kill_every_batch_past_the_checkpoint_is_read(tmp_path):
-    """The counterpart: the same damage is found."""
+    """After a kill the server reads every batch past the checkpoint, and so finds the same damage."""
     with ServerProcess(tmp_path / "data") as server:
         fill(server.address)
         server.kill()
@@ -384,7 +393,7 @@ def test_one_connection_more_than_max_connections_is_closed_and_the_others_stay(
 
 @pytest.fixture(scope="module")
 def big(broker):
-    """(topic, its log's bytes): four megabytes in batches of 300 kB."""
+    """Return (topic, its log's bytes): four megabytes in batches of 300 kB."""
     log, offset = bytearray(), 0
     with BlockingClient(broker.address) as client:
         client.create_topic("big")
@@ -399,7 +408,7 @@ def big(broker):
 
 @pytest.mark.parametrize("receive_buffer, chunk", [(None, 1 << 20), (4096, 1 << 16), (4096, 1000)])
 def test_a_large_fetch_arrives_byte_for_byte_at_any_readers_pace(broker, big, receive_buffer, chunk):
-    """Regions past 128 KiB leave by sendfile; a small window makes it stop and go on, over and over."""
+    """Regions above 128 KiB are sent with sendfile, which a small receive window interrupts over and over."""
     topic, log = big
     with RawConnection(broker.address, receive_buffer) as reader:
         for correlation_id in (1, 2):
@@ -411,7 +420,7 @@ def test_a_large_fetch_arrives_byte_for_byte_at_any_readers_pace(broker, big, re
 
 
 def test_answers_of_all_sizes_keep_the_order_of_their_requests(broker, big):
-    """Bytes, small regions read with pread and large ones sent with sendfile stand in one queue; each ends a batch."""
+    """Bytes, small regions (pread) and large regions (sendfile) share one queue; answers end at batch boundaries."""
     (topic, log), batch_size = big, len(big[1]) // 14
     sizes = [1, 400_000, 1 << 22, 310_000, 900_000] * 4
     with RawConnection(broker.address, 4096) as reader:
@@ -426,7 +435,10 @@ def test_answers_of_all_sizes_keep_the_order_of_their_requests(broker, big):
 
 
 def test_a_reader_who_does_not_read_is_not_read_from_and_costs_little_memory(tmp_path):
-    """DESIGN's fourth rule: past flakelog.max.queued.bytes.per.connection reading from it is paused."""
+    """The server stops reading from a connection with too many queued answers (DESIGN's fourth rule).
+
+    The limit is flakelog.max.queued.bytes.per.connection.
+    """
     limit = 1 << 20
     with ServerProcess(tmp_path / "data", {"flakelog.max.queued.bytes.per.connection": limit}) as server:
         fill(server.address)
@@ -437,12 +449,12 @@ def test_a_reader_who_does_not_read_is_not_read_from_and_costs_little_memory(tmp
             assert server.status("VmRSS") - before_kib < 32 * 1024
             assert values_in(other, TOPIC)[:1] == [b"message 0"]
             slow.socket.settimeout(SECONDS)
-            for _ in range(sent):  # and goes on when it does read
+            for _ in range(sent):  # all requests are answered once the client reads
                 assert slow.read_frame()[0] == 7
 
 
 def send_until_it_blocks(slow, request, silent_seconds=1.0, most=10_000):
-    """How many whole requests went out before the broker took no more for a while."""
+    """Send requests until the broker takes no more for `silent_seconds`; return how many whole requests went out."""
     slow.socket.settimeout(silent_seconds)
     sent = 0
     rest = memoryview(b"")

@@ -1,4 +1,4 @@
-"""How a server is told what to do: environment, files of Kafka's, modes for developers, several listeners."""
+"""How a server is configured: environment, Kafka's files, modes for developers, several listeners."""
 
 import json
 import os
@@ -22,7 +22,7 @@ TWO_LISTENERS = {
 
 
 def flakelog(*arguments, env=None):
-    """A command that ends by itself."""
+    """Run a command that ends without a signal."""
     return subprocess.run(
         [sys.executable, "-m", "flakelog", *arguments],
         cwd=ROOT,
@@ -34,10 +34,10 @@ def flakelog(*arguments, env=None):
 
 
 class DevServer(ServerProcess):
-    """`flakelog server --dev` and more options; no --data-dir."""
+    """`flakelog server --dev` with more options and without --data-dir."""
 
     def __init__(self, *options, tmp_path, settings=None):
-        super().__init__("/nowhere", settings, env={"TMPDIR": str(tmp_path)})  # a killed one cleans nothing up
+        super().__init__("/nowhere", settings, env={"TMPDIR": str(tmp_path)})  # a killed server removes nothing
         self._options = options
 
     @property
@@ -56,7 +56,7 @@ def brokers_of(address):
 
 
 def test_each_listener_tells_its_own_address_and_serves(tmp_path):
-    """A stock client goes where Metadata sends it: through the listener it came in on."""
+    """Metadata names the listener on which the client connected, so that a stock client stays on that listener."""
     with ServerProcess(tmp_path / "data", TWO_LISTENERS) as server:
         outside, inside = server.address, server.addresses["broker.INSIDE"]
         assert outside != inside
@@ -180,7 +180,10 @@ def test_a_file_is_checked_without_starting(tmp_path):
 
 
 def test_what_is_wrong_with_values_together_is_told_beside_all_else_that_is_wrong(tmp_path):
-    """It was found only when the rest had been put right, and stood there as honoured until then."""
+    """An invalid combination of values is reported together with all other errors.
+
+    Formerly it was shown as honoured, and was found only after the other errors had been fixed.
+    """
     file = tmp_path / "server.properties"
     file.write_text("listeners=SASL_SSL://:9093\nnum.partition=4\n")
     done = flakelog("server", "--check-config", str(file))
@@ -220,7 +223,7 @@ def test_a_server_for_development_makes_topics_and_leaves_nothing_behind(tmp_pat
 
 
 def _directory_of(server):
-    """From the ready: line, which names the registry of ids in it."""
+    """Return the data directory from the ready: line, which names the id registry in this directory."""
     line = next(line for line in server.log.splitlines() if line.startswith("ready: "))
     return Path(line.partition(" in directory ")[2]).parent
 

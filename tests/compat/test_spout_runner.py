@@ -1,4 +1,4 @@
-"""The embedded engine as a process: killed in the middle and started again, it counts each message once."""
+"""The embedded engine as a process, which counts each message once even if it is killed and started again."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def expected():
 
 
 class Counting:
-    """The program's runs, and what they have counted."""
+    """The program's runs and their counts."""
 
     def __init__(self, tmp_path):
         self.store = tmp_path / "store"
@@ -47,7 +47,7 @@ class Counting:
         )
 
     def end(self, how):
-        """The exit code."""
+        """Send the signal `how`, wait, and return the exit code, or None if no program runs."""
         if self.process is None:
             return None
         self.process.send_signal(how)
@@ -57,7 +57,7 @@ class Counting:
         return code
 
     def read_until(self, enough):
-        """A line that is enough; the test's own time limit is the deadline."""
+        """Return the first line for which `enough` is true. The test's time limit is the deadline."""
         for line in self.process.stdout:
             if enough(line):
                 return line
@@ -88,7 +88,10 @@ def applied(line):
 
 
 def kill_twice_and_finish(counting, lives):
-    """`lives` are what the log holds, life by life: each finds a third that is new, so none is killed too late."""
+    """Run the program once for each entry of `lives`, and kill each run but the last in the middle.
+
+    An entry is the source of one run, whose log has a new third of the messages, so that no kill comes too late.
+    """
     for source in lives:
         counting.end(signal.SIGKILL)
         counting.start(*source)
@@ -98,7 +101,10 @@ def kill_twice_and_finish(counting, lives):
 
 
 def test_killed_twice_in_the_middle_each_message_is_counted_once(counting):
-    """DESIGN, section 7, and the demo's promise: at least once, and exactly once in what a bolt keeps by message id."""
+    """Messages are delivered at least once and counted exactly once by a bolt that keeps their ids (DESIGN section 7).
+
+    The demo promises the same.
+    """
     kill_twice_and_finish(counting, [(str(life * THIRD),) for life in (1, 2, 3)])
     assert counting.counts == expected()
 
@@ -115,14 +121,14 @@ def test_after_a_clean_stop_nothing_comes_again(counting):
 
 
 def test_over_a_real_zookeeper_too(counting, zookeeper):
-    """One store class for both; only the coordinator differs."""
+    """The same store class works over ZooKeeper; only the coordinator differs."""
     counting.store = f"zookeeper://{zookeeper.hosts}/spout-runner"
     kill_twice_and_finish(counting, [(str(life * THIRD),) for life in (1, 2, 3)])
     assert counting.counts == expected()
 
 
 def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(counting, broker):
-    """Produced by a stock client, compressed; read with ids; the dead letter read by a stock client."""
+    """The spout reads a stock client's compressed messages with ids, and a stock client reads the dead letter."""
     topic = "spout-runner"
     with BlockingClient(broker.address) as client:
         client.create_topic(topic, PARTITIONS)

@@ -1,7 +1,7 @@
 """confluent-kafka, kafka-python and aiokafka, unchanged, against a real server: every codec, with a group and without.
 
-Mission: every Kafka client works unchanged. What one client writes each other one reads, byte for byte; the broker
-keeps batches as they were sent (https://kafka.apache.org/documentation/#recordbatch), so their codec too.
+Mission: every Kafka client works unchanged. Each client reads the messages of every other client, byte for byte. The
+broker stores batches as they were sent (https://kafka.apache.org/documentation/#recordbatch), and so keeps their codec.
 """
 
 import os
@@ -56,7 +56,7 @@ def make_topic(server, partitions=1):
 
 
 def messages(number, prefix="message"):
-    """Some with a key, with headers, empty: and long enough that every codec makes them smaller."""
+    """Return messages, some with a key, some with headers, some empty; every codec makes their batch smaller."""
     return [
         Message(
             b"key-%d" % n if n % 3 else None,
@@ -77,7 +77,8 @@ def test_what_one_client_writes_every_client_reads(server, client, codec, topic)
     sent = messages(200)
     client.produce(server.address, topic, sent, codec)
     log = (server.data_dir / f"{topic}-0" / "00000000000000000000.log").read_bytes()
-    # librdkafka leaves a batch as it is that would not become smaller: a first message by itself, on a busy machine.
+    # librdkafka does not compress a batch that would not become smaller, such as a single first message on a busy
+    # machine.
     used = {header.compression for _, header in walk(log)} - {Codec.NONE}
     assert used == {Codec[(codec or "none").upper()]} - {Codec.NONE}
     for reader in CLIENTS.values():
@@ -86,7 +87,7 @@ def test_what_one_client_writes_every_client_reads(server, client, codec, topic)
 
 
 def test_an_idempotent_producers_records_are_read_as_committed(server, topic):
-    """KIP-98, without transactions: what is acknowledged is committed."""
+    """Without transactions every acknowledged record is committed (KIP-98)."""
     sent = messages(100)
     confluent = CLIENTS["confluent-kafka"]
     confluent.produce(server.address, topic, sent, "lz4", **{"enable.idempotence": True})
@@ -110,7 +111,7 @@ def test_a_group_goes_on_where_it_has_committed(server, client, topic):
 
 @contextmanager
 def member_process(client, server, group, topic):
-    """A member in a process of its own; killed, not closed."""
+    """Run a group member in a separate process, which is killed and not closed."""
     arguments = client.name, server.address, group, topic, str(VICTIMS_SESSION_MS)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.compat.group_member", *arguments],
@@ -125,7 +126,7 @@ def member_process(client, server, group, topic):
 
 
 def test_a_killed_members_partitions_go_to_the_other(server, client):
-    """It says no goodbye: its session has to end (session.timeout.ms) before the others share anew."""
+    """A killed member does not leave its group, so its session must expire (session.timeout.ms) before a rebalance."""
     topic = make_topic(server, PARTITIONS)
     group = f"takeover-{client.name}"
     producer = confluent_kafka.Producer({"bootstrap.servers": server.address, **QUIET})
@@ -151,7 +152,7 @@ def test_a_killed_members_partitions_go_to_the_other(server, client):
 
 
 def test_a_group_survives_the_brokers_kill_9(tmp_path, client):
-    """`__consumer_offsets` is read back at start: a member that lives on finds its group, and so does a new one."""
+    """The broker reads `__consumer_offsets` at its start, so that surviving and new members find their group."""
     with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
         topic, sent = make_topic(server), messages(60)
         client.produce(server.address, topic, sent[:20])
@@ -168,7 +169,7 @@ def test_a_group_survives_the_brokers_kill_9(tmp_path, client):
             assert gather(member.poll, 20) == sent[40:]
 
 
-# --- administration, and what is not served --------------------------------------------------------------------------
+# --- administration --------------------------------------------------------------------------------------------------
 
 
 def test_librdkafkas_admin_sees_and_deletes_groups_and_topics(server, topic):

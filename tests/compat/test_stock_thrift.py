@@ -1,4 +1,4 @@
-"""A stock Thrift client, made from idgen/flakelog.thrift by thriftpy2 as it comes, against a real id service."""
+"""A stock Thrift client, made from idgen/flakelog.thrift by an unchanged thriftpy2, against a real id service."""
 
 import re
 import time
@@ -72,7 +72,7 @@ def test_an_error_is_an_application_exception_and_the_connection_lives_on(server
 
 
 def test_a_client_that_knows_twitters_four_methods_only_needs_no_change(server, tmp_path):
-    """snowflake-2010's service had these, with these arguments (our file holds them as they were)."""
+    """A client with only the four methods of snowflake-2010 works, because our IDL keeps them with their arguments."""
     methods = re.findall(r"^  i64 (\w+)\((.*)\)$", IDL.read_text(), re.M)
     assert [name for name, _ in methods] == list(TWITTERS)
     old = tmp_path / "Snowflake.thrift"

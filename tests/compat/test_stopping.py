@@ -1,4 +1,4 @@
-"""A server that is told to stop while it starts, or twice: it ends soon, with exit code 0 and without a traceback."""
+"""A server that gets a stop signal while it starts, or twice, ends soon with exit code 0 and without a traceback."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.patience import MS
 
 @pytest.mark.parametrize("signals", [1, 3])
 def test_told_to_stop_while_it_waits_for_a_worker_number_it_just_stops(tmp_path, signals):
-    """A configured number rests after a crash; that it was not waited for to the end is no error."""
+    """A configured worker number stays reserved after a crash; a stop while the server waits for it is no error."""
     server = ServerProcess(tmp_path / "data", {"flakelog.ids.worker": "5", "flakelog.ids.lead.ms": 10 * MS}).start()
     server.kill()
     begin = server.mark()
@@ -23,7 +23,7 @@ def test_told_to_stop_while_it_waits_for_a_worker_number_it_just_stops(tmp_path,
 
 
 def test_where_all_worker_numbers_are_taken_it_says_so_and_waits_on(tmp_path):
-    """Nothing is wrong with it that an operator, or a restart, would cure."""
+    """The server waits instead of exiting, because neither an operator nor a restart could provide a number."""
     layout = {"flakelog.ids.worker.bits": "0", "flakelog.ids.datacenter.bits": "0", "flakelog.ids.sequence.bits": "22"}
     config = IdgenConfig(ids_worker_bits=0, ids_datacenter_bits=0, ids_sequence_bits=22)
     with Snowflake(directory=tmp_path / "data" / "ids", config=config):

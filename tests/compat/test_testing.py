@@ -1,4 +1,4 @@
-"""flakelog.testing: a broker for somebody's tests, and stock clients over the failures it makes."""
+"""flakelog.testing: a broker for users' tests, and stock clients that meet the failures it makes."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def broker(shared):
 
 
 def topics_of(broker):
-    """Each topic's partitions."""
+    """Return {topic: number of partitions}."""
     with BlockingClient(broker.address) as client:
         return {topic.name: topic.partitions for topic in client.topics()}
 
@@ -84,12 +84,12 @@ class KafkaPython:
         self.close = self._consumer.close
 
     def poll(self):
-        # kafka-python 3.0.12 joins again when it learns of the topic's partitions, and forgets that join where the poll
-        # that began it ends first; of Apache Kafka it would wait for ever just so. This one ends with the messages.
+        # kafka-python 3.0.12 joins again when it learns of the topic's partitions. If the poll that began this join
+        # ends first, it forgets the join and waits for ever, with Apache Kafka too. This long poll ends with messages.
         return [message.value for each in self._consumer.poll(MS).values() for message in each]
 
 
-# --- what is there ---------------------------------------------------------------------------------------------------
+# --- topics, settings and the process --------------------------------------------------------------------------------
 
 
 def test_topics_are_there_from_the_start_as_they_were_asked_for(broker):
@@ -121,7 +121,7 @@ def test_a_topic_that_cannot_be_is_said_before_anything_is_started():
 
 
 def test_a_server_does_not_load_what_tests_are_made_of(monkeypatch):
-    """kio would, for a helper of its own; the first answer waited for it."""
+    """A server does not load hypothesis, which kio would import for a helper and which would delay the first answer."""
     assert find_spec("hypothesis")
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     with Broker() as broker:
@@ -178,7 +178,7 @@ def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end, stalle
     pid, home = program.stdout.readline().split()
     if stalled:
         os.kill(int(pid), signal.SIGSTOP)
-        until(lambda: _state(int(pid)) == "T")  # else it would stop after the last that could have woken it
+        until(lambda: _state(int(pid)) == "T")  # otherwise the stop could come after the last wake-up
     if end is None:
         program.communicate("\n", timeout=SECONDS)
     else:
@@ -188,7 +188,7 @@ def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end, stalle
 
 
 def _runs(pid):
-    """A process that has ended does not run, though nobody may have waited for it yet."""
+    """Return False if the process has ended, even if its parent has not waited for it yet."""
     return _state(pid) not in ("Z", "gone")
 
 
@@ -265,7 +265,7 @@ def test_a_slow_broker_makes_a_request_time_out(broker):
 
 
 def test_a_stalled_broker_has_stopped(broker):
-    for _ in range(20):  # a signal takes its time, now and then
+    for _ in range(20):  # a signal sometimes takes effect late
         broker.stall()
         assert _state(broker.pid) == "T"
         broker.resume()
@@ -301,7 +301,7 @@ def test_a_consumer_goes_on_over_kill_and_restart(broker, kind):
     assert broker.address == address
     assert producer.flush(SECONDS) == 0
     until(lambda: read.extend(consumer.poll()) or b"after" in read)
-    # One that joins again reads again what it had not committed.
+    # A consumer that joins again reads uncommitted messages again.
     assert list(dict.fromkeys(read)) == [b"before", b"after"]
     consumer.close()
 
@@ -327,7 +327,7 @@ def test_a_killed_and_a_stalled_broker_are_healed(broker):
 
 def test_an_answer_that_came_too_late_is_not_taken_for_the_next_one(broker, monkeypatch):
     monkeypatch.setattr("flakelog.testing.process.ORDER_SECONDS", 0.1)
-    os.kill(broker.pid, signal.SIGSTOP)  # behind the broker's back, as a machine under load may
+    os.kill(broker.pid, signal.SIGSTOP)  # unknown to the Broker object, like a pause of a machine under load
     with pytest.raises(BrokerError, match="it said nothing in time"):
         broker.fail_next("Produce", 6)
     monkeypatch.undo()
@@ -344,7 +344,7 @@ def test_its_log_says_what_it_did_since_a_mark(broker):
 
 
 def test_a_server_that_was_not_started_for_tests_takes_no_orders(tmp_path):
-    """Its stdin is nobody's business, and its engine is the usual one."""
+    """A server that was not started for tests ignores its stdin and uses the usual engine."""
     server = subprocess.Popen(
         [sys.executable, "-m", "flakelog", "server", "--dev", "--set=listeners=PLAINTEXT://127.0.0.1:0",
          "--set=flakelog.ids.listener=", "--set=flakelog.http.listener="],

@@ -1,5 +1,7 @@
-"""What a topic asks of its records, as stock clients meet it: the time and the id they read, the error they are told
-(https://kafka.apache.org/documentation/#topicconfigs)."""
+"""Topic settings that concern records (https://kafka.apache.org/documentation/#topicconfigs), seen by stock clients.
+
+The tests check the times and ids that clients read, and the errors that they receive.
+"""
 
 import time
 from itertools import count
@@ -32,7 +34,7 @@ def make_topic(broker, **config):
 
 
 def send(broker, topic, *messages, **config):
-    """Each as confluent-kafka sends it, all in one batch; what it reports of each: (error, message)."""
+    """Send the messages with confluent-kafka in one batch, and return its report of each: [(error, message), ...]."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "linger.ms": LINGER_MS} | config)
     reported = []
     for message in messages:
@@ -51,7 +53,7 @@ def read(broker, topic, number):
 
 
 def codecs_in(broker, topic):
-    """The codecs of the batches on the disk."""
+    """Return the codecs of the batches on the disk."""
     segment = broker.data_dir / f"{topic}-0" / f"{0:020d}.log"
     return {header.compression for _, header in walk(segment.read_bytes())}
 
@@ -78,7 +80,7 @@ def test_every_client_reads_what_the_broker_packed(broker, client, codec):
 
 
 def test_a_producer_is_told_which_record_has_no_key(broker):
-    """librdkafka gives the record's own error (KIP-467) to the one at fault, and says of the others why they went."""
+    """librdkafka reports the faulty record's own error (KIP-467), and for the other records why they failed."""
     topic = make_topic(broker, cleanup_policy="compact")
     reported = send(broker, topic, {"key": b"a", "value": b"1"}, {"value": b"2"}, {"key": b"c", "value": b"3"})
     codes = [error.code() for error, _ in reported]

@@ -1,4 +1,4 @@
-"""Transactions by stock clients, and across kill -9 (KIP-98, KIP-447): what is committed is there once, no more is.
+"""Transactions by stock clients and across kill -9 (KIP-98, KIP-447): each committed record exists once, no other does.
 
 A copy job reads `in`, writes `out` and commits its offsets in the same transaction: exactly once, whatever is killed.
 """
@@ -54,7 +54,7 @@ def consuming(server, topic, group=None, **more):
 
 
 def read_all(server, topic, isolation="read_committed"):
-    """All values of the topic's one partition, to its end."""
+    """Return all values of the topic's single partition, up to its end."""
     consumer = consuming(server, topic, **{"isolation.level": isolation, "enable.partition.eof": True})
     try:
         found, end = [], time.monotonic() + SECONDS
@@ -79,7 +79,7 @@ def in_transaction(producer, topic, values, commit=True):
 
 
 def create(server, topic):
-    """One partition, made by asking for it."""
+    """Create a topic with one partition by asking for its metadata."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": server.address, "group.id": "none"})
     producer = confluent_kafka.Producer({"bootstrap.servers": server.address})
     producer.list_topics(topic, SECONDS)
@@ -116,7 +116,7 @@ def test_librdkafka_is_fenced_by_who_takes_its_transactional_id(server):
 
 
 def copy(server, source, target, group, transactional_id, wanted):
-    """Move `wanted` records in transactions of some; aborts some on the way. Returns when all are there."""
+    """Copy `wanted` records in small transactions, some of which are aborted; return when all records are copied."""
     producer, consumer = producing(server, transactional_id), consuming(server, source, group)
     chance, done = random.Random(SEED), 0
     try:
@@ -182,7 +182,7 @@ def test_aiokafka_commits_aborts_and_sends_offsets(server):
 
 
 def test_kill_9_in_the_middle_of_transactions_leaves_each_whole_or_not_at_all(tmp_path):
-    """Each transaction writes its number to two partitions' worth of topics; after every kill both have the same."""
+    """Each transaction writes its number to two topics, and after every kill both topics have the same numbers."""
     chance = random.Random(SEED)
     with ServerProcess(tmp_path / "data", SETTINGS) as server:
         transactional_id, left, right = name(), name(), name()
@@ -204,7 +204,7 @@ def test_kill_9_in_the_middle_of_transactions_leaves_each_whole_or_not_at_all(tm
 
 
 def kill_later(server, acknowledged, wanted, seconds, killed):
-    """When so many are acknowledged, and a moment later, which is in the middle of another one."""
+    """Kill the server `seconds` after `wanted` commits are acknowledged, in the middle of another transaction."""
     try:
         until(lambda: len(acknowledged) >= wanted, "a commit")
         killed.wait(seconds)
@@ -214,7 +214,7 @@ def kill_later(server, acknowledged, wanted, seconds, killed):
 
 
 def write_until_killed(producer, left, right, number, acknowledged, killed):
-    """Transactions, one after the other; `acknowledged` are those whose commit was answered."""
+    """Run one transaction after the other, and append the values of answered commits to `acknowledged`."""
     while not killed.is_set():
         number += 1
         value = b"%d" % number
@@ -228,7 +228,7 @@ def write_until_killed(producer, left, right, number, acknowledged, killed):
 
 
 def committed(producer, killed):
-    """Whether a commit was answered, however long that takes; False once nobody is there to answer."""
+    """Wait for the answer to the commit without a limit; return False if the server was killed before the answer."""
     while True:
         try:
             producer.commit_transaction(0.5)

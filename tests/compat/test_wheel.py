@@ -1,4 +1,4 @@
-"""The wheel, installed without extras in a clean environment outside the checkout, serves; and holds what it should."""
+"""The wheel has the right content, and serves when installed without extras in a clean environment."""
 
 import os
 import re
@@ -35,7 +35,7 @@ with Client(sys.argv[1]) as client:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from a copy, as a build leaves its traces in the tree."""
+    """Build the wheel from a copy of the sources, because a build leaves files in the source tree."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in (*PACKAGES, "tests", "benchmarks"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -48,19 +48,19 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
-    """The interpreter of a clean environment with the wheel in it."""
+    """Return the interpreter of a clean environment outside the checkout with the wheel installed."""
     directory = tmp_path_factory.mktemp("clean")
     venv.create(directory)
     python = directory / "bin" / "python"
     (packages,) = directory.glob("lib/python*/site-packages")
     for each in required_by("flakelog"):
         copy_to(packages, each)
-    pip("--python", python, "install", "--no-index", wheel)  # which fails where anything it requires is not there
+    pip("--python", python, "install", "--no-index", wheel)  # fails if a requirement is missing
     return python
 
 
 def required_by(name, extras=()):
-    """The distributions that one with some extras requires, and those that these do."""
+    """Return the distributions that `name` with these extras requires, directly or indirectly."""
     found = set()
     for requirement in map(Requirement, distribution(name).requires or ()):
         marker = requirement.marker
@@ -70,7 +70,7 @@ def required_by(name, extras=()):
 
 
 def copy_to(packages, name):
-    """Nothing is fetched: what is tried is the wheel, and not whether an index can be reached."""
+    """Copy an installed distribution; nothing is downloaded, because the wheel is tested and not a package index."""
     for file in distribution(name).files:
         if ".." not in file.parts and "__pycache__" not in file.parts:
             (packages / file).parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def test_the_wheel_holds_the_packages_and_neither_tests_nor_benchmarks(wheel):
 
 
 def test_every_package_says_that_it_is_typed(wheel):
-    """PEP 561."""
+    """Every package has a py.typed marker (PEP 561)."""
     names = ZipFile(wheel).namelist()
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
 
@@ -129,7 +129,10 @@ def test_the_extras_stay_out_of_a_plain_installation(python):
 
 
 def test_a_plain_installation_serves(python, tmp_path):
-    """Start-up time and memory are printed (pytest -s shows them), not judged: the machine is shared."""
+    """A plain installation serves.
+
+    Start-up time and memory are printed (pytest -s shows them) but not judged, because the machine is shared.
+    """
     flakelog = python.with_name("flakelog")
     command = [flakelog, "server", "--data-dir", "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0"]
     command += ["--set", "flakelog.ids.listener=127.0.0.1:0", "--set", "flakelog.http.listener=127.0.0.1:0"]

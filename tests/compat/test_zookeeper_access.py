@@ -1,6 +1,6 @@
-"""ZooKeeper as production runs it: several hosts, a chroot, digest credentials, ACLs, TLS with certificates asked for.
+"""ZooKeeper as production runs it: several hosts, a chroot, digest credentials, ACLs, TLS with client certificates.
 
-ZooKeeper Administrator's Guide, "Encryption, Authentication, Authorization Options"; the server is a real one.
+The server is a real one. See ZooKeeper Administrator's Guide, "Encryption, Authentication, Authorization Options".
 """
 
 import json
@@ -26,7 +26,7 @@ from tests.patience import MS, SECONDS
 
 @pytest.fixture
 def nobody():
-    """An address where nobody listens."""
+    """Yield an address on which no process listens."""
     with FreePort() as port:
         yield port.address
 
@@ -43,7 +43,7 @@ def credentials(tmp_path):
 
 @pytest.fixture
 def session():
-    """Sessions that are closed afterwards."""
+    """Yield a function that opens sessions, which are closed afterwards."""
     made = []
 
     def connect(hosts, *access):
@@ -62,7 +62,7 @@ def test_of_several_hosts_one_that_answers_is_enough_and_the_chroot_is_made(zook
 
 
 def test_nodes_made_with_an_acl_are_changed_by_their_maker_alone_and_read_by_all(zookeeper, session, credentials):
-    """The digest scheme: CREATOR_ALL and READ for anyone, as Kafka's zookeeper.set.acl had it."""
+    """The digest scheme gives CREATOR_ALL, and READ to anyone, as Kafka's zookeeper.set.acl did."""
     ours = Access(credentials_file=credentials("flakelog:secret\n"), set_acl=True)
     hosts = f"{zookeeper.hosts}/with-acl"
     one = session(hosts, ours)
@@ -98,7 +98,7 @@ def test_a_file_of_credentials_that_holds_none_is_named(text, credentials, nobod
 
 
 def test_a_session_is_begun_without_waiting_and_waited_for_in_a_thread(tmp_path):
-    """A reactor that starts while its ZooKeeper is away goes on turning."""
+    """A session starts without waiting, so that a reactor keeps running while its ZooKeeper is away."""
     server = EmbeddedZooKeeper(tmp_path)
     one = ZooKeeperCoordinator(f"{server.hosts}/late", wait=False)
     waiting = threading.Thread(target=one.wait_until_connected, args=(MS,))
@@ -133,7 +133,7 @@ EXTENSIONS = "subjectAltName=DNS:localhost"
 
 @pytest.fixture(scope="module")
 def pems(tmp_path_factory):
-    """An authority, and a server's and a client's key with a certificate of it, each pair in one PEM file."""
+    """Make an authority, and for a server and a client a key and a certificate signed by it, in one PEM file each."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make certificates with")
     folder = tmp_path_factory.mktemp("pems")
@@ -205,7 +205,7 @@ def test_a_certificate_of_another_host_is_not_taken_unless_that_is_allowed(secur
 
 
 def test_a_spouts_progress_is_kept_with_credentials_acls_and_tls(secure, session, trusted, credentials, tmp_path):
-    """The same access as the id service's: nobody else rewinds a topology."""
+    """A spout's progress has the same access control as the id service, so that no other user rewinds a topology."""
     ours = replace(trusted, credentials_file=credentials("spouts:secret"), set_acl=True)
     hosts = f"{secure.tls_hosts.replace('127.0.0.1', 'localhost')}/team/spouts"
     program = [sys.executable, "-m", "tests.compat.spout_program", f"zookeeper://{hosts}", str(tmp_path / "db"), "300"]

@@ -1,7 +1,7 @@
 """The promises of coordination/port.py, as tests that each coordinator inherits.
 
 A subclass has a fixture `world` with `connect()` -> Coordinator and `kill(coordinator)`, which ends a session as
-a crash would: nobody closes anything.
+a crash would, without closing anything.
 """
 
 import pytest
@@ -37,7 +37,7 @@ def changed(coordinator, path):
 
 
 class CoordinatorPromises:
-    """ZooKeeper Programmer's Guide, "Data Access", "Ephemeral Nodes", "Watches"; port.py's own words."""
+    """Tests from the ZooKeeper Programmer's Guide ("Data Access", "Ephemeral Nodes", "Watches") and from port.py."""
 
     @pytest.fixture
     def one(self, world):
@@ -141,7 +141,7 @@ class CoordinatorPromises:
         changed(one, "/a")
         assert one.execute(Get("/a")).data == b"y"
         other.execute(Set("/a", b"z", 1))
-        one.execute(Get("/a"))  # answers come after the events before them
+        one.execute(Get("/a"))  # an answer comes after all earlier events
         assert Changed("/a") not in one.take_events()
 
     def test_a_watch_tells_of_deletion(self, one, other):

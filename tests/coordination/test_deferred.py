@@ -12,7 +12,7 @@ class Reactor(Clock):
 
 
 class Asked:
-    """A coordinator that answers when the test does."""
+    """A coordinator that answers when the test calls `waiting[0]`."""
 
     request_timeout_ms = 10_000
     session_id, scope = 1, "a test"
@@ -31,7 +31,7 @@ class Asked:
 
 
 def ask():
-    """(coordinator, reactor, outcomes of one Get)"""
+    """Return (coordinator, reactor, outcomes of one Get)."""
     coordinator, reactor, outcomes = Asked(), Reactor(), []
     executor(coordinator, reactor)(Get("/a")).addBoth(outcomes.append)
     return coordinator, reactor, outcomes

@@ -1,4 +1,4 @@
-"""coordination.directory: the port's promises on files, and what only files can do wrong."""
+"""coordination.directory: the port's promises on files, and failures that only files have."""
 
 import fcntl
 import os
@@ -38,7 +38,7 @@ class World:
         return self.open[-1]
 
     def kill(self, coordinator):
-        coordinator.close()  # closes the session's file and no more, as the kernel does at kill -9
+        coordinator.close()  # closes only the session's file, as the kernel does at kill -9
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_it_answers_as_memory_does(tmp_path_factory, operations):
 
 
 def test_nodes_outlive_the_process_and_ephemeral_ones_do_not(world):
-    """Reopened: the state a kill -9 leaves, as nothing is written at close."""
+    """A directory opened again is in the state that kill -9 leaves, because a close writes nothing."""
     one = world.connect()
     one.execute(Create("/a", b"kept"))
     one.execute(Set("/a", b"kept too", 0))
@@ -112,7 +112,7 @@ def test_a_node_half_made_before_a_power_cut_is_no_node(world):
 
 
 def test_a_damaged_node_is_named_and_never_taken_for_a_missing_one(world):
-    """A high-water mark that is lost would let ids repeat."""
+    """A damaged node raises an error, because a lost high-water mark would let ids repeat."""
     one = world.connect()
     one.execute(Create("/a", b"x"))
     file = world.directory / "nodes" / "a" / ".node"
@@ -138,7 +138,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_network_file_system_is_refused_with_the_reason_unless_someone_insists(tmp_path, monkeypatch):
-    """Where it cannot be mounted, /proc/mounts is made to say so."""
+    """A network file system, simulated here because tests cannot mount one, is refused unless it is allowed."""
     monkeypatch.setattr(directory, "file_system_of", lambda path, mounts: "nfs4")
     with pytest.raises(CoordinatorUnavailable, match=r"network file system \(nfs4\).*directory.network.allow=true"):
         DirectoryCoordinator(tmp_path)
@@ -146,7 +146,7 @@ def test_a_network_file_system_is_refused_with_the_reason_unless_someone_insists
 
 
 def test_after_a_reboot_a_number_rests_its_mark_is_kept_and_nothing_of_the_dead_is_left(world):
-    """kill -9 and power loss leave the same: files of sessions that nobody holds, and what was acknowledged."""
+    """kill -9 and power loss leave the same state: the files of dead sessions, and all acknowledged changes."""
     before = world.connect()
     last = settle(claim("a"), before, NOW).worker.next_id(NOW + 20_000)
     world.kill(before)
@@ -184,14 +184,14 @@ def test_no_descriptor_is_left_open(world):
 
 
 def test_a_child_forked_inside_an_operation_does_not_hold_the_lock_on(world):
-    """It has the lock's file too, and lives as long as a web server's worker does; all others would wait for it."""
+    """A forked child, which may live as long as a web server's worker, shares the lock's file but not the lock."""
     one, other = world.connect(), DirectoryCoordinator(world.directory, lock_timeout_ms=MS)
     reader, writer = os.pipe()
     with one._exclusive():
         child = os.fork()
         if child == 0:
             os.close(writer)
-            os.read(reader, 1)  # until its parent is through with the test
+            os.read(reader, 1)  # until the parent has finished the test
             os._exit(0)
     try:
         other.execute(Create("/a", b"x"))

@@ -1,4 +1,4 @@
-"""coordination.memory: the port's promises, and the faults it can play."""
+"""coordination.memory: the port's promises, and the faults it can simulate."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_a_lost_request_leaves_nothing(world):
 
 
 def test_a_session_that_expires_while_cut_off_is_told_only_when_it_is_back(world):
-    """As kazoo does: LOST comes after the connection has healed (idgen.md, section 6)."""
+    """The end of a session is reported after the connection has healed, as kazoo reports LOST (idgen.md, section 6)."""
     one, other = world.connect(), world.connect()
     one.execute(Create("/e", ephemeral=True))
     before = one.session_id

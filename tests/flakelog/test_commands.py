@@ -47,19 +47,19 @@ def test_a_time_is_iso_8601_or_unix_ms_and_utc_where_no_zone_is_named(text):
 
 
 def test_times_are_shown_in_utc_to_the_millisecond():
-    """RFC 3339."""
+    """Times are shown as in RFC 3339."""
     assert iso(NEW_YEAR_2013_MS + 7) == "2013-01-01T00:00:00.007Z"
     assert parse_time(iso(NEW_YEAR_2013_MS + 7)) == NEW_YEAR_2013_MS + 7
 
 
 @pytest.mark.parametrize("time_ms", [None, -1, 1 << 60])
 def test_a_time_no_calendar_has_is_shown_as_none(time_ms):
-    """-1 is the protocol's "no timestamp"."""
+    """A time outside the calendar is None; -1 is the protocol's "no timestamp"."""
     assert iso(time_ms) is None
 
 
 def test_an_id_is_described_with_the_http_services_names_and_as_a_string():
-    """JavaScript's numbers hold 53 bits."""
+    """The id is also a string, because JavaScript's numbers hold 53 bits."""
     layout = Layout()
     described = describe_id(layout.pack(NEW_YEAR_2013_MS, 33, 5), layout)
     assert described["id_str"] == str(described["id"])
@@ -83,7 +83,7 @@ def test_bytes_that_are_no_text_are_told_as_base64():
 
 
 class Chunks(io.BytesIO):
-    """stdin as a pipe gives it: in pieces of a size."""
+    """stdin as a pipe delivers it: in pieces of one size."""
 
     def __init__(self, data, size):
         super().__init__(data)
@@ -111,7 +111,7 @@ def test_what_comes_before_a_line_without_its_separator_is_sent():
 
 
 def test_equal_keys_go_to_the_partition_librdkafka_chooses():
-    """Its partitioner `consistent_random`: CRC-32 of the key, modulo the partitions (rd_crc32 is zlib's)."""
+    """librdkafka's `consistent_random` takes the key's CRC-32 modulo the partitions (rd_crc32 is zlib's)."""
     target = Target("t", 4, None, "none")
     assert _by_partition(target, [Line(b"123456789", b"v")], turn=0) == {0xCBF43926 % 4: [Line(b"123456789", b"v")]}
 

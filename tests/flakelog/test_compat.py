@@ -1,4 +1,4 @@
-"""`flakelog compat` and docs/compat.md: what is served of Kafka, and what differs."""
+"""`flakelog compat` and docs/compat.md: the supported part of Kafka, and the differences."""
 
 import json
 from pathlib import Path
@@ -46,6 +46,6 @@ def test_people_read_tables():
 
 
 def test_a_default_that_is_only_written_otherwise_is_no_difference():
-    """log.retention.ms has no default in Kafka: log.retention.hours=168 has it."""
+    """A default that Kafka gives under another name is equal: log.retention.ms is log.retention.hours=168 in Kafka."""
     others = page().partition("## Defaults that are others")[2]
     assert "log.retention.ms" not in others and "`listeners`" in others

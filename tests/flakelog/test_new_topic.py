@@ -1,4 +1,4 @@
-"""Topics that `flakelog server --topic` makes."""
+"""Topics that `flakelog server --topic` creates."""
 
 import pytest
 

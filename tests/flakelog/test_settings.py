@@ -21,7 +21,7 @@ from flakelog.settings import (
 )
 from idgen.config import InvalidSetting
 
-# What Kafka 4 ships as config/server.properties, without its comments.
+# The config/server.properties that Kafka 4 ships, without its comments.
 KAFKAS_OWN = """
 process.roles=broker,controller
 node.id=1
@@ -61,7 +61,7 @@ def texts(*assignments, environment=None, file=None):
     return collect(file, assignments, environment).texts
 
 
-# --- where they come from --------------------------------------------------------------------------------------------
+# --- sources ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_properties_file_is_read_as_kafkas_is(file):
@@ -82,7 +82,7 @@ def test_a_properties_file_is_read_as_kafkas_is(file):
     ],
 )
 def test_a_line_is_read_as_java_reads_it(text, value):
-    """java.util.Properties.load."""
+    """A line is read as java.util.Properties.load reads it."""
     (found,) = read_properties(text, "x")
     assert (found.name, found.text) == ("a", value)
 
@@ -118,7 +118,7 @@ def test_kafkas_other_names_are_variables_too():
 
 
 def test_clients_are_told_of_a_setting_under_the_name_it_was_given_by():
-    """DescribeConfigs shows them apart, as Kafka's does."""
+    """Clients see the given names separately, as in Kafka's DescribeConfigs."""
     environment = {"FLAKELOG_NUM_IO_THREADS": "9", "FLAKELOG_LOG_RETENTION_MS": "5"}
     told = collect(None, ["log.retention.hours=2", "broker.id=3"], environment).told
     assert told == {"log.retention.hours": "2", "node.id": "3", "num.io.threads": "9"}
@@ -127,7 +127,7 @@ def test_clients_are_told_of_a_setting_under_the_name_it_was_given_by():
 
 
 def test_a_variable_that_is_nearly_a_setting_is_pointed_out():
-    """Variables are not all ours, so that one cannot be refused."""
+    """A misspelt variable only gets a warning, because other programs may own FLAKELOG_ variables."""
     environment = {"FLAKELOG_NUM_PARTITION": "4", "FLAKELOG_SEEDS": "1", "FLAKELOG_LISTENERS": "", "HOME": "/"}
     assert collect(None, [], environment).texts == {"listeners": ""}
     (line,) = misspelt_variables(environment)
@@ -196,7 +196,7 @@ def test_what_would_mean_something_else_is_refused_with_a_way_out():
     ],
 )
 def test_of_kafkas_names_for_one_thing_the_first_in_its_order_goes(given, wanted):
-    """https://kafka.apache.org/documentation/#brokerconfigs: log.retention.ms before minutes before hours."""
+    """log.retention.ms wins over minutes, minutes over hours: https://kafka.apache.org/documentation/#brokerconfigs."""
     assert texts(*given) == wanted
 
 
@@ -284,13 +284,13 @@ def test_several_listeners_have_names_that_a_map_gives_a_protocol():
 
 
 def test_the_names_kafka_users_know_are_known():
-    """https://kafka.apache.org/documentation/#brokerconfigs"""
+    """The names are those of https://kafka.apache.org/documentation/#brokerconfigs."""
     assert {"listeners", "num.partitions", "log.segment.bytes", "message.max.bytes", "node.id"} <= set(names())
 
 
 @pytest.mark.parametrize("everywhere", ["PLAINTEXT://0.0.0.0:9092", "PLAINTEXT://[::]:9092"])
 def test_who_listens_everywhere_must_say_how_clients_reach_it(everywhere):
-    """As Kafka: Metadata would send every client to its own machine."""
+    """An address of every interface is refused, as in Kafka: Metadata would send each client to its own machine."""
     with pytest.raises(InvalidSetting, match=r"as in advertised\.listeners=PLAINTEXT://my-host\.example:9092$"):
         Settings({"listeners": everywhere})
     with pytest.raises(InvalidSetting, match=r"^advertised\.listeners="):
@@ -299,7 +299,7 @@ def test_who_listens_everywhere_must_say_how_clients_reach_it(everywhere):
 
 
 def test_limits_of_one_listener():
-    """KIP-402, KIP-612; a name of a listener is in any case, as in listeners."""
+    """A single listener has limits (KIP-402, KIP-612), and its name is in any case, as in `listeners`."""
     listeners = "INSIDE://127.0.0.1:9092,OUTSIDE://127.0.0.1:9093"
     given = {"listeners": listeners, "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"}
     limits = {"listener.name.inside.max.connections": "5", "listener.name.INSIDE.max.connection.creation.rate": "7"}
@@ -318,7 +318,7 @@ def test_what_holds_for_all_listeners_is_refused_for_one_and_not_taken_for_none(
 
 
 def test_a_plain_start_does_not_load_the_table_of_kafkas_settings():
-    """It is large, and a start is to be quick."""
+    """The table is not loaded, because it is large and a start must be quick."""
     program = (
         "import sys; from flakelog.settings import Settings, collect; "
         "Settings(collect(None, ['num.partitions=2'], {'FLAKELOG_NODE_ID': '2'}).texts); "

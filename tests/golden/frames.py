@@ -1,8 +1,8 @@
-"""Frames of real clients against a real broker, as tests/compat/capture_frames.py records them: one text file a client.
+"""Frames between real clients and a real broker, recorded by tests/compat/capture_frames.py: one text file per client.
 
     # confluent-kafka 2.16.1
-    1 18 3 req 0000002d0012...      connection, API key, version, the request, without its length, as hex
-    1 18 3 ans 00000001...          the answer to it; none where the client wanted none
+    1 18 3 req 0000002d0012...      connection, API key, version, and the request as hex without its length field
+    1 18 3 ans 00000001...          its answer; absent if the client wanted no answer
 """
 
 from pathlib import Path
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 SUFFIX = ".frames"
-"""Of the files, named after their clients."""
+"""Suffix of the golden files, which are named after their clients."""
 
 
 class Exchange(NamedTuple):
-    """A request as it came and the answer it got (None: none was wanted), both without their length fields."""
+    """A request and its answer (None if the client wanted no answer), both without their length fields."""
 
     connection: int
     request: bytes
@@ -57,7 +57,7 @@ def read(path):
 
 
 def asked():
-    """{API key: the versions of it in all files}."""
+    """Return {API key: set of its versions} over all golden files."""
     found = {}
     for path in HERE.glob(f"*{SUFFIX}"):
         for each in read(path):

@@ -1,4 +1,4 @@
-"""A claim and its coordinator, driven step by step: what a shell does, with the time handed in; a reactor's turns."""
+"""Tools that drive a claim and its coordinator step by step, as a shell does, and a reactor iteration by iteration."""
 
 from twisted.internet.task import Clock
 
@@ -14,7 +14,7 @@ def claim(token="t", registry=None, **more):
 
 
 def step(claim, coordinator, now_ms):
-    """Carry out the operation that is due, if any; whether there was one."""
+    """Carry out the operation that is due; return False if none was due."""
     for event in coordinator.take_events():
         claim.happened(event, now_ms)
     claim.tick(now_ms)
@@ -31,7 +31,7 @@ def step(claim, coordinator, now_ms):
 
 
 def settle(claim, coordinator, now_ms):
-    """Carry out all that is due at this time."""
+    """Carry out every operation that is due at this time."""
     for _ in range(5_000):
         if not step(claim, coordinator, now_ms):
             return claim
@@ -39,13 +39,13 @@ def settle(claim, coordinator, now_ms):
 
 
 class LookingClock(Clock):
-    """A reactor that says when it has seen to all events, as ours does."""
+    """A reactor that reports when it has handled all events, as broker.reactor's does."""
 
     def after_events(self, call):
         self.end_look = call
 
     def look(self):
-        """One turn: all events were seen to, then the timers that are due; what they set is for the next turn."""
+        """Run one iteration: report all events as handled, then run the due timers, but not those that they set."""
         self.end_look()
         for call in [each for each in self.getDelayedCalls() if each.getTime() <= self.seconds()]:
             call.func(*call.args, **call.kw)

@@ -55,7 +55,7 @@ def held(coordinator, token="t", now_ms=NOW, **more):
 
 
 def test_the_lowest_free_number_is_claimed_and_shown_as_twitters_servers_do(one, other):
-    """snowflake-2010: EPHEMERAL /snowflake-servers/<id> = host:port."""
+    """Each worker has a node as in snowflake-2010: EPHEMERAL /snowflake-servers/<id> = host:port."""
     assert held(one, "a").number == 0
     assert held(other, "b").number == 1
     assert one.execute(Children("/snowflake-servers")) == ("0", "1")
@@ -99,7 +99,7 @@ def test_a_clean_close_lowers_the_mark_and_the_number_is_taken_again_at_once(one
 
 
 def test_a_close_leaves_the_node_of_whoever_has_taken_the_number_over(one, other):
-    """It has not heard of it yet; its successor lives, and is shown as living."""
+    """The claim does not know yet that it lost its number, but the node is its live successor's."""
     c = held(one, "a")
     one.execute(Delete("/snowflake-servers/0"))
     held(other, "b", NOW + 30_000, number=0)
@@ -120,7 +120,7 @@ def test_a_successor_starts_above_ids_that_ran_ahead_of_the_clock(one, other):
 
 
 def test_after_a_crash_another_number_is_taken_at_once_and_the_first_one_rests(one, other, ensemble):
-    """shardingsphere #190: do not reuse a just-freed id; here, not while its mark is ahead."""
+    """A freed number is not reused while its mark is ahead (shardingsphere #190: do not reuse a just-freed id)."""
     held(one, "a")
     one.expire()
     assert held(other, "b").number == 1
@@ -169,7 +169,7 @@ def test_when_every_number_is_held_there_is_one_clear_error_and_a_slow_retry(one
 
 
 def test_those_who_wait_for_a_number_come_at_paces_of_their_own(one, other, ensemble):
-    """1,024 numbers, and the 1,025th: 10 to 20 s, by the chance that is handed in."""
+    """A claim that finds all numbers taken (the 1,025th of 1,024) retries after 10 to 20 s, by its random number."""
     registry = Registry(layout=TWO_NUMBERS)
     held(one, "a", registry=registry)
     held(other, "b", registry=registry)
@@ -195,7 +195,7 @@ def test_the_exhausted_error_is_typed():
 
 
 def test_ids_go_on_without_the_registry_for_the_lead_and_go_on_again_after(one):
-    """flakelog.ids.lead.ms: how long ids go on without ZooKeeper."""
+    """Ids continue for flakelog.ids.lead.ms without ZooKeeper."""
     c = held(one)
     one.cut()
     settle(c, one, NOW + 1)
@@ -213,7 +213,7 @@ def test_ids_go_on_without_the_registry_for_the_lead_and_go_on_again_after(one):
 
 
 def test_a_session_that_expired_is_replaced_and_the_number_kept(one):
-    """Twitter's service reconnected without its node and went on (idgen.md section 1); ours is shown again."""
+    """Twitter's service reconnected and continued without its node (idgen.md section 1); ours creates it again."""
     c = held(one)
     one.cut()
     one.expire()
@@ -225,11 +225,11 @@ def test_a_session_that_expired_is_replaced_and_the_number_kept(one):
 
 
 def test_a_zombie_is_fenced_by_its_next_set_and_claims_anew(one, other):
-    """SIGSTOP longer than the lead: another process has the number (idgen.md, theorem 2)."""
+    """A process stopped by SIGSTOP for longer than the lead loses its number (idgen.md, theorem 2)."""
     zombie = held(one, "a")
     last = zombie.worker.next_id(NOW + 29_999)
     one.expire()
-    one.take_events()  # the paused process has not looked
+    one.take_events()  # the paused process does not see them
     successor = held(other, "b", NOW + 30_000, number=0)
     with pytest.raises(LeadExhausted):
         zombie.worker.next_id(NOW + 40_000)
@@ -242,25 +242,25 @@ def test_a_zombie_is_fenced_by_its_next_set_and_claims_anew(one, other):
 
 
 def taken_over_in_a_session_that_lives(one, other, **more):
-    """It is stopped between its claim and being shown; meanwhile another takes the number, and ends."""
+    """Return a claim that paused before it created its node, while another claim took its number and ended."""
     slow = claim("a", **more)
     while slow.number is None:
         assert step(slow, one, NOW)
     held(other, "b", NOW + 30_000, number=0)
-    other.execute(Delete("/snowflake-servers/0"))  # it has ended
+    other.execute(Delete("/snowflake-servers/0"))  # the other claim has ended
     settle(slow, one, NOW + 30_000)
     return slow
 
 
 def test_a_number_lost_is_not_shown_as_held_any_more(one, other):
-    """Else it could not be claimed by anybody as long as the loser's session lives."""
+    """A node left behind would keep the number from every other claim as long as the loser's session lives."""
     slow = taken_over_in_a_session_that_lives(one, other)
     assert (slow.state, slow.number) == (State.HELD, 1)
     assert one.execute(Children("/snowflake-servers")) == ("1",)
 
 
 def test_a_configured_number_lost_is_claimed_again_past_ones_own_node(one, other):
-    """A node of one's own session is no other holder's: the claim would wait for itself for ever."""
+    """A node of the claim's session does not block the claim, because it would wait for itself for ever."""
     slow = taken_over_in_a_session_that_lives(one, other, number=0)
     settle(slow, one, NOW + 60_000)
     assert (slow.state, slow.number) == (State.HELD, 0)
@@ -270,7 +270,7 @@ def test_a_configured_number_lost_is_claimed_again_past_ones_own_node(one, other
 @pytest.mark.parametrize("fault", ["lose_answers", "lose_requests"])
 @pytest.mark.parametrize("at", range(8))
 def test_whichever_answer_of_a_claim_gets_lost_one_number_is_held_in_the_end(one, other, fault, at):
-    """ConnectionLost: the outcome is unknown (ZooKeeper FAQ, "How should I handle the CONNECTION_LOSS error?")."""
+    """After ConnectionLost the outcome is unknown (ZooKeeper FAQ, "How should I handle the CONNECTION_LOSS error?")."""
     c = claim("a")
     steps = 0
     now = NOW
@@ -298,7 +298,7 @@ def test_a_raise_whose_answer_got_lost_counts_only_when_it_is_known(one, fault):
 
 
 def test_a_late_set_of_our_own_is_recognised_by_its_token(one, other):
-    """A set given up on may be applied later; the version then is not the one we know, and the mark is still ours."""
+    """A set may be applied after the claim gave it up: its version is not the known one, but the mark is still ours."""
     c = held(one)
     node = other.execute(Get("/snowflake-servers-marks/0"))
     other.execute(Set("/snowflake-servers-marks/0", node.data, node.version))
@@ -377,7 +377,7 @@ def test_a_close_that_cannot_reach_the_registry_ends_and_the_number_rests(one, o
 
 
 def test_an_abandoned_claim_touches_nothing_of_its_holders(one):
-    """A forked child: idgen.fork."""
+    """A forked child abandons its parent's claim (idgen.fork)."""
     c = held(one)
     c.tick(NOW + 10_000)
     c.abandon("forked; make one of its own")
@@ -394,11 +394,11 @@ def test_past_the_layouts_last_millisecond_no_number_is_claimed(one):
     assert late.state is State.CLOSED and isinstance(late.failure, LayoutExhausted)
 
 
-# --- the table of states: each row ---
+# --- each row of the table of states ---
 
 
 def at_state(state, one, other):
-    """A claim that has come to this state; `other` takes its number where that is the way there."""
+    """Return a claim in this state; for FENCED, `other` takes its number away."""
     c = claim("a")
     if state is State.CLAIMING:
         return c
@@ -462,7 +462,7 @@ def test_each_row_of_the_table_is_gone_through(row, one, other):
 
 
 def stampede(ensemble, chances):
-    """1,024 processes that start in one moment, each doing one operation in turn; how many operations it took."""
+    """Start 1,024 processes that do one operation each in turn; return how many operations they needed."""
     sessions = [MemoryCoordinator(ensemble) for _ in chances]
     claims = [claim(f"t{n}", chance=chance) for n, chance in enumerate(chances)]
     operations, waiting = 0, list(zip(claims, sessions))
@@ -474,12 +474,13 @@ def stampede(ensemble, chances):
 
 
 def test_a_thousand_that_start_at_once_do_not_meet_at_each_number(ensemble):
-    """If all took the lowest, each would be beaten to half of the numbers: a million operations."""
+    """If all processes tried the lowest number, each would lose half of the numbers to others: a million operations."""
     assert stampede(ensemble, [Random(n).random for n in range(1_024)]) < 1_024 * 40
 
 
 def test_marks_that_rest_are_read_once(ensemble):
-    """After a crash of all, a thousand that wait for a thousand marks would else read a million with each attempt."""
+    """A claim reads a resting mark once: after a crash of all, a thousand claims that wait for a thousand marks would
+    otherwise read a million marks with each attempt."""
     dead = MemoryCoordinator(ensemble)
     for n in range(1_024):
         held(dead, f"t{n}", NOW + n)
@@ -497,7 +498,7 @@ def test_marks_that_rest_are_read_once(ensemble):
 
 
 def test_after_an_outage_a_thousand_come_back_over_the_time_of_a_retry(ensemble):
-    """They were told so in one moment, and ids go on meanwhile."""
+    """All claims learn of the return in one moment; they can spread their retries, because ids continue meanwhile."""
     c = held(MemoryCoordinator(ensemble), chance=Random(7).random)
     due = []
     for _ in range(1_024):
@@ -525,7 +526,7 @@ def test_a_registry_that_does_not_answer_is_asked_again_at_a_pace_of_ones_own(on
     assert (c.state, c.next_deadline_ms) == (State.SUSPENDED, NOW + 3_000)
 
 
-# --- whether ids can be had ---
+# --- whether ids are available ---
 
 
 def test_a_claim_says_why_it_has_no_ids_and_that_it_has_while_the_lead_lasts(one, other):
@@ -555,11 +556,11 @@ def test_a_process_that_slept_past_its_mark_says_so(one):
     assert "high-water mark has passed" in held(one).why_no_ids(NOW + 30_000)
 
 
-# --- what is listed ---
+# --- the list of workers ---
 
 
 def test_the_workers_are_listed_with_their_holders_marks_and_roles(one, other, ensemble):
-    """Also those whose session is gone and whose mark has not passed, and Twitter's, which keep no mark."""
+    """The list includes workers without a session whose mark has not passed, and Twitter's, which have no mark."""
     gone = MemoryCoordinator(ensemble)
     assert run(one, Registry().workers()) == []
     held(gone, "a", registry=Registry(address="a:1", role="log"))
@@ -575,7 +576,7 @@ def test_the_workers_are_listed_with_their_holders_marks_and_roles(one, other, e
 
 
 def test_each_process_asks_the_few_that_follow_it_round_the_circle(one):
-    """Of a thousand processes that each asked all the others, a million questions would come every time."""
+    """If each of a thousand processes asked all the others, every round would cost a million questions."""
     for number in (0, 1, 4, 9, 30):
         one.execute(Create(f"/snowflake-servers/{number}", b"x", ephemeral=True))
 

@@ -1,4 +1,4 @@
-"""idgen.server.ClaimDriver: the claims of one session under a reactor whose time is the test's."""
+"""idgen.server.ClaimDriver: the claims of one session, under a reactor whose time the test sets."""
 
 import pytest
 from twisted.internet.task import Clock
@@ -20,7 +20,7 @@ class Reactor(Clock):
 
 
 class ByCallback(MemoryCoordinator):
-    """Memory that answers as ZooKeeper's client does."""
+    """A coordinator in memory that answers by callback, as ZooKeeper's client does."""
 
     request_timeout_ms = 10_000
 
@@ -49,7 +49,7 @@ class House:
         return int(self.reactor.seconds() * 1e9)
 
     def advance(self, seconds):
-        """In steps, as timers of timers need; a step of no time lets answers arrive."""
+        """Advance in steps, because timers set other timers; steps of no time let answers arrive."""
         for _ in range(40):
             self.reactor.advance(0)
         for _ in range(int(seconds * 10)):
@@ -70,7 +70,7 @@ def house():
 
 
 def test_two_claims_of_one_session_get_two_numbers(house):
-    """A broker stamps with one and serves ids with the other (DESIGN section 4)."""
+    """A broker stamps with one number and serves ids with the other (DESIGN section 4)."""
     stamping, serving = claim("a"), claim("b")
     assert house.hold(stamping) == [stamping]
     assert house.hold(serving) == [serving]
@@ -112,7 +112,7 @@ def test_an_operator_is_told_once_that_the_registry_is_away_and_once_that_it_is_
 
 
 def test_an_operator_is_told_who_has_taken_the_number_and_what_is_waited_for(house):
-    """In one line each, however often it is tried."""
+    """The driver reports each fact in one line, however often the claim retries."""
     registry = Registry(layout=Layout(time_bits=50, datacenter_bits=0, worker_bits=1, sequence_bits=12))
     house.hold(claim("a", registry=registry, number=0))
     other = MemoryCoordinator(house.ensemble)
@@ -129,7 +129,7 @@ def test_an_operator_is_told_who_has_taken_the_number_and_what_is_waited_for(hou
 
 
 def test_an_operator_is_told_of_a_claim_that_ends_for_good(house):
-    """Its number is lost, and meanwhile the registry is used with another layout."""
+    """The claim loses its number, and meanwhile the registry has been given another layout."""
     house.hold(claim("a"))
     other = MemoryCoordinator(house.ensemble)
     other.execute(Delete("/snowflake-servers-marks/0"))

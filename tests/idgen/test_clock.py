@@ -47,7 +47,7 @@ def test_a_step_back_is_ridden_over_and_shown_as_skew():
 
 
 def test_the_wall_clock_is_looked_at_once_in_a_millisecond():
-    """It is on the path of each id: a step is met with the millisecond that follows."""
+    """Each id reads the id clock, so the clock reads the wall clock once and sees a step in the next millisecond."""
     clocks = Clocks(1_000_000, 77)
     looks = []
     clock = IdClock(lambda: looks.append(1) or clocks.wall_ns, lambda: clocks.steady_ns)

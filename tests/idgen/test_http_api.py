@@ -1,4 +1,4 @@
-"""idgen.http_api: what is asked over HTTP, what is answered, and that the description says so."""
+"""idgen.http_api: requests over HTTP, their answers, and the OpenAPI description of both."""
 
 import json
 

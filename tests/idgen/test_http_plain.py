@@ -34,7 +34,7 @@ def caller(service):
 
 
 def ask(caller, data=b"", most=UNLIMITED, now_ms=NOW):
-    """Receive, and read the answers: (status line, headers, body) of each."""
+    """Receive `data`; return (status line, headers, body) of each answer."""
     caller.receive(data)
     return [read(answer) for answer in caller.answers(most, now_ms, 0)]
 
@@ -147,7 +147,7 @@ def test_as_many_are_answered_as_may_be_and_the_others_with_the_next_turn(caller
 
 def test_ids_that_ran_out_are_to_be_waited_for(caller, service):
     service.claim.worker.next_ids(service.claim.worker.max_batch - 1, NOW)
-    assert len(ask(caller, CURL * 3, most=5)) == 1 and not caller.idle  # a turn was taken
+    assert len(ask(caller, CURL * 3, most=5)) == 1 and not caller.idle  # the turn gave one id, so it is no error
     with pytest.raises(SequenceExhausted):
         ask(caller, most=5)
     assert len(ask(caller, most=5, now_ms=NOW + 1)) == 2

@@ -1,4 +1,4 @@
-"""idgen.http_port: connections on a transport in memory, a site of twisted.web's behind them."""
+"""idgen.http_port: connections on a transport in memory, in front of a twisted.web site."""
 
 import json
 
@@ -22,7 +22,7 @@ OTHER = b"GET /other HTTP/1.1\r\nHost: ids\r\n\r\n"
 
 
 class Echo(Resource):
-    """Says what it was asked, and how much came with it."""
+    """A resource that returns the request's method, its URI, and the length of its body."""
 
     isLeaf = True
 
@@ -62,7 +62,7 @@ def house():
 
 
 def bodies(peer):
-    """The bodies of the answers so far, which all have a Content-Length."""
+    """Return the bodies of the answers so far, which all have a Content-Length."""
     data, found = peer.transport.value(), []
     while data:
         head, _, data = data.partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""idgen.http: its routes under klein, on connections in memory; a look at everything is one step of the clock."""
+"""idgen.http: its routes under klein, on connections in memory; `House.look` is one reactor iteration."""
 
 import json
 
@@ -51,7 +51,7 @@ class House:
         return protocol
 
     def look(self):
-        """Let everything else be looked at, and go on; how many ids that took."""
+        """Run one reactor iteration; return how many ids were issued in it."""
         before = self.service.counters.ids
         self.reactor.look()
         return self.service.counters.ids - before
@@ -63,7 +63,7 @@ def house():
 
 
 def answers(peer):
-    """(status, body) of each answer so far, which all have a Content-Length."""
+    """Return (status, body) of each answer so far, which all have a Content-Length."""
     data, found = peer.transport.value(), []
     while data:
         head, _, data = data.partition(b"\r\n\r\n")
@@ -79,7 +79,7 @@ def post_ids(count):
 
 
 def test_many_ids_are_written_in_as_many_looks_as_they_need_and_none_is_long(house):
-    """A hundred thousand at once held the reactor for 60 ms."""
+    """A batch of 100,000 ids written at once held the reactor for 60 ms."""
     peer = house.connect()
     peer.dataReceived(post_ids(100_000))
     taken = [house.service.counters.ids]
@@ -158,7 +158,7 @@ CHUNK = b"Transfer-Encoding: chunked\r\n\r\n" + b"%x\r\n" % (1 << 20)
 
 @pytest.mark.parametrize("framing", [LENGTH, CHUNK])
 def test_a_long_body_is_refused_while_it_comes(house, framing):
-    """Nothing here takes one, and twisted.web keeps all of it in a file, as much as the disk has."""
+    """No route takes a body, and twisted.web would keep all of it in a file, as much as the disk has."""
     peer = house.connect()
     peer.dataReceived(b"POST /ids?count=1 HTTP/1.1\r\nHost: ids\r\n" + framing)
     for _ in range(16):

@@ -1,4 +1,4 @@
-"""idgen.merge: streams of ids become one in the order of their ids (DESIGN section 4: k below one second)."""
+"""idgen.merge: merge streams of ids into one, in the order of the ids (DESIGN section 4: k below one second)."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ def test_an_item_is_handed_on_as_soon_as_nothing_can_come_before_it():
 
     assert next(stream) == id_of(0)
     assert next(k_sorted(watched(), key=lambda id: id)) == id_of(0)
-    assert given_on == source[:2]  # the third was needed, and no more
+    assert given_on == source[:2]  # the merge has read the third item, and no more
 
 
 def test_an_item_that_comes_too_late_is_an_error_not_a_disorder():

@@ -1,4 +1,4 @@
-"""idgen.sanity: who the peers are, and what time they have (snowflake-2010, SnowflakeServer's sanityCheckPeers)."""
+"""idgen.sanity: the peers' numbers and clocks (snowflake-2010, SnowflakeServer's sanityCheckPeers)."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_peer_with_another_number_is_named():
 
 
 def test_another_datacenter_shows_too():
-    """A registry of Twitter's is one datacenter's; its node 5 there is not our number 5."""
+    """A registry of Twitter's belongs to one datacenter, so its node 5 is not our number 5."""
     with pytest.raises(SanityCheckFailed, match="worker 5 of datacenter 3, which is 101"):
         checked(answer(5, says=101))
 

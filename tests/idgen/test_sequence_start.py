@@ -21,7 +21,7 @@ def worker(kind, starts=256, chance=0.37, **more):
 
 
 def slow_ids(kind, count=8_192, pace_ms=1, **more):
-    """One id in each of `count` milliseconds."""
+    """Return `count` ids, one every `pace_ms` milliseconds."""
     w = worker(kind, **more)
     return [w.next_id(NOW + pace_ms * n) for n in range(count)]
 
@@ -41,7 +41,7 @@ def test_from_zero_they_all_fall_on_one():
 
 
 def test_a_caller_in_step_with_the_starts_needs_chance():
-    """One id each 256 ms: in turn it is the same start each time, by a hash of the millisecond it is not."""
+    """At one id per 256 ms, `spread` gives the same start each time; `random`, a hash of the millisecond, does not."""
     assert len({id % 256 for id in slow_ids("spread", pace_ms=256)}) == 1
     assert len({id % 256 for id in slow_ids("random", pace_ms=256)}) == 256
 

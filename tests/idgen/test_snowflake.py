@@ -1,4 +1,4 @@
-"""idgen.snowflake: ids in one's own process, from a directory."""
+"""idgen.snowflake: ids made in the test's process, from a directory."""
 
 import copy
 import pickle
@@ -34,7 +34,7 @@ def test_two_in_one_directory_have_two_numbers_and_a_closed_one_gives_its_back(t
 
 
 def test_threads_may_share_one(tmp_path):
-    """The one way that is documented: no lock of the caller's is needed."""
+    """Threads share a Snowflake in the one documented way, without a lock of the caller."""
     batches = []
     with Snowflake(directory=tmp_path) as snowflake:
 

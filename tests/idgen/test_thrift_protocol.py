@@ -1,4 +1,4 @@
-"""idgen.server.ThriftProtocol on a transport in memory, the clocks in the test's hands (DESIGN section 4, rule 4)."""
+"""idgen.server.ThriftProtocol on a transport in memory, with clocks that the test sets (DESIGN section 4, rule 4)."""
 
 import pytest
 from twisted.internet.task import Clock
@@ -14,7 +14,7 @@ from tests.idgen.driving import NOW, LookingClock, claim, settle
 
 
 class Transport(StringTransport):
-    """As a TCP transport does, it asks its producer to pause at 64 KiB unsent, and counts writes."""
+    """A transport that counts writes and, as TCP does, asks its producer to pause at 64 KiB unsent."""
 
     writes = 0
 
@@ -28,7 +28,7 @@ class Transport(StringTransport):
             self.producer.pauseProducing()
 
     def read(self):
-        """The peer reads everything."""
+        """Read all answers so far, as the peer."""
         frames = [decode_reply(f) for f in FrameDecoder(1 << 24).frames(self.value())]
         self.clear()
         return frames
@@ -91,7 +91,7 @@ def test_a_call_that_must_wait_for_the_clock_waits_by_timer_and_keeps_its_place(
 
 
 def test_a_peer_that_does_not_read_is_not_answered_further_and_not_read_from(house):
-    """TTwisted: 1.73 M replies unread, RSS 35 -> 174 MB (idgen.md section 5)."""
+    """With Thrift's TTwisted such a peer left 1.73 M replies unread, RSS 35 -> 174 MB (idgen.md section 5)."""
     peer = house.connect()
     peer.dataReceived(b"".join(get_ids(5000, seqid=n) for n in range(100)))
     unread = len(peer.transport.value())
@@ -135,7 +135,7 @@ def test_a_connection_lost_while_it_waits_leaves_no_timer(house):
 
 
 def test_who_asks_for_one_id_beside_a_flood_waits_one_turn_and_not_its_calls(house):
-    """A turn is a millisecond's ids; the flood is served its 24 turns later."""
+    """A turn gives one millisecond's ids; the flood has the 24 turns that it needs afterwards."""
     house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
     flood, small = house.connect(), house.connect()
     flood.dataReceived(b"".join(get_ids(100_000, seqid=n) for n in range(5)))
@@ -153,7 +153,7 @@ def test_who_asks_for_one_id_beside_a_flood_waits_one_turn_and_not_its_calls(hou
 
 
 def test_between_two_looks_at_everything_else_all_connections_together_are_answered_so_much():
-    """What the same process does besides, a log, comes in between: at most 100 calls at a time keep it waiting."""
+    """The same process also serves a log, which waits for at most 100 calls at a time."""
     house = House(LookingClock(), ids_look_calls=100)
     floods = [house.connect() for _ in range(10)]
     for flood in floods:
@@ -184,7 +184,7 @@ def test_who_comes_while_others_wait_for_ids_does_not_pass_them_even_where_there
     house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
     first, late = house.connect(), house.connect()
     first.dataReceived(get_ids(4_096))
-    house.reactor.rightNow += 0.003  # the timer is late
+    house.reactor.rightNow += 0.003  # the queue's timer is late
     late.dataReceived(get_id(7))
     assert late.transport.read() == []
     house.reactor.advance(0)
@@ -193,7 +193,7 @@ def test_who_comes_while_others_wait_for_ids_does_not_pass_them_even_where_there
 
 
 def test_a_peer_that_has_said_all_it_will_has_its_answers_before_it_is_closed(house):
-    """printf ... | nc -N: the end of what it sends comes with the calls."""
+    """`printf ... | nc -N` sends its calls and closes its sending side at once."""
     house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
     peer = house.connect()
     peer.dataReceived(encode_call(Call("get_timestamp", 1)) + get_ids(5_000, 2) + get_id(3))
@@ -236,4 +236,4 @@ def test_a_peer_that_does_not_read_gives_its_place_in_the_line_up(house):
         other.resumeProducing()
     assert deaf.transport.producerState == "paused"
     assert len(deaf.transport.value()) <= BURST_BYTES + 4_096 * 8 + 100
-    assert other.transport.producerState == "producing"  # all its calls are answered
+    assert other.transport.producerState == "producing"  # because all its calls are answered

@@ -1,4 +1,5 @@
-"""idgen.turns: who gets ids when they are used up, with literal times. A turn is a millisecond's ids, 4,096."""
+"""idgen.turns: the order in which ids are given when they are used up, with literal times. A turn has 4,096 ids, those
+of one millisecond."""
 
 import pytest
 
@@ -16,7 +17,7 @@ TURN = 4_096
 
 
 class Peer:
-    """One connection: its calls, and the answers it has, with the time of each."""
+    """A connection: its calls, and its answers so far with the time of each."""
 
     def __init__(self, service, look, *calls):
         self.caller = ThriftCaller(service, look)
@@ -50,7 +51,7 @@ class House:
         self.spend(NOW)
 
     def spend(self, now_ms):
-        """Use up all that may be given now."""
+        """Use up all ids that are available at this time."""
         try:
             while True:
                 self.service.next_id("before", now_ms, 0)
@@ -63,7 +64,7 @@ class House:
         return peer
 
     def serve(self, *times_ms):
-        """Serve at each of these times, in as many looks as that takes."""
+        """Serve at each of these times, with as many call budgets as that takes."""
         for at_ms in times_ms:
             self.look.renew()
             while (told := self.line.serve(NOW + at_ms, 0)) == NOW + at_ms:
@@ -94,14 +95,14 @@ def test_who_comes_first_is_served_first_and_each_is_told_when_to_come_again(hou
 
 
 def test_one_that_wants_little_waits_one_turn_of_each_before_it_however_much_they_want(house):
-    """The bound: three that flood are before it, so it is served in the fourth millisecond."""
+    """Three floods are queued before the small call, so it is served in the fourth millisecond."""
     floods = [house.join(*many(100_000, times=10)) for _ in range(3)]
     small = house.join(one())
     assert house.serve(1, 2, 3) == NOW + 4
     assert small.answers == []
     house.serve(4)
     assert small.served_at == [4]
-    assert [flood.answers for flood in floods] == [[], [], []]  # 24 turns for each of their calls
+    assert [flood.answers for flood in floods] == [[], [], []]  # each of their calls takes 24 turns
 
 
 def test_a_flood_gets_its_ids_all_the_same_and_no_id_comes_twice(house):
@@ -128,7 +129,7 @@ def test_many_small_calls_of_one_connection_share_its_turn():
 
 
 def test_a_large_call_is_not_passed_by_for_ever_by_small_ones(house):
-    """Small calls find ids each millisecond; without a line the large one never would."""
+    """Small calls find ids each millisecond; without a queue the large call never would."""
     large = house.join(*many(3 * TURN))
     for at_ms in range(1, 12):
         house.join(*many(TURN - 1), now_ms=NOW + at_ms)
@@ -164,7 +165,7 @@ def test_calls_that_need_no_ids_are_answered_while_others_wait(house):
 
 
 def test_a_turn_may_end_within_a_call_which_goes_on_with_the_next(house):
-    """Four calls of 1,000, and 96 ids of the fifth."""
+    """A turn gives four calls 1,000 ids each, and 96 ids to the fifth call."""
     peer = house.join(*many(1_000, times=8))
     other = house.join(*many(1_000, times=8))
     house.serve(1)
@@ -184,7 +185,7 @@ def test_who_leaves_holds_nobody_up(house):
 
 
 def test_a_refusal_ends_a_call_that_had_some_of_its_ids(house):
-    """A fenced worker, a registry that is away: the ids it had are not used."""
+    """After a worker is fenced, or the registry is unreachable, the call's ids so far are not used."""
     flood, small = house.join(*many(100_000), one(2)), house.join(one())
     house.serve(1)
     house.service.claim.close(NOW + 1)
@@ -212,7 +213,7 @@ def test_what_cannot_be_read_is_met_after_what_came_before_it(house):
 
 
 def test_a_thousand_calls_that_each_wait_do_not_grow_a_stack(house):
-    """Each wait once wrapped the calls left in another iterator: the thousandth was one too many."""
+    """Each wait once wrapped the remaining calls in another iterator, and the thousandth wait overflowed the stack."""
     peer = house.join(*many(TURN, times=1_500))
     for at_ms in range(1, 1_501):
         house.serve(at_ms)
@@ -226,14 +227,14 @@ def test_a_turn_is_what_a_millisecond_has_where_sequences_begin_later():
 
 
 def served(house, at_ms, *peers):
-    """One look: when it goes on, and how many calls of each are answered by now."""
+    """Serve with one call budget; return when to continue, and how many calls of each peer are answered so far."""
     house.look.renew()
     told = house.line.serve(NOW + at_ms, 0)
     return (told if told is None else told - NOW), [len(peer.answers) for peer in peers]
 
 
 def test_in_one_look_at_everything_no_more_is_answered_than_it_allows():
-    """However many ids there are: what else the process does comes in between."""
+    """The call budget holds however many ids are available, so that the process's other work comes in between."""
     house = House(ids_look_calls=256)
     peers = [house.join(*(one(n) for n in range(300))) for _ in range(3)]
     assert served(house, 20, *peers) == (20, [256, 0, 0])
@@ -244,7 +245,7 @@ def test_in_one_look_at_everything_no_more_is_answered_than_it_allows():
 
 
 def test_a_batch_counts_as_several_calls_and_a_large_one_takes_several_looks():
-    """1,000 ids are 1 + 15 calls, so 16 of them are a look; 20,000 are 312 calls, more than a look has."""
+    """1,000 ids count as 1 + 15 calls, so 16 such calls use up a budget of 256; 20,000 ids count as more than 312."""
     house = House(ids_look_calls=256)
     small = house.join(*many(1_000, times=40))
     assert served(house, 20, small) == (20, [16])
@@ -262,7 +263,7 @@ def test_calls_that_need_no_ids_wait_for_the_next_look_too():
     assert served(house, 0, peer) == (0, [10])
     assert served(house, 0, peer) == (0, [20])
     assert served(house, 0, peer) == (None, [25])
-    assert house.waits == []  # no ids were waited for, and no time
+    assert house.waits == []  # the calls waited for no ids and for no time
 
 
 def test_what_is_refused_is_paid_for_as_well():
@@ -273,7 +274,7 @@ def test_what_is_refused_is_paid_for_as_well():
 
 
 def test_the_logs_stamps_wait_for_no_line_of_the_id_service(house):
-    """DESIGN section 4: the log has a worker number of its own, and no request by RPC is on its way."""
+    """The log has a separate worker number, and no RPC is on the path of its stamps (DESIGN section 4)."""
     stamps = settle(claim("log", number=7), MemoryCoordinator(Ensemble()), NOW).usable_worker()
     for _ in range(100):
         house.join(*many(100_000, times=10))

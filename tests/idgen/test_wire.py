@@ -1,4 +1,4 @@
-"""idgen.wire against Apache Thrift's own binary protocol as the oracle, and against bytes nobody should send."""
+"""idgen.wire, compared with Apache Thrift's binary protocol, and given invalid bytes."""
 
 import re
 import struct
@@ -33,7 +33,7 @@ I64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def thrift_call(method, seqid, user_agent=None, count=None, strict=True, unknown=False):
-    """A frame as a stock client writes it."""
+    """Return a frame as a stock client writes it."""
     buffer = TMemoryBuffer()
     out = TBinaryProtocol(buffer, strictWrite=strict)
     out.writeMessageBegin(method, TMessageType.CALL, seqid)
@@ -231,7 +231,7 @@ def test_the_idl_file_names_the_methods_that_are_served():
 
 
 def test_the_idl_file_uses_no_word_that_a_compiler_of_thrifts_refuses():
-    """Some reserve what is a keyword in any of their languages: a field called `end` once kept thriftpy2 out."""
+    """Some compilers reserve the keywords of all their languages: a field called `end` once kept thriftpy2 out."""
     refused = "alias args begin break case class def default del delete do end except exec from function global in"
     refused += " interface is lambda module native new next nil not package pass print raise return self static then"
     idl = (Path(idgen.__file__).parent / "flakelog.thrift").read_text()

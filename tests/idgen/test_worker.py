@@ -25,7 +25,7 @@ def parts(id):
 
 
 def test_the_first_id_of_a_millisecond_has_sequence_0_and_the_next_1():
-    """IdWorkerSpec.scala: increments the sequence, a new millisecond begins at 0."""
+    """IdWorkerSpec.scala: the sequence increments, and a new millisecond begins at 0."""
     w = worker()
     assert parts(w.next_id(now_ms=NOW)) == (NOW, 0, 7, 0, 7)
     assert parts(w.next_id(now_ms=NOW)).sequence == 1
@@ -39,7 +39,7 @@ def test_after_4096_ids_the_next_is_borrowed_from_the_next_millisecond():
 
 
 def test_ids_run_ahead_500_ms_and_then_say_when_to_ask_again():
-    """DESIGN section 4: k stays below one second; style.md 14: retry_at_ms replaces tilNextMillis' spinning."""
+    """k stays below one second (DESIGN section 4), and retry_at_ms replaces tilNextMillis' spinning (style.md 14)."""
     w = worker()
     ids = flat(w.next_ids(501 * 4096, now_ms=NOW))
     assert parts(ids[-1]).time_ms == NOW + 500
@@ -59,7 +59,7 @@ def test_a_clock_that_goes_back_or_stands_still_repeats_nothing():
 
 
 def test_no_id_is_issued_below_the_start_nor_at_the_limit():
-    """The successor of a number starts at t >= the old H; its ids are of t < the acknowledged H."""
+    """A number's successor starts at t >= the old H, and a worker's ids are of t < the acknowledged H."""
     w = worker(start_ms=NOW + 10, limit_ms=NOW + 12)
     assert parts(w.next_id(now_ms=NOW)).time_ms == NOW + 10
     assert parts(w.next_id(now_ms=NOW + 11)).time_ms == NOW + 11
@@ -121,7 +121,7 @@ def test_a_batch_that_can_never_be_is_refused_by_number(n):
 @pytest.mark.parametrize("ahead_ms", [-5, 0, 3])
 @pytest.mark.parametrize("sequence", [0, 4095])
 def test_ids_are_above_the_floor_whichever_worker_it_is_of(other, ahead_ms, sequence):
-    """Stamping: a partition's last id is the floor, also after its leader has moved (DESIGN section 4)."""
+    """A partition's last id is the floor for stamps, also after its leader has moved (DESIGN section 4)."""
     floor = LAYOUT.pack(NOW + ahead_ms, other, sequence)
     ids = flat(worker().next_ids(10, now_ms=NOW, floor=floor))
     assert floor < ids[0] and ids == sorted(set(ids))
@@ -157,7 +157,7 @@ SMALL = Layout(time_bits=59, datacenter_bits=0, worker_bits=2, sequence_bits=2, 
 
 
 class Model:
-    """Issues one id at a time, by the rules as DESIGN words them: no speed, no state but the last id."""
+    """A slow issuer of one id at a time, by the rules as DESIGN words them; its only state is the last id."""
 
     def __init__(self, number, start_ms, limit_ms, ahead_ms):
         self.number, self.limit_ms, self.ahead_ms = number, limit_ms, ahead_ms
@@ -185,7 +185,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 12), st.integers(-8
 @settings(max_examples=200)
 @given(STEPS, st.integers(0, 3), st.integers(0, 4))
 def test_it_issues_what_the_plain_rules_say(steps, number, ahead_ms):
-    """next_ids, next_id, all or nothing, and ready_at_ms, against the model."""
+    """next_id, next_ids (all ids or none) and ready_at_ms agree with the model."""
     w = IdWorker(SMALL, number, start_ms=100, limit_ms=140, max_ahead_ms=ahead_ms)
     model = Model(number, 100, 140, ahead_ms)
     now = 100

@@ -1,4 +1,4 @@
-"""A task's partitions (storm-kafka's ZkCoordinator, and what it leaves out)."""
+"""The partitions of a task (storm-kafka's ZkCoordinator, and behaviour that it lacks)."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def emit_all(coordinator, now_ms=0):
 
 
 def world_of(*messages):
-    """A log of so many messages in each partition."""
+    """Return a world whose log has the given number of messages in each partition."""
     world = World(len(messages))
     for partition, count in enumerate(messages):
         for _ in range(count):
@@ -82,7 +82,7 @@ def test_a_revoked_partition_is_committed_and_its_later_acks_are_stale():
 
 
 def test_acks_of_an_earlier_assignment_do_not_settle_what_was_emitted_again():
-    """Attempt 1 of offset 0 comes twice; only the ticket tells the two apart."""
+    """An ack from an earlier assignment is stale although its offset and attempt number match: the tickets differ."""
     world = world_of(1, 1)
     coordinator = coordinator_of(world)
     old = next(id for id in emit_all(coordinator) if id.partition == 1)
@@ -165,7 +165,7 @@ def test_a_claim_that_finds_a_newer_document_reads_it_again():
 
 
 def test_another_topologys_progress_is_ignored_only_if_so_configured():
-    """0.9.3's forceFromStart: another topology id starts over, the same one goes on."""
+    """0.9.3's forceFromStart: another topology id starts over, the same id continues."""
     world = world_of(3)
     old = coordinator_of(world, topology_id="old")
     for id in emit_all(old):

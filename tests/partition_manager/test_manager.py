@@ -1,4 +1,4 @@
-"""One partition's progress. T1 to T9 are the traps of storm-kafka 0.9.3's PartitionManager (storm.md, section 6)."""
+"""Tests of PartitionManager. T1 to T9 are the traps of storm-kafka 0.9.3's PartitionManager (storm.md, section 6)."""
 
 import pytest
 
@@ -15,14 +15,14 @@ def manager_of(start=Progress(0), **settings):
 
 
 def feed(manager, start, end, high_watermark=None):
-    """Answer the manager's wish with every offset from start to end."""
+    """Answer the manager's fetch with every offset from `start` to `end`."""
     wanted = manager.wanted()
     assert wanted is not None and wanted.offset == start
     manager.fetched(records(start, end), end, high_watermark or end)
 
 
 def emit_all(manager, now_ms=0):
-    """offset -> ticket of everything that can be emitted now."""
+    """Emit everything that is ready; return {offset: ticket}."""
     emitted = {}
     while (message := manager.next(now_ms)) is not None:
         emitted[message.record.offset] = message.ticket
@@ -30,7 +30,7 @@ def emit_all(manager, now_ms=0):
 
 
 def settle_attempts(manager, offset, attempts):
-    """Fail the message at `offset` until it has been tried so often; returns the last ticket."""
+    """Fail the message at `offset` in the given number of attempts; return the last ticket."""
     now_ms = 0
     for _ in range(attempts):
         message = manager.next(now_ms)
@@ -40,7 +40,7 @@ def settle_attempts(manager, offset, attempts):
     return message.ticket
 
 
-# --- the sets
+# --- pending, settled and done offsets
 
 
 def test_what_was_read_is_pending_until_it_is_acked():
@@ -78,7 +78,7 @@ def test_progress_is_offered_only_when_it_has_changed():
 
 
 def test_only_the_lowest_done_ranges_are_kept_and_the_rest_comes_again():
-    """Dropping the highest costs duplicates, never a loss."""
+    """Dropping the highest ranges costs duplicates, never a loss."""
     manager = manager_of(done_ranges_max=2)
     feed(manager, 0, 10)
     tickets = emit_all(manager)
@@ -114,7 +114,7 @@ def test_a_done_range_that_was_jumped_over_is_told_once():
 
 
 def test_done_ranges_past_the_end_of_a_truncated_log_are_forgotten():
-    """Other messages will have these offsets."""
+    """Done ranges past the end are dropped, because other messages will have these offsets."""
     manager = manager_of(Progress(0, ((2, 8),)))
     feed(manager, 0, 2, high_watermark=4)
     assert manager.emitted == 4
@@ -123,7 +123,7 @@ def test_done_ranges_past_the_end_of_a_truncated_log_are_forgotten():
 
 
 def test_offsets_that_compaction_or_markers_left_empty_do_not_stop_the_watermark():
-    """storm.md, section 5: a hole stops pyrallel-consumer's watermark for good."""
+    """Offsets without a message do not stop the watermark, as they do in pyrallel-consumer (storm.md, section 5)."""
     manager = manager_of()
     manager.wanted()
     manager.fetched([record(0), record(5)], 9, 9)
@@ -243,7 +243,7 @@ def test_t6_a_failed_message_that_compaction_removed_is_still_retried():
 
 
 def test_t7_however_far_acks_are_behind_nothing_is_skipped():
-    """max_offset_behind says when a failure is not retried; it never moves the position or drops what is in flight."""
+    """max_offset_behind decides which failures are retried; it never moves the position or drops messages in flight."""
     manager = manager_of(max_offset_behind=10, fetch_max_records=1000)
     feed(manager, 0, 1000)
     tickets = emit_all(manager)
@@ -398,7 +398,7 @@ def test_bytes_pending_stop_reading_and_one_message_at_least_is_taken():
 
 
 def test_a_batch_that_begins_below_the_offset_wanted_is_cut():
-    """A compressed batch comes whole; KafkaUtils 0.9.3 skips what lies below."""
+    """Records below the wanted offset are skipped, because a compressed batch arrives whole (KafkaUtils 0.9.3)."""
     manager = manager_of(Progress(5))
     manager.wanted()
     manager.fetched(records(0, 8), 8, 8)

@@ -1,7 +1,7 @@
-"""Any order of reading, acks, fails, retention, truncation and restarts: nothing is lost, nothing settled twice.
+"""In any order of reads, acks, fails, retention, truncation and restarts, no message is lost or settled twice.
 
-The oracle is the log itself: each message is a value written once, and a value may be settled only by an ack (or a safe
-dead letter) of an emission of that very value.
+The oracle is the log. Each message is a value written once. Only an ack or a confirmed dead letter of an emission of
+that value may settle it.
 """
 
 from hypothesis import settings
@@ -23,11 +23,11 @@ CONFIG = SpoutConfig(
 
 
 class Lives(RuleBasedStateMachine):
-    """One partition over several lives of its manager."""
+    """A partition over several runs of its manager."""
 
     def __init__(self):
         super().__init__()
-        self.log = []  # values by offset, None where compaction left a hole
+        self.log = []  # values by offset, None for an offset removed by compaction
         self.start = 0
         self.written = 0
         self.settled = set()  # values
@@ -64,7 +64,7 @@ class Lives(RuleBasedStateMachine):
         self.manager.fetched(sized, max(end, wanted.offset), len(self.log))
 
     def lose_below(self, offset):
-        """What retention removed before it was read is lost, and nobody can help it."""
+        """Count the messages that retention removed before they were read as settled: they are lost by necessity."""
         position = self.manager.emitted
         self.lost = {v for v in self.log[position:offset] if v is not None}
         self.settled |= self.lost
@@ -122,7 +122,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        """Killed: what was not stored is forgotten, acks of the old life may still come."""
+        """Kill the manager: unstored progress is forgotten, but acks of the old run may still come."""
         self.stale += self.in_flight
         self.in_flight, self.given_up = [], []
         done = {v for o, v in enumerate(self.log) if v is not None and self.is_stored(o)}
@@ -153,7 +153,7 @@ class Lives(RuleBasedStateMachine):
                 assert value in self.settled, f"offset {offset} is called settled and never was"
 
     def teardown(self):
-        """With everything acked from here on, everything is settled in the end."""
+        """Settle every message in the end if all emissions are acked from here on."""
         for _ in range(10 * len(self.log) + 100):
             self.now_ms += 10_000
             wanted = self.manager.wanted()

@@ -1,4 +1,4 @@
-"""The stored document: 0.9.3's keys (PartitionManager.java, commit()), what was added, and what is refused."""
+"""The stored document: 0.9.3's keys (PartitionManager.java, commit()), the added keys, and invalid documents."""
 
 import json
 
@@ -66,7 +66,7 @@ def test_another_topics_progress_is_refused():
 
 
 def test_too_many_ranges_lose_the_highest(monkeypatch):
-    """What is dropped comes again: duplicates, never a loss."""
+    """The dropped ranges are emitted again: duplicates, never a loss."""
     monkeypatch.setattr(offset_document, "DOCUMENT_BYTES_MAX", 1_000)
     ranges = tuple((n, n + 1) for n in range(100, 5_000, 2))
     kept = OffsetDocument.decode(DOCUMENT.at(Progress(42, ranges)).encode()).progress.done

@@ -1,4 +1,7 @@
-"""Offset documents over the coordination port: versions fence, lost answers do not (DESIGN, section 7)."""
+"""Offset documents over the coordination port: another owner's write fences, a lost answer does not.
+
+Source: DESIGN, section 7.
+"""
 
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import Delete, run
@@ -50,7 +53,7 @@ def test_another_owners_first_write_fences_too():
 
 
 def test_a_document_without_an_owner_is_nobodys_own():
-    """0.9.3 writes none: two of those must not take each other's for their own."""
+    """Two owners with documents of 0.9.3, which have no owner field, do not take each other's writes for their own."""
     coordinator = session()
     saved(coordinator, document(""), -1)
     assert isinstance(saved(coordinator, document("", 5), -1), Fenced)

@@ -1,4 +1,4 @@
-"""Backoff: Storm's formula (storm.md, section 2), and a schedule that never loses one of two at the same moment."""
+"""Backoff with Storm's formula (storm.md, section 2), and a schedule that keeps every message due at the same time."""
 
 import pytest
 
@@ -32,7 +32,10 @@ def test_a_policy_that_cannot_work_is_refused(wrong):
 
 
 def test_what_is_due_comes_in_order_of_time_then_offset_and_none_is_lost():
-    """KafkaSpoutRetryExponentialBackoff breaks ties by identity hash, and loses one of two that collide."""
+    """Messages due at the same time are all kept.
+
+    KafkaSpoutRetryExponentialBackoff breaks ties by identity hash and loses a message if two hashes collide.
+    """
     schedule = RetrySchedule(lambda offset, ticket: True)
     for due_ms, offset in ((20, 1), (10, 7), (10, 3), (10, 5)):
         schedule.add(due_ms, offset, ticket=offset)

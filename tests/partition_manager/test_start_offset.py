@@ -1,4 +1,4 @@
-"""Where reading begins (storm.md, section 6: T3, T5, T7, and "Out of range")."""
+"""The start position of reading (storm.md, section 6: T3, T5, T7, and "Out of range")."""
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_t7_a_start_lag_never_goes_back():
 
 @pytest.mark.parametrize("tasks", [1, 2, 3, 7])
 def test_every_partition_has_exactly_one_task(tasks):
-    """storm-kafka: sorted partitions, task i takes i, i + T, ..."""
+    """Sorted partitions are dealt out in turn: task i reads number i, i + T, ... (storm-kafka)."""
     parts = [partitions_of(task, tasks, [4, 0, 3, 1, 2]) for task in range(tasks)]
     assert sorted(p for part in parts for p in part) == [0, 1, 2, 3, 4]
     assert partitions_of(1, 2, range(5)) == (1, 3)

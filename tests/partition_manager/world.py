@@ -1,4 +1,4 @@
-"""A log, dead letters and an offset store in memory: the ports of partition_manager, with failures on demand."""
+"""In-memory ports of partition_manager with failures on demand: a log, dead letters and an offset store."""
 
 from collections import defaultdict
 
@@ -22,7 +22,7 @@ from partition_manager.ports import (
 
 
 def record(offset, value=b"v", id=None, timestamp_ms=None, key=None, headers=()):
-    """A record of the test log: its id is 1000 + offset, its time 10 ms an offset, unless said otherwise."""
+    """Return a record of the test log. By default its id is 1000 + offset and its timestamp 10 ms times the offset."""
     id = 1000 + offset if id is None else id
     return FetchedRecord(offset, id, 10 * offset if timestamp_ms is None else timestamp_ms, key, value, headers)
 
@@ -32,7 +32,7 @@ def records(start, end, **fields):
 
 
 class MemoryLog:
-    """A topic in memory. A fetch at its end is held until something is appended, as a broker holds it."""
+    """An in-memory topic. A fetch at its end is held until a message is appended, as at a broker."""
 
     def __init__(self, partitions=1):
         self.kept = {number: {} for number in range(partitions)}
@@ -100,7 +100,7 @@ class MemoryLog:
 
 
 class MemoryDeadLetters:
-    """Keeps letters; while `down`, refuses them; while `slow`, keeps the answers back until `confirm`."""
+    """A sink that keeps letters. While `down` it refuses them; while `slow` it withholds answers until `confirm`."""
 
     def __init__(self):
         self.letters = []
@@ -128,7 +128,7 @@ class MemoryDeadLetters:
 
 
 class World:
-    """All three ports. `carry` brings a coordinator's requests to them until it has none."""
+    """All three ports. `carry` brings a coordinator's requests to them until it has none left."""
 
     def __init__(self, partitions=1, path="/spouts/test"):
         self.log = MemoryLog(partitions)

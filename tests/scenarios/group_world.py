@@ -1,7 +1,7 @@
-"""The commands of group_*.txt: one group of a GroupCoordinator, and processes called by short names.
+"""The commands of group_*.txt: one group of a GroupCoordinator, and processes with short names.
 
-A process remembers, as a real one does, the member id and the generation it was told last. Sessions last 10 s, a
-rebalance waits a minute, an empty group 3 s for more members; all are Kafka's defaults or usual values.
+Like a real client, a process remembers the member id and generation it last received. Sessions last 10 s, rebalances
+wait one minute, and an empty group waits 3 s for more members; all are Kafka's defaults or usual values.
 """
 
 from broker.wire.errors import ErrorCode
@@ -22,7 +22,7 @@ class GroupWorld:
         self._hear()
 
     def do_restart(self):
-        """Another coordinator reads __consumer_offsets; the answers awaited of the old one never come."""
+        """Start another coordinator from __consumer_offsets; answers outstanding at the old one never come."""
         self.house = self.house.restarted()
         self.waiting.clear()
 
@@ -36,7 +36,7 @@ class GroupWorld:
         self._wait(name, "join", pending)
 
     def do_sync(self, name, **shares):
-        """The leader's gives out shares, by process."""
+        """Send a sync; the leader's also assigns shares, given by process name."""
         given = {self.joined[process].member_id: share.encode() for process, share in shares.items()}
         self._wait(name, "sync", self.house.sync(self.joined[name], given, instance_id=self.instances[name]))
 
@@ -61,7 +61,7 @@ class GroupWorld:
         )
         self.said += [f"commit of {name}: {_error(error)}" for error in errors]
 
-    # answers, now or when something else brings them
+    # answers, immediate or triggered by a later command
 
     def _wait(self, name, verb, pending):
         if pending.result is None:

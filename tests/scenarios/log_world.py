@@ -1,16 +1,17 @@
-"""The commands of log_*.txt: one partition of a LogManager on a disk in memory, and what a power cut does to its files.
+"""The commands of log_*.txt: one partition of a LogManager on an in-memory disk, and a power cut's damage to its files.
 
-A record is shown as value@id, its id as millisecond.worker.sequence, milliseconds counted from the start. After a
-restart another worker number stamps, as the registry gives out. A file is named by its segment: 0.log, 3.idindex; of
-the journal by its number: 1.journal. Producers write in transactions; a marker is shown as commit or abort.
+A record is shown as value@id, its id as millisecond.worker.sequence, with milliseconds counted from the start. After a
+restart the ids have another worker number, as the registry assigns one to each process. A file is named by its segment:
+0.log, 3.idindex; a journal file by its number: 1.journal. Producers write in transactions; a marker is shown as commit
+or abort.
 """
 
 import re
 
 from broker.config import TopicConfig
+from broker.log.io_jobs import SyncJournal
 from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
-from broker.log.syncs import SyncJournal
 from broker.now import Now
 from broker.record.control import Marker, decode_marker
 from broker.record.records import decode_records
@@ -30,7 +31,7 @@ class LogWorld:
         self.do_open()
 
     def do_open(self):
-        """A new process on the files as they are; the old one ended without a word."""
+        """Start a new process on the files as they are; the old process ended without a clean shutdown."""
         self.process += 1
         self.worker = new_worker(START_MS + self.now_ms, self.process)
         self.manager = LogManager(self.storage, BROKER, self._report)
@@ -46,12 +47,12 @@ class LogWorld:
         self.now_ms = int(now_ms)
 
     def do_durable(self):
-        """Who produces is answered when the journal has it on the disk."""
+        """Answer producers only after the journal has their records on disk."""
         self.topic = TopicConfig(durable_acks=True)
         self.manager.configure({"flights": self.topic})
 
     def do_append(self, *values, **fields):
-        """One batch."""
+        """Append one batch."""
         now = Now(self.now_ms, START_MS + self.now_ms)
         try:
             log = self.manager.get("flights", 0)
@@ -60,7 +61,7 @@ class LogWorld:
             self.said.append(f"refused: {error.code.name}")
 
     def do_send(self, producer, *values):
-        """One batch of a producer's transaction."""
+        """Append one batch of a producer's transaction."""
         sequence = self.sequences.get(producer, 0)
         self.sequences[producer] = sequence + len(values)
         fields = {"producer_id": int(producer), "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
@@ -77,7 +78,7 @@ class LogWorld:
         self.manager.get("flights", 0).append_marker(int(producer), 0, Marker(commit, 0), self.worker, now)
 
     def do_journal(self):
-        """What has gathered is on the disk, in the journal; the log's own files are not."""
+        """Sync the records gathered in the journal, but not the log's files."""
         for sync in self.manager.take_syncs():
             if isinstance(sync, SyncJournal):
                 sync.run()
@@ -87,7 +88,7 @@ class LogWorld:
         self.manager.get("flights", 0).roll()
 
     def do_sync(self):
-        """All that is new is synced, and the checkpoint says so."""
+        """Sync everything new, and record it in the checkpoint."""
         self.manager.start_round()
         while syncs := self.manager.take_syncs():
             for sync in syncs:
@@ -95,13 +96,13 @@ class LogWorld:
                 self.manager.synced(sync)
 
     def do_cut(self, name, size):
-        """The power goes, and from this byte on nothing had reached the disk."""
+        """Cut the power: nothing from byte `size` of the file on had reached the disk."""
         data = self._bytes(_path(name))
         assert 0 <= int(size) < len(data), f"{name} has {len(data)} bytes"
         self._found(name, data[: int(size)])
 
     def do_flip(self, name, position):
-        """The power goes, and this byte is found as another."""
+        """Cut the power: the byte at `position` of the file is damaged."""
         data = bytearray(self._bytes(_path(name)))
         data[int(position)] ^= 0xFF
         self._found(name, data)
@@ -117,7 +118,7 @@ class LogWorld:
         paths = sorted(self.storage.files, key=_short)
         files = [path for path in paths if path.endswith((".log", ".idindex", ".txnindex"))]
         shown = [f"{_short(path)} {len(self._bytes(path))} B" for path in files]
-        shown += [_short(path) for path in paths if path.endswith(".journal")]  # it is filled up with zeros
+        shown += [_short(path) for path in paths if path.endswith(".journal")]  # padded with zeros
         sizes = ", ".join(shown)
         if self.manager is None:
             return join_parts("no power", sizes)
@@ -136,7 +137,7 @@ class LogWorld:
 
 
 def _transactions(log):
-    """Up to where consumers of what is committed see, where that is not the end, and what was aborted."""
+    """Return the last stable offset if it is below the log end, and the aborted transactions."""
     stable = log.last_stable_offset
     aborted = log.aborted_transactions(0, log.log_end_offset)
     told = [f"stable to {stable}"] if stable < log.log_end_offset else []

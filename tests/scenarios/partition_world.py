@@ -1,7 +1,7 @@
 """The commands of partition_*.txt: one PartitionManager, its log, its stored progress and its dead letters.
 
-A message is shown as offset#ticket, offsets in braces. An ack or a fail carries the latest ticket of its offset, or the
-one it names. "Emitted to" and "committed to" are 0.9.3's emittedTo and committedTo.
+A message is shown as offset#ticket, offsets in braces. An ack or a fail uses the latest ticket of its offset unless it
+names another. "Emitted to" and "committed to" are 0.9.3's emittedTo and committedTo.
 """
 
 from partition_manager.config import SpoutConfig
@@ -53,7 +53,7 @@ class PartitionWorld:
     # the spout
 
     def do_start(self, **settings):
-        """A new process: it knows what the offset store knows, and claims the partition by storing where it begins."""
+        """Start a new process: it loads the stored progress, and claims the partition by storing its start."""
         typed = {f"spout_{name}": int(v) if v.isdigit() else v for name, v in settings.items()}
         config = SpoutConfig(**{"spout_retry_jitter": 0.0} | typed)
         stored = OffsetDocument.decode(self.document).progress if self.document else None
@@ -110,7 +110,7 @@ class PartitionWorld:
             self.said.append(f"gives {letter.record.offset} up after attempt {letter.attempts} ({letter.reason})")
 
     def do_bury(self, offset):
-        """The dead-letter topic has the message for sure."""
+        """Confirm that the dead-letter topic has stored the message."""
         letter = self.given_up.pop(int(offset))
         self.dead.append(letter.record.offset)
         if not self.manager.buried(letter.record.offset, letter.ticket):
@@ -128,7 +128,7 @@ class PartitionWorld:
     def _ticket(self, offset, ticket):
         return self.latest[offset] if ticket is None else int(ticket)
 
-    # what it led to
+    # the resulting state
 
     def state(self):
         m = self.manager
@@ -151,14 +151,14 @@ class PartitionWorld:
 
 
 def _each(words):
-    """Offsets of "3 7-9"."""
+    """Yield the offsets of "3 7-9"."""
     for word in words:
         first, _, last = word.partition("-")
         yield from range(int(first), int(last or first) + 1)
 
 
 def _set(offsets):
-    """{3, 7-9}"""
+    """Format offsets as {3, 7-9}."""
     runs = []
     for offset in sorted(offsets):
         if runs and runs[-1][1] == offset - 1:

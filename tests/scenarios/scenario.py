@@ -1,8 +1,8 @@
-"""Text scenarios, as etcd/raft's testdata: paragraphs of commands, `----`, and what they answer and lead to.
+"""Text scenarios, like etcd/raft's testdata: paragraphs of commands, `----`, their answers and the resulting state.
 
-A paragraph of comments only is prose. Every other one is a step: its commands are carried out in order, then what was
-said and the world's state stand below the rule. A world is any object with a `do_<word>` for each command, a list
-`said` of answers, and a `state()`.
+A paragraph that has only comments is prose. Any other paragraph is a step: the reader runs its commands in order, and
+below the rule come their answers and the world's state. A world is any object with a `do_<word>` for each command, a
+list `said` of answers, and a `state()`.
 """
 
 import re
@@ -13,7 +13,7 @@ RULE = "----"
 
 
 def replay(text, world):
-    """The whole text as it reads with what really happens in place of what was expected."""
+    """Run the whole text and return it with the actual answers and states in place of the expected ones."""
     return "\n\n".join(_step(paragraph, world) for paragraph in re.split(r"\n\s*\n", text.strip())) + "\n"
 
 
@@ -34,7 +34,7 @@ def _step(paragraph, world):
 
 
 def _carry_out(command, world):
-    """`word this that=5` is `world.do_word("this", that="5")`."""
+    """Run a command: `word this that=5` calls `world.do_word("this", that="5")`."""
     word, *arguments = shlex.split(command)
     known = sorted(name.removeprefix("do_") for name in dir(world) if name.startswith("do_"))
     assert word in known, f"{command!r}: no such command; there are {', '.join(known)}"
@@ -47,5 +47,5 @@ def _carry_out(command, world):
 
 
 def join_parts(*parts):
-    """One line of state; parts that are empty are left out."""
+    """Join the non-empty parts into one line of state."""
     return " | ".join(part for part in parts if part)

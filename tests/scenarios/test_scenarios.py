@@ -1,7 +1,7 @@
-"""Each text file beside this one, replayed: what it expects is what happens, to the letter.
+"""Each text file in this directory is replayed, and its output must match the file exactly.
 
-    one again:                  .venv/bin/python -m pytest tests/scenarios -k partition_fail_then_ack
-    write its expectations:     FLAKELOG_REWRITE=1 .venv/bin/python -m pytest tests/scenarios -k partition_fail_then_ack
+    one scenario:               .venv/bin/python -m pytest tests/scenarios -k partition_fail_then_ack
+    rewrite its expectations:   FLAKELOG_REWRITE=1 .venv/bin/python -m pytest tests/scenarios -k partition_fail_then_ack
 """
 
 import os
@@ -21,7 +21,7 @@ FAILED = "{}\n\nagain:                 {}\nif this is right now:  FLAKELOG_REWRI
 
 
 def verdict(name, expected, happened):
-    """None when all is as expected; else the difference and the two commands to go on with."""
+    """Return None if the output is as expected, otherwise the diff and the two commands to continue with."""
     if expected == happened:
         return None
     again = AGAIN.format(name)

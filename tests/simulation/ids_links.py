@@ -1,7 +1,7 @@
-"""How the processes of ids_world.py reach what coordinates them: a ZooKeeper with its network, or a directory.
+"""Links from the processes of ids_world.py to their coordinator: a ZooKeeper over a network, or a directory.
 
-A link has one request under way at most, as a claim has. What it has to tell the claim waits in `_told` until the
-process runs: a process that was paused issues ids before it reads any of it.
+A link has at most one outstanding request, because a claim has. Answers and events for the claim wait in `_told` until
+the process runs, so a process that was paused issues ids before it reads any of them.
 """
 
 from collections import Counter, deque
@@ -24,20 +24,22 @@ from coordination.port import (
 
 SESSION_MS, LEAD_MS = 2_000, 3_000
 FAULTS = ["cut"] * 2 + ["heal"] * 4 + ["lose answer"] * 2 + ["hold answer", "give up", "expire"] + ["arrive late"] * 4
-STUCK = 0.06  # the share of sets that get stuck on their way: what is late then is what matters
-SNAPSHOTS = 20  # how many writes the slowest server of the ensemble may lag behind
+STUCK = 0.06  # share of sets that get stuck on their way; late sets are the dangerous ones
+SNAPSHOTS = 20  # number of writes the slowest server of the ensemble may lag behind
 
 
 class Servers:
-    """A ZooKeeper ensemble: writes are in one order for all, reads may be of the past, though not of one's own.
+    """A ZooKeeper ensemble.
 
-    A session whose client is silent ends, at once or a good while later.
+    Writes have one order for all; reads may be stale, but never older than the session has seen.
+
+    The session of a silent client ends, at once or much later.
     """
 
     def __init__(self, ensemble, rng, versioned):
         self.ensemble, self.rng, self._versioned = ensemble, rng, versioned
-        self.seen = Counter()  # what has happened, by its name
-        self.calm = False  # the faults are over
+        self.seen = Counter()  # events that happened, counted by name
+        self.calm = False  # no further faults
         self.now_ms = 0
         self.written = 0
         self.heard_ms = {}
@@ -60,7 +62,7 @@ class Servers:
                 self.end_session(session)
 
     def apply(self, session, operation, seen):
-        """(result or error, what the session has seen of the writes now)."""
+        """Return (result or error, the number of the last write the session has seen)."""
         if isinstance(operation, Get | Children) and self.rng.random() < 0.3:
             return self._read_of_the_past(session, operation, seen)
         if isinstance(operation, Set) and not self._versioned:
@@ -93,8 +95,10 @@ def was_set(operation, outcome):
 
 
 class Link:
-    """What both kinds of links do: keep what the process has not read yet, and since when. `shared` is what its
-    operations go to."""
+    """The common part of links: it keeps answers and events, with their times, until the process reads them.
+
+    `shared` is the coordinator that executes its operations.
+    """
 
     def __init__(self, shared):
         self.shared = shared
@@ -120,7 +124,7 @@ class Link:
 
 
 class ZooKeeperLink(Link):
-    """One client's session. Its connection can be cut without anyone being told; requests travel, and may get stuck."""
+    """The session of one client. Its connection can be cut silently; requests take time, and may get stuck."""
 
     def __init__(self, servers, true_ms):
         super().__init__(servers)
@@ -129,7 +133,7 @@ class ZooKeeperLink(Link):
         self._tell_event(SessionEstablished(self._session))
         self._seen = servers.written
         self._request = None  # on its way
-        self._stuck = []  # sent on connections that are gone: they arrive late, or never
+        self._stuck = []  # sent on closed connections: they arrive late, or never
         self._cut = False
 
     @property
@@ -138,7 +142,7 @@ class ZooKeeperLink(Link):
 
     @property
     def waits(self):
-        """Nothing comes of it but by time, or by a fault that ends."""
+        """Return True if only time, or the end of a fault, can bring progress."""
         return self.idle or (self._cut and not self._told)
 
     def send(self, operation):
@@ -147,10 +151,10 @@ class ZooKeeperLink(Link):
             self._give_up()
 
     def wake(self, true_ms):
-        """The client's own thread: heartbeats, the arrival of what was sent, and news of its session."""
+        """Run the client's own thread: heartbeats, arrival of requests, and news of its session."""
         if self._cut:
             if true_ms - self._servers.heard_ms.get(self._session, 0) > SESSION_MS * 2 // 3:
-                self._give_up()  # kazoo reads nothing for so long, and suspends
+                self._give_up()  # kazoo suspends after this time without input
             return
         if self._session in self._servers.heard_ms:
             self._servers.heard_ms[self._session] = true_ms
@@ -160,7 +164,7 @@ class ZooKeeperLink(Link):
             self.arrive()
 
     def arrive(self, answered=True):
-        """The request is applied, in its session if that lives; its answer comes, or gets lost."""
+        """Apply the request, in its session if that is alive; deliver its answer or lose it."""
         if self._request is None or self._cut:
             return
         operation, self._request = self._request, None
@@ -173,7 +177,7 @@ class ZooKeeperLink(Link):
             self._disconnected(ConnectionLost("the answer got lost"))
 
     def fault(self):
-        """One of what a network does."""
+        """Cause one random network fault."""
         rng = self._servers.rng
         what = rng.choice(FAULTS)
         if what == "cut":
@@ -193,7 +197,7 @@ class ZooKeeperLink(Link):
             self._one_arrives_late()
 
     def hold_answer(self):
-        """The answer is on its way back, or in the socket of a process that is stopped, until that one runs."""
+        """Let the answer wait on its way back, or in the socket of a stopped process, until the process runs."""
         self.arrive()
 
     def cut(self):
@@ -204,7 +208,7 @@ class ZooKeeperLink(Link):
         self._cut = False
 
     def die(self):
-        """Its process is gone: what it sent may still arrive, and its session ends some time later, or now."""
+        """End the process: its requests may still arrive, and its session ends now or later."""
         if self._request is not None:
             self._stuck.append((self._session, self._request))
         while self._stuck and self._servers.rng.random() < 0.8:
@@ -213,7 +217,7 @@ class ZooKeeperLink(Link):
             self._servers.end_session(self._session)
 
     def _give_up(self):
-        """The connection is given up; the request may arrive all the same."""
+        """Give up the connection; the request may still arrive."""
         if self._request is not None:
             self._stuck.append((self._session, self._request))
             self._request = None
@@ -242,7 +246,10 @@ class ZooKeeperLink(Link):
 
 
 class Directory:
-    """One machine's directory: operations are one after another, and whoever stops inside one keeps the lock."""
+    """A directory on one machine, with operations one after another.
+
+    A process that stops inside an operation keeps the lock.
+    """
 
     def __init__(self, ensemble, rng, versioned):
         self.ensemble, self.rng, self.versioned = ensemble, rng, versioned
@@ -251,12 +258,15 @@ class Directory:
         self.holder = None
 
     def pass_time(self, true_ms):
-        """Sessions here end with their processes, and never before."""
+        """Advance the clock; sessions end with their processes, never earlier."""
         self.now_ms = true_ms
 
 
 class DirectoryLink(Link):
-    """One process's session: no network. It can be stopped inside an operation, and a sync can fail after the write."""
+    """The session of one process, without a network.
+
+    It can be stopped inside an operation; a sync can fail after the write.
+    """
 
     def __init__(self, directory, true_ms):
         super().__init__(directory)
@@ -275,7 +285,7 @@ class DirectoryLink(Link):
         return self.idle
 
     def send(self, operation):
-        """It takes the lock; what is done under it is done when the process runs again."""
+        """Take the lock; the operation is applied when the process runs again."""
         self._request = operation
         if self._directory.holder is None:
             self._directory.holder = self
@@ -301,16 +311,16 @@ class DirectoryLink(Link):
         self._sync_fails = True
 
     def hold_answer(self):
-        """A process that is stopped has not done it yet."""
+        """Do nothing: a stopped process has not applied its operation yet."""
 
     def cut(self):
-        """There is nothing to cut."""
+        """Do nothing: there is no connection to cut."""
 
     def heal(self):
         self._sync_fails = False
 
     def die(self):
-        """kill -9: the kernel lets go of the locks. The write it was in was done, or not."""
+        """Kill the process (kill -9): the kernel releases its locks, and its current write may or may not be done."""
         if self._directory.holder is self:
             self._directory.holder = None
             if self._directory.rng.random() < 0.5:
@@ -324,7 +334,7 @@ class DirectoryLink(Link):
 
 
 class Forked(Link):
-    """A forked child's: the session is its parent's, and says so."""
+    """The link of a forked child: it belongs to the parent's session, and every operation fails with SessionLost."""
 
     def __init__(self, shared):
         super().__init__(shared)
@@ -334,6 +344,6 @@ class Forked(Link):
         self._tell_outcome(SessionLost("this session was made by the parent process"))
 
     def wake(self, true_ms):
-        """Nothing is running."""
+        """Do nothing: the child has no running thread."""
 
     arrive = fault = hold_answer = cut = heal = die = lambda self: None

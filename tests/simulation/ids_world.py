@@ -1,9 +1,9 @@
-"""A world that breaks in every way it can, with processes in it that claim worker numbers and issue ids.
+"""A world with every kind of fault, whose processes claim worker numbers and issue ids.
 
-One seed is one history. Machines' clocks step, drift, stand still; processes are paused, killed, forked, started twice;
-their coordinator is either ZooKeeper as a client meets it (links.py: cut links, late answers, expired sessions, servers
-that lag), or a directory on one machine. The oracle holds every id. The layout is tiny (4 numbers, 4 ids a
-millisecond), so that whatever can collide soon does.
+Each seed is one history. Machines' clocks step, drift and stand still. Processes are paused, killed, forked and started
+twice. Their coordinator is either ZooKeeper as a client sees it (ids_links.py: cut links, late answers, expired
+sessions, lagging servers), or a directory on one machine. The oracle holds every id. The layout is tiny (4 numbers, 4
+ids a millisecond), so that collisions show soon.
 """
 
 import copy
@@ -23,17 +23,17 @@ from idgen.worker import IdWorker
 from tests.simulation.ids_links import LEAD_MS, SESSION_MS, Directory, DirectoryLink, Forked, Servers, ZooKeeperLink
 
 LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=2, sequence_bits=2, epoch_ms=0)
-OTHER_LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=3, sequence_bits=1, epoch_ms=0)  # equal ids
+OTHER_LAYOUT = Layout(time_bits=59, datacenter_bits=0, worker_bits=3, sequence_bits=1, epoch_ms=0)  # may give equal ids
 START_MS = 1_000_000_000
 HOUR_MS = 3_600_000
 RAISE_INTERVAL_MS, RETRY_MS, MAX_AHEAD_MS = 1_000, 100, 500
 CLOCK_STEPS_MS = [-300, -40, 40, 300]
-WILD_CLOCK_STEPS_MS = [-HOUR_MS, -HOUR_MS, -2_000, 2_000, HOUR_MS, 5 * HOUR_MS]  # they part clocks: not in all worlds
+WILD_CLOCK_STEPS_MS = [-HOUR_MS, -HOUR_MS, -2_000, 2_000, HOUR_MS, 5 * HOUR_MS]  # clocks diverge, so not in all worlds
 STEPS = 300
 PROCESSES_MAX = 5
 K_MS = 1_000  # k of the k-sorted ids
 BURST = 200
-ALL = 1 << 20  # as many ids as can be had at once
+ALL = 1 << 20  # asks for as many ids as are available at once
 
 HAPPENINGS = {
     "work": 110,
@@ -60,15 +60,15 @@ class Repeated(AssertionError):
 
 
 class OutOfOrder(AssertionError):
-    """Ids are further from the order of time than k allows."""
+    """Ids deviate from the order of time by more than k allows."""
 
 
 class NoMoreIds(AssertionError):
-    """The faults are over, and ids do not come back."""
+    """The faults have ended, but ids are still not available."""
 
 
 class Oracle:
-    """Every id ever issued, by whomever."""
+    """The set of all ids issued by any process."""
 
     def __init__(self):
         self.ids = set()
@@ -85,7 +85,7 @@ class Oracle:
             self._is_k_sorted(process, id)
 
     def _is_k_sorted(self, process, id):
-        """Less than k behind what this process has issued; and less than k from the time, where a clock is right."""
+        """Raise OutOfOrder unless the id is within k of the newest and, if the clock is right, of the true time."""
         ms = process.layout.unpack(id).time_ms
         if ms <= process.newest_ms - K_MS:
             raise OutOfOrder(f"{process.name}: an id of {ms} after one of {process.newest_ms}")
@@ -96,7 +96,7 @@ class Oracle:
 
 
 class Machine:
-    """A wall clock that may be wrong by any amount, and one that counts what has elapsed, a little fast or slow."""
+    """A wall clock that may be wrong by any amount, and a monotonic clock that runs slightly fast or slow."""
 
     def __init__(self, true_ms, offset_ms):
         self.true_ms = true_ms
@@ -121,7 +121,7 @@ class Machine:
         self.right = False
 
     def reboot(self):
-        """The clock of what has elapsed begins anew; the wall clock stays as it was."""
+        """Restart the monotonic clock at zero; the wall clock keeps its time."""
         self.steady_ms = 0.0
 
     def set_right(self):
@@ -135,7 +135,7 @@ class Machine:
 
 
 class Process:
-    """One life of a program with a claim, as its shell drives it. Its machine's clocks are all it knows of time."""
+    """A run of a program with a claim, driven as its shell drives it. It knows time only from its machine's clocks."""
 
     def __init__(self, name, machine, claim, link):
         self.name, self.machine, self.claim, self.link = name, machine, claim, link
@@ -150,7 +150,7 @@ class Process:
         return self.machine.true_ms < self.paused_until_ms
 
     def run(self):
-        """It is scheduled: it reads what has come in, time passes for it, and what it asks for is sent."""
+        """Schedule the process: it reads incoming answers, its time passes, and its requests are sent."""
         self.link.wake(self.machine.true_ms)
         for tell in self.link.take_told():
             tell(self.claim, self.clock.now_ms())
@@ -160,7 +160,7 @@ class Process:
             self.link.send(operation)
 
     def issue(self, count, oracle):
-        """Some thread of it wants ids, whatever its keeper has read by now. Whether they came."""
+        """Issue ids on some thread, regardless of what the keeper has read. Return True if ids were available."""
         try:
             worker = self.claim.usable_worker()
             now_ms = self.clock.now_ms()
@@ -172,7 +172,10 @@ class Process:
         return True
 
     def forked(self, name, abandon):
-        """The child: all of the parent's memory, none of its threads. `abandon` is what fork.py's hook does."""
+        """Return the child: all of the parent's memory, none of its threads.
+
+        `abandon` runs the action of fork.py's hook.
+        """
         child = copy.copy(self)
         child.name, child.link = name, Forked(self.link.shared)
         child.claim, child.clock, child.last_of = copy.copy(self.claim), copy.copy(self.clock), dict(self.last_of)
@@ -186,7 +189,7 @@ class Process:
 
 
 def copy_memory(worker):
-    """What fork does, and copy.copy refuses."""
+    """Copy a worker as fork does; copy.copy refuses to."""
     twin = object.__new__(type(worker))
     for name in IdWorker.__slots__:
         setattr(twin, name, getattr(worker, name))
@@ -194,7 +197,10 @@ def copy_memory(worker):
 
 
 class World:
-    """Everything, driven by one seed. What can be planted: another claim or registry, and what else is named here."""
+    """All machines, processes and the coordinator, driven by one seed.
+
+    Bugs can be planted: another claim or registry class, unversioned sets, or a child that keeps the claim.
+    """
 
     def __init__(
         self, seed, *, claim_class=WorkerClaim, registry_class=Registry, versioned=True, abandon_in_child=True
@@ -208,7 +214,7 @@ class World:
         self.oracle = Oracle()
         self.names = 0
         self.in_directory = self.rng.random() < 0.3
-        self.number = self.rng.choice([0, 0, None])  # with a configured one they all want the same
+        self.number = self.rng.choice([0, 0, None])  # with a configured number, all processes want the same one
         if self.in_directory:
             self.shared = Directory(Ensemble(), self.rng, versioned)
         else:
@@ -224,7 +230,7 @@ class World:
         for at in range(3):
             self.start(self.machines[at % len(self.machines)])
 
-    # --- what lives ----------------------------------------------------------------------------------------------
+    # --- lives of processes -----------------------------------------------------------------------------------------
 
     def start(self, machine):
         registry = self.registry_class(layout=machine.layout, lead_ms=LEAD_MS, max_ahead_ms=MAX_AHEAD_MS)
@@ -244,18 +250,18 @@ class World:
         return f"life{self.names}"
 
     def end(self, process, restarted=True):
-        """It is gone; its session may live on for a while."""
+        """End a process; its session may live on for a while."""
         self.processes.remove(process)
         process.link.die()
         if restarted:
             self.start(process.machine)
 
-    # --- what happens --------------------------------------------------------------------------------------------
+    # --- happenings --------------------------------------------------------------------------------------------------
 
     def run(self, steps=STEPS):
         happenings, weights = list(HAPPENINGS), list(HAPPENINGS.values())
         for happening in self.rng.choices(happenings, weights, k=steps):
-            if self.rng.random() < 0.04:  # a hundred things happen in a millisecond, or hardly any in a second
+            if self.rng.random() < 0.04:  # from a hundred events in a millisecond to hardly any in a second
                 self.pace_ms = self.rng.choice([0, 1, 20, 50, 400])
             self.pass_time(self.rng.randint(0, self.pace_ms))
             getattr(self, happening.replace(" ", "_").replace("'", ""))(self.rng.choice(self.processes))
@@ -275,11 +281,11 @@ class World:
         if process.claim.state is State.CLOSED and process.link.idle:
             if isinstance(process.claim.failure, LayoutMismatch):
                 self.seen["another layout refused"] += 1
-                process.machine.layout = LAYOUT  # its operator has read the message
+                process.machine.layout = LAYOUT  # the operator has read the message
             self.end(process, restarted=self.restarts and len(self.processes) <= 3)
 
     def work_on(self, process):
-        """It gets through with what it is about, before anything else happens."""
+        """Run a process until it waits, before any other event."""
         for _ in range(12):
             if process in self.processes:
                 self.work(process)
@@ -303,7 +309,7 @@ class World:
         process.machine.change_pace(self.rng.choice(rates), self.wild and self.rng.random() < 0.3)
 
     def pause(self, process):
-        """SIGSTOP; sometimes everything stands still, for about a session or a lead."""
+        """Pause the process (SIGSTOP); sometimes all processes, for about a session or a lead."""
         pause_ms = self.rng.choice([50, SESSION_MS, 2 * SESSION_MS, 2 * LEAD_MS])
         self.seen["a holder stopped for a lead"] += pause_ms > LEAD_MS and process.claim.state is State.HELD
         process.paused_until_ms = self.true_ms + pause_ms
@@ -322,7 +328,7 @@ class World:
             process.claim.close(process.clock.now_ms())
 
     def hand_over(self, process):
-        """It ends after a burst of ids, which are ahead of the clock then; the next one takes its number at once."""
+        """End a process after a burst of ids, which are ahead of the clock; its successor takes its number at once."""
         if not process.paused:
             process.issue(ALL, self.oracle)
             self.close(process)
@@ -331,13 +337,13 @@ class World:
             self.issue(self.processes[-1], BURST)
 
     def start_twice(self, process):
-        """A supervisor that believes the first one dead."""
+        """Start a second process, as a supervisor does that believes the first one dead."""
         if len(self.processes) < PROCESSES_MAX:
             self.seen["started twice"] += process.claim.state is State.HELD
             self.start(process.machine)
 
     def isolate(self, process):
-        """A holder is cut off for longer than its mark lasts, and issues all it can; meanwhile it is replaced."""
+        """Cut a holder off for longer than its mark lasts, while it issues all the ids it can and is replaced."""
         process = self.rng.choice([each for each in self.processes if each.claim.state is State.HELD] or [process])
         self.seen["a holder cut off for a lead"] += process.claim.state is State.HELD
         process.link.cut()
@@ -351,7 +357,7 @@ class World:
                 self.issue(other, BURST)
 
     def rush(self, process):
-        """A number is given back, and all that wait come for it, in step."""
+        """Give a number back, and let all waiting processes claim it in step."""
         self.close(process)
         self.work_on(process)
         self.pass_time(2 * RETRY_MS)
@@ -374,16 +380,18 @@ class World:
         process.machine.reboot()
 
     def change_the_layout(self, process):
-        """Another one is configured; it counts from the next start on."""
+        """Configure another layout, which applies from the next start."""
         process.machine.layout = OTHER_LAYOUT
 
-    # --- the end of all faults -----------------------------------------------------------------------------------
+    # --- the end of all faults ---------------------------------------------------------------------------------------
 
     def calm(self):
-        """Clocks go right, links and processes work. Returns when everyone has had the time it may take: NoMoreIds.
+        """End all faults, and give each process the time it may take to get ids again.
 
-        That is: the session of the dead, then the longest rest of a mark, as the slowest clock sees it, and two pauses
-        between attempts.
+        Raise NoMoreIds if one gets none.
+
+        That time is the session timeout of dead processes, the longest remaining validity of a mark by the slowest
+        clock, and two pauses between attempts.
         """
         for machine in self.machines:
             machine.set_right()
@@ -404,7 +412,7 @@ class World:
                 raise NoMoreIds(f"{process.name} in {process.claim.state}: {process.claim.problem}")
 
     def _go_home(self):
-        """Who has a number gives it back, until all who waited have had one."""
+        """Let holders give their numbers back until every waiting process has had one."""
         self.restarts = False
         while holders := [process for process in self.processes if process.claim.state is State.HELD]:
             for process in holders:
@@ -422,7 +430,7 @@ class World:
                     self.work(process)
 
     def _rest_ms(self):
-        """How long until each mark has passed by each clock."""
+        """Return the milliseconds until every mark has passed by every clock."""
         now_ms = min((process.clock.now_ms() for process in self.processes), default=self.true_ms)
         marks = [
             Mark.from_bytes(path, node.data).high_water_ms
@@ -432,7 +440,7 @@ class World:
         return max(0, max(marks, default=0) - now_ms)
 
     def _waits_for_the_living(self, process):
-        """Its number, or each number, is held by a process that issues ids; or it is a forked child."""
+        """Return True for a forked child, or if every number the process wants is held by a live process."""
         held = {other.claim.number for other in self.processes if other.claim.state is State.HELD}
         wanted = {0} if process.claim._number == 0 else set(range(LAYOUT.workers))
         return isinstance(process.link, Forked) or wanted <= held

@@ -1,9 +1,9 @@
-"""Compaction and deletion under power cuts, seeded: no key that was synced is lost, none gets another's record or id.
+"""Seeded power cuts during compaction and deletion: no synced key is lost or gets another record or id.
 
 Each seed is a life of many generations of one compacted log: appends, rolls, checkpoints, slices of the cleaner and
-deleted records, at any of which the power goes or the process is killed. `MemoryStorage.power_cut` says what disks do.
+record deletions. The power cut or kill may come at any of them. `MemoryStorage.power_cut` models the disk.
 
-    a failing seed again:    FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/simulation/test_cleaning_power_cut.py
+    replay a failing seed:   FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/simulation/test_cleaning_power_cut.py
 """
 
 import os
@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from broker.log.syncs import SyncLog
+from broker.log.io_jobs import SyncLog
 from tests.broker.log.cleaner_world import BACKOFF_MS, CleanerWorld
 
 AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_cleaning_power_cut.py -k one_seed"
@@ -23,7 +23,7 @@ class Life:
     def __init__(self, seed):
         self.random = Random(seed)
         self.world = CleanerWorld(**TOPIC)
-        self.written = {}  # offset -> (key, value, id): what was appended and is not known to be gone
+        self.written = {}  # offset -> (key, value, id): appended and not known to be lost
         self.synced = 0
         self.deleted = 0
         self.syncs = []
@@ -55,7 +55,7 @@ class Life:
             self.world.manager.delete_records(self.world.log, self.deleted, self.world.now)
 
     def turn(self):
-        """Time passes, and a thread runs what there is, or some of it."""
+        """Let time pass, and run some or all of the scheduled work."""
         self.world.ms += self.random.choice((0, 1000, BACKOFF_MS))
         self.world.manager.tick(self.world.now)
         self.syncs += self.world.manager.take_syncs()
@@ -73,7 +73,7 @@ class Life:
         if self.random.randrange(2):
             storage = storage.power_cut(self.random.randrange)
         else:
-            self.synced = self.world.log.log_end_offset  # killed: what was written is in the page cache
+            self.synced = self.world.log.log_end_offset  # killed: written data is in the page cache
         self.syncs = []
         self.world = self.world.reopened(storage, **TOPIC)
         self.world.ms = later
@@ -93,7 +93,7 @@ class Life:
         last = {key: offset for offset, (key, _, _) in kept.items() if offset >= world.log.log_start_offset}
         assert all(offset in found for offset in last.values()), "a key has lost its last record"
         self.written = kept
-        self.synced, self.deleted = world.log.flushed.offset, world.log.log_start_offset  # what is past it may yet go
+        self.synced, self.deleted = world.log.flushed.offset, world.log.log_start_offset  # later ones may yet be lost
 
 
 def live(seed, generations):
@@ -116,7 +116,7 @@ def test_no_key_is_lost_whatever_the_cleaner_was_at(start):
 
 
 def test_one_seed():
-    """The seed of FLAKELOG_SEED, or 0."""
+    """The seed of FLAKELOG_SEED, or 0, passes."""
     live(FIRST, generations=20)
 
 

@@ -1,7 +1,7 @@
 """No id is ever issued twice, whatever clocks, processes and the network do (DESIGN section 4).
 
-One seed is one history of the world in ids_world.py. A failure names the one command that replays it; FLAKELOG_SEEDS
-takes a seed, or a range as 0-9999.
+Each seed is one history of the world in ids_world.py. A failure prints the command that replays it; FLAKELOG_SEEDS
+takes a seed, or a range such as 0-9999.
 """
 
 import os
@@ -18,11 +18,11 @@ from tests.simulation.ids_world import PROCESSES_MAX, NoMoreIds, OutOfOrder, Rep
 SEEDS = os.environ.get("FLAKELOG_SEEDS", "0-149")
 SEEDS_AT_ONCE = 25
 SOAK_SEEDS = 10_000
-PLANTED_SEEDS, PLANTED_CATCHES = 60, 3  # each bug shows in a seventh of the histories or more
+PLANTED_SEEDS, PLANTED_CATCHES = 60, 3  # each bug shows in at least a seventh of the histories
 BUSY_SEEDS = 40
 
 
-# What the simulation must bring about, and how often the busy seeds must show it at least.
+# The events the simulation must produce, with the minimum count in the busy seeds.
 FAULTS_SEEN = {
     "a holder's clock set back": 4,
     "a holder stopped for a lead": 8,
@@ -51,7 +51,7 @@ def batches():
 
 
 def play(seed, **planted):
-    """A whole history: faults, and then the time without any in which ids must come back."""
+    """Run a whole history: faults, then a time without faults in which ids must become available again."""
     world = World(seed, **planted)
     world.run()
     world.calm()
@@ -80,7 +80,7 @@ def test_10_000_histories_of_the_same():
 
 
 def test_the_histories_are_busy_ones():
-    """Else it would be no wonder that nothing is repeated. A fault that comes no more is missed by its name."""
+    """The histories contain enough ids and faults for the absence of repetition to mean something."""
     worlds = [play(seed) for seed in range(BUSY_SEEDS)]
     assert sum(len(world.oracle.ids) > 1_000 for world in worlds) > BUSY_SEEDS / 2
     assert all(world.names > 3 * PROCESSES_MAX for world in worlds)
@@ -91,21 +91,21 @@ def test_the_histories_are_busy_ones():
 
 
 class StartsAtTheClock(Registry):
-    """Planted: a claimer that believes its clock instead of the old mark."""
+    """Planted bug: a claim starts at its clock instead of the old mark."""
 
     def _first_ms(self, now_ms, old_high_water_ms):
         return now_ms
 
 
 class TakesWhatRests(StartsAtTheClock):
-    """Planted: a number is taken although its mark has not passed, and its ids start at the clock."""
+    """Planted bug: a number is taken before its mark has passed, and its ids start at the clock."""
 
     def _check_passed(self, number, mark, now_ms):
         pass
 
 
 class AnyLayout(Registry):
-    """Planted: the recorded layout is not looked at."""
+    """Planted bug: the recorded layout is not checked."""
 
     def open(self):
         return
@@ -113,7 +113,7 @@ class AnyLayout(Registry):
 
 
 class RaisesTooSoon(WorkerClaim):
-    """Planted: the raised mark is used before its set is acknowledged."""
+    """Planted bug: a raised mark is used before its set is acknowledged."""
 
     def take_operation(self):
         operation = super().take_operation()
@@ -123,14 +123,14 @@ class RaisesTooSoon(WorkerClaim):
 
 
 class RunsFarAhead(Registry):
-    """Planted: ids are borrowed from a future further away than k allows."""
+    """Planted bug: ids are borrowed from further in the future than k allows."""
 
     def __init__(self, **settings):
         super().__init__(**settings | {"max_ahead_ms": 5_000})
 
 
 class NeverTriesAgain(WorkerClaim):
-    """Planted: a claim that lost its number leaves it at that."""
+    """Planted bug: a claim that lost its number never claims another."""
 
     def _fenced(self, reason):
         super()._fenced(reason)
@@ -161,7 +161,7 @@ class NeverTriesAgain(WorkerClaim):
     ],
 )
 def test_a_planted_bug_is_caught(planted, verdict):
-    """A simulation that finds nothing proves nothing unless it finds these, and not by luck."""
+    """The simulation detects each planted bug, and not by luck; otherwise its silence would prove nothing."""
     caught = 0
     for seed in range(PLANTED_SEEDS):
         try:

@@ -1,12 +1,12 @@
-"""Power cuts, seeded: what was synced is there with its ids, nothing is stamped again, the rest ends at a clean point.
+"""Seeded power cuts: synced records keep their ids, no record is stamped twice, and the log ends at a clean point.
 
-Each seed is a life of many generations: appends of plain, idempotent and transactional producers, markers, rolls, syncs
-that are run, half run or not run, checkpoints, full disks, failed syncs and cuts; then the power goes, the process is
-killed, or it closes. In half of the lives acks are durable: the journal is one more file that all of this happens to.
-`MemoryStorage.power_cut` says what disks do meanwhile. An oracle knows what was acknowledged.
+Each seed is a life of many generations: appends of plain, idempotent and transactional producers, markers, rolls,
+complete, partial and skipped syncs, checkpoints, full disks, failed syncs and failed truncations. A generation ends
+with a power cut, a kill or a close. In half of the lives acks are durable, and the journal is one more file subject to
+all of this. `MemoryStorage.power_cut` models the disk. An oracle knows every acknowledged batch.
 
-    a failing seed again:    FLAKELOG_SEED=123 make unit
-                      or:    FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/simulation/test_power_cut.py -k one_seed
+    replay a failing seed:   FLAKELOG_SEED=123 make unit
+                       or:   FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/simulation/test_power_cut.py -k one_seed
     many more seeds:         make soak
 """
 
@@ -17,8 +17,9 @@ from uuid import UUID
 import pytest
 
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
+from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.judge import judge
-from broker.log.log_manager import LogManager, SyncJournal, SyncLog
+from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
 from broker.log.storage import StorageError
 from broker.now import Now
@@ -39,11 +40,11 @@ AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_power
 
 
 LAYOUTS = Layout(), Layout(52, 0, 6, 5), Layout(58, 0, 0, 5)
-"""Many milliseconds in a batch; and one after the other without a gap, where there is but one worker."""
+"""The default; 32 ids a millisecond, so that a batch spans several; and a single worker, so that ids leave no gaps."""
 
 
 class Stamp:
-    """An id worker that remembers what it gave, over all generations."""
+    """An id worker that remembers every id it issued, over all generations."""
 
     def __init__(self, layout):
         self.layout = layout
@@ -53,7 +54,7 @@ class Stamp:
         self.worker = None
 
     def claim(self, number, now_ms):
-        """As the registry does it: start at or above the old high-water mark of the number."""
+        """Claim a number as the registry does: start at or above the number's old high-water mark."""
         number %= self.layout.workers
         start = max(self.marks.get(number, 0), now_ms)
         self.marks[number] = start + LEAD_MS
@@ -78,14 +79,14 @@ def ids_of(runs):
 
 
 class Partition:
-    """What the oracle knows of one partition since it was opened."""
+    """The oracle's knowledge of one partition since it was opened."""
 
     def __init__(self):
-        self.attempts = {}  # base offset -> [(bytes after the place, ids)]: all that may be found there
-        self.acked = {}  # base offset -> (bytes, ids, last offset): appended, in the log as it is now
-        self.durable = 0  # what was synced: no power cut may take it
-        self.written = 0  # what was answered before a kill -9: in the page cache
-        self.sequences = {}  # producer id -> the next sequence, and the batch sent last
+        self.attempts = {}  # base offset -> [(bytes from 16 on, ids)]: every batch that may be found there
+        self.acked = {}  # base offset -> (bytes, ids, last offset): appended, in the current log
+        self.durable = 0  # synced up to this offset: no power cut may lose it
+        self.written = 0  # answered up to this offset before a kill -9: in the page cache
+        self.sequences = {}  # producer id -> the next sequence, and the last batch sent
 
 
 class Life:
@@ -132,7 +133,7 @@ class Life:
         self.start()
 
     def power_cut(self):
-        if self.syncs and self.random.randrange(2):  # in the middle of one
+        if self.syncs and self.random.randrange(2):  # during a sync
             sync = self.random.choice(self.syncs)
             if isinstance(sync, SyncLog):
                 for file in sync.files[: self.random.randrange(len(sync.files))]:
@@ -145,7 +146,7 @@ class Life:
         self.storage = self.storage.power_cut(self.random.randrange)
 
     def kill(self):
-        """kill -9: what was written is in the page cache, so all that was answered is there."""
+        """Kill the process (kill -9): written data is in the page cache, so everything answered survives."""
         for partition, part in enumerate(self.parts):
             if self.log(partition).offline is None:
                 part.written = self.log(partition).log_end_offset
@@ -167,7 +168,7 @@ class Life:
         self.storage.failing_cuts.clear()
 
     def append_together(self):
-        """What several producers sent is written at once, as much of it as can be."""
+        """Write the batches of several producers at once, as many as fit."""
         part_number = self.random.randrange(PARTITIONS)
         log, part = self.log(part_number), self.parts[part_number]
         batches = [self.some_batch(part) for _ in range(self.random.randrange(1, 6))]
@@ -220,7 +221,7 @@ class Life:
         return encode_batch(records, base_timestamp_ms=START_MS + random.randrange(-1000, 1000), **fields)
 
     def mark(self):
-        """A transaction ends, or a marker comes again for one that has."""
+        """End a transaction, or repeat the marker of an ended one."""
         number = self.random.randrange(PARTITIONS)
         log, part = self.log(number), self.parts[number]
         producer, marker = self.random.randrange(TRANSACTIONAL_FROM, 6), Marker(bool(self.random.randrange(2)), 0)
@@ -240,7 +241,7 @@ class Life:
         self.storage.failing_cuts.clear()
 
     def trouble(self, partition):
-        """A disk that runs full, at times one on which not even a cut goes through."""
+        """Fill the disk, at times so that even cutting a file fails."""
         if not self.random.randrange(12):
             self.storage.free_bytes = self.random.randrange(8000)
             if not self.random.randrange(4):
@@ -270,7 +271,7 @@ class Life:
         return done
 
     def repeat(self):
-        """A producer that has not seen the answer sends again, and gets the first ids (KIP-98)."""
+        """A producer that missed the answer sends again, and receives the first ids (KIP-98)."""
         partition = self.random.randrange(PARTITIONS)
         part = self.parts[partition]
         if part.sequences and self.log(partition).offline is None:
@@ -311,7 +312,7 @@ class Life:
     # --- the oracle ----------------------------------------------------------------------------------------------
 
     def check(self, log, part):
-        """What is found after a restart; the oracle goes on from there."""
+        """Check the log found after a restart; the oracle continues from it."""
         found, ids = {}, []
         for segment in log.segments:
             data = segment.log.read(0, segment.size)
@@ -346,7 +347,7 @@ class Life:
 
     @staticmethod
     def check_transactions(log, found):
-        """What is open, and what was aborted, is just what batches and markers say."""
+        """Check that open and aborted transactions are exactly those of the batches and markers."""
         opened, aborted = {}, []
         for offset, (content, header) in sorted(found.items()):
             if header.is_control:
@@ -362,7 +363,7 @@ class Life:
     def go_on(self, log, part, kept, found):
         part.acked = kept
         part.attempts = {offset: [(content, own)] for offset, (content, own, _) in kept.items()}
-        part.written = 0  # what was found is not on the disk for that: the next cut may still take it
+        part.written = 0  # the next cut may still take these, because they need not be on the disk
         part.sequences = {}
         for offset, (content, header) in found.items():
             if header.producer_id >= 0 and not header.is_control:
@@ -397,12 +398,12 @@ class Life:
 
 
 def placed(content, header):
-    """A batch with its first sixteen bytes again."""
+    """Return a batch with its first sixteen bytes restored."""
     return header.base_offset.to_bytes(8, "big") + header.batch_length.to_bytes(4, "big") + bytes(4) + content
 
 
 def whole(batch):
-    """A batch as a producer sends it: at offset 0, with its length."""
+    """Return a batch as a producer sends it: at offset 0, with its length."""
     return bytes(8) + (len(batch) - 12).to_bytes(4, "big") + batch[12:]
 
 
@@ -421,13 +422,13 @@ FIRST = int(os.environ.get("FLAKELOG_SEED", "0"))
 
 @pytest.mark.parametrize("start", range(0, 200, 20))
 def test_what_was_synced_survives_power_cuts_with_its_ids(start):
-    """DESIGN sections 4 and 5: both files are cut at the first batch without a valid entry; nothing is re-stamped."""
+    """Recovery cuts both files at the first batch without a valid entry and re-stamps nothing (DESIGN, 4 and 5)."""
     for seed in range(start, start + 20):
         live(seed, generations=4)
 
 
 def test_one_seed():
-    """The seed of FLAKELOG_SEED, or 0."""
+    """The seed of FLAKELOG_SEED, or 0, passes."""
     live(FIRST, generations=40)
 
 

@@ -1,11 +1,11 @@
-"""Nothing is lost and nothing invented, whatever stops, fails or answers late (DESIGN, section 7).
+"""No message is lost and none invented, whatever stops, fails or answers late (DESIGN, section 7).
 
-One seed is one history: a topology that is killed in the middle of its work, stopped, started with other numbers of
-tasks; bolts that fail, forget to ack, or fail after their transaction; a broker that is down, an offset store whose
-requests and answers get lost. The oracle knows every message. In the end each is applied or, if all attempts failed,
-among the dead letters; all is committed; and another life sees nothing again.
+Each seed is one history: a topology is killed while it works, stopped, and started with other numbers of tasks; bolts
+fail, forget to ack, or fail after their transaction; a broker is down; an offset store loses requests and answers. The
+oracle knows every message. In the end each message is applied or, if all its attempts failed, among the dead letters;
+everything is committed; and another run sees no message again.
 
-A failure names the one command that replays it; FLAKELOG_SEEDS takes a seed, or a range as 0-9999.
+A failure prints the command that replays it; FLAKELOG_SEEDS takes a seed, or a range such as 0-9999.
 """
 
 import os
@@ -39,7 +39,7 @@ TOPOLOGY = TopologyConfig(
 
 
 class Database:
-    """Survives the topology. A transaction is one call of `apply`."""
+    """A database that survives the topology. A transaction is one call of `apply`."""
 
     def __init__(self):
         self.applied = {}
@@ -52,7 +52,10 @@ class Database:
 
 
 class Flaky(Bolt):
-    """Fails some, forgets to ack some (they time out), passes the rest on; poison it fails always."""
+    """A bolt that fails some tuples, forgets to ack some (they time out) and passes on the rest.
+
+    It always fails poison.
+    """
 
     output_fields = ("id", "value")
     auto_ack = False
@@ -72,7 +75,7 @@ class Flaky(Bolt):
 
 
 class Apply(BatchBolt):
-    """Applies, and at times fails after its transaction was made."""
+    """A bolt that applies tuples, and sometimes fails after its transaction is done."""
 
     batch_size = 4
 
@@ -97,11 +100,11 @@ class Simulation:
         self.poison = set()
 
     def dice(self):
-        """Chance for the bolts; towards the end nothing fails any more."""
+        """Return a random number for the bolts, or 1.0 in the calm phase, in which nothing fails."""
         return 1.0 if self.calm else self.chance.random()
 
     def begin(self):
-        """A new life; the one before, if any, was killed: nobody steps it again."""
+        """Start a new run of the topology. A previous run is killed: it is not stepped again."""
         self.lives += 1
         tasks = self.chance.randint(1, 3)
         topology = Topology("t")
@@ -121,7 +124,7 @@ class Simulation:
             self.poison.add(id)
 
     def disturb(self):
-        """Something of the world fails, or heals."""
+        """Break or heal a part of the world."""
         self.disturbed += 1
         world, dice = self.world, self.chance.randrange(7)
         if dice == 0:
@@ -151,7 +154,7 @@ class Simulation:
                 self.disturb()
             elif dice < 0.95:
                 for _ in range(self.chance.randint(0, 5)):
-                    driver.executor.step(self.now_ms)  # killed in the middle of its work
+                    driver.executor.step(self.now_ms)  # killed while it works
                 driver = self.begin()
             elif not self.world.log.down:
                 driver.stop()
@@ -163,11 +166,11 @@ class Simulation:
         self.begin().advance(60_000)
 
     def verdict(self):
-        """Empty, or what went wrong; `lost` is Jepsen's."""
+        """Return the violations by kind; `lost` is Jepsen's term."""
         buried = {letter.record.id for letter in self.world.dead.letters}
         wanted = {id: value for id, value in self.written.items() if id not in self.poison}
         wrong = {
-            # A message may fail its five attempts by chance: then the dead letters hold it, and that is no loss.
+            # A message that fails its five attempts by chance is in the dead letters, so it is not lost.
             "lost": sorted(set(wanted) - set(self.database.applied) - buried),
             "poison lost": sorted(self.poison - buried),
             "invented": sorted(set(self.database.applied) - set(wanted)),
@@ -201,7 +204,7 @@ def test_nothing_is_lost_and_nothing_invented(seed):
 
 
 def test_the_histories_are_busy_ones():
-    """Else it would be no wonder that nothing is lost."""
+    """The histories contain enough restarts, faults and repeated deliveries to make the absence of loss meaningful."""
     histories = [play(seed) for seed in range(10)]
     assert min(h.lives for h in histories) >= 4 and min(h.disturbed for h in histories) >= 5
     assert sum(len(h.written) for h in histories) > 500 and any(h.poison for h in histories)
@@ -210,7 +213,7 @@ def test_the_histories_are_busy_ones():
 
 
 def test_progress_stored_ahead_of_the_work_is_caught(monkeypatch):
-    """A planted bug: an ack settles the message that waits behind it too."""
+    """A planted bug, progress that covers every message read, shows as lost messages."""
     monkeypatch.setattr(PartitionManager, "watermark", property(lambda manager: manager.emitted))
     monkeypatch.setattr(PartitionManager, "progress", lambda manager: Progress(manager.emitted))
     assert any("lost" in play(seed).verdict() for seed in range(5))

@@ -1,13 +1,13 @@
-"""Transactions over crashes, seeded: whole or not at all, and nobody is held back for ever.
+"""Seeded transactions over crashes: each is visible whole or not at all, and no consumer is held back for ever.
 
-Each seed is a life of several generations of one broker: three transactional producers write to three partitions and
-commit offsets, commit, abort, take each other's place, time out and meet a full disk or a partition that is offline;
-then the process is killed, closed, or the power goes. An oracle knows what was asked for and what was answered.
+Each seed is a life of several generations of one broker. Three transactional producers write to three partitions and
+commit offsets. They commit, abort, replace each other, time out, and meet a full disk or an offline partition. Then the
+process is killed or closed, or the power is cut. An oracle knows the requests and the answers.
 
-In durable lives (flakelog.durable.acks) the power also goes while a transaction is being ended, with some of the syncs
-it asked for done: what was answered is there all the same, and what was not is there in all partitions or in none.
+In durable lives (flakelog.durable.acks) the power is also cut while a transaction is being ended, with some of its
+syncs done. An answered transaction survives; an unanswered one is in all partitions or in none.
 
-    again:    FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/simulation/test_transactions.py -k one_seed
+    replay:   FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/simulation/test_transactions.py -k one_seed
               the same with -k durable_seed for a durable life
 """
 
@@ -29,11 +29,11 @@ SETTINGS = {
 }
 AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_transactions.py -k {}_seed"
 ENDED_HALF_WAY = []
-"""How many transactions were being ended when the power went, each time."""
+"""The number of transactions being ended at each power cut."""
 
 
 class Written:
-    """One transaction: its values by partition, its offset, and how it ended as far as anybody was told."""
+    """A transaction: its values by partition, its offset, and its end as far as the producer was informed."""
 
     def __init__(self):
         self.values = {}
@@ -52,7 +52,7 @@ class Life:
         for topic, partitions in (("flights", 2), ("storms", 1)):
             self.broker.create(topic, partitions)
         self.broker.connect().ask(FIND_COORDINATOR, 0, {"key": "group"})
-        self.history = []  # of all transactions, in the order they began
+        self.history = []  # all transactions, in the order they began
         self.value = self.forgotten_offset = 0
         self.begin()
 
@@ -87,7 +87,7 @@ class Life:
         return self.open[producer.transactional_id]
 
     def lost(self, producer):
-        """An answer that says the transaction cannot go on: as clients do, begin again."""
+        """Begin again, as clients do after an answer that says the transaction cannot continue."""
         self.open.pop(producer.transactional_id, None)
         producer.id = producer.epoch = -1
 
@@ -125,7 +125,7 @@ class Life:
             self.lost(producer)
 
     def init(self):
-        """Another producer takes the place of one, which may be in a transaction."""
+        """Replace a producer, which may be in a transaction, with another."""
         producer = self.random.choice(self.producers)
         self.lost(producer)
         self.producer()
@@ -163,7 +163,7 @@ class Life:
             self.broker = self.broker.restarted(clean=False)
             self.begin()
             for _ in range(self.random.randrange(6)):
-                self.broker.now_ms += 1  # a transaction and the one before it are told apart by their milliseconds
+                self.broker.now_ms += 1  # the milliseconds distinguish a transaction from the one before it
                 self.random.choice((self.write, self.end, self.commit_offset))()
         if self.durable:
             self.broker.storage.free_bytes = None
@@ -176,7 +176,7 @@ class Life:
         self.check(lost_power=True)
 
     def end_half_way(self):
-        """Transactions are being ended, and of the syncs that takes some are done."""
+        """End the open transactions, but run only some of the syncs this takes."""
         ends = []
         for producer in self.producers:
             written = self.open.get(producer.transactional_id)
@@ -201,7 +201,7 @@ class Life:
 
     def check(self, lost_power):
         assert not self.broker.services.logs.offline
-        self.broker.at(self.broker.now_ms + TIMEOUT_MS + 21_000)  # what is on has timed out, ends have been tried again
+        self.broker.at(self.broker.now_ms + TIMEOUT_MS + 21_000)  # open transactions have timed out, ends were retried
         for place in PARTITIONS:
             log = self.broker.services.log_of(*place)
             assert log.last_stable_offset == log.log_end_offset, f"{log.name} is held back"
@@ -229,20 +229,20 @@ class Life:
                 assert values <= seen, f"{place}: {values - seen} of a transaction that was committed is gone"
 
     def check_offset(self):
-        """The last offset written of a committed transaction; of those that were not answered it may be either."""
+        """Check the committed offset: the last one answered, or a later one of a transaction that was not answered."""
         topics = [{"name": "flights", "partition_indexes": [0]}]
         fields = {"group_id": "group", "topics": topics, "require_stable": True}
         answer = self.broker.connect().ask(OFFSET_FETCH, 7, fields)
         found = answer.topics[0].partitions[0]
         assert found.error_code == 0
         if found.committed_offset <= self.forgotten_offset:
-            return  # written before the power went
+            return  # written before the power cut
         must = max((each.offset for each in self.history if each.offset and each.asked and each.answered), default=-1)
         may = {each.offset for each in self.history if each.offset and each.asked}
         assert found.committed_offset == must or (found.committed_offset in may and found.committed_offset > must)
 
     def settle(self, lost_power):
-        """What is found now is how it ended: none of it is in doubt any more, but for offsets alone."""
+        """Adopt the values found as the outcome of each transaction; only offsets may remain in doubt."""
         seen = {place: set(self.found(place)) for place in PARTITIONS}
         for each in self.history:
             shown = [set(values) & seen[place] == set(values) for place, values in each.values.items()]
@@ -277,7 +277,7 @@ def test_transactions_are_whole_or_not_at_all_after_crashes(start):
 
 @pytest.mark.parametrize("start", range(0, 24, 6))
 def test_with_durable_acks_what_was_answered_survives_every_power_cut(start):
-    """A commit in all its partitions, an abort in none, and nothing is ever there in some of them only."""
+    """A commit is visible in all its partitions, an abort in none, and no transaction in only some of them."""
     ENDED_HALF_WAY.clear()
     for seed in range(start, start + 6):
         live(seed, generations=4, durable=True)
@@ -285,12 +285,12 @@ def test_with_durable_acks_what_was_answered_survives_every_power_cut(start):
 
 
 def test_durable_seed():
-    """The seed of FLAKELOG_SEED, or 0."""
+    """The seed of FLAKELOG_SEED, or 0, passes in a durable life."""
     live(int(os.environ.get("FLAKELOG_SEED", "0")), generations=10, durable=True)
 
 
 def test_one_seed():
-    """The seed of FLAKELOG_SEED, or 0."""
+    """The seed of FLAKELOG_SEED, or 0, passes."""
     live(int(os.environ.get("FLAKELOG_SEED", "0")), generations=10)
 
 

@@ -1,4 +1,4 @@
-"""A cluster in memory behind the Network port. It answers with the server's own codecs."""
+"""An in-memory cluster behind the Network port. It answers with the server's codecs."""
 
 from typing import NamedTuple
 from uuid import UUID
@@ -19,16 +19,18 @@ BATCH = 10
 
 
 class Throttle(NamedTuple):
-    """What a reader over its quota is told (KIP-219)."""
+    """A fault: an answer to a reader over its quota, without data but with a time to wait (KIP-219)."""
 
     ms: int
 
 
 class Cluster:
-    """The Network port over topic "t" of two partitions, both with the same log: batches of ten records, each with
-    its offset as timestamp, ids from 1000 on. `faults` are taken one for each Fetch or ListOffsets: an exception is
-    raised, an error code answered, a Throttle told of. Without `ids` it is as Apache Kafka: the private tag means
-    nothing to it."""
+    """The Network port over topic "t" with two partitions, both with the same log.
+
+    The log has batches of ten records; each record has its offset as timestamp, and ids start at 1000. Each Fetch or
+    ListOffsets consumes one of `faults`: an exception is raised, an error code is answered, a Throttle delays. Without
+    `ids` the cluster acts as Apache Kafka and ignores the private tag.
+    """
 
     def __init__(self, end, start=0, faults=(), ids=True, per_fetch=2):
         self.start, self.end, self.ids, self.per_fetch = start, end, ids, per_fetch

@@ -1,4 +1,4 @@
-"""Batches to Arrow, held to the record by record decoder (broker.record.records), which is held to other people's."""
+"""Batches to Arrow, compared with the record decoder (broker.record.records), which is tested against other clients."""
 
 import pyarrow as pa
 import pytest
@@ -23,7 +23,7 @@ batch = st.tuples(st.lists(record, min_size=1, max_size=12), st.sampled_from(Cod
 
 
 def build(described):
-    """Batches one after the other, with gaps inside and between them."""
+    """Encode batches one after the other, with gaps inside and between them."""
     batches = []
     base = 0
     for rows, codec, gap in described:
@@ -39,7 +39,7 @@ def build(described):
 
 
 def placed(batches):
-    """All in one buffer, as a fetch brings them."""
+    """Place all batches in one buffer, as in a fetch."""
     data = b"".join(batches)
     at = 0
     out = []
@@ -50,7 +50,7 @@ def placed(batches):
 
 
 def table_of(batches, within, columns, ids, **limits):
-    """All of it, put together again by Arrow."""
+    """Decode all batches and concatenate the result."""
     return pa.Table.from_batches(decode(batches, within, columns, ids, **limits), arrow_schema(columns))
 
 
@@ -69,7 +69,7 @@ def row_of(stored):
 
 
 def rows_of(table):
-    """Rows as dictionaries, the timestamp in ms."""
+    """Return rows as dictionaries, the timestamp in ms."""
     index = table.schema.get_field_index("timestamp")
     in_ms = table.set_column(index, "timestamp", table.column(index).cast(pa.int64()))
     rows = in_ms.to_pylist()
@@ -90,7 +90,7 @@ def test_rows_are_those_of_the_record_by_record_decoder(described, start, length
 
 
 def test_a_batch_of_log_append_time_has_that_time_in_every_row():
-    """Attributes bit 3; timestampType 1 as the connector says it."""
+    """Every row has the batch's log append time (attributes bit 3) and the connector's timestampType 1."""
     one = encode_batch([Record(0, 1, b"a", b"1"), Record(1, 2, b"b", b"2")], base_timestamp_ms=T0)
     header = read_header(one)
     HEADER.pack_into(one, 0, *header._replace(attributes=header.attributes | 0x08, max_timestamp=T0 + 999))
@@ -99,14 +99,14 @@ def test_a_batch_of_log_append_time_has_that_time_in_every_row():
 
 
 def test_only_the_columns_asked_for_are_made():
-    """SPARK-51713: Spark prunes none, so a read names them."""
+    """Only the requested columns are decoded; Spark prunes none (SPARK-51713), so a read names them."""
     (one,) = build([([(1, 0, b"k", b"v", ())], Codec.NONE, 0)])
     table = table_of(placed([one]), ALL, ("offset", "value"), None)
     assert table.to_pydict() == {"offset": [0], "value": [b"v"]}
 
 
 def test_ids_come_from_their_runs():
-    """DESIGN section 4: a run is consecutive; the entries may be a superset of what is read."""
+    """Ids are consecutive in a run, and entries may cover more records than are read (DESIGN section 4)."""
     (one,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
     ids = [IdEntry(0, 4, 100), IdEntry(4, 2, 500), IdEntry(6, 3, 900), IdEntry(9, 100, 5000)]
     table = table_of(placed([one]), ALL, ("offset", "id"), ids)
@@ -117,7 +117,7 @@ def test_ids_come_from_their_runs():
     "ids", [[], [IdEntry(5, 9, 100)], [IdEntry(0, 5, 100)], [IdEntry(0, 5, 100), IdEntry(6, 9, 200)]]
 )
 def test_a_record_without_an_id_is_an_error_not_a_null(ids):
-    """DESIGN section 9: fail rather than return less."""
+    """A record without an id raises MissingId, because a read must fail rather than return less (DESIGN section 9)."""
     (one,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
     with pytest.raises(MissingId, match="no id for offset [45] of flights-3"):
         table_of(placed([one]), ALL, DEFAULT, ids)
@@ -134,7 +134,7 @@ def test_nothing_to_decode_is_an_empty_table_of_the_same_schema():
 
 
 def test_an_arrow_batch_holds_no_more_than_a_group_of_record_batches():
-    """However well a fetch was compressed, a task's memory is bounded (DESIGN rule 4)."""
+    """A task's memory is bounded, however well a fetch was compressed (DESIGN rule 4)."""
     batches = placed(build([([(1, 0, None, bytes(1000), ())], Codec.ZSTD, 0)] * 10))
     sizes = [each.num_rows for each in decode(batches, ALL, ("value",), None, group_bytes=3500)]
     assert sizes == [3, 3, 3, 1]
@@ -143,7 +143,7 @@ def test_an_arrow_batch_holds_no_more_than_a_group_of_record_batches():
 @settings(max_examples=150)
 @given(described=batch, position=st.integers(0, 10**6), byte=st.integers(1, 255))
 def test_damage_that_a_crc_did_not_catch_is_an_error_or_rows(described, position, byte):
-    """A producer may send anything under a good CRC; nothing but CorruptBatch comes out, and no row is made up."""
+    """Damaged records under a valid CRC raise CorruptBatch or give rows, and no row is invented."""
     (one,) = build([described])
     one[position % len(one)] ^= byte
     try:

@@ -1,4 +1,4 @@
-"""What a read asks before it fetches: topics, leaders, offsets by time and id."""
+"""Requests of a read before it fetches: topics, leaders, offsets by time and id."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_a_partition_without_a_leader_is_there():
 
 
 def test_a_topic_that_is_not_there_is_said_at_once():
-    """A mistyped name need not wait for a broker to hear of it."""
+    """An unknown topic fails at once, because a mistyped name needs no wait for brokers to learn of it."""
     network = Cluster(10)
     with pytest.raises(NoSuchTopic, match="there is no topic 'flihgts'"):
         ask(network).describe(["flihgts"])
@@ -51,13 +51,13 @@ def test_a_time_is_the_first_offset_not_before_it_or_none(time_ms, offset):
 
 @pytest.mark.parametrize(("id", "offset"), [(0, 10), (1055, 55), (1089, 89), (1090, None)])
 def test_an_id_is_the_first_offset_not_before_it_or_none(id, offset):
-    """The private tag: timestamps read as ids (broker.wire.tags)."""
+    """With the private tag, timestamps are read as ids (broker.wire.tags)."""
     assert ask(Cluster(90, start=10)).first_at_id("t", id) == {0: offset, 1: offset}
 
 
 @pytest.mark.parametrize("ids", [True, False])
 def test_whether_a_broker_keeps_ids_is_asked_of_a_record(ids):
-    """Apache Kafka passes over the tag, and would take ids for times."""
+    """A record shows if the broker keeps ids; Apache Kafka ignores the tag and would take ids for times."""
     assert ask(Cluster(90, start=10, ids=ids)).keeps_ids("t") is ids
 
 

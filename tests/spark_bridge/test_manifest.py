@@ -1,4 +1,4 @@
-"""The manifest: immutable, verified, of one log (spark.md section 6, step 1)."""
+"""The manifest: immutable, verified, bound to one log (spark.md section 6, step 1)."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ def test_it_comes_back_as_it_was_written():
 
 
 def test_the_same_selection_has_the_same_hash():
-    """No time is in it, so a rerun finds its files again; and manifests of older versions of us must still load."""
+    """The hash contains no time, so a rerun finds its files again, and manifests of earlier versions still load."""
     assert dataclasses.replace(MANIFEST).to_json() == MANIFEST.to_json()
     assert MANIFEST.sha256 == "abb8825f1068d9db04dad6349759b4e44fc58ce66188003f411c587e53c9852d"
 
@@ -82,7 +82,7 @@ def test_it_counts_its_offsets():
 
 
 def test_it_runs_against_its_own_log_only():
-    """A topic that was deleted and made again has another id; another cluster may have a topic of the same name."""
+    """A manifest rejects a topic that was deleted and recreated, and a topic of the same name in another cluster."""
     MANIFEST.check_log("cluster-1", {"flights": "topic-1", "other": "x"})
     with pytest.raises(ManifestError, match="another cluster: id cluster-1, this one has cluster-2"):
         MANIFEST.check_log("cluster-2", {"flights": "topic-1"})
@@ -93,5 +93,5 @@ def test_it_runs_against_its_own_log_only():
 
 
 def test_ids_that_a_cluster_does_not_tell_are_not_checked():
-    """Kafka before 2.8 has no topic ids."""
+    """Missing ids are not checked, because Kafka before 2.8 has no topic ids."""
     MANIFEST.check_log(None, {"flights": None})

@@ -1,4 +1,4 @@
-"""Addresses, and one request after the other on a connection."""
+"""Addresses, and successive requests on a connection."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_what_is_no_address_is_refused(servers):
 
 
 class Echo:
-    """Answers each request with its own correlation id, late: after all were sent."""
+    """A connection that answers requests with their correlation ids, but only when `receive` is called."""
 
     def __init__(self, shift=0):
         self.sent, self.shift = [], shift
@@ -45,7 +45,7 @@ class Echo:
 
 
 def test_answers_come_in_the_order_of_the_requests():
-    """Kafka answers a connection's requests in order; two may be on their way."""
+    """Kafka answers a connection's requests in order; two may be outstanding."""
     echo = Echo()
     conversation = Conversation(echo)
     conversation.send(1, 12, b"")

@@ -1,4 +1,4 @@
-"""Options of a read: the Kafka connector's names and rules (spark.md section 5), and our own; nothing passes unseen."""
+"""Options of a read: the Kafka connector's names and rules (spark.md section 5), and Flakelog's; none is ignored."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_the_least_that_can_be_asked_is_all_of_a_topic():
 
 
 def test_names_of_options_are_of_any_case():
-    """Spark folds the case of the names it hands over."""
+    """Names match in any case, because Spark folds the case of the names it passes."""
     folded = {name.lower(): value for name, value in (FLIGHTS | {"startingId": "5", "minPartitions": "3"}).items()}
     options = parse(folded)
     assert (options.selector, options.min_partitions) == (IdSelector(5, None), 3)
@@ -55,7 +55,7 @@ def test_topics_are_named_in_one_of_three_ways(way, topics):
 
 
 def test_columns_and_headers_are_chosen():
-    """SPARK-51713: Spark prunes no columns of a Python source."""
+    """A read names its columns, because Spark prunes no columns of a Python source (SPARK-51713)."""
     assert parse(FLIGHTS | {"columns": "value, OFFSET"}).columns == ("value", "offset")
     assert parse(FLIGHTS | {"includeHeaders": "true"}).columns == tuple(ARROW)
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_meant_is_refused_and_named(options, says):
 
 
 def test_every_option_is_documented():
-    """style.md (b) 20: every setting documented, tested."""
+    """Every option is named in the module's docstring (style.md (b) 20: every setting documented, tested)."""
     import spark_bridge.options as module
 
     assert [name for name in NAMES if name not in (module.__doc__ or "")] == []

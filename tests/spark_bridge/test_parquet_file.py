@@ -1,4 +1,4 @@
-"""A file's bytes depend on its rows alone (DESIGN section 9: a rerun gives the same bytes)."""
+"""A file's bytes depend only on its rows (DESIGN section 9: a rerun gives the same bytes)."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +20,7 @@ def cut(rows, size):
 
 @pytest.mark.parametrize("size", [1000, 4096, 7777, ROWS_PER_GROUP, 10**6])
 def test_however_the_rows_come_the_bytes_are_the_same(tmp_path, size):
-    """Spark cuts rows into Arrow batches by its own settings."""
+    """The sizes of Arrow batches do not affect the bytes; Spark chooses them by its settings."""
     rows = 2 * ROWS_PER_GROUP + 100
     assert write_parquet(tmp_path / "a", cut(rows, size), SCHEMA) == rows
     write_parquet(tmp_path / "b", cut(rows, 9999), SCHEMA)
@@ -37,13 +37,13 @@ def test_the_rows_are_all_there_in_groups_of_a_fixed_size(tmp_path):
 
 
 def test_no_rows_are_a_file_with_the_schema(tmp_path):
-    """A range may hold nothing but a transaction's marker, or nothing that a filter leaves."""
+    """No rows give a file with the schema: a range may hold only a transaction marker, or a filter drops all rows."""
     assert write_parquet(tmp_path / "a", [], SCHEMA) == 0
     assert pq.read_table(tmp_path / "a").schema == SCHEMA
 
 
 def test_batches_of_a_like_schema_are_brought_to_the_one_asked_for(tmp_path):
-    """Spark's batches may say large_binary, or that a column is never null."""
+    """Batches are cast to the schema; Spark's batches may say large_binary, or that a column is never null."""
     large = table(10).cast(pa.schema([("offset", pa.int64()), ("value", pa.large_binary())]))
     write_parquet(tmp_path / "a", large.to_batches(), SCHEMA)
     assert pq.read_table(tmp_path / "a").equals(table(10))

@@ -1,4 +1,4 @@
-"""Options and a cluster to a manifest: after this nothing moves (spark.md section 6, step 1)."""
+"""Options and a cluster to a manifest, which fixes the selection (spark.md section 6, step 1)."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_ids_select_exact_offsets():
 
 
 def test_ids_of_a_broker_that_keeps_none_are_refused():
-    """Apache Kafka would take them for times, find nothing, and the read would be empty."""
+    """A selection by id is an error without ids; Apache Kafka would take ids for times, and the read would be empty."""
     with pytest.raises(OptionError, match="keeps no ids for topic 't'"):
         select(options(startingId="1020"), log(ids=False), "0.1.0")
 
@@ -58,7 +58,7 @@ def test_partitions_can_be_assigned():
 
 
 def test_a_pattern_takes_whole_names_and_no_internal_topic():
-    """As Kafka's consumers do (exclude.internal.topics)."""
+    """A pattern matches whole names and no internal topic, as in Kafka's consumers (exclude.internal.topics)."""
     assert set(select(parse(SERVERS | {"subscribePattern": ".*"}), log(), "0.1.0").topic_ids) == {"t"}
     assert set(select(parse(SERVERS | {"subscribePattern": "_"}), log(), "0.1.0").topic_ids) == set()
     with pytest.raises(OptionError, match="no regular expression"):

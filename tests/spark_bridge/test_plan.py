@@ -1,4 +1,4 @@
-"""Ranges to tasks, as the Kafka connector's minPartitions and maxRecordsPerPartition do (spark.md section 5)."""
+"""Ranges to tasks, with the Kafka connector's minPartitions and maxRecordsPerPartition (spark.md section 5)."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ def test_an_empty_range_is_no_task():
 
 
 def test_min_partitions_are_shared_out_by_size():
-    """Connector documentation: tasks in proportion to the number of offsets."""
+    """Tasks are in proportion to the number of offsets (connector documentation)."""
     tasks = plan([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], min_partitions=10)
     assert [one.partition for one in tasks] == [0] * 9 + [1]
     assert {one.offsets for one in tasks} == {100}

@@ -1,4 +1,4 @@
-"""Reading a range to its end by position (spark.md section 6, step 2): all of it, or an error."""
+"""Reading a range to its end by position (spark.md section 6, step 2): completely, or with an error."""
 
 import pytest
 from hypothesis import given
@@ -47,7 +47,7 @@ def test_an_empty_range_is_done_at_once():
 
 
 def test_control_batches_take_offsets_and_give_no_rows():
-    """KIP-98: commit and abort markers. Counting rows would never reach the end; the position does."""
+    """The position passes commit and abort markers (KIP-98); a count of rows would never reach the end."""
     reader = cursor(0, 4)
     assert bases(reader.accept(batch(0, 2) + batch(2, 1, control=True) + batch(3, 1))) == [0, 3]
     assert reader.done
@@ -55,7 +55,7 @@ def test_control_batches_take_offsets_and_give_no_rows():
 
 @given(cut=st.integers(0, 400))
 def test_a_last_batch_that_is_cut_short_is_fetched_again(cut):
-    """Kafka cuts a fetch at its size, in the middle of a batch."""
+    """An incomplete last batch is fetched again, because Kafka cuts a fetch at its size, even inside a batch."""
     data = batch(0, 2) + batch(2, 2) + batch(4, 2)
     first = len(batch(0, 2))
     reader = cursor(0, 6)
@@ -67,7 +67,7 @@ def test_a_last_batch_that_is_cut_short_is_fetched_again(cut):
 
 @pytest.mark.parametrize("size", [1, 60, 61, 70])
 def test_a_first_batch_that_is_cut_short_is_an_error(size):
-    """KIP-74: the first batch comes whole, whatever the limit; else the reader would ask for it for ever."""
+    """An incomplete first batch is an error: it must come whole (KIP-74), or the reader would request it for ever."""
     with pytest.raises(CorruptBatch, match=r"t-0 at offset 0: \d+ bytes came, no whole batch"):
         cursor(0, 4).accept(batch(0, 4)[:size])
 
@@ -105,7 +105,7 @@ def test_offsets_missing_inside_a_batch_are_data_lost():
 
 
 def test_a_compacted_log_may_leave_offsets_out():
-    """Compaction keeps offsets; the reader is told, since nothing in the log says it."""
+    """With compacted=True offsets may be missing; it is an option because nothing in the log shows compaction."""
     reader = cursor(0, 20, compacted=True)
     assert bases(reader.accept(batch(3, 2, deltas=[0, 5]) + batch(12, 1) + batch(30, 1))) == [3, 12]
     assert reader.done

@@ -1,4 +1,4 @@
-"""A task's conversation with a cluster: the whole range, or an exception (DESIGN section 9)."""
+"""A task's requests to a cluster: the whole range, or an exception (DESIGN section 9)."""
 
 from uuid import UUID
 
@@ -45,7 +45,7 @@ def test_an_empty_range_asks_nothing():
 
 
 def test_it_reads_from_the_leader():
-    """DESIGN section 14: a partition's leader is looked up and never assumed."""
+    """The reader looks up the partition's leader and never assumes it (DESIGN section 14)."""
     cluster = Cluster(100)
     read(cluster, 0, 100)
     assert cluster.connected == [BOOTSTRAP, LEADER]
@@ -63,7 +63,7 @@ def test_a_server_that_is_down_is_passed_over():
 def test_after_a_fault_in_passing_the_leader_is_looked_up_again_and_no_row_is_lost_or_repeated(fault):
     cluster = Cluster(100, faults=[None, fault, fault, None, fault])
     assert read(cluster, 0, 100) == rows(0, 100)
-    assert cluster.paused == [100, 200, 100]  # progress starts the pauses anew
+    assert cluster.paused == [100, 200, 100]  # progress resets the pauses
     assert cluster.connected == [BOOTSTRAP, LEADER] * 4
 
 
@@ -75,9 +75,9 @@ def test_a_reader_that_a_quota_holds_back_waits_as_told_and_misses_nothing():
 
 
 def test_rows_that_came_are_given_out_though_the_next_request_cannot_be_sent():
-    """The next request goes out before the rows before it are decoded; its failure must not take them along."""
+    """If the next request cannot be sent, the rows received before it are still yielded."""
     cluster = Cluster(100)
-    cluster.send_faults = [None, None, BrokenPipeError()]  # metadata, fetch, the fetch ahead
+    cluster.send_faults = [None, None, BrokenPipeError()]  # metadata, fetch, the next fetch
     assert read(cluster, 0, 100) == rows(0, 100)
 
 
@@ -103,7 +103,7 @@ def test_pauses_grow_to_their_maximum():
 
 
 def test_a_range_the_log_has_dropped_is_data_lost():
-    """OFFSET_OUT_OF_RANGE: retention passed; the connector's failOnDataLoss."""
+    """A range removed by retention raises DataLoss (OFFSET_OUT_OF_RANGE; the connector's failOnDataLoss)."""
     with pytest.raises(DataLoss, match=r"t-0 does not have offset 5 .* starts at 20 and ends at 100"):
         read(Cluster(100, start=20), 5, 100)
 
@@ -116,7 +116,7 @@ def test_a_log_that_was_truncated_is_an_error_not_a_shorter_read():
 
 
 def test_a_topic_made_again_under_the_same_name_is_not_read():
-    """The manifest names the topic's id."""
+    """A topic recreated under the same name is not read, because the manifest has the topic's id."""
     assert read(Cluster(10), 0, 10, topic_id=str(TOPIC_ID)) == rows(0, 10)
     with pytest.raises(DataLoss, match="deleted and made again"):
         read(Cluster(10), 0, 10, topic_id=str(UUID(int=78)))
@@ -143,7 +143,7 @@ def test_an_answer_that_no_retry_changes_is_raised_at_once():
 
 
 def test_a_broker_that_keeps_no_ids_leaves_them_null():
-    """The same Spark job runs against Apache Kafka (DESIGN, first paragraph)."""
+    """Ids are null for a broker without ids: the same Spark job runs against Apache Kafka (DESIGN, first paragraph)."""
     assert {row["id"] for row in read(Cluster(20, ids=False), 0, 20)} == {None}
 
 

@@ -1,4 +1,4 @@
-"""What a replay did, and whether it can be what its manifest says (spark.md section 6, step 4)."""
+"""The receipt of a replay, and its check against the manifest (spark.md section 6, step 4)."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def test_each_range_has_its_file():
 
 
 def test_a_files_name_is_that_of_its_range():
-    """Output path = f(manifest hash, partition, range): a rerun writes to the same name."""
+    """A rerun writes to the same name: output path = f(manifest hash, partition, range)."""
     assert file_name(RANGES[0]) == "flights-00000-00000000000000000002-00000000000000000005.parquet"
     assert sorted(map(file_name, RANGES)) == list(map(file_name, sorted(RANGES)))
 
@@ -43,13 +43,16 @@ def test_more_rows_than_offsets_were_read_twice():
 
 
 def test_as_many_rows_as_offsets_must_be_those_offsets():
-    """A row read twice in place of another keeps the count."""
+    """A row read twice in place of another is detected, though the count is the same."""
     with pytest.raises(ReplayError, match="add up to 16, those of the manifest to 15"):
         prove(MANIFEST, TOTALS._replace(offset_sum=16), WRITTEN)
 
 
 def test_fewer_rows_than_offsets_can_be():
-    """Transactions' markers and compaction leave offsets without a record; the readers went by position."""
+    """Fewer rows than offsets are valid, because transaction markers and compaction leave offsets without records.
+
+    The readers checked completeness by position.
+    """
     assert prove(MANIFEST, TOTALS._replace(rows=6, offset_sum=11), WRITTEN).rows == 6
 
 

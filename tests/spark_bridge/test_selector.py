@@ -18,8 +18,10 @@ from spark_bridge.selector import (
 
 
 class Log:
-    """LogOffsets over lists: {partition: (log start, [(time, id) of each record])}. The last `hidden` of each
-    partition's records are above the high watermark."""
+    """LogOffsets over lists: {partition: (log start, [(time, id) of each record])}.
+
+    The last `hidden` records of each partition are above the high watermark.
+    """
 
     def __init__(self, partitions, hidden=0):
         self.partitions = partitions
@@ -62,7 +64,7 @@ def test_everything_is_from_earliest_to_latest():
 
 
 def test_offsets_are_given_for_each_partition_with_the_connectors_marks():
-    """-2 is earliest, -1 latest (Structured Streaming + Kafka Integration Guide)."""
+    """The connector's mark -2 means earliest, -1 latest (Structured Streaming + Kafka Integration Guide)."""
     selector = OffsetSelector({"t": {0: 11, 1: -2, 2: -2}}, {"t": {0: 13, 1: 1, 2: -1}})
     assert ranges(selector) == [(0, 11, 13), (1, 0, 1), (2, 7, 7)]
 
@@ -77,25 +79,25 @@ def test_offsets_are_given_for_each_partition_with_the_connectors_marks():
     ],
 )
 def test_offsets_that_the_log_does_not_have_are_refused(selector, says):
-    """Fail rather than return less: nothing is moved to what there is."""
+    """Offsets outside the log raise SelectionError: a read fails rather than returns less."""
     with pytest.raises(SelectionError, match=says):
         ranges(selector)
 
 
 def test_a_time_begins_at_the_first_record_not_before_it():
-    """As the connector: a record in between may be of another time, since producers set them."""
+    """A record in between may have another time, because producers set timestamps, as in the connector."""
     assert ranges(TimeSelector(200, 400, strict=False)) == [(0, 11, 13), (1, 1, 2), (2, 7, 7)]
 
 
 def test_a_time_after_all_records_of_a_partition_is_an_error_or_nothing():
-    """startingOffsetsByTimestampStrategy error | latest."""
+    """startingOffsetsByTimestampStrategy decides between error and latest."""
     with pytest.raises(SelectionError, match="t-1 has no record with a timestamp of 260 ms or later"):
         ranges(TimeSelector(260))
     assert ranges(TimeSelector(260, strict=False)) == [(0, 11, 14), (1, 2, 2), (2, 7, 7)]
 
 
 def test_ids_are_exact():
-    """DESIGN section 4: an id range is exactly an offset range in each partition."""
+    """A range of ids is exactly a range of offsets in each partition (DESIGN section 4)."""
     assert ranges(IdSelector(1005, 1025)) == [(0, 11, 13), (1, 0, 1), (2, 7, 7)]
 
 
@@ -113,7 +115,7 @@ def test_adjacent_id_ranges_share_no_record_and_leave_none_out():
 
 
 def test_the_end_does_not_run_past_what_is_visible():
-    """Kafka may find a time beyond the high watermark taken a moment before."""
+    """The end stays at the high watermark taken earlier, although Kafka may find a time beyond it."""
     log = Log({0: (0, [(1, 1), (2, 2), (3, 3)])}, hidden=2)
     assert resolve(TimeSelector(2, 3), ["t"], log) == (OffsetRange("t", 0, 1, 1),)
 

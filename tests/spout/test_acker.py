@@ -39,7 +39,7 @@ def test_a_failed_tuple_fails_its_tree_once_and_later_acks_are_ignored():
 
 
 def test_a_tree_times_out_exactly_after_its_time():
-    """Storm's RotatingMap lets it live for up to twice that."""
+    """A tree times out exactly after the timeout; Storm's RotatingMap lets it live for up to twice as long."""
     acker = Acker(30_000)
     acker.track(1, 7, "a", 0)
     acker.track(2, 7, "b", 10)
@@ -52,7 +52,7 @@ def test_a_tree_times_out_exactly_after_its_time():
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_no_tree_is_complete_before_all_its_tuples_are_acked_and_each_then_is(children, rng):
-    """Any tree, worked off in any order."""
+    """Any tree, with its tuples acked in any order, is complete at the last ack and not before."""
     bits = random.Random(rng.getrandbits(64))
     acker = Acker(30_000)
     acker.track(1, 0, "a", 0)

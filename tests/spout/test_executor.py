@@ -11,7 +11,7 @@ from tests.spout.worlds import Collect
 
 
 class Numbers(Spout):
-    """0 to count - 1 as (n, parity), remembering what became of each."""
+    """A spout that emits 0 to count - 1 as (n, parity), and records the outcome of each."""
 
     output_fields = ("n", "parity")
 
@@ -48,7 +48,7 @@ class Numbers(Spout):
 
 
 class Double(Bolt):
-    """Emits each number twice, anchored."""
+    """A bolt that emits each number twice, anchored."""
 
     output_fields = ("n",)
 
@@ -204,7 +204,7 @@ def test_an_unanchored_tuple_may_fail_without_failing_what_it_came_from():
 
 
 class Keep(Bolt):
-    """Acks nothing by itself."""
+    """A bolt that keeps its tuples and acks none."""
 
     auto_ack = False
     output_fields = ("sum",)
@@ -238,7 +238,7 @@ def test_a_tuple_anchored_to_several_fails_all_of_them():
 
 
 def test_a_second_ack_changes_nothing_and_a_late_anchor_is_refused():
-    """In Storm a second ack corrupts the tree's value."""
+    """A second ack is ignored; in Storm it corrupts the tree's value."""
 
     class Twice(Keep):
         def execute(self, tup):
@@ -302,7 +302,7 @@ def test_more_tasks_than_allowed_are_refused():
         TopologyDriver(topology, config=TopologyConfig(topology_max_tasks=2))
 
 
-# --- life
+# --- lifecycle
 
 
 def test_deactivated_spouts_emit_nothing_and_still_hear_of_acks():
@@ -320,7 +320,7 @@ def test_deactivated_spouts_emit_nothing_and_still_hear_of_acks():
 
 
 def test_a_tuple_is_in_flight_until_its_spout_has_heard_of_its_end():
-    """A stop that went by complete trees alone stored progress without the last acks."""
+    """A tuple is in flight until its spout has its ack; otherwise a stop would store progress without the last acks."""
     driver = driver_of(lambda t: t.bolt("collect", Collect()).shuffle("numbers"), Numbers(3))
     driver.executor.step(0)
     driver.executor.step(0)

@@ -1,4 +1,4 @@
-"""The spout over the log, in a topology, with the clock handed in (DESIGN, sections 7 and 8)."""
+"""The spout over the log, in a topology with a simulated clock (DESIGN, sections 7 and 8)."""
 
 import json
 
@@ -157,7 +157,7 @@ def test_a_clean_stop_stores_everything_so_nothing_comes_again():
 
 
 def test_a_second_run_fences_the_first_which_stops_and_says_so():
-    """A versioned set, so two owners cannot overwrite each other."""
+    """A second run fences the first by versioned sets, so two owners cannot overwrite each other."""
     world = SpoutWorld()
     world.log.append(b"a")
     first = TopologyDriver(topology_of(), world, run_id="first").run()

@@ -1,4 +1,4 @@
-"""The embedded engine on a clock instead of a reactor: turns, stopping, crashing; tests/compat has it as a process."""
+"""The embedded engine on a simulated clock: turns, stopping, crashing; tests/compat runs it as a process."""
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -20,13 +20,13 @@ def runner_of(world, bolt=None, config=TopologyConfig()):
 
 
 def turn(runner, times=20):
-    """Let the reactor turn, without letting time pass."""
+    """Let the reactor turn without advancing the clock."""
     for _ in range(times):
         runner._reactor.advance(0)
 
 
 def ended(deferred):
-    """Whether it has fired, and with what failure."""
+    """Return the failures of a fired Deferred, [None] for success, or [] if it has not fired."""
     results = []
     deferred.addBoth(results.append)
     return [getattr(result, "value", None) for result in results]

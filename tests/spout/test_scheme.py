@@ -1,4 +1,4 @@
-"""Records into tuples, and the stable hash behind fields grouping."""
+"""Conversion of records to tuples, and the stable hash behind fields grouping."""
 
 import pytest
 
@@ -51,5 +51,8 @@ def test_equal_values_share_a_hash_and_text_is_not_bytes():
 
 
 def test_every_process_gets_the_same_hash():
-    """Python's own hash of text does not give that: after a restart a carrier would meet another task's state."""
+    """The stable hash is the same in every process, unlike Python's hash of text.
+
+    With a varying hash, a carrier would meet another task's state after a restart.
+    """
     assert stable_hash(["UA", 7, None, 1.5, ("x", b"y")]) == 1548581196

@@ -1,4 +1,4 @@
-"""What a topology must be before anything runs (Storm: Concepts, Topologies and Stream groupings)."""
+"""Validation of a topology before it runs (Storm: Concepts, Topologies and Stream groupings)."""
 
 import pytest
 

@@ -1,11 +1,11 @@
-"""A spout's world over the in-memory log of tests/partition_manager, and bolts the tests share."""
+"""A spout's world over the in-memory log of tests/partition_manager, and bolts shared by the tests."""
 
 from spout.api import Bolt
 from tests.partition_manager.world import World
 
 
 class SpoutWorld(World):
-    """The ports of one in-memory world, made anew for each spout task as the engine makes them."""
+    """The ports of one in-memory world, returned to each spout task as the engine would create them."""
 
     def __init__(self, partitions=1):
         super().__init__(partitions)
@@ -25,7 +25,7 @@ class SpoutWorld(World):
 
 
 class Collect(Bolt):
-    """Remembers what it was given; fails what `fails(tup, times seen before)` says."""
+    """A bolt that records its inputs, and fails a tuple if `fails(tup, times seen before)` is true."""
 
     def __init__(self, fails=lambda tup, seen: False):
         self.seen = []

@@ -1,4 +1,4 @@
-"""One coordinator, its clock in the test's hand, and the log it writes."""
+"""A group coordinator, the clock that the test sets, and the log that the coordinator writes."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def protocols(*names, metadata=b"topics"):
 
 
 class House:
-    """Each verb does what the handlers do after it: append the records, then hand on who was answered."""
+    """A coordinator with its log. Each method ends as the handlers do: append the records, then hand on the answers."""
 
     def __init__(self, **settings):
         self.config = GroupConfig(**settings)
@@ -32,7 +32,7 @@ class House:
         self.log = []
         self.answered = []
         self.refused = set()
-        """Groups whose records the disk does not take now."""
+        """Groups whose records the disk refuses at present."""
         self._members = 0
 
     @property
@@ -47,7 +47,7 @@ class House:
         self.answered += [pending.key for pending in self.coordinator.take_answered()]
 
     def delete(self, group="g"):
-        """DeleteGroups: what is written counts."""
+        """Delete a group as DeleteGroups does: append its records, then drop the group."""
         error = self.coordinator.delete(group)
         self.settle()
         if not error:
@@ -55,18 +55,18 @@ class House:
         return error
 
     def forget(self, topic):
-        """A topic was deleted."""
+        """Report to the coordinator that a topic was deleted."""
         self.coordinator.forget_topics({topic}.__contains__, self.now)
         self.settle()
 
     def at(self, now_ms):
-        """Move on to a moment as the engine does: from deadline to deadline."""
+        """Advance the clock to `now_ms` as the engine does: from deadline to deadline."""
         while (due_ms := self.coordinator.next_deadline_ms()) is not None and due_ms <= now_ms:
             self._wake(due_ms)
         self.now_ms = now_ms
 
     def joined(self, *waiting):
-        """Move on until all of these joins are answered; their results."""
+        """Advance the clock until all of these joins are answered; return their results."""
         while any(pending.result is None for pending in waiting):
             self._wake(self.coordinator.next_deadline_ms())
         return [pending.result for pending in waiting]
@@ -123,7 +123,7 @@ class House:
         return result
 
     def commit(self, *offsets, group="g", **more):
-        """Each offset as (topic, partition, offset[, leader epoch[, metadata]])."""
+        """Commit offsets, each given as (topic, partition, offset[, leader epoch[, metadata]])."""
         request = CommitRequest(group_id=group, offsets=tuple(OffsetToCommit(*o) for o in offsets), **more)
         errors = self.coordinator.commit(request, self.now)
         self.settle()
@@ -133,7 +133,7 @@ class House:
         return self.coordinator.describe(group).state
 
     def stable(self, *clients, **join):
-        """A group of these clients, stable; their join results. The first leads."""
+        """Make a stable group of these clients and return their join results; the first client leads."""
         joined = self.joined(*[self.join(client=client, **join) for client in clients])
         assert [j.error for j in joined] == [ErrorCode.NONE] * len(joined)
         shares = {j.member_id: b"share of " + j.member_id.encode() for j in joined}
@@ -144,7 +144,7 @@ class House:
         return joined
 
     def restarted(self):
-        """What a new process makes of the log, compacted or not."""
+        """Return a House whose coordinator has loaded this log, compacted or not, as a new process does."""
         other = House.__new__(House)
         other.__init__()
         other.config, other.now_ms = self.config, 0

@@ -13,7 +13,7 @@ def test_groups_are_listed_with_type_and_state(house):
 
 
 def test_the_list_is_filtered_by_state_and_type_in_any_case(house):
-    """KIP-518 (v4) and KIP-848 (v5)."""
+    """The filter by state exists since v4 (KIP-518), the one by type since v5 (KIP-848)."""
     house.stable("a")
     house.commit(("t", 0, 1), group="simple")
     names = [g.group_id for g in house.coordinator.list_groups(states=["stable", "DEAD"])]

@@ -1,4 +1,4 @@
-"""Alarms: one wheel for all timers of all groups."""
+"""Alarms: one timing wheel for all timers of all groups."""
 
 from broker.group.alarms import AlarmClock
 from broker.now import Now
@@ -26,7 +26,7 @@ def test_an_alarm_set_anew_forgets_its_former_moment():
 
 
 def test_an_alarm_may_put_off_or_clear_another_of_the_same_moment():
-    """A rebalance that ends renews the sessions that were about to end with it."""
+    """The end of a rebalance renews sessions that would have expired at the same moment."""
     clock, rung = AlarmClock(), []
     cleared = clock.alarm(lambda now: rung.append("cleared"))
     put_off = clock.alarm(lambda now: rung.append("put off"))

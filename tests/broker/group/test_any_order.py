@@ -1,6 +1,6 @@
-"""Members that do anything at any time: what always holds, and that the group becomes stable when they behave.
+"""Members that act in any order: the invariants always hold, and the group becomes stable once the members behave.
 
-A failing example is printed by hypothesis as the list of steps; `@reproduce_failure` replays it.
+Hypothesis prints a failing example as the list of steps; `@reproduce_failure` replays it.
 """
 
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ CLIENTS = 4
 
 
 class Client:
-    """What a stock consumer knows of itself."""
+    """A stock consumer, with the state that it keeps."""
 
     def __init__(self, house, number):
         self.house = house
@@ -53,7 +53,7 @@ class Client:
         self.joined = None
 
     def hear(self):
-        """Take in the answer to a join, if it has come."""
+        """Process the answer to a join if it has arrived."""
         if self.joining is None or self.joining.result is None:
             return
         result, self.joining = self.joining.result, None
@@ -64,7 +64,7 @@ class Client:
             self.forget()
 
     def behave(self):
-        """One round of what a consumer does: heartbeat, and join and sync when told to."""
+        """Do one round of a consumer's work: heartbeat, and join and sync when the coordinator asks for it."""
         self.hear()
         if self.joining is not None:
             return
@@ -79,7 +79,7 @@ class Client:
 
 
 def check(house):
-    """What group.py promises to hold at all times."""
+    """Assert the invariants that group.py states."""
     for group in house.coordinator._groups:
         members = group.members
         assert (group.leader_id in members) if members else group.leader_id is None

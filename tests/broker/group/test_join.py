@@ -6,7 +6,7 @@ from broker.wire.errors import ErrorCode
 
 
 def test_a_new_dynamic_member_is_given_an_id_first(house):
-    """KIP-394: so that a client that never hears the answer leaves no member behind."""
+    """A client that misses the answer leaves no member behind (KIP-394)."""
     first = house.join(client="app", id_required=True).result
     assert first.error is ErrorCode.MEMBER_ID_REQUIRED
     assert first.member_id == "app-1"
@@ -26,7 +26,7 @@ def test_an_id_nobody_comes_back_with_is_forgotten_after_the_session_timeout(hou
 
 
 def test_an_empty_group_waits_for_more_members_before_its_first_generation(house):
-    """KIP-134: group.initial.rebalance.delay.ms."""
+    """The first generation waits for group.initial.rebalance.delay.ms (KIP-134)."""
     pending = house.join()
     house.at(2_999)
     assert pending.result is None and house.state() == "PreparingRebalance"
@@ -35,7 +35,7 @@ def test_an_empty_group_waits_for_more_members_before_its_first_generation(house
 
 
 def test_each_newcomer_makes_the_first_wait_longer_up_to_the_rebalance_timeout(house):
-    """KIP-134: the delay begins anew while members come, within the largest rebalance timeout."""
+    """Each newcomer restarts the delay, up to the largest rebalance timeout (KIP-134)."""
     joins = [house.join(rebalance_ms=7_000)]
     house.at(2_000)
     joins.append(house.join(rebalance_ms=7_000))
@@ -90,7 +90,7 @@ def test_the_first_member_must_name_a_type_and_a_protocol(house, other):
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
 def test_a_session_timeout_outside_the_limits_is_refused(house, session_ms):
-    """group.min.session.timeout.ms and group.max.session.timeout.ms."""
+    """The limits are group.min.session.timeout.ms and group.max.session.timeout.ms."""
     assert house.join(session_ms=session_ms).result.error is ErrorCode.INVALID_SESSION_TIMEOUT
 
 
@@ -142,7 +142,7 @@ def test_a_leader_that_does_not_come_back_is_replaced_by_one_that_has(house):
 
 
 def test_a_leader_that_joins_again_rebalances_a_stable_group(house):
-    """Its topics may have got more partitions, which no subscription shows."""
+    """The leader's topics may have more partitions now, which no subscription shows."""
     leader, follower = house.stable("a", "b")
     assert house.join(leader.member_id).result is None
     assert house.state() == "PreparingRebalance"
@@ -162,7 +162,7 @@ def test_a_follower_that_changed_its_mind_rebalances_the_group(house):
 
 
 def test_a_join_asked_again_while_it_waits_gets_the_one_answer(house):
-    """A client that reconnects: whichever connection is still there hears of the generation."""
+    """After a client reconnects, whichever of its connections still exists receives the generation."""
     given = house.join(id_required=True).result
     once = house.join(given.member_id)
     assert house.join(given.member_id) is once
@@ -172,7 +172,7 @@ def test_a_join_asked_again_while_it_waits_gets_the_one_answer(house):
 
 
 def test_a_full_group_takes_nobody_in(make_house):
-    """group.max.size"""
+    """A group has at most group.max.size members."""
     house = make_house(group_max_size=1)
     (member,) = house.stable("a")
     assert house.join(client="b").result.error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -181,7 +181,7 @@ def test_a_full_group_takes_nobody_in(make_house):
 
 
 def test_ids_given_away_are_limited_too(make_house):
-    """Rule 4: a client that never comes back with its ids cannot fill the memory."""
+    """A client that never joins with its ids cannot fill the memory."""
     house = make_house(group_max_size=2)
     errors = [house.join(id_required=True).result.error for _ in range(3)]
     assert errors == [ErrorCode.MEMBER_ID_REQUIRED] * 2 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
@@ -195,7 +195,7 @@ def test_groups_are_limited(make_house):
 
 
 def test_a_new_member_whose_client_is_gone_is_given_up_after_five_minutes(make_house):
-    """While a join waits nobody hears whether its client lives; a rebalance could last longer than that."""
+    """A member sends no heartbeat while its join waits, and a rebalance may last longer than five minutes."""
     house = make_house()
     house.stable("a", session_ms=1_800_000, rebalance_ms=1_000_000)
     newcomer = house.join(client="b")
@@ -205,7 +205,7 @@ def test_a_new_member_whose_client_is_gone_is_given_up_after_five_minutes(make_h
 
 
 def test_a_thousand_members_come_together(house):
-    """The work of one join must not grow with the group."""
+    """The work of one join must not grow with the group's size."""
     joins = [house.join(client=f"c{n}", session_ms=60_000) for n in range(1_000)]
     house.at(60_000)
     assert {pending.result.generation for pending in joins} == {1}

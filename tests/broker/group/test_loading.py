@@ -1,4 +1,4 @@
-"""What a restart finds: groups and offsets replayed from __consumer_offsets."""
+"""Loading after a restart: groups and offsets are replayed from __consumer_offsets."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_members_have_one_session_timeout_to_be_heard_of(house):
 
 
 def test_who_joined_and_was_not_stored_is_unknown(house):
-    """The generation was never handed out, so nobody can have acted on it."""
+    """A generation is stored when its leader syncs; until then no member has an assignment to act on."""
     pending = house.join()
     house.at(3_000)
     again = house.restarted()
@@ -37,7 +37,7 @@ def test_generations_go_on_where_they_were(house):
     house.leave(member.member_id)
     again = house.restarted()
     (newcomer,) = again.stable("b")
-    assert newcomer.generation == 3  # the empty generation counts
+    assert newcomer.generation == 3  # the generation without members counts too
 
 
 def test_offsets_come_back(house):
@@ -47,7 +47,7 @@ def test_offsets_come_back(house):
 
 
 def test_a_group_read_without_its_first_records_is_whole(house):
-    """__consumer_offsets is compacted: only the last record of each key need be there."""
+    """__consumer_offsets is compacted, so only the last record of each key is certain to exist."""
     (member,) = house.stable("a")
     house.commit(("t", 0, 1), member_id=member.member_id, generation=1)
     house.commit(("t", 0, 2), member_id=member.member_id, generation=1)
@@ -59,7 +59,7 @@ def test_a_group_read_without_its_first_records_is_whole(house):
 
 
 def test_a_group_larger_than_the_limit_shares_anew(make_house):
-    """group.max.size made smaller: the last ones to rejoin are not taken."""
+    """After group.max.size was lowered, the last members to rejoin are refused."""
     house = make_house()
     members = house.stable("a", "b")
     again = make_house(group_max_size=1)

@@ -48,7 +48,7 @@ def test_the_key_of_a_group():
 
 
 def test_keys_of_newer_kinds_are_passed_over():
-    """Versions 3 and up belong to KIP-848's groups."""
+    """Versions 3 and later belong to the groups of KIP-848."""
     assert read_key(hexed("00 03 | 00 01 67")) is None
 
 
@@ -75,7 +75,7 @@ def test_an_offset_is_written_in_version_3():
 
 
 def test_an_offset_with_an_expiry_is_written_in_version_1():
-    """GroupCoordinatorRecordHelpers: only version 1 has the field."""
+    """Only version 1 has the field (Kafka's GroupCoordinatorRecordHelpers)."""
     committed = CommittedOffset(42, -1, "hi", 1_700_000_000_000, 1_700_000_000_001)
     assert offset_value(committed) == hexed(OFFSET_VALUES[1])
 
@@ -101,7 +101,7 @@ def test_a_group_is_read_in_every_version(version):
     (member,) = stored.members
     assert (member.member_id, member.client_id, member.client_host) == ("m", "c", "h")
     assert member.instance_id == ("i" if version >= 3 else None)
-    # Version 0 knows one timeout.
+    # Version 0 has one timeout for both.
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (30, 60 if version >= 1 else 30)
     assert (member.metadata("r"), member.assignment) == (b"s", b"ab")
 
@@ -127,7 +127,7 @@ def test_a_version_nobody_knows_is_named(read):
         read(hexed("00 05 00"))
 
 
-# Reader, record, and how many of its last bytes tell nothing: the tagged fields of version 4.
+# (reader, record, number of bytes at the end that may be missing: the tagged fields of version 4)
 WHOLE = (
     [(read_offset_value, value, 5 if version == 4 else 0) for version, value in OFFSET_VALUES.items()]
     + [(read_group_value, value, 1 if version == 4 else 0) for version, value in GROUP_VALUES.items()]
@@ -154,11 +154,11 @@ def test_garbage_is_read_or_refused_never_worse(data, version):
 
 @pytest.mark.parametrize(
     ("group_id", "java_hash"),
-    # String.hashCode() as the JDK computes it; the last two overflow, one of them to the least int.
+    # String.hashCode() as the JDK computes it; the last two overflow, and the last one is the smallest int.
     [("", 0), ("a", 97), ("hello", 99162322), ("console-consumer-1", None), ("polygenelubricants", -(2**31))],
 )
 def test_a_group_is_kept_where_kafka_keeps_it(group_id, java_hash):
-    """Utils.abs(groupId.hashCode()) % offsets.topic.num.partitions."""
+    """The partition is Kafka's Utils.abs(groupId.hashCode()) % offsets.topic.num.partitions."""
     if java_hash is None:
         java_hash = 0
         for character in group_id:
@@ -168,5 +168,5 @@ def test_a_group_is_kept_where_kafka_keeps_it(group_id, java_hash):
 
 
 def test_a_character_outside_the_basic_plane_counts_as_two():
-    """Java's strings are UTF-16: U+1F600 is d83d de00, so 0xd83d * 31 + 0xde00."""
+    """Java's strings are UTF-16: U+1F600 is d83d de00, so its hash is 0xd83d * 31 + 0xde00."""
     assert partition_of("\U0001f600", 1_000_000) == (0xD83D * 31 + 0xDE00) % 1_000_000

@@ -6,7 +6,7 @@ from broker.group.burials import BURIED_AT_ONCE, BURY_EVERY_MS
 from broker.group.offsets import NO_COMMITTED_OFFSET, CommittedOffset
 from broker.wire.errors import ErrorCode
 
-WALL_MS = 1_700_000_000_000  # the house's wall clock at its moment 0
+WALL_MS = 1_700_000_000_000  # the wall clock when `house.now_ms` is 0
 
 
 def offsets(house, group="g"):
@@ -14,7 +14,7 @@ def offsets(house, group="g"):
 
 
 def test_a_consumer_that_assigns_itself_its_partitions_may_commit(house):
-    """Generation -1 and no member id: it makes a group that only keeps offsets."""
+    """A commit with generation -1 and no member id creates a group that only keeps offsets."""
     assert house.commit(("t", 0, 42, 3, "note"), ("t", 1, 7)) == [ErrorCode.NONE] * 2
     assert house.coordinator.fetch("g", [("t", 1), ("t", 0), ("t", 2)]) == [
         ("t", 1, CommittedOffset(7, -1, "", WALL_MS), False),
@@ -57,7 +57,7 @@ def test_nobody_else_commits_while_a_group_has_members(house, who, error):
 
 @pytest.mark.parametrize("error", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND])
 def test_a_member_of_a_group_that_is_gone_is_told_as_its_version_understands(house, error):
-    """GROUP_ID_NOT_FOUND since v9 (KIP-848)."""
+    """The error is GROUP_ID_NOT_FOUND since OffsetCommit v9 (KIP-848), ILLEGAL_GENERATION before."""
     assert house.commit(("t", 0, 5), member_id="m", generation=3, unknown_group=error) == [error]
     assert len(house.coordinator) == 0
 
@@ -82,14 +82,14 @@ def test_a_commit_is_a_sign_of_life(house):
 
 
 def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(house):
-    """offset.metadata.max.bytes counts characters, as Kafka does."""
+    """offset.metadata.max.bytes counts characters, as in Kafka."""
     errors = house.commit(("t", 0, 5, -1, "ä" * 4_096), ("t", 1, 5, -1, "x" * 4_097))
     assert errors == [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert list(offsets(house)) == [("t", 0)]
 
 
 def test_offsets_of_a_group_without_members_expire_after_the_retention(make_house):
-    """offsets.retention.minutes, counted from when the group became empty."""
+    """offsets.retention.minutes is counted from the moment when the group became empty."""
     house = make_house(offsets_retention_minutes=60)
     (member,) = house.stable("a", session_ms=1_800_000)
     house.commit(("t", 0, 5), member_id=member.member_id, generation=1)
@@ -112,7 +112,7 @@ def test_offsets_of_a_simple_consumer_expire_after_their_last_commit(make_house)
 
 
 def test_a_group_with_members_keeps_the_offsets_of_what_it_reads_and_no_other(make_house):
-    """KIP-211 and KAFKA-8730: a topic dropped from the subscription does not stay for ever."""
+    """Offsets of a topic that was dropped from the subscription expire (KIP-211, KAFKA-8730)."""
     house = make_house(offsets_retention_minutes=60)
     subscription = b"\0\3" + b"\0\0\0\1" + b"\0\4read" + b"more of a later version"
     (member,) = house.stable("a", session_ms=1_800_000, metadata=subscription)
@@ -134,7 +134,7 @@ def test_nothing_expires_where_the_subscription_cannot_be_read(make_house):
 
 
 def test_an_old_clients_own_retention_goes_before(house):
-    """OffsetCommit v2-4: retention_time_ms."""
+    """retention_time_ms of OffsetCommit v2 to v4 takes precedence over the broker's retention."""
     house.commit(("t", 0, 5), retention_ms=1_000_000)
     assert offsets(house)["t", 0].expire_ms == WALL_MS + 1_000_000
     assert offsets(house.restarted())["t", 0].expire_ms == WALL_MS + 1_000_000
@@ -148,7 +148,7 @@ def test_a_deleted_topics_offsets_go_with_it(house):
     assert list(offsets(house)) == list(offsets(house.restarted())) == [("u", 0)]
 
 
-# --- taken away some at a time, and written down first ---------------------------------------------------------------
+# --- removal in slices, after the tombstones are written -------------------------------------------------------------
 
 
 def test_many_offsets_expire_some_at_a_time(make_house):
@@ -178,7 +178,7 @@ def test_many_offsets_that_do_not_expire_are_looked_through_some_at_a_time_too(m
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_what_expires_and_cannot_be_written_down_stays_and_is_tried_again(make_house, stored):
-    """Else it would come back with the next start."""
+    """An offset removed without a tombstone in the log would return at the next start."""
     house = make_house(offsets_retention_minutes=1)
     if stored:
         (member,) = house.stable("a")
@@ -222,7 +222,7 @@ def test_many_offsets_of_a_deleted_topic_are_no_offsets_at_once_and_taken_away_s
 
 
 def test_offsets_of_a_deleted_topic_whose_tombstones_cannot_be_written_do_not_come_back(house):
-    """Not for another topic of its name either, which keeps what is committed for itself."""
+    """A new topic of the same name does not get them either, and keeps its own commits."""
     house.commit(("t", 0, 5), ("t", 1, 5))
     house.refused = {"g"}
     house.forget("t")
@@ -244,7 +244,7 @@ def test_one_groups_tombstones_that_cannot_be_written_keep_nobody_elses(house):
 
 
 def test_an_offset_in_use_outlives_one_that_has_expired_and_whose_topic_is_gone(make_house):
-    """Which is one offset less, not two: else the group would seem to have none left."""
+    """The deleted topic's offset is subtracted once. Subtracted twice, the group would seem to have no offsets left."""
     house = make_house(offsets_retention_minutes=1)
     house.commit(("deleted", 0, 5))
     house.at(599_500)

@@ -1,4 +1,4 @@
-"""The transition table of a group (Kafka's ClassicGroupState, and the drawing in its documentation)."""
+"""The transition table of a group (Kafka's ClassicGroupState and the diagram in its documentation)."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_every_state_but_the_first_can_be_reached():
     ],
 )
 def test_a_rebalance_begins_from_these_states_only(state, possible):
-    """ClassicGroup.canRebalance."""
+    """The states are those of Kafka's ClassicGroup.canRebalance."""
     assert can_rebalance(state) is possible
 
 

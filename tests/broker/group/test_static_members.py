@@ -1,4 +1,4 @@
-"""Static members (KIP-345; leaders that come back: KIP-814)."""
+"""Static members (KIP-345), and leaders that come back (KIP-814)."""
 
 from broker.group.results import MemberIdentity
 from broker.wire.errors import ErrorCode
@@ -49,7 +49,7 @@ def test_its_former_self_is_told_at_once_where_it_waits(house):
 
 
 def test_a_leader_that_comes_back_is_told_not_to_assign(house):
-    """KIP-814: it gets the members, for it watches their topics, and skip_assignment."""
+    """It gets skip_assignment and also the members, because it watches their topics (KIP-814)."""
     static_pair(house, session_ms=1_000_000)
     back = house.join(client="a", instance="i-a", may_skip=True).result
     assert back.skip_assignment and back.leader == back.member_id
@@ -57,7 +57,7 @@ def test_a_leader_that_comes_back_is_told_not_to_assign(house):
 
 
 def test_an_older_leader_that_comes_back_is_not_told_that_it_leads(house):
-    """Before v9 it would assign anew, and its SyncGroup be ignored."""
+    """Before JoinGroup v9 it would assign again, and the broker would ignore its SyncGroup."""
     leader, _ = static_pair(house, session_ms=1_000_000)
     back = house.join(client="a", instance="i-a").result
     assert back.leader == leader.member_id != back.member_id
@@ -78,7 +78,7 @@ def test_who_leads_is_stored(house):
 
 
 def test_coming_back_before_the_first_share_was_fetched_is_not_held_against_it(house):
-    """The members that have not synced are removed after the rebalance timeout; its former self was one of them."""
+    """Members that have not synced are removed after the rebalance timeout; the member's former id was one of them."""
     joins = [house.join(instance=i, session_ms=1_000_000, rebalance_ms=20_000) for i in ("i-a", "i-b")]
     leader, follower = house.joined(*joins)
     house.sync(leader, {follower.member_id: b"p1"})

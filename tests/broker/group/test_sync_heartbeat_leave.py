@@ -41,7 +41,7 @@ def test_a_follower_cannot_assign(house):
 
 
 def test_the_generation_is_in_the_log_before_anybody_hears_of_it(house):
-    """What `take_appends` before `take_answered` means: the record carries every member's share."""
+    """The record with every member's share is appended before any answer (`take_appends` before `take_answered`)."""
     leader, follower = joined_pair(house)
     assert house.log == []
     house.sync(leader, {leader.member_id: b"p0", follower.member_id: b"p1"})
@@ -67,7 +67,7 @@ def test_a_sync_that_does_not_fit_is_refused(house, wrong, error):
 
 
 def test_a_sync_of_the_right_protocol_fits(house):
-    """KIP-559: since v5 the request names both."""
+    """The request names the protocol's type and name since v5 (KIP-559)."""
     (member,) = house.stable("a")
     assert house.sync(member, protocol_name="range", protocol_type="consumer").result.error is ErrorCode.NONE
 
@@ -86,7 +86,7 @@ def test_who_waits_for_its_share_is_told_when_another_rebalance_begins(house):
 
 
 def test_members_that_join_and_never_sync_are_removed(house):
-    """KAFKA-13754 and KIP-62: else the others would wait for the leader for ever."""
+    """Otherwise the other members would wait for the leader for ever (KAFKA-13754, KIP-62)."""
     leader, follower = joined_pair(house, rebalance_ms=20_000, session_ms=60_000)
     waiting = house.sync(follower)
     start_ms = house.now_ms
@@ -129,7 +129,7 @@ def test_a_member_that_fails_makes_the_others_share_anew(house):
 
 
 def test_while_a_member_waits_for_the_others_its_session_does_not_end(house):
-    """It has no way to send a heartbeat."""
+    """A member cannot send heartbeats while it waits for the answer to its join."""
     leader, follower = house.stable("a", "b", session_ms=10_000, rebalance_ms=60_000)
     again = house.join(leader.member_id, rebalance_ms=60_000)
     start_ms = house.now_ms
@@ -179,7 +179,7 @@ def test_when_the_last_one_leaves_the_group_is_empty_and_the_log_says_so(house):
 
 
 def test_several_leave_at_once_each_with_its_own_error(house):
-    """LeaveGroup v3 (KIP-345)."""
+    """LeaveGroup names several members since v3 (KIP-345)."""
     first, second, third = house.stable("a", "b", "c")
     result = house.leave(first.member_id, "ghost", second.member_id)
     assert [error for _, error in result.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
@@ -193,7 +193,7 @@ def test_who_was_given_an_id_may_leave_before_it_joins(house):
 
 
 def test_an_id_given_away_is_waited_for_and_its_end_ends_the_waiting(house):
-    """The others of a rebalance wait for whoever is known to be coming, no longer than its session timeout."""
+    """A rebalance waits for a client that was given a member id, at most for its session timeout."""
     (member,) = house.stable("a", session_ms=60_000)
     house.join(client="b", id_required=True, session_ms=10_000)
     again = house.join(member.member_id, session_ms=60_000)
@@ -232,7 +232,7 @@ def test_leaving_a_group_that_is_not_there(house, group, error):
 
 
 def test_an_assignment_that_could_not_be_stored_is_nobodys(house):
-    """Kafka's appendGroupMetadataErrorToResponseError: all are told the error, and the group shares anew."""
+    """All members receive the error, and the group rebalances (Kafka's appendGroupMetadataErrorToResponseError)."""
     leader, follower = joined_pair(house)
     waiting = house.sync(follower)
     before = len(house.answered)

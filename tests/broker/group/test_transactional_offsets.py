@@ -1,4 +1,4 @@
-"""Offsets in transactions (KIP-98, KIP-447): which of several commits counts is told by the order of their records."""
+"""Offsets in transactions (KIP-98, KIP-447): the order of the records decides which of several commits counts."""
 
 import pytest
 

@@ -36,7 +36,7 @@ def client(broker):
 
 
 def described(client, kind, name, *keys, version=4):
-    """The answer for one resource."""
+    """Describe one resource and return its result."""
     asked = {"resource_type": kind, "resource_name": name, "configuration_keys": keys or None}
     fields = {"resources": [asked], "include_synonyms": True, "include_documentation": True}
     (result,) = client.ask(DESCRIBE_CONFIGS, version, fields).results
@@ -49,14 +49,14 @@ def entry(client, kind, name, key):
 
 
 def values(client, kind, name, key):
-    """A setting's value, and the sources of it and of what it goes before."""
+    """Return a setting's value and its synonyms [(name, value, source)], the effective one first."""
     found = entry(client, kind, name, key)
     assert found.config_source == (found.synonyms[0].source if found.synonyms else DEFAULT)
     return found.value, [(each.name, each.value, each.source) for each in found.synonyms]
 
 
 def alter(client, kind, name, *operations, version=1, validate_only=False):
-    """Incrementally; (error code, message)."""
+    """Send IncrementalAlterConfigs for one resource; return (error code, message)."""
     configs = [{"config_operation": op, "name": key, "value": value} for op, key, value in operations]
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
     fields = {"resources": [resource], "validate_only": validate_only}
@@ -66,18 +66,18 @@ def alter(client, kind, name, *operations, version=1, validate_only=False):
 
 
 def alter_all(client, kind, name, version=2, validate_only=False, **configs):
-    """Non-incrementally; (error code, message)."""
+    """Send AlterConfigs for one resource; return (error code, message)."""
     named = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
     fields = {"resources": [{"resource_type": kind, "resource_name": name, "configs": named}]}
     (answer,) = client.ask(ALTER_CONFIGS, version, fields | {"validate_only": validate_only}).responses
     return answer.error_code, answer.error_message
 
 
-# --- describing --------------------------------------------------------------------------------------------------
+# --- DescribeConfigs ---------------------------------------------------------------------------------------------
 
 
 def test_a_setting_is_told_with_where_it_comes_from(client):
-    """The order of KIP-226: the topic's own, the broker's, the default; a topic's and a broker's names differ."""
+    """The sources are in KIP-226's order: topic, broker, default. A topic's setting and the broker's differ in name."""
     assert values(client, TOPIC, "flights", "retention.bytes") == ("-1", [("log.retention.bytes", "-1", DEFAULT)])
     assert values(client, TOPIC, "flights", "segment.bytes") == (
         "1048576",
@@ -87,8 +87,8 @@ def test_a_setting_is_told_with_where_it_comes_from(client):
 
 
 def test_a_setting_of_several_names_is_told_of_as_by_kafka(broker, client):
-    """Under each name what stands there; before the first of that name nothing is told, so that a topic's retention.ms
-    may seem to have its default."""
+    """Each name shows the value that is set under it. Its synonyms begin with the first value of that name, as in
+    Kafka. If no value has that name, the list is empty and a topic's retention.ms may seem to have its default."""
     hours, ms = ("log.retention.hours", "168", DEFAULT), "log.retention.ms"
     assert values(client, TOPIC, "flights", "retention.ms") == ("60000", [("retention.ms", "60000", OWN)])
     assert values(client, TOPIC, "flights", "segment.ms") == ("604800000", [])
@@ -108,7 +108,7 @@ def test_a_setting_of_several_names_is_told_of_as_by_kafka(broker, client):
 
 
 def test_the_newest_version_has_types_and_documentation(client):
-    """KIP-569."""
+    """KIP-569 added types and documentation."""
     found = {each.name: each for each in described(client, TOPIC, "flights").configs}
     assert all(each.documentation and not each.read_only and not each.is_sensitive for each in found.values())
     assert found["index.interval.bytes"].config_type == ConfigType.INT
@@ -137,7 +137,7 @@ def test_synonyms_and_documentation_are_sent_only_where_they_are_asked_for(clien
 
 
 def test_a_resource_is_answered_once(client):
-    """A small request must not ask for an answer without bounds."""
+    """A small request cannot ask for an answer of unbounded size."""
     asked = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
     fields = {"resources": [asked] * 100, "include_synonyms": True, "include_documentation": True}
     assert len(client.ask(DESCRIBE_CONFIGS, 4, fields).results) == 1
@@ -171,7 +171,7 @@ def test_a_resource_that_has_no_settings_is_refused_by_name(client, kind, name, 
 
 
 def test_settings_of_kafkas_that_change_nothing_here_are_kept_and_shown(broker, client):
-    """Tools set and read them; the documentation says that they are not used."""
+    """Tools set and read them; their documentation says that the broker does not use them."""
     name = "unclean.leader.election.enable"
     assert values(client, TOPIC, "flights", name) == ("false", [(name, "false", DEFAULT)])
     assert alter(client, TOPIC, "flights", (SET, name, "true")) == (0, None)
@@ -201,7 +201,7 @@ def test_of_kafkas_settings_those_without_a_default_are_shown_and_those_internal
 
 
 def test_kafkas_settings_a_broker_was_given_and_does_not_use_are_shown(broker, client):
-    """An operator brings a file of Kafka's, and tools ask what is in it; never for its passwords."""
+    """Tools query the settings of a Kafka file that an operator brought; passwords are never shown."""
     given = {"num.io.threads": "16", "ssl.key.password": "secret", "inter.broker.protocol.version": "3.9"}
     broker.services.given = given
     assert values(client, BROKER, "1", "num.io.threads") == (
@@ -216,7 +216,7 @@ def test_kafkas_settings_a_broker_was_given_and_does_not_use_are_shown(broker, c
     assert described(client, BROKER, "1", "quota.consumer.default").configs == ()
 
 
-# --- altering a topic --------------------------------------------------------------------------------------------
+# --- altering a topic's settings ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -232,7 +232,7 @@ def test_a_topics_setting_is_altered_at_once_and_for_good(broker, client, versio
 
 
 def test_values_are_appended_to_lists_and_subtracted(client):
-    """KIP-339; where nothing is set the default is what is appended to."""
+    """A value is appended to the default if the setting has no value (KIP-339)."""
 
     def policy():
         return entry(client, TOPIC, "flights", "cleanup.policy").value
@@ -274,7 +274,7 @@ def test_settings_of_no_topic_are_refused(client, name, code):
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_altering_all_settings_puts_those_not_named_back_to_their_defaults(broker, client, version):
-    """KIP-133: what the incremental API was made to end."""
+    """AlterConfigs (KIP-133) resets them; the incremental API was made to end that."""
     assert alter_all(client, TOPIC, "flights", version, segment_bytes="4096") == (0, None)
     assert broker.services.metadata.topic("flights").properties == {"segment.bytes": "4096"}
     assert broker.services.logs.get("flights", 0).config.retention_ms == 604_800_000
@@ -314,7 +314,8 @@ def test_a_name_stands_in_a_request_once(broker, client):
     ],
 )
 def test_a_value_that_kafka_has_no_room_for_is_refused(broker, client, name, value):
-    """ConfigDef's types, ThrottledReplicaListValidator, and LogConfig: no lag is longer than the longest."""
+    """The limits are those of ConfigDef's types, ThrottledReplicaListValidator and LogConfig (the minimum compaction
+    lag may not exceed the maximum)."""
     assert alter(client, TOPIC, "flights", (SET, "max.compaction.lag.ms", "10"))[0] == 0
     found, said = alter(client, TOPIC, "flights", (SET, name, value))
     assert found == ErrorCode.INVALID_CONFIG and name in said
@@ -327,7 +328,7 @@ def test_replicas_can_be_named_that_nothing_holds_back(client, value):
 
 
 def test_a_list_is_shown_without_its_spaces(client):
-    """As Kafka shows it: its values, and commas between."""
+    """Kafka shows a list as its values, separated by commas."""
     assert alter(client, TOPIC, "flights", (SET, "cleanup.policy", " delete , compact "))[0] == 0
     assert entry(client, TOPIC, "flights", "cleanup.policy").value == "delete,compact"
 
@@ -352,7 +353,7 @@ def test_only_topics_and_brokers_have_settings_that_can_be_altered(client, kind,
     assert alter(client, kind, "1", (SET, "x", "1"))[0] == code
 
 
-# --- altering a broker -------------------------------------------------------------------------------------------
+# --- altering a broker's settings --------------------------------------------------------------------------------
 
 
 def test_a_brokers_setting_is_altered_for_one_node_over_all_over_what_it_was_started_with(broker, client):
@@ -383,7 +384,7 @@ def test_a_topics_own_setting_goes_before_an_altered_brokers(broker, client):
 
 @pytest.mark.parametrize("value", ["delete,", ",delete", "delete,,compact", ",", "delete, ,compact"])
 def test_a_list_with_nothing_between_two_commas_is_refused(client, value):
-    """As by Kafka; a list of nothing is taken."""
+    """Kafka refuses it too; both accept an empty list."""
     assert alter(client, TOPIC, "flights", (SET, "cleanup.policy", value))[0] == ErrorCode.INVALID_CONFIG
     assert alter(client, TOPIC, "flights", (SET, "cleanup.policy", "")) == (0, None)
     if not value.endswith(","):

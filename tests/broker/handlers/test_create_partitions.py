@@ -83,7 +83,7 @@ def test_new_partitions_can_be_assigned(broker, client):
 
 
 def test_one_request_makes_ten_thousand_partitions_at_most(client):
-    """As with CreateTopics: nobody is served while they are made."""
+    """CreateTopics has the same limit, because the broker serves no client while it makes the partitions."""
     assert grow(client, asked("flights", 10_003)) == [("flights", ErrorCode.INVALID_PARTITIONS)]
 
 

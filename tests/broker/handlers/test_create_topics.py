@@ -31,7 +31,7 @@ def test_a_topic_is_made_with_its_own_settings(client, version):
 
 @pytest.mark.parametrize("version", [2, 7])
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one(client, version):
-    """A setting that is taken in silence and does nothing is worse than none; Kafka answers INVALID_CONFIG too."""
+    """A setting that is accepted and silently ignored is worse than an error; Kafka answers INVALID_CONFIG too."""
     answer = create(client, version, segment_byte="1048576")
     assert answer.error_code == ErrorCode.INVALID_CONFIG
     assert "segment.byte" in answer.error_message and "did you mean segment.bytes?" in answer.error_message
@@ -67,7 +67,7 @@ def test_a_topic_that_is_named_twice_is_answered_once_after_the_others(client):
 
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_names_that_differ_in_a_dot_are_no_twins_while_both_are_new(client, validate_only):
-    """As with Kafka, which looks only at the topics that there are."""
+    """Kafka, too, compares a new name with existing topics only."""
     both = asked("a.b", 1), asked("a_b", 1)
     assert codes(client, *both, validate_only=validate_only) == [0, 0]
     if not validate_only:
@@ -84,7 +84,7 @@ def test_a_new_topic_whose_name_differs_in_a_dot_from_an_old_one_is_refused(clie
 
 
 def test_settings_that_exclude_each_other_are_refused(client):
-    """LogConfig: no record may have to wait longer than it may."""
+    """No record may have to wait longer than the maximum lag (Kafka's LogConfig)."""
     lags = {"min.compaction.lag.ms": "11", "max.compaction.lag.ms": "10"}
     answer = create(client, 7, **lags)
     assert answer.error_code == ErrorCode.INVALID_CONFIG and "max.compaction.lag.ms" in answer.error_message
@@ -92,7 +92,7 @@ def test_settings_that_exclude_each_other_are_refused(client):
 
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_one_request_makes_ten_thousand_partitions_at_most_over_all_its_topics(client, validate_only):
-    """As Kafka's controller; each takes four files, and nobody is served while they are made."""
+    """Kafka's controller has the same limit; each partition takes four files, and no client is served meanwhile."""
     topics = [asked("a", 3), asked("b", 9_998), asked("c", assignments=[[1]] * 9_998), asked("d", 2)]
     found = codes(client, *topics, validate_only=validate_only)
     assert found == [0, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION, 0]
@@ -116,7 +116,7 @@ def test_more_partitions_than_one_request_may_make_are_refused(client, partition
 
 
 def test_a_topic_whose_logs_cannot_all_be_opened_is_refused_and_leaves_nothing(client, monkeypatch):
-    """Too many open files, say: half a topic answered as a whole one would be found out by its producers."""
+    """With too many open files, for example, a topic that is only half made would be noticed by its producers only."""
     storage = client.broker.storage
     open_file, opened = storage.open, []
 
@@ -134,7 +134,7 @@ def test_a_topic_whose_logs_cannot_all_be_opened_is_refused_and_leaves_nothing(c
 
 
 def test_the_answer_has_partitions_and_settings_with_their_sources(client):
-    """KIP-525; Java's admin client of 4.3 fails on null settings, also in refusals."""
+    """KIP-525 added them. Refusals have an empty list, because Java's admin client 4.3 fails on null settings."""
     configs = [{"name": "retention.ms", "value": "60000"}]
     topics = [asked("flights", 2) | {"configs": configs}, asked("a/b")]
     made, refused = client.ask(CREATE_TOPICS, 5, {"topics": topics, "timeout": 1_000, "validate_only": False}).topics
@@ -146,7 +146,7 @@ def test_the_answer_has_partitions_and_settings_with_their_sources(client):
 
 @pytest.mark.parametrize("version", [2, 7])
 def test_a_setting_without_a_value_is_refused(client, version):
-    """As by Kafka (INVALID_CONFIG): the client may mean its default, or have lost the value."""
+    """Kafka answers INVALID_CONFIG too: the client may mean the default or may have lost the value."""
     answer = create(client, version, segment_bytes=None)
     assert answer.error_code == ErrorCode.INVALID_CONFIG and "segment.bytes" in answer.error_message
 
@@ -157,7 +157,7 @@ def test_the_name_of_kafkas_own_log_is_refused(client):
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 def test_a_topic_of_the_brokers_own_can_be_made_before_it_needs_it(client, name):
-    """As by Kafka; what is not said is as the broker makes it: nobody means to have commits deleted by their age."""
+    """Kafka allows it too. Omitted settings get the broker's values, so that commits are not deleted by age."""
     configs = [{"name": "segment.bytes", "value": "1048576"}]
     assert codes(client, asked(name, 3) | {"configs": configs}) == [0]
     topic = client.broker.services.metadata.topic(name)

@@ -32,7 +32,7 @@ def client(broker):
 
 
 def delete(client, offset, topic="flights", partition=0, version=2):
-    """(error, where the partition begins) of the one partition asked for."""
+    """Delete records of one partition; return its (error code, first offset)."""
     places = [{"partition_index": partition, "offset": offset}]
     answer = client.ask(DELETE_RECORDS, version, {"topics": [{"name": topic, "partitions": places}], "timeout": 1_000})
     (each,) = answer.topics[0].partitions
@@ -54,7 +54,7 @@ def test_records_below_the_offset_cannot_be_read_any_more(client, version):
 
 
 def test_the_newest_record_is_looked_for_among_those_that_are_left(client):
-    """ListOffsets with -3 (KIP-734)."""
+    """The newest record is found with ListOffsets and timestamp -3 (KIP-734)."""
     for time_ms in (9, 5):
         client.ask(PRODUCE, 9, produce_request("flights", batch=batch_of(b"x", timestamp_ms=WALL_MS + time_ms)))
     place = {"partition_index": 0, "timestamp": -3}
@@ -106,7 +106,7 @@ def test_an_offline_partition_says_so(broker, client):
 
 
 def test_a_kill_soon_after_does_not_bring_them_back(broker, client):
-    """The new start is written down within a second or two, not with the next minute's checkpoint."""
+    """The new start is stored within two seconds, earlier than the next checkpoint, which is written every minute."""
     delete(client, 2)
     broker.at(broker.now_ms + 2_000)
     client = broker.restarted(clean=False).connect()
@@ -114,7 +114,7 @@ def test_a_kill_soon_after_does_not_bring_them_back(broker, client):
 
 
 def test_an_idempotent_producer_goes_on_after_its_records_are_deleted(broker, client):
-    """As in Kafka what is known of producers outlives their records."""
+    """A producer's state outlives its records, as in Kafka."""
     def send(sequence):
         batch = batch_of(b"x", producer_id=7, producer_epoch=0, base_sequence=sequence)
         return client.ask(PRODUCE, 9, produce_request("flights", batch=batch))[0]

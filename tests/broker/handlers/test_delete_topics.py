@@ -32,7 +32,7 @@ def client(broker):
 
 
 def delete(client, version, *names):
-    """The answer for each topic, named as the version does it; a UUID is an id."""
+    """Send DeleteTopics with names, or ids for UUIDs, as the version has them; return the answer for each topic."""
     if version >= 6:
         fields = {"topics": [{"name": None, "topic_id": None} | _key(name) for name in names]}
     else:
@@ -55,7 +55,7 @@ def test_a_topic_is_deleted_with_its_files(broker, client, version):
 
 
 def test_a_topic_is_deleted_by_its_id(broker, client):
-    """KIP-516: the answer says the name too."""
+    """The answer has the name too (KIP-516)."""
     topic = broker.services.metadata.topic("flights")
     (answer,) = delete(client, 6, topic.id)
     assert (answer.name, answer.topic_id, answer.error_code) == ("flights", topic.id, 0)
@@ -90,7 +90,7 @@ def test_a_fetch_that_waits_for_the_topic_is_answered(broker, client):
 
 
 def test_offsets_committed_for_it_mean_nothing_any_more(broker, client):
-    """Another topic of the same name would be read from the old one's offsets."""
+    """A new topic of the same name would otherwise be read from the old topic's offsets."""
     client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
     place = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
@@ -104,7 +104,8 @@ def test_offsets_committed_for_it_mean_nothing_any_more(broker, client):
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_neither_do_they_where_the_disk_would_not_take_it_down(broker, client, ends):
-    """They are tried again, and at the next start; also those of a transaction that ends meanwhile."""
+    """The removal of the offsets is tried again, also at the next start. It includes the offsets of a transaction that
+    ends meanwhile."""
     client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
     producer = TransactionalProducer(broker)
     producer.init()
@@ -149,14 +150,14 @@ def test_a_topic_needs_a_name_or_an_id_not_both(client):
 
 @pytest.mark.parametrize("version", [1, 5, 6])
 def test_a_topic_that_is_named_twice_is_answered_once_and_stays(broker, client, version):
-    """As by Kafka: who asks so has something else in mind."""
+    """Kafka refuses it too, because such a client probably means something else."""
     (answer,) = delete(client, version, "flights", "flights")
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert broker.services.metadata.topic("flights") is not None
 
 
 def test_one_that_is_named_by_its_name_and_by_its_id_stays_and_is_answered_for_both(broker, client):
-    """ControllerApis of Kafka: in either order; also where the id, by itself, stands there twice."""
+    """The order does not matter, and the id may also occur twice (Kafka's ControllerApis)."""
     broker.create("trains")
     topic = broker.services.metadata.topic("flights").id
     for names in (("flights", topic, "nowhere"), (topic, "flights", "nowhere")):
@@ -174,7 +175,7 @@ def test_one_that_is_named_by_its_name_and_by_its_id_stays_and_is_answered_for_b
 
 
 def test_a_name_that_stands_there_twice_says_nothing_of_the_id(broker, client):
-    """As Kafka has it: what is named by its id alone then is deleted."""
+    """Kafka, too, deletes a topic that is named by its id."""
     topic = broker.services.metadata.topic("flights").id
     answers = delete(client, 6, "flights", topic, "flights")
     assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST, 0]
@@ -185,7 +186,7 @@ def test_a_name_that_stands_there_twice_says_nothing_of_the_id(broker, client):
     "version, code", [(1, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED), (6, 73)]
 )
 def test_no_topic_is_deleted_where_that_is_not_enabled(version, code):
-    """ControllerApis of Kafka: below v3 there was no code for it."""
+    """Before v3 there was no separate code for it (Kafka's ControllerApis)."""
     broker = EngineBroker(delete_topic_enable=False)
     broker.create("flights")
     assert [each.error_code for each in delete(broker.connect(), version, "flights")] == [code]
@@ -193,7 +194,7 @@ def test_no_topic_is_deleted_where_that_is_not_enabled(version, code):
 
 
 def test_nothing_of_it_stays_open_for_who_remembers_it(broker, client):
-    """A fetch session, which outlives its consumer, and a producer that says no more: the disk has its room back."""
+    """A fetch session, which outlives its consumer, and an idle producer release the files, and so their disk space."""
     producer = broker.connect()
     producer.produce("flights", b"a")
     session = fetch_request("flights")._replace(session_epoch=0)
@@ -204,7 +205,7 @@ def test_nothing_of_it_stays_open_for_who_remembers_it(broker, client):
 
 
 def test_with_the_topic_of_committed_offsets_go_all_groups(broker, client):
-    """As in Kafka, whose coordinator resigns: who waits looks for a coordinator, and the topic is made anew."""
+    """The coordinator resigns, as in Kafka: waiting members look for a coordinator, and the topic is created again."""
     world = World(EngineLine(broker))
     world.member()
     world.group = "readers"

@@ -22,7 +22,8 @@ def test_it_is_one_node_which_is_the_controller(client, version):
 
 
 def test_without_access_rules_all_operations_are_allowed(client):
-    """As Kafka without an authorizer: create, alter, describe, cluster action, both of configs, idempotent write."""
+    """Kafka without an authorizer allows the same operations: create, alter, describe, cluster action, describe and
+    alter configs, idempotent write."""
     answer = client.ask(DESCRIBE_CLUSTER, 2, {"include_cluster_authorized_operations": True})
     assert answer.cluster_authorized_operations == CLUSTER == 0b1111110100000 | 1 << 7 | 1 << 5
 

@@ -21,7 +21,7 @@ def client(broker):
 
 
 def page(client, *names, cursor=None, limit=2_000):
-    """(topics with their partitions or error, the next cursor)."""
+    """Ask for a page; return ({topic: its partitions or its error}, next cursor)."""
     place = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
     fields = {"topics": [{"name": name} for name in names], "response_partition_limit": limit, "cursor": place}
     answer = client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, fields)
@@ -67,7 +67,7 @@ def test_a_cursor_that_is_no_place_in_what_is_asked_for_is_refused(client, curso
 
 
 def test_a_partition_is_told_with_its_leader_and_empty_lists_where_java_expects_them(broker, client):
-    """Kafka's admin client fails on null eligible leader replicas, though the schema has them."""
+    """Kafka's admin client fails if the eligible leader replicas are null, although the schema allows null."""
     fields = {"topics": [{"name": "a"}], "response_partition_limit": 10, "cursor": None}
     (topic,) = client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, fields).topics
     (partition,) = topic.partitions

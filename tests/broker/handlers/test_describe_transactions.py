@@ -1,4 +1,4 @@
-"""What administrators see of transactions (KIP-664): DescribeProducers, DescribeTransactions, ListTransactions."""
+"""The administrators' view of transactions (KIP-664): DescribeProducers, DescribeTransactions, ListTransactions."""
 
 import pytest
 
@@ -98,7 +98,7 @@ def test_transactional_ids_are_listed_by_state_and_producer(broker, producer, ve
      (None, ["payments", "other"]), ("(?i)OTHER", ["other"])],
 )  # fmt: skip
 def test_transactional_ids_are_listed_by_a_pattern_of_the_whole_id(broker, producer, pattern, found):
-    """KIP-1152, since v2."""
+    """The request has a pattern since v2 (KIP-1152)."""
     TransactionalProducer(broker, "other").init()
     assert [name for name, _ in listed(broker, 2, transactional_id_pattern=pattern)[0]] == found
 

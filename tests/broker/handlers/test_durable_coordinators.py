@@ -1,4 +1,4 @@
-"""Commits and transactions where their topics have flakelog.durable.acks: answered when they are on the disk."""
+"""Commits and transactions in topics with flakelog.durable.acks: the answer waits until they are on the disk."""
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_offsets_and_groups_that_are_taken_away_too(broker):
 
 
 def test_a_disk_that_takes_too_long_has_the_client_try_again(broker):
-    """offsets.commit.timeout.ms."""
+    """The limit is offsets.commit.timeout.ms."""
     client = member(broker)
     broker.hold_syncs()
     client.send(OFFSET_COMMIT, 9, COMMIT)
@@ -106,7 +106,7 @@ def test_a_disk_that_fails_is_told_at_once(broker):
 
 
 def test_a_producer_id_is_answered_when_it_is_on_the_disk(broker):
-    """Else two producers could have the same epoch, and neither be fenced."""
+    """Otherwise two producers could have the same epoch, and neither would be fenced."""
     producer = TransactionalProducer(broker)
     broker.hold_syncs()
     producer.client.send(INIT_PRODUCER_ID, 4, {"transactional_id": "payments", "transaction_timeout": 60_000})
@@ -117,7 +117,7 @@ def test_a_producer_id_is_answered_when_it_is_on_the_disk(broker):
 
 
 def test_no_marker_is_written_before_the_decision_is_on_the_disk(broker):
-    """A power cut could take the decision and leave a marker: half a transaction."""
+    """A power cut could lose the decision and keep a marker, which would leave half a transaction."""
     producer = TransactionalProducer(broker)
     producer.init()
     for partition in range(2):
@@ -146,16 +146,16 @@ def test_a_decision_that_never_reached_the_disk_is_an_abort_in_all_partitions(br
     fields = {"transactional_id": "payments", "producer_id": producer.id, "producer_epoch": producer.epoch}
     producer.client.send(END_TXN, 4, fields | {"committed": True})
     found = after_a_power_cut(broker)
-    found.at(found.now_ms + 120_000)  # it times out
+    found.at(found.now_ms + 120_000)  # the transaction times out
     assert [committed(found.connect(), "flights", partition) for partition in range(2)] == [[], []]
 
 
 def test_after_a_crash_no_marker_is_written_before_the_decision_is_on_the_disk(broker):
-    """A `kill -9` leaves a decision in the page cache alone, and a power cut may still come."""
+    """After a `kill -9` the decision may be in the page cache only, and a power cut may follow."""
     producer = TransactionalProducer(broker, timeout_ms=600_000)
     producer.init()
     producer.write("flights", b"a")
-    broker.at(broker.now_ms + 61_000)  # all is on the disk, and the journal gone
+    broker.at(broker.now_ms + 61_000)  # all is on the disk, and the journal is deleted
     before = broker.services.log_of("flights", 0).log_end_offset
     broker.hold_syncs()
     fields = {"transactional_id": "payments", "producer_id": producer.id, "producer_epoch": producer.epoch}

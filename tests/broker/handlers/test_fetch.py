@@ -27,15 +27,15 @@ def test_an_offset_that_is_not_there_is_out_of_range(client, offset):
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 1])
 def test_a_first_batch_larger_than_the_limit_comes_whole(client, max_bytes):
-    """KIP-74: a consumer with a small limit goes on."""
+    """A consumer with a small limit makes progress (KIP-74)."""
     assert client.fetch("flights", max_bytes=max_bytes) == [b"a"]
 
 
-# --- errors, in the oldest version that can meet them and in the newest -----------------------------------------------
+# --- errors, in the oldest version that can return them and in the newest ---------------------------------------------
 
 
 def asked(client, version, offset=0, topic="flights", partition=0, replica_id=-1, **more):
-    """The one partition of the answer."""
+    """Fetch from one partition and return its part of the answer."""
     if version >= 13:
         known = client.broker.services.metadata.topic(topic)
         topic = known.id if known else UUID(int=99)
@@ -61,13 +61,13 @@ def test_a_topic_or_partition_that_is_not_there_is_unknown(client, version):
 
 @pytest.mark.parametrize("version", [13, 18])
 def test_a_topic_id_that_is_not_there_is_unknown(client, version):
-    """KIP-516"""
+    """The error is UNKNOWN_TOPIC_ID (KIP-516)."""
     assert asked(client, version, topic="trains").error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 @pytest.mark.parametrize("version", [9, 18])
 def test_a_client_that_names_another_leader_epoch_is_told(client, version):
-    """KIP-320: its metadata is older than the leader's, or newer."""
+    """The client's metadata is older or newer than the leader's (KIP-320)."""
     client.broker.services.log_of("flights", 0).start_leader_epoch(3)
     errors = [asked(client, version, current_leader_epoch=epoch).error_code for epoch in (2, 3, 4)]
     assert errors == [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH]
@@ -76,28 +76,28 @@ def test_a_client_that_names_another_leader_epoch_is_told(client, version):
 @pytest.mark.parametrize("version", [9, 18])
 @pytest.mark.parametrize("epoch", [-1, -2, -(2**31)])
 def test_a_leader_epoch_below_0_is_none(client, version, epoch):
-    """As in Kafka's FetchRequest; its ListOffsets knows only -1."""
+    """Kafka's FetchRequest ignores all negative epochs, its ListOffsets only -1."""
     assert asked(client, version, current_leader_epoch=epoch).error_code == ErrorCode.NONE
     assert asked(client, version, last_fetched_epoch=epoch).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version, code", [(4, 6), (5, 6), (6, 56), (18, 56)])
 def test_a_partition_that_is_offline_is_a_storage_error_where_the_client_knows_it(client, version, code):
-    """KAFKA-4586: to an older client it would be an error that does not pass; NOT_LEADER_OR_FOLLOWER does."""
+    """An older client takes a storage error for permanent, and NOT_LEADER_OR_FOLLOWER for temporary (KAFKA-4586)."""
     client.broker.services.log_of("flights", 0).offline = "its disk is gone"
     assert asked(client, version).error_code == code
 
 
 @pytest.mark.parametrize("version, code", [(4, 76), (9, 76), (10, 0), (18, 0)])
 def test_a_topic_kept_as_zstd_is_not_sent_to_who_cannot_read_it(client, version, code):
-    """KIP-110: UNSUPPORTED_COMPRESSION_TYPE"""
+    """The error is UNSUPPORTED_COMPRESSION_TYPE (KIP-110)."""
     client.broker.create("packed", compression_type="zstd")
     assert asked(client, version, topic="packed").error_code == code
 
 
 @pytest.mark.parametrize("version", [4, 18])
 def test_nobody_follows_where_there_are_no_replicas(client, version):
-    """As Kafka tells a node that is none of the partition's replicas."""
+    """Kafka gives the same errors to a node that holds no replica of the partition."""
     assert asked(client, version, replica_id=2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if version >= 9:
         told = asked(client, version, replica_id=2, current_leader_epoch=0)
@@ -106,7 +106,7 @@ def test_nobody_follows_where_there_are_no_replicas(client, version):
 
 @pytest.mark.parametrize("version", [12, 18])
 def test_a_reader_whose_last_records_were_cut_away_is_told_where_their_epoch_ended(client, version):
-    """KIP-595: what it read of epoch 2 past offset 2 is in the log no more."""
+    """Epoch 2 ends at offset 2 in this log: the reader's later records of that epoch were cut away (KIP-595)."""
     log = client.broker.services.log_of("flights", 0)
     log.start_leader_epoch(2)
     client.produce("flights", b"b")
@@ -142,7 +142,7 @@ ALL = 1 << 20
 
 @pytest.fixture
 def many():
-    """Three partitions with three batches each."""
+    """Return a client of a broker with three partitions of three batches each."""
     broker = EngineBroker(fetch_max_bytes=1_024)
     broker.create("flights", 3)
     client = broker.connect()
@@ -167,17 +167,17 @@ def test_all_partitions_together_have_the_requests_limit(many):
 
 
 def test_and_the_brokers(many):
-    """fetch.max.bytes"""
+    """The broker's limit is fetch.max.bytes."""
     assert sizes(many, request_of(*((index, 0, ALL) for index in range(3)))) == [3 * BATCH, 3 * BATCH, 0]
 
 
 def test_only_the_first_batch_of_an_answer_may_be_larger_than_the_limits(many):
-    """KIP-74"""
+    """The first batch is sent whole (KIP-74)."""
     assert sizes(many, request_of((0, 3, 1), (1, 0, 1), (2, 0, 1), max_bytes=1)) == [0, BATCH, 0]
 
 
 def test_who_wants_more_than_may_be_sent_gets_what_may_be_sent(many):
-    """It would wait in vain."""
+    """Waiting would not help, because the answer cannot become larger."""
     request = request_of((0, 0, ALL), max_bytes=2 * BATCH, min_bytes=1 << 20, max_wait_ms=1_000)
     assert sizes(many, request) == [2 * BATCH]
 
@@ -207,7 +207,7 @@ def test_what_a_partition_may_not_send_is_not_waited_for(many):
 
 
 def test_who_is_behind_in_an_older_segment_does_not_wait():
-    """There it will not become more (Kafka's DelayedFetch, case F)."""
+    """An older segment gets no more records (Kafka's DelayedFetch, case F)."""
     broker = EngineBroker()
     broker.create("flights", segment_bytes=1_024)
     client, waiting = broker.connect(), broker.connect()
@@ -243,7 +243,7 @@ def test_a_fetch_whose_records_are_deleted_while_it_waits_for_more_learns_of_it_
 
 
 def test_a_fetch_learns_at_once_of_records_that_have_become_too_old():
-    """retention.ms, looked at 30 s after the start."""
+    """The broker checks retention.ms 30 s after its start."""
     broker = EngineBroker()
     broker.create("flights", retention_ms=10_000)
     client = broker.connect()
@@ -255,12 +255,12 @@ def test_a_fetch_learns_at_once_of_records_that_have_become_too_old():
     assert answer.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-# --- what is not in memory -------------------------------------------------------------------------------------------
+# --- records that are not in memory ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def old():
-    """Two partitions with three segments each; all is on the disk, and none of it in memory."""
+    """Return a broker with two partitions of three segments each, all on the disk and none in memory."""
     broker = EngineBroker()
     broker.create("flights", 2)
     client = broker.connect()
@@ -281,7 +281,7 @@ def test_what_is_not_in_memory_is_looked_up_by_a_thread_and_nobody_else_waits(ol
     held = old.hold_syncs()
     reader, writer = old.connect(), old.connect()
     sent = reader.send(FETCH, 12, fetch_request("flights", 1))
-    assert reader.replies() == [] and kinds(held) == ["LookUp"]
+    assert reader.replies() == [] and kinds(held) == ["ReadJob"]
     assert writer.produce("flights", b"d").base_offset == 3
     assert writer.fetch("flights", 3) == [b"d"], "what was just written is in memory"
     old.release()
@@ -307,7 +307,7 @@ def test_all_partitions_of_a_fetch_are_looked_up_at_once(old):
     request = fetch_request("flights", max_wait_ms=10)
     request.partitions.append(fetch_request("flights", partition=1).partitions[0])
     reader.send(FETCH, 12, request)
-    assert kinds(held) == ["LookUp"] * 2
+    assert kinds(held) == ["ReadJob"] * 2
     old.run(held.pop())
     old.at(old.now_ms + 1_000)
     assert reader.replies() == [], "an answer without records would say that there are none"

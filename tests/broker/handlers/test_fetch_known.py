@@ -1,5 +1,5 @@
-"""A Fetch that asks for the same partition as one before it goes a short way, where there is enough to answer it.
-Nobody can tell: its answers are those of the long way, to the byte."""
+"""Fast path for a Fetch that repeats an earlier one of the same partition, if enough records are available. The answers
+are those of the slow path, byte for byte."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def is_known(client, version, request):
 
 
 def answered(client, frame):
-    """The whole answer to a whole frame."""
+    """Feed a whole frame and return the whole answer."""
     client.feed(frame)
     answer = bytes(client.received)
     client.received.clear()
@@ -59,7 +59,7 @@ def test_what_ends_at_a_limit_ends_between_batches_and_as_much_as_the_limit_lets
     client = broker.connect()
     for _ in range(4):
         client.produce("flights", b"x" * 70_000)
-    for _ in range(2):  # the long way, and the short one
+    for _ in range(2):  # the slow path, then the fast path
         request = request_of(broker, 12, 3, max_bytes=150_000, min_bytes=min_bytes)
         (read,) = client.ask(FETCH, 12, request).partitions
         assert [header.base_offset for _, header in walk(read.records)] == [3, 4]
@@ -126,7 +126,7 @@ def test_a_partition_that_went_offline_is_a_storage_error(broker):
 
 
 def test_a_leader_epoch_that_is_over_is_told(broker):
-    """KIP-320."""
+    """The error is FENCED_LEADER_EPOCH (KIP-320)."""
     client = broker.connect()
     request = request_of(broker, 12, 0)
     request = request._replace(partitions=[request.partitions[0]._replace(current_leader_epoch=0)])
@@ -157,7 +157,7 @@ def test_questions_of_several_apis_are_known_together(broker):
 
 
 def begun(broker, version=17):
-    """A client with a session of one partition, of which it was told what is at 0."""
+    """Return a client and the id of its session of one partition; the client has received the records from 0 on."""
     client = broker.connect()
     answer = client.ask(FETCH, version, request_of(broker, version, 0, session_epoch=0))
     return client, answer.session_id
@@ -169,7 +169,7 @@ def going_on(broker, id, epoch, offset, version=17):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_session_goes_on(broker, version):
-    """KIP-227."""
+    """Requests of a session take the fast path too (KIP-227)."""
     client, id = begun(broker, version)
     client.ask(FETCH, version, going_on(broker, id, 1, 1, version))
     assert is_known(client, version, going_on(broker, id, 2, 2, version))

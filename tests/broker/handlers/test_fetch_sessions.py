@@ -1,4 +1,4 @@
-"""Fetch sessions through the wire (KIP-227): what is asked for once, and only what changed is answered."""
+"""Fetch sessions through the wire (KIP-227): the client names its partitions once, and answers hold changes only."""
 
 import pytest
 
@@ -45,7 +45,7 @@ class Session:
         return answer
 
     def partitions(self, *args, **more):
-        """The indexes answered, in their order."""
+        """Fetch and return the indexes of the answered partitions, in order."""
         answer = self.ask(*args, **more)
         assert (answer.error_code, answer.session_id) == (0, self.id)
         return [each.partition for each in answer.partitions]
@@ -104,7 +104,7 @@ def test_when_all_partitions_are_forgotten_the_session_is_over(client, version):
 
 @versions
 def test_partitions_with_records_go_behind_the_others(client, version):
-    """None starves behind those that always have more than an answer holds."""
+    """No partition starves behind others that always have more records than an answer holds."""
     session = Session(client, version)
     for index in range(4):
         client.produce("flights", b"a" * 100, partition=index)
@@ -158,7 +158,7 @@ def test_a_session_nobody_knows_is_refused(client, version):
 @versions
 @pytest.mark.parametrize("epoch", [2, 3, 2**31 - 1])
 def test_an_epoch_that_is_not_the_next_is_refused(client, version, epoch):
-    """A request was lost, or came twice: what the client believes to be known may not be."""
+    """A request was lost or arrived twice, so the client's view of the session may be wrong."""
     session = Session(client, version)
     session.ask(ALL)
     session.epoch = epoch
@@ -181,7 +181,7 @@ def test_a_request_that_another_of_its_session_overtook_is_refused(client, versi
 
 @pytest.mark.parametrize("made, used", [(BY_NAME, BY_ID), (BY_ID, BY_NAME)])
 def test_a_session_goes_on_as_it_began_by_names_or_by_ids(client, made, used):
-    """KIP-516"""
+    """The error is FETCH_SESSION_TOPIC_ID_ERROR (KIP-516)."""
     session = Session(client, made)
     session.ask(ALL)
     assert client.ask(FETCH, used, session.request()).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
@@ -203,7 +203,7 @@ def test_a_full_request_closes_the_session_it_names(client, version, epoch):
 
 @versions
 def test_a_full_cache_gives_no_session_and_all_answers(version):
-    """max.incremental.fetch.session.cache.slots"""
+    """The limit is max.incremental.fetch.session.cache.slots."""
     broker = EngineBroker(max_incremental_fetch_session_cache_slots=1)
     broker.create("flights", 4)
     first, second = (Session(broker.connect(), version) for _ in range(2))
@@ -223,7 +223,7 @@ def test_a_session_belongs_to_no_connection(client, version):
 
 
 def test_a_topic_deleted_and_made_again_is_another_one_by_id(broker, client):
-    """KIP-516: the consumer must not go on in the new topic with offsets of the old."""
+    """The consumer must not continue in the new topic with the old topic's offsets (KIP-516)."""
     session = Session(client, BY_ID)
     session.ask({0: 0})
     client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}], "timeout": 1_000})
@@ -254,7 +254,7 @@ def test_a_topic_nobody_knew_is_found_once_it_is_there(broker, client):
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
 def test_ids_come_in_sessions_too(client, version):
-    """broker.wire.tags: asked for by each request."""
+    """Each request asks for its ids (broker.wire.tags)."""
     session = Session(client, version)
     session.ask(ALL)
     client.produce("flights", b"a")
@@ -263,7 +263,7 @@ def test_ids_come_in_sessions_too(client, version):
 
 
 def test_a_partition_named_twice_is_answered_once(client):
-    """As by Kafka the later one counts."""
+    """The later entry counts, as in Kafka."""
     client.produce("flights", b"a", b"b")
     client.produce("flights", b"c")
     twice = [FetchPartition("flights", 0, offset, 1 << 20) for offset in (0, 2)]

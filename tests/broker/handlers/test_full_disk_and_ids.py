@@ -1,4 +1,4 @@
-"""What a request leaves behind when it cannot be done whole: nothing, or answers that say so."""
+"""Requests that cannot be carried out completely: they leave nothing behind, or their answers name what failed."""
 
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
@@ -13,7 +13,7 @@ def test_a_topic_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing():
     topic = {"name": "flights", "num_partitions": 50, "replication_factor": 1, "assignments": (), "configs": ()}
     answer = client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
     broker.storage.free_bytes = None
-    if answer.topics[0].error_code == ErrorCode.NONE:  # what a file takes is the storage's business
+    if answer.topics[0].error_code == ErrorCode.NONE:  # the storage decides how much a file takes
         raise AssertionError("the disk was not full: lower free_bytes")
     assert answer.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert "No space left" in answer.topics[0].error_message

@@ -1,6 +1,6 @@
-"""Every error a group API can answer, in the oldest and the newest version that know it.
+"""Every error that a group API can answer, in the oldest and the newest version that know it.
 
-Kafka's protocol pages; which of several errors comes first is Kafka's order of checks (ClassicGroup).
+The codes are those of Kafka's protocol pages. If several errors apply, Kafka's order of checks (ClassicGroup) decides.
 """
 
 import pytest
@@ -21,7 +21,7 @@ from tests.broker.engine_client import (
 )
 from tests.broker.handlers.test_groups import Member, make, stable
 
-# v10 of the last two names topics by id: tests/broker/handlers/test_groups.py has that.
+# tests/broker/handlers/test_groups.py covers v10 of the last two, which names topics by id.
 NEWEST = {JOIN_GROUP: 9, SYNC_GROUP: 5, HEARTBEAT: 4, LEAVE_GROUP: 5, OFFSET_COMMIT: 9, OFFSET_FETCH: 9}
 STATIC_SINCE = {JOIN_GROUP: 5, SYNC_GROUP: 3, HEARTBEAT: 3, LEAVE_GROUP: 3, OFFSET_COMMIT: 7}
 FIRST = {OFFSET_COMMIT: 2, OFFSET_FETCH: 1}
@@ -32,7 +32,7 @@ def versions(api_key, since=None):
 
 
 def ask(client, api_key, version, group="g", member="", generation=-1, instance=None, **more):
-    """The error that a member's request is answered with."""
+    """Send a member's request and return its error."""
     fields = {"group_id": group, "member_id": member}
     if api_key in (SYNC_GROUP, HEARTBEAT):
         fields["generation_id"] = generation
@@ -65,7 +65,7 @@ def broker():
 
 @pytest.fixture
 def member(broker):
-    """The one member, static, of a stable group."""
+    """Return the only member, a static one, of a stable group."""
     member = Member(broker, instance="seat-1", join=5)
     stable(broker, member)
     return member
@@ -92,7 +92,7 @@ def test_another_generation_than_the_present_one_is_illegal(member, api_key, ver
 
 @pytest.mark.parametrize("api_key, version", STATIC)
 def test_who_calls_itself_by_anothers_instance_id_is_fenced(member, api_key, version):
-    """KIP-345"""
+    """The error is FENCED_INSTANCE_ID (KIP-345)."""
     error = ask(member.client, api_key, version, member="impostor", generation=1, instance="seat-1")
     assert error == ErrorCode.FENCED_INSTANCE_ID
 
@@ -133,13 +133,13 @@ def test_a_join_that_cannot_be_is_refused(member, api_key, version, wrong, code)
 
 @pytest.mark.parametrize("version", [4, 9])
 def test_a_newcomer_is_given_an_id_first(member, version):
-    """KIP-394"""
+    """Its first JoinGroup is answered with MEMBER_ID_REQUIRED (KIP-394)."""
     assert ask(member.client, JOIN_GROUP, version) == ErrorCode.MEMBER_ID_REQUIRED
 
 
 @pytest.mark.parametrize("version", [0, 9])
 def test_a_full_group_takes_nobody_in(version):
-    """group.max.size"""
+    """The limit is group.max.size."""
     broker = make(group_max_size=1)
     stable(broker, Member(broker, join=0))
     instance = "seat-2" if version >= 5 else None
@@ -148,18 +148,18 @@ def test_a_full_group_takes_nobody_in(version):
 
 @pytest.mark.parametrize("version", [0, 9])
 def test_more_groups_than_the_limit_are_refused(version):
-    """flakelog.groups.max"""
+    """The limit is flakelog.groups.max."""
     broker = make(groups_max=1)
     stable(broker, Member(broker, join=0))
     assert ask(broker.connect(), JOIN_GROUP, version, group="h") == ErrorCode.POLICY_VIOLATION
 
 
-# --- the others ------------------------------------------------------------------------------------------------------
+# --- the other APIs --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}])
 def test_a_sync_of_another_protocol_is_refused(member, wrong):
-    """KIP-559, since v5"""
+    """SyncGroup names the protocol since v5 (KIP-559)."""
     error = ask(member.client, SYNC_GROUP, 5, member=member.id, generation=1, **wrong)
     assert error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 

@@ -1,7 +1,7 @@
 """Consumer groups through the wire: the classic protocol as stock clients speak it, and its records in the log.
 
-Kafka's protocol pages for each message; KIP-394 (member ids), KIP-345 (static members), KIP-709 (several groups in
-OffsetFetch), KIP-848 (v9 of OffsetCommit and OffsetFetch), KIP-1043 (v6 of DescribeGroups).
+The sources are Kafka's protocol pages for each message; KIP-394 (member ids), KIP-345 (static members), KIP-709
+(several groups in OffsetFetch), KIP-848 (v9 of OffsetCommit and OffsetFetch), KIP-1043 (v6 of DescribeGroups).
 """
 
 import pytest
@@ -27,7 +27,7 @@ TXN = 1
 
 
 class Member:
-    """One consumer of group "g", in one version of each message."""
+    """A consumer of a group ("g" by default), in one version of each message."""
 
     def __init__(self, broker, join=5, sync=3, heartbeat=3, leave=1, instance=None, group="g"):
         self.broker = broker
@@ -38,11 +38,11 @@ class Member:
         self.id, self.generation, self.is_leader, self.protocol = "", -1, False, None
 
     def _named(self, version, since, **fields):
-        """The fields, with the instance id where the version has it."""
+        """Return the fields, with the instance id if the version has it."""
         return fields | ({"group_instance_id": self.instance} if version >= since else {})
 
     def join(self, **more):
-        """Send JoinGroup, twice where the broker first gives an id; the answer comes by `joined`."""
+        """Send JoinGroup, twice if the broker first gives a member id; `joined` receives the answer."""
         version = self.versions[0]
         fields = self._named(
             version,
@@ -62,7 +62,7 @@ class Member:
             self.client.send(JOIN_GROUP, version, fields | {"member_id": self.id})
 
     def joined(self):
-        self.broker.at(self.broker.now_ms)  # the alarm of a new group, whose delay is 0 here
+        self.broker.at(self.broker.now_ms)  # rings the alarm of a new group, whose delay is 0 here
         ((_, answer),) = self.client.replies()
         assert answer.error_code == 0, answer
         self.id, self.generation = answer.member_id, answer.generation_id
@@ -104,7 +104,7 @@ class Member:
 
 
 def commit(client, offset, topic="flights", version=8, group="g", member="", generation=-1, partition=0, **more):
-    """The error code of one committed partition. A topic is named by its id from v10 on."""
+    """Commit an offset of one partition and return its error code. From v10 on `topic` is an id."""
     place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": "note"}
     key = {"topic_id": topic} if version >= 10 else {"name": topic}
     fields = {"group_id": group, "generation_id_or_member_epoch": generation, "member_id": member}
@@ -113,7 +113,7 @@ def commit(client, offset, topic="flights", version=8, group="g", member="", gen
 
 
 def committed(client, version=7, topic="flights", group="g", partition=0):
-    """The committed offset of one partition."""
+    """Return the committed offset of one partition."""
     key = {"topic_id": topic} if version >= 10 else {"name": topic}
     topics = {"topics": [key | {"partition_indexes": [partition]}]}
     if version >= 8:
@@ -140,7 +140,7 @@ def find(client, version=2, key="g", **more):
 
 
 def stable(broker, *members):
-    """Members that join together and share; the first leads."""
+    """Make the members join together and sync; the first one leads."""
     for member in members:
         member.join()
     for member in members:
@@ -193,7 +193,7 @@ def test_share_groups_are_refused(client):
 
 
 def test_several_keys_are_each_answered(client):
-    """KIP-699."""
+    """FindCoordinator has several keys since v4 (KIP-699)."""
     answer = client.ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["a", "b"]})
     assert [(each.key, each.error_code, each.node_id) for each in answer.coordinators] == [("a", 0, 1), ("b", 0, 1)]
 
@@ -241,11 +241,11 @@ def test_a_member_joins_shares_lives_commits_and_leaves(broker, versions, commit
 
 
 def test_in_the_first_version_the_session_timeout_is_the_rebalance_timeout_too(broker):
-    """KIP-62 parted the two in v1: who does not join again in this time is left behind."""
+    """JoinGroup v1 separated the two (KIP-62). A member that does not join again in this time is removed."""
     first, second = Member(broker, **LOWEST), Member(broker, **LOWEST)
     stable(broker, first)
     second.join()
-    for _ in range(2):  # it lives, but does not join again
+    for _ in range(2):  # the first member lives, but does not join again
         assert first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         broker.at(broker.now_ms + 4_999)
     assert not second.client.replies()
@@ -255,7 +255,7 @@ def test_in_the_first_version_the_session_timeout_is_the_rebalance_timeout_too(b
 
 @pytest.mark.parametrize("version, no_protocol", [(6, ""), (7, None)])
 def test_a_refused_join_has_no_protocol(client, version, no_protocol):
-    """KIP-559: null since v7."""
+    """The protocol is null since v7 (KIP-559)."""
     answer = client.ask(
         JOIN_GROUP,
         version,
@@ -267,7 +267,7 @@ def test_a_refused_join_has_no_protocol(client, version, no_protocol):
 
 
 def test_since_v5_a_sync_must_say_which_protocol_it_means(broker, client):
-    """KIP-559."""
+    """KIP-559 added the protocol to the request."""
     member = Member(broker, **HIGHEST)
     member.join()
     member.joined()
@@ -325,7 +325,7 @@ def test_a_member_whose_connection_closed_waits_no_longer(broker):
 
 
 def test_a_static_member_comes_back_in_its_old_place_unnoticed(broker):
-    """KIP-345."""
+    """The second member keeps its share, and no rebalance begins (KIP-345)."""
     first, second = Member(broker), Member(broker, instance="seat-2")
     stable(broker, first, second)
     back = Member(broker, instance="seat-2")
@@ -337,8 +337,8 @@ def test_a_static_member_comes_back_in_its_old_place_unnoticed(broker):
 
 
 def test_an_answer_does_not_overtake_the_request_that_gave_it(broker):
-    """https://kafka.apache.org/protocol#protocol_network: replies leave in the order of their requests. The leave
-    answers the join that waits before it, and the heartbeat after it must not come in between."""
+    """Replies leave in the order of their requests (https://kafka.apache.org/protocol#protocol_network). The leave
+    answers the join that waits before it, and the answer to the heartbeat must not overtake the others."""
     first, second = Member(broker), Member(broker)
     stable(broker, first, second)
     client = first.client
@@ -380,12 +380,12 @@ def test_one_bad_partition_does_not_disturb_its_neighbours(client):
 
 @pytest.mark.parametrize("version, code", [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_a_group_that_is_not_known_has_another_name_since_v9(client, version, code):
-    """KIP-848."""
+    """Since v9 the error is GROUP_ID_NOT_FOUND (KIP-848)."""
     assert commit(client, 7, version=version, generation=3, member="m") == code
 
 
 def test_since_v10_topics_are_named_by_their_ids(broker, client):
-    """KIP-848."""
+    """KIP-848 added topic ids."""
     topic = broker.services.metadata.topic("flights")
     assert commit(client, 7, topic.id, version=10) == 0
     assert committed(client, version=10, topic=topic.id) == 7
@@ -406,7 +406,7 @@ def test_null_topics_mean_all_that_were_committed(client, version):
 
 
 def test_offsets_of_several_groups_come_in_one_answer(client):
-    """KIP-709."""
+    """OffsetFetch names several groups since v8 (KIP-709)."""
     commit(client, 1, group="a")
     commit(client, 2, group="b")
     topics = [{"name": "flights", "partition_indexes": [0]}]
@@ -418,7 +418,7 @@ def test_offsets_of_several_groups_come_in_one_answer(client):
 
 
 def test_an_offset_with_a_retention_of_its_own_goes_when_that_is_over():
-    """OffsetCommit v2 to v4 (KIP-211 took it away)."""
+    """OffsetCommit v2 to v4 have the field; KIP-211 removed it."""
     broker = make(offsets_retention_check_interval_ms=1_000)
     client = broker.connect()
     assert commit(client, 7, version=2, retention_time=5_000) == 0
@@ -433,7 +433,7 @@ def test_an_offset_with_a_retention_of_its_own_goes_when_that_is_over():
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_groups_and_offsets_survive_a_restart(broker, clean):
-    """`__consumer_offsets` is all there is: the next process reads it back, after a clean stop or a kill."""
+    """The next process reads everything from `__consumer_offsets`, after a clean stop or a kill."""
     members = Member(broker), Member(broker)
     stable(broker, *members)
     assert members[0].commit(42) == 0
@@ -500,7 +500,7 @@ def test_a_damaged_partition_takes_its_own_groups_out_and_no_others():
 
 
 def test_more_offsets_than_fit_one_batch_are_written_in_several():
-    """max.message.bytes of the offsets topic holds for the broker's own records."""
+    """The broker's own records, too, keep to max.message.bytes of the offsets topic."""
     broker = make(message_max_bytes=1_000)
     client = broker.connect()
     broker.create("wide", 60)
@@ -523,7 +523,7 @@ def test_a_record_too_large_for_the_topic_is_refused():
 
 
 def test_a_commit_waits_for_ids_and_is_done_once():
-    """Rule 4: past the run-ahead of the ids a request is held, not refused."""
+    """A request that exceeds the run-ahead of the ids is held, not refused (DESIGN rule 4)."""
     broker = make(max_ahead_ms=0)
     client = broker.connect()
     broker.worker.next_ids(4096, broker.now.wall_ms)
@@ -553,7 +553,7 @@ def test_groups_are_listed(broker, version):
 
 
 def test_groups_are_listed_by_state_and_type(broker, client):
-    """KIP-518, KIP-848."""
+    """The filters are from KIP-518 and KIP-848."""
     stable(broker, Member(broker))
     commit(client, 1, group="idle")
 
@@ -578,7 +578,7 @@ def test_a_group_is_described_with_its_members(broker, version):
 
 @pytest.mark.parametrize("version, code", [(0, ErrorCode.NONE), (5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_a_group_nobody_knows_is_dead_and_since_v6_an_error(client, version, code):
-    """KIP-1043."""
+    """The error is GROUP_ID_NOT_FOUND (KIP-1043)."""
     (group,) = client.ask(DESCRIBE_GROUPS, version, {"groups": ["nobody"]}).groups
     assert (group.error_code, group.group_state) == (code, "Dead")
     if version >= 6:
@@ -587,7 +587,7 @@ def test_a_group_nobody_knows_is_dead_and_since_v6_an_error(client, version, cod
 
 @pytest.mark.parametrize("version", range(3))
 def test_a_group_without_members_is_deleted_for_good(broker, version):
-    """KIP-229."""
+    """DeleteGroups is from KIP-229."""
     member = Member(broker)
     stable(broker, member)
     client = broker.connect()
@@ -608,7 +608,7 @@ def test_the_offsets_topic_is_shown_as_internal(client):
 
 
 def test_a_commit_may_read_back_through_kafkas_own_schema(broker, client):
-    """The offsets topic is a topic: clients and tools consume it as any other."""
+    """Clients and tools consume the offsets topic like any other topic."""
     commit(client, 7)
     assert client.fetch("__consumer_offsets", partition=partition_of("g", 50))[0][:10] == bytes(
         [0, 3, 0, 0, 0, 0, 0, 0, 0, 7]
@@ -627,7 +627,7 @@ def test_a_thousand_groups_hold(broker, client):
 
 
 def test_the_topic_of_offsets_has_segments_as_large_as_it_is_told():
-    """offsets.topic.segment.bytes."""
+    """The setting is offsets.topic.segment.bytes."""
     broker = EngineBroker(offsets_topic_segment_bytes=4096, offsets_topic_num_partitions=1)
     broker.connect().ask(FIND_COORDINATOR, 1, {"key": "readers", "key_type": 0})
     assert broker.services.log_of("__consumer_offsets", 0).config.segment_bytes == 4096

@@ -38,7 +38,7 @@ def test_ends_and_times_are_known_to_all_versions(client, version, timestamp, of
     [(MAX_TIMESTAMP, 7, 0), (EARLIEST_LOCAL, 8, 0), (LATEST_TIERED, 9, -1), (EARLIEST_PENDING_UPLOAD, 11, -1)],
 )
 def test_other_places_are_known_since_the_version_that_brought_them(client, timestamp, since, offset):
-    """KIP-734, KIP-405, KIP-1005: an older version cannot mean them."""
+    """An older version has no such place (KIP-734, KIP-405, KIP-1005)."""
     assert ask(client, since - 1, timestamp) == (ErrorCode.UNSUPPORTED_VERSION, -1)
     assert ask(client, since, timestamp) == (0, offset)
 
@@ -50,7 +50,7 @@ def test_a_place_nobody_knows_is_refused(client, timestamp):
 
 @pytest.mark.parametrize("version", [4, 11])
 def test_a_client_that_names_another_leader_epoch_is_told(client, version):
-    """KIP-320, as in Fetch: its metadata is older than the leader's, or newer."""
+    """The client's metadata is older or newer than the leader's, as in Fetch (KIP-320)."""
     client.broker.services.log_of("flights", 0).start_leader_epoch(3)
     assert ask(client, version, LATEST, current_leader_epoch=3) == (0, 2)
     assert ask(client, version, LATEST, current_leader_epoch=2) == (ErrorCode.FENCED_LEADER_EPOCH, -1)
@@ -65,7 +65,7 @@ def answered(client, version, timestamp, topic="flights", partition=0, twice=1, 
 
 @pytest.mark.parametrize("version", [4, 11])
 def test_an_answer_names_the_epoch_in_which_its_record_was_written(client, version):
-    """KIP-320: a consumer that begins there can find out later whether the log was cut."""
+    """A consumer that starts there can find out later whether the log was cut (KIP-320)."""
     client.broker.services.log_of("flights", 0).start_leader_epoch(3)
     client.produce("flights", b"c")
     places = [EARLIEST, LATEST, 0, WALL_MS + 1] + [MAX_TIMESTAMP, LATEST_TIERED] * (version == 11)
@@ -103,7 +103,7 @@ def test_an_empty_partition_has_ends_and_no_times(version):
 
 @pytest.mark.parametrize("version", [1, 11])
 def test_a_batch_of_what_are_no_records_is_corrupt(client, version):
-    """It passed by its CRC; only a search for a time opens it."""
+    """The batch passed the CRC check at Produce; only a search for a time decodes its records."""
     batch = bytearray(batch_of(b"later", timestamp_ms=WALL_MS + 5))
     batch[61:] = b"\xff" * (len(batch) - 61)
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
@@ -112,12 +112,12 @@ def test_a_batch_of_what_are_no_records_is_corrupt(client, version):
     assert answered(client, version, WALL_MS)[0].offset == 0
 
 
-# --- what takes its time ---------------------------------------------------------------------------------------------
+# --- slow searches ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def old():
-    """A partition with four segments, of which all is on the disk and nothing in memory."""
+    """Return a broker with a partition of four segments, all on the disk and none in memory."""
     broker = EngineBroker()
     broker.create("flights")
     client = broker.connect()
@@ -159,10 +159,10 @@ def test_what_is_not_in_memory_is_looked_for_by_a_thread_and_nobody_else_waits(o
     reader, other = old.connect(), old.connect()
     send(reader, wanted, by_id)
     assert ask(other, 8, LATEST) == (0, 8)
-    if place != WALL_MS + 9:  # that it is later than all that there is needs no look at the disk
-        assert reader.replies() == [] and [type(each).__name__ for each in held] == ["LookUp"]
+    if place != WALL_MS + 9:  # a time after all records needs no look at the disk
+        assert reader.replies() == [] and [type(each).__name__ for each in held] == ["ReadJob"]
         old.run(held.pop())
-        old.storage.not_in_memory.update(old.storage.files)  # a memory that is too short does not keep the answer
+        old.storage.not_in_memory.update(old.storage.files)  # memory that is too short does not keep the answer
     old.pump()
     assert offset_of(reader.replies()) == (0, offset)
 
@@ -215,7 +215,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_unknown(old):
 
 
 def test_a_time_within_a_batch_of_very_many_records_is_looked_for_by_a_thread(client):
-    """To open it takes as long as hundreds of requests."""
+    """Decoding such a batch takes as long as hundreds of requests."""
     batch = batch_of(*[b""] * (OPENED_AT_ONCE + 1), timestamp_ms=WALL_MS + 5)
     client.ask(PRODUCE, 9, produce_request("flights", batch=batch))
     held = client.broker.hold_syncs()

@@ -1,5 +1,4 @@
-"""A ListOffsets that asks of the same partition as the one before it goes a short way. Nobody can tell: its answers are
-those of the long way."""
+"""Fast path for a ListOffsets that repeats the previous one of the same partition. It answers like the slow path."""
 
 import pytest
 
@@ -9,7 +8,7 @@ from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DELETE_TOPICS, FETCH, LIST_OFFSETS, WALL_MS, EngineBroker, fetch_request
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-VERSIONS = range(4, 12)  # those whose answers name a leader epoch
+VERSIONS = range(4, 12)  # the versions whose answers have a leader epoch
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def fields_of(timestamp, topic="flights", partition=0, isolation_level=0, **more
 
 
 def ask(client, timestamp, topic="flights", version=7, **more):
-    """(error, offset, timestamp, leader epoch)"""
+    """Send ListOffsets for one partition; return (error, offset, timestamp, leader epoch)."""
     answer = client.ask(LIST_OFFSETS, version, fields_of(timestamp, topic, **more))
     ((each,),) = (found.partitions for found in answer.topics)
     assert answer.topics[0].name == topic
@@ -91,7 +90,7 @@ def test_a_partition_that_went_offline_is_a_storage_error(broker):
 
 
 def test_a_leader_epoch_that_is_over_is_told(broker):
-    """KIP-320."""
+    """The error is FENCED_LEADER_EPOCH (KIP-320)."""
     client = broker.connect()
     assert ask(client, LATEST, current_leader_epoch=0) == (0, 2, -1, 0)
     broker.services.log_of("flights", 0).start_leader_epoch(1)

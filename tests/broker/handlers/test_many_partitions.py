@@ -1,4 +1,4 @@
-"""Topics of many partitions: their logs are made a few at a time, so that nobody else waits for the disk meanwhile."""
+"""Topics with many partitions: their logs are made a few at a time, so that other clients do not wait for the disk."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def broker():
 
 @pytest.fixture
 def client(broker):
-    """It has just been told that its topic is there."""
+    """Return a client that has just created its topic."""
     client = broker.connect()
     topic = {"name": "flights", "num_partitions": PARTITIONS, "replication_factor": 1}
     assert client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1_000}).topics[0].error_code == 0
@@ -41,7 +41,7 @@ def test_the_first_are_made_at_once_and_the_others_a_few_at_a_time(broker, clien
 
 
 def test_how_many_are_made_at_once_is_a_setting():
-    """flakelog.max.new.logs.at.once: on a slow disk everybody waits for them."""
+    """The setting is flakelog.max.new.logs.at.once; on a slow disk all clients wait while these logs are made."""
     broker = EngineBroker(max_new_logs_at_once=1)
     topic = {"name": "flights", "num_partitions": 3, "replication_factor": 1}
     broker.connect().ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1_000})
@@ -62,7 +62,7 @@ def test_one_that_is_asked_for_is_made_at_once(broker, client):
 
 
 def test_who_asks_for_too_many_at_once_is_told_to_come_again(broker, client):
-    """At NOT_LEADER_OR_FOLLOWER clients ask for the metadata and try again."""
+    """A client that receives NOT_LEADER_OR_FOLLOWER fetches the metadata and tries again."""
     errors = [client.produce("flights", b"a", partition=n).error_code for n in range(100, 100 + ASKED_FOR + 1)]
     assert errors == [ErrorCode.NONE] * ASKED_FOR + [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     broker.at(broker.now_ms + SLICE_EVERY_MS)

@@ -1,4 +1,4 @@
-"""Requests about many topics: each commit of the metadata waits for the disk, and everybody too, so there is one."""
+"""Requests about many topics: each makes one commit of the metadata, because a commit delays all clients."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_what_a_request_changes_of_many_topics_is_one_commit(broker, client, cha
 
 @pytest.mark.parametrize("make", [create, ask_for])
 def test_what_a_request_makes_is_one_commit_and_a_few_logs_at_once(broker, client, make):
-    """The other logs are made between the requests of everybody, or when somebody asks for one."""
+    """The other logs are made between requests, or as soon as a client uses one."""
     commits, some = broker.services.metadata.commits, NAMES[:50]
     assert make(client, some) == [0] * len(some)
     assert broker.services.metadata.commits == commits + 1
@@ -126,14 +126,14 @@ def test_on_a_full_disk_deleted_topics_stay_and_can_be_deleted_later(broker, cli
 
 
 def test_how_many_a_request_makes_is_a_setting():
-    """flakelog.auto.create.topics.max; for the others clients ask again."""
+    """The setting is flakelog.auto.create.topics.max; clients ask again for the other topics."""
     client, later = EngineBroker(auto_create_topics_max=2).connect(), ErrorCode.LEADER_NOT_AVAILABLE
     assert ask_for(client, NAMES[:3]) == [0, 0, later]
     assert ask_for(client, NAMES[:3]) == [0, 0, 0]
 
 
 def test_how_many_partitions_a_request_makes_is_a_setting():
-    """flakelog.new.partitions.max."""
+    """The setting is flakelog.new.partitions.max."""
     client = EngineBroker(new_partitions_max=2).connect()
     assert create(client, NAMES[:3]) == [0, 0, ErrorCode.POLICY_VIOLATION]
     assert grow(client, NAMES[:2]) == [0, ErrorCode.INVALID_PARTITIONS]

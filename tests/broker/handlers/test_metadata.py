@@ -39,14 +39,14 @@ def test_none_is_made_where_the_client_forbids_it(broker, version):
 
 @pytest.mark.parametrize("create", [True, False])
 def test_a_name_no_topic_can_have_is_said_to_be_one_and_made_by_nobody(broker, create):
-    """Not UNKNOWN_TOPIC_OR_PARTITION, which clients ask again for until their time is over."""
+    """The error is not UNKNOWN_TOPIC_OR_PARTITION, because clients retry that until they time out."""
     found = topics(broker, 12, [*BAD_NAMES, "flights"], create)
     assert found == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION, 0) for name in BAD_NAMES] + [("flights", 0, 2)]
     assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
 
 
 def test_a_topic_named_twice_is_answered_once(broker):
-    """As by Kafka, which makes a set of them: else a small request could ask for an answer without bounds."""
+    """Kafka removes duplicates too; otherwise a small request could ask for an answer of unbounded size."""
     assert topics(broker, 12, ["flights", "trains", "flights", "trains"]) == [("flights", 0, 2), ("trains", 0, 3)]
 
 
@@ -63,7 +63,7 @@ def test_since_v12_topics_are_asked_for_by_id(broker, version):
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_where_one_is_asked_for_by_id_names_are_passed_over(broker, version):
-    """As by Kafka: an id that nobody has is not answered with the topic whose name stands beside it."""
+    """An unknown id is an error even if an existing topic's name is beside it, as in Kafka."""
     asked = [{"name": "flights", "topic_id": UUID(int=77)}, {"name": "flights", "topic_id": None}]
     (topic,) = broker.connect().ask(METADATA, version, {"topics": asked}).topics
     assert (topic.name, topic.topic_id, topic.error_code) == (None, UUID(int=77), ErrorCode.UNKNOWN_TOPIC_ID)
@@ -79,7 +79,7 @@ def test_before_v12_an_id_has_all_of_its_request_refused(broker, version):
 @pytest.mark.parametrize("version", [10, 11])
 @pytest.mark.parametrize("topic_id", [None, UUID(int=77)])
 def test_before_v12_a_topic_without_a_name_is_refused(broker, version, topic_id):
-    """Its name may be null in the request, but not in the answer."""
+    """The name may be null in the request but not in the answer."""
     asked = {"topics": [{"name": None, "topic_id": topic_id}]}
     (topic,) = broker.connect().ask(METADATA, version, asked).topics
     assert (topic.name, topic.error_code) == ("", ErrorCode.INVALID_REQUEST)
@@ -87,7 +87,7 @@ def test_before_v12_a_topic_without_a_name_is_refused(broker, version, topic_id)
 
 @pytest.mark.parametrize("version", [8, 10])
 def test_who_asks_is_told_that_all_is_allowed(broker, version):
-    """KIP-430; as Kafka without an authorizer. The cluster's left Metadata with v11 (KIP-700)."""
+    """Kafka without an authorizer allows all too (KIP-430). Since v11 Metadata has none for the cluster (KIP-700)."""
     asked = {"topics": [{"name": "flights"}]}
     answer = broker.connect().ask(METADATA, version, asked)
     assert answer.cluster_authorized_operations == answer.topics[0].topic_authorized_operations == -(2**31)
@@ -104,7 +104,7 @@ def test_newer_versions_tell_of_topics_only(broker, version):
 
 @pytest.mark.parametrize("version", [0, 13])
 def test_nodes_have_the_address_that_is_advertised_for_the_listener_that_was_asked(broker, version):
-    """KIP-103: a client stays on the listener it came in on."""
+    """A client stays on the listener that it connected to (KIP-103)."""
     broker.services.metadata.advertise("INSIDE", "broker.inside", 9094)
 
     def nodes(listener):
@@ -124,7 +124,7 @@ def test_a_groups_coordinator_has_the_address_of_the_listener_too(broker):
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 def test_a_topic_of_the_brokers_own_is_made_as_it_is_for_its_coordinator(broker, name):
-    """Kafka too makes it with settings of its own, whoever asks first."""
+    """Kafka, too, gives this topic its special settings, whichever client asks first."""
     assert topics(broker, 12, [name]) == [(name, 0, 50)]
     assert broker.services.config_of(broker.services.metadata.topic(name)).compacts
 

@@ -12,7 +12,7 @@ SUBSCRIPTION = [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\7flights\0\0\0\0"
 
 @pytest.fixture
 def broker():
-    """The group "g" has offsets 5 in both topics, and no members."""
+    """Return a broker on which the group "g" has offset 5 in both topics, and no members."""
     broker = make()
     broker.create("trains")
     client = broker.connect()
@@ -26,7 +26,7 @@ def client(broker):
 
 
 def delete(client, *partitions, group="g"):
-    """The error of the request, or one for each (topic, partition)."""
+    """Send OffsetDelete; return the request's error, or one error for each (topic, partition)."""
     topics = [{"name": topic, "partitions": [{"partition_index": index}]} for topic, index in partitions]
     answer = client.ask(OFFSET_DELETE, 0, {"group_id": group, "topics": topics})
     return answer.error_code or [topic.partitions[0].error_code for topic in answer.topics]
@@ -87,7 +87,7 @@ def delete_group(client):
 
 
 def test_on_a_full_disk_offsets_stay_and_can_be_taken_away_later(broker, client):
-    """What is forgotten and not written down would come back with the next start."""
+    """An offset that is forgotten without a tombstone in the log would return at the next start."""
     broker.storage.free_bytes = 0
     assert delete(client, ("flights", 0), ("trains", 0)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert (committed(client), committed(client, topic="trains")) == (5, 5)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch through the wire (KIP-101, KIP-320): whether what was read is still in the log."""
+"""OffsetForLeaderEpoch through the wire (KIP-101, KIP-320): are a reader's records still in the log?"""
 
 import pytest
 
@@ -13,7 +13,7 @@ ENDS = {
 
 @pytest.fixture
 def client():
-    """Epoch 2 begins at offset 0, 4 at 2, 7 at 3; the log ends at 4."""
+    """Return a client of a log whose epoch 2 begins at offset 0, epoch 4 at 2, epoch 7 at 3; the log ends at 4."""
     broker = EngineBroker()
     broker.create("flights")
     client, log = broker.connect(), broker.services.log_of("flights", 0)
@@ -24,7 +24,7 @@ def client():
 
 
 def ask(client, version, epoch, topic="flights", partition=0, current=-1):
-    """(error, epoch, end offset)"""
+    """Ask where an epoch ends; return (error, epoch, end offset)."""
     asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
     fields = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [asked]}]}
     answer = client.ask(OFFSET_FOR_LEADER_EPOCH, version, fields).topics[0].partitions[0]

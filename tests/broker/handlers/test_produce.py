@@ -1,4 +1,4 @@
-"""Produce through the wire, and every error code it answers, at the lowest and the highest version served
+"""Produce through the wire, and every error code that it answers, at the lowest and the highest version served
 (https://kafka.apache.org/protocol#The_Messages_Produce)."""
 
 import json
@@ -35,7 +35,7 @@ def broker():
 
 
 class Producer:
-    """A client at one version: it names topics as that version does."""
+    """A client at one version; it names topics as that version does."""
 
     def __init__(self, broker, version, client_id="test"):
         self.broker = broker
@@ -43,14 +43,14 @@ class Producer:
         self.client = broker.connect(client_id)
 
     def send(self, topic, batch, partition=0, acks=1):
-        """The result for one batch."""
+        """Send one batch and return its result."""
         known = self.broker.services.metadata.topic(topic)
         name = known.id if known is not None and self.version >= HIGHEST else topic
         request = produce_request(name, partition=partition, batch=batch, acks=acks)
         return self.client.ask(PRODUCE, self.version, request)[0]
 
     def refused(self, code, topic, batch, **more):
-        """The refusal, after which nothing is in the log."""
+        """Send a batch that must be refused with `code` and without an offset; return the result."""
         result = self.send(topic, batch, **more)
         assert result.error_code == code, ErrorCode(result.error_code).name
         assert (result.base_offset, result.log_append_time_ms) == (-1, -1)
@@ -63,7 +63,7 @@ def end_of(broker, topic, partition=0):
 
 
 def stored(client, topic):
-    """The records as a consumer gets them, and the header of the first batch."""
+    """Return the records as a consumer receives them, and the header of the first batch."""
     (partition,) = client.ask(FETCH, 12, fetch_request(topic)).partitions
     return decode_records(partition.records), read_header(partition.records)
 
@@ -108,7 +108,7 @@ def test_a_partition_that_another_node_leads(broker, version):
 @at_both_ends
 @pytest.mark.parametrize("damage, code", [("flipped", ErrorCode.CORRUPT_MESSAGE), ("cut", ErrorCode.INVALID_RECORD)])
 def test_damage_on_the_way(broker, version, damage, code):
-    """As by Kafka, which finds no batch in one that is not whole."""
+    """A cut batch is INVALID_RECORD, as in Kafka, which finds no batch in it."""
     broker.create("flights")
     batch = batch_of(b"value")
     if damage == "flipped":
@@ -135,7 +135,7 @@ def test_a_batch_that_is_too_large(broker, version):
 
 @pytest.mark.parametrize("version, code", [(3, 76), (6, 76), (7, 0), (13, 0)])
 def test_zstd_is_for_versions_that_have_it(broker, version, code):
-    """KIP-110."""
+    """Produce has zstd since v7 (KIP-110)."""
     broker.create("flights")
     result = Producer(broker, version).send("flights", batch_of(b"a" * 50, codec=Codec.ZSTD))
     assert result.error_code == code
@@ -151,7 +151,7 @@ def test_a_codec_nobody_knows(broker, version):
 
 @at_both_ends
 def test_a_time_too_far_ahead(broker, version):
-    """KIP-937: message.timestamp.after.max.ms is an hour."""
+    """message.timestamp.after.max.ms is an hour (KIP-937)."""
     broker.create("flights")
     late = WALL_MS + broker.now_ms + HOUR_MS
     producer = Producer(broker, version)
@@ -174,7 +174,7 @@ def test_a_message_without_a_key_for_a_compacted_topic(broker, version):
 
 @at_both_ends
 def test_an_internal_topic_is_not_for_clients(broker, version):
-    """Kafka's tools may, by the name of their client."""
+    """Kafka's tools may produce to it; the broker knows them by their client id."""
     broker.create("__consumer_offsets", cleanup_policy="compact")
     batch = encode_batch([Record(0, 0, b"key", b"value")], base_timestamp_ms=WALL_MS)
     Producer(broker, version).refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "__consumer_offsets", batch)
@@ -187,7 +187,7 @@ def from_producer(*values, sequence=0, epoch=0):
 
 @at_both_ends
 def test_a_gap_in_the_sequence(broker, version):
-    """KIP-98."""
+    """The error is OUT_OF_ORDER_SEQUENCE_NUMBER (KIP-98)."""
     broker.create("flights")
     producer = Producer(broker, version)
     assert producer.send("flights", from_producer(b"a", b"b")).error_code == 0
@@ -197,7 +197,7 @@ def test_a_gap_in_the_sequence(broker, version):
 
 @at_both_ends
 def test_an_epoch_that_is_over(broker, version):
-    """KIP-98, KIP-360."""
+    """The error is INVALID_PRODUCER_EPOCH (KIP-98, KIP-360)."""
     broker.create("flights")
     producer = Producer(broker, version)
     assert producer.send("flights", from_producer(b"a", epoch=2)).error_code == 0
@@ -230,7 +230,7 @@ def test_a_batch_with_offsets_of_its_own(broker, version):
 
 @at_both_ends
 def test_a_time_that_is_not_the_brokers_though_the_batch_says_so(broker, version):
-    """Kafka's LogValidator: the bit is cleared, and on a topic with LogAppendTime the batch is refused."""
+    """The broker clears the bit; on a topic with LogAppendTime it refuses the batch (Kafka's LogValidator)."""
     broker.create("flights")
     broker.create("stamped", message_timestamp_type="LogAppendTime")
     marked = batch_of(b"a")
@@ -244,7 +244,7 @@ def test_a_time_that_is_not_the_brokers_though_the_batch_says_so(broker, version
 
 @at_both_ends
 def test_a_batch_of_a_transaction_without_a_transactional_id(broker, version):
-    """As in Kafka nothing of such a request is taken, whatever else it brings."""
+    """The broker refuses the request's other batches too, as Kafka does."""
     topic = broker.create("flights", 2)
     name = topic.id if version >= HIGHEST else "flights"
     for producer in ({}, {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}):
@@ -263,7 +263,7 @@ def test_a_batch_of_a_transaction_without_a_transactional_id(broker, version):
 
 @at_both_ends
 def test_a_batch_of_a_transaction_that_is_no_producers(broker, version):
-    """Nothing would ever end it: a read_committed consumer would wait for ever."""
+    """No marker would ever end it, so a read_committed consumer would wait for ever."""
     topic = broker.create("flights")
     name = topic.id if version >= HIGHEST else "flights"
     records = PartitionRecords(name, 0, memoryview(batch_of(b"a", transactional=True)))
@@ -318,7 +318,7 @@ def test_without_acks_an_error_can_only_be_told_by_closing(broker, version):
     assert "acks=0 failed" in producer.client.closed
 
 
-# --- what a topic asks of its records ----------------------------------------------------------------------------
+# --- a topic's rules for its records -----------------------------------------------------------------------------
 
 
 @at_both_ends
@@ -403,7 +403,7 @@ def test_records_that_cannot_take_an_id_leave_the_log_as_it_was(broker):
 
 
 def test_a_request_that_waits_for_ids_is_then_taken_as_it_was_sent():
-    """What is tried again must be what came: a header that had been changed would be refused."""
+    """A request is retried with the bytes that were received, because a changed header would be refused."""
     broker = EngineBroker(max_ahead_ms=0)
     broker.create("flights", message_timestamp_type="LogAppendTime", flakelog_id_header="true")
     client = broker.connect()
@@ -418,13 +418,13 @@ def test_a_request_that_waits_for_ids_is_then_taken_as_it_was_sent():
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_one_replica_is_in_sync_however_many_a_topic_wants(broker, acks):
-    """Kafka asks for no more than a partition has (Partition.effectiveMinIsr), so one node takes acks=all."""
+    """Kafka requires no more replicas than a partition has (Partition.effectiveMinIsr): one node accepts acks=all."""
     broker.create("flights", min_insync_replicas=2)
     assert broker.connect().produce("flights", b"a", acks=acks).error_code == 0
 
 
 def test_times_are_looked_at_also_where_requests_repeat(broker):
-    """The short way of a request that is like the one before it."""
+    """The fast path of a request that repeats the previous one checks times too."""
     broker.create("flights")
     client = broker.connect()
     late = WALL_MS + broker.now_ms + 2 * HOUR_MS

@@ -1,5 +1,4 @@
-"""A Produce that repeats the one before it goes a short way. Nobody can tell: its answers, and what is in the log, are
-those of the long way."""
+"""Fast path for a Produce that repeats the previous one. Its answers and the log are those of the slow path."""
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.broker.engine_client import (
     values_of,
 )
 
-VERSIONS = range(5, 13)  # those that name topics by name and answer with the log start offset
+VERSIONS = range(5, 13)  # the versions that name topics by name and answer with the log start offset
 
 
 @pytest.fixture
@@ -93,7 +92,7 @@ def test_what_was_let_pass_before_is_refused_once_a_setting_says_so(broker):
 
 
 def test_a_producers_batches_of_one_size_are_each_known_again(broker):
-    """KIP-98: what is sent again is answered as the first time, and a gap is one."""
+    """A duplicate gets the first one's answer, and a gap is refused (KIP-98)."""
     client = broker.connect()
 
     def produce(sequence):
@@ -131,7 +130,7 @@ def test_a_length_that_is_spelled_with_a_byte_too_many_is_for_the_long_way(broke
     client = broker.connect()
     client.produce("flights", b"first")
     _, frame = client.frame(PRODUCE, 9, produce_request("flights", b"second"))
-    at = len(frame) - len(batch_of(b"second")) - 4  # behind the records come three sections without tags
+    at = len(frame) - len(batch_of(b"second")) - 4  # three empty tag sections follow the records
     spelled = frame[4:at] + bytes([frame[at] | 0x80, 0]) + frame[at + 1 :]
     client.feed(len(spelled).to_bytes(4, "big") + spelled)
     assert len(client.replies()) == 1 and not repeats(client)
@@ -224,7 +223,7 @@ def test_a_batch_of_a_transaction_that_the_request_does_not_name_is_refused_each
 
 
 def test_a_disk_that_becomes_full_is_answered_as_such(broker):
-    """The short way has tried to append by then: the batch must come to the long one as it was sent."""
+    """The fast path has already tried to append; the slow path must get the batch as it was sent."""
     client = broker.connect()
     client.produce("flights", b"one")
     client.produce("flights", b"two")
@@ -245,7 +244,7 @@ def test_an_answer_waits_its_turn_behind_a_request_that_waits(broker):
 
 @pytest.mark.parametrize("version", [9, 5])
 def test_every_cut_of_a_repeated_frame_is_refused_like_the_first_one(broker, version):
-    """The short way must not read past a frame, nor take half of one."""
+    """The fast path must not read past a frame or accept half of one."""
     client = broker.connect()
     client.produce("flights", b"one", version=version)
     _, whole = client.frame(PRODUCE, version, produce_request("flights", b"two"))
@@ -266,11 +265,11 @@ def test_acks_that_there_are_not_are_refused_each_time(broker, acks):
     assert client.fetch("flights") == []
 
 
-# --- several in one turn ---------------------------------------------------------------------------------------------
+# --- several requests in one turn ------------------------------------------------------------------------------------
 
 
 def connected(broker, number, topic="flights"):
-    """Clients whose next requests go the short way."""
+    """Return clients whose next requests take the fast path."""
     clients = [broker.connect() for _ in range(number)]
     for client in clients:
         client.produce(topic, b"first")
@@ -279,7 +278,7 @@ def connected(broker, number, topic="flights"):
 
 
 def produced_in_one_turn(broker, clients, batches, topic="flights"):
-    """The results, by client; each client sends one batch."""
+    """Send one batch from each client in one turn; return the results, by client."""
     with broker.turn():
         for client, batch in zip(clients, batches, strict=True):
             client.send(PRODUCE, 9, produce_request(topic, batch=batch))
@@ -315,7 +314,7 @@ def of_producer(value, sequence, producer_id=7):
 
 
 def test_a_producers_batch_that_comes_by_two_connections_is_written_once(broker):
-    """KIP-98: one that gave up on a connection sends again by another, while the first one's bytes still come."""
+    """The producer gave up on a connection and sends again on another, while the first's bytes still come (KIP-98)."""
     clients = connected(broker, 3)
     results = produced_in_one_turn(broker, clients, [of_producer(b"a", 0), batch_of(b"other"), of_producer(b"a", 0)])
     assert [(result.error_code, result.base_offset) for result in results] == [(0, 3), (0, 4), (0, 3)]

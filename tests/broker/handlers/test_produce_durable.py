@@ -1,9 +1,9 @@
-"""Answers that wait for the disk: flakelog.durable.acks, by the journal, and flakelog.visible.after.flush."""
+"""Answers that wait for the disk: flakelog.durable.acks, with the journal, and flakelog.visible.after.flush."""
 
 import pytest
 
 from broker.handlers.topic_changes import alter_topics, create_topic
-from broker.log.log_manager import SyncJournal, SyncLog
+from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED
 from broker.wire.produce import PartitionRecords, ProduceRequest
@@ -69,7 +69,7 @@ def test_a_topic_without_it_is_answered_at_once_and_makes_no_journal(broker):
 
 
 def test_fifty_producers_on_fifty_partitions_take_one_sync_a_round(broker):
-    """Per-partition syncs collapse with many partitions: one journal, one fdatasync."""
+    """The rate of per-partition syncs collapses with many partitions, so there is one journal and one fdatasync."""
     create(broker, DURABLE, partitions=51)
     clients = [broker.connect() for _ in range(51)]
     held = broker.hold_syncs()
@@ -85,7 +85,7 @@ def test_fifty_producers_on_fifty_partitions_take_one_sync_a_round(broker):
 
 
 def test_the_shell_says_when_the_next_round_of_the_journal_begins(broker):
-    """Other syncs do not wait for that."""
+    """Other syncs do not wait for that round."""
     create(broker, DURABLE)
     broker.create("trains", flush_messages=1)
     client, other = broker.connect(), broker.connect()
@@ -108,7 +108,7 @@ def test_what_one_connection_pipelines_is_synced_together_and_answered_in_order(
 
 
 def test_one_that_need_not_wait_is_answered_after_the_one_before_it(broker):
-    """Replies leave in the order of their requests, whatever each waits for."""
+    """Replies leave in the order of their requests, whichever of them waits."""
     create(broker, DURABLE)
     broker.create("fast")
     client = broker.connect()
@@ -133,7 +133,7 @@ def test_a_connection_that_waits_for_the_disk_is_read_on_when_it_has_answered():
 
 
 def test_a_disk_that_takes_longer_than_the_producer_waits_is_a_timeout(broker):
-    """The messages stay in the log; a producer that sends them again needs idempotence, as with Kafka."""
+    """The messages stay in the log, so a producer that sends them again needs idempotence, as with Kafka."""
     create(broker, DURABLE)
     client = broker.connect()
     broker.hold_syncs()
@@ -147,7 +147,7 @@ def test_a_disk_that_takes_longer_than_the_producer_waits_is_a_timeout(broker):
 
 
 def test_past_the_limit_of_delayed_requests_the_timeout_comes_at_once():
-    """flakelog.max.delayed.operations."""
+    """The limit is flakelog.max.delayed.operations."""
     broker = EngineBroker(max_delayed_operations=1)
     create(broker, DURABLE)
     client = broker.connect()
@@ -159,7 +159,7 @@ def test_past_the_limit_of_delayed_requests_the_timeout_comes_at_once():
 
 
 def test_a_producer_that_sends_again_waits_for_what_it_sent_before(broker):
-    """KIP-98: the duplicate is no more on the disk than the first was."""
+    """The duplicate is on the disk as soon as the first one is, and not earlier (KIP-98)."""
     create(broker, DURABLE)
     client = broker.connect()
     broker.hold_syncs()
@@ -172,7 +172,7 @@ def test_a_producer_that_sends_again_waits_for_what_it_sent_before(broker):
 
 
 def test_a_failed_sync_of_the_journal_takes_every_durable_partition_offline_and_no_other(broker):
-    """What the kernel could not write it may have dropped: it is never tried again."""
+    """The kernel may have dropped the bytes that it could not write, so the sync is never tried again."""
     create(broker, DURABLE, partitions=2)
     broker.create("fast")
     client = broker.connect()
@@ -204,13 +204,13 @@ def test_a_partition_that_goes_offline_meanwhile_answers_its_producers(broker):
 
 
 def test_a_write_that_cannot_be_undone_answers_all_who_wait_and_is_reported(broker):
-    """What the files then hold nobody knows: the partition is offline, as after a failed sync."""
+    """The content of the files is unknown, so the partition is taken offline, as after a failed sync."""
     create(broker, DURABLE)
     producer, consumer, late = broker.connect(), broker.connect(), broker.connect()
     broker.hold_syncs()
     producer.send(PRODUCE, 9, produce_request("flights", b"a"))
     consumer.send(FETCH, 12, fetch_request("flights", offset=1, max_wait_ms=10_000))
-    broker.storage.free_bytes = 40  # for the ids, not for the batch
+    broker.storage.free_bytes = 40  # enough for the ids, not for the batch
     broker.storage.failing_cuts.add(broker.services.log_of("flights", 0).segments[0].log.path)
     late.send(PRODUCE, 9, produce_request("flights", b"b"))
     broker.at(broker.now_ms)
@@ -303,7 +303,7 @@ def latest(client, isolation=0):
 
 
 def test_consumers_see_a_message_when_it_is_on_the_disk(broker):
-    """Without flush.messages or flush.ms it is synced at once, by the journal."""
+    """Without flush.messages or flush.ms the journal syncs it at once."""
     create(broker, VISIBLE)
     producer, consumer = broker.connect(), broker.connect()
     held = broker.hold_syncs()
@@ -353,7 +353,7 @@ def test_an_id_is_found_only_where_consumers_see_it(broker):
 
 
 def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
-    """Altered while the broker runs: what was appended earlier is in no journal."""
+    """The setting is altered while the broker runs, so earlier records are in no journal."""
     broker.create("flights")
     client = broker.connect()
     client.produce("flights", b"a")
@@ -365,7 +365,7 @@ def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_with_one_message_to_a_flush_each_is_answered_when_it_is_on_the_disk(broker, acks):
-    """As in Kafka, which flushes before it answers. The log's own files are synced: there is no journal."""
+    """Kafka, too, flushes before it answers. The log's own files are synced, without a journal."""
     create(broker, {"flush.messages": "1"})
     client = broker.connect()
     held = broker.hold_syncs()
@@ -413,7 +413,7 @@ def test_a_clean_stop_leaves_no_journal(broker):
 
 
 def test_the_journal_is_cut_when_the_partitions_are_synced(broker):
-    """With each checkpoint, and by half of flakelog.journal.max.bytes in between."""
+    """This happens at each checkpoint, and in between when half of flakelog.journal.max.bytes is reached."""
     create(broker, DURABLE)
     client = broker.connect()
     client.produce("flights", b"a")

@@ -1,5 +1,5 @@
-"""Client quotas (KIP-546) and SCRAM credentials (KIP-554) through the wire: kept, and shown. How quotas hold is in
-test_throttling."""
+"""Client quotas (KIP-546) and SCRAM credentials (KIP-554) through the wire: how they are stored and shown.
+test_throttling covers how quotas are enforced."""
 
 import hashlib
 import hmac
@@ -33,7 +33,7 @@ def full_disk(broker, monkeypatch):
 
 
 def entry(entity, **quotas):
-    """None for a quota removes it."""
+    """Return an entry of AlterClientQuotas; a quota of None is removed."""
     return {
         "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
         "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in quotas.items()],
@@ -46,7 +46,7 @@ def alter(client, *entries, version=1, validate_only=False):
 
 
 def described(client, *components, strict=False, version=1):
-    """What a filter finds: {entity: quotas}; an error code where it is refused."""
+    """Return the quotas that a filter finds as {entity: quotas}, or the error code if the filter is refused."""
     asked = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in components]
     answer = client.ask(DESCRIBE_QUOTAS, version, {"components": asked, "strict": strict})
     if answer.error_code:
@@ -169,7 +169,7 @@ def credentials(client, *users):
 
 
 def test_credentials_are_kept_over_a_restart_as_a_server_needs_them(broker, client):
-    """RFC 5802: StoredKey and ServerKey; the salted password would let who reads the file log in."""
+    """These are StoredKey and ServerKey (RFC 5802). With the salted password a reader of the file could log in."""
     assert scram(client, [upsert("ann"), upsert("bob", SHA_512, 8_192)]) == {"ann": 0, "bob": 0}
     assert scram(client, [upsert("ann", SHA_512)]) == {"ann": 0}
     again = broker.restarted(clean=False)

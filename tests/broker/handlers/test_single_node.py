@@ -1,4 +1,4 @@
-"""What a single Kafka node answers about replicas, directories, features and access rules (KIP-113, KIP-183, KIP-455,
+"""Replicas, directories, features and access rules as a single Kafka node answers for them (KIP-113, KIP-183, KIP-455,
 KIP-584, KIP-1142)."""
 
 import pytest
@@ -38,18 +38,18 @@ def client(broker):
     return broker.connect()
 
 
-# --- who a client is ---------------------------------------------------------------------------------------------
+# --- authentication ----------------------------------------------------------------------------------------------
 
 
 def test_a_client_that_says_who_it_is_is_told_that_nobody_asks_and_so_is_the_operator(broker, client):
-    """Kafka answers so where a listener is PLAINTEXT; the peer is on its own to find out why."""
+    """Kafka gives the same error on a PLAINTEXT listener and leaves the peer to find out why."""
     assert client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert client.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": b"?"}).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert client.conn.peer in broker.reported[0] and "security.protocol=PLAINTEXT" in broker.reported[0]
     assert client.produce("flights", b"still").error_code == 0
 
 
-# --- brokers that go -----------------------------------------------------------------------------------------------
+# --- unregistering brokers -----------------------------------------------------------------------------------------
 
 
 def test_a_broker_that_is_not_there_cannot_be_unregistered(client):
@@ -58,7 +58,7 @@ def test_a_broker_that_is_not_there_cannot_be_unregistered(client):
 
 
 def test_the_one_node_is_not_unregistered_by_a_client(broker, client):
-    """Kafka does it, and has partitions without a leader then."""
+    """Kafka unregisters it and then has partitions without a leader."""
     answer = client.ask(UNREGISTER_BROKER, 0, {"broker_id": broker.services.metadata.node.id})
     assert answer.error_code == ErrorCode.INVALID_REQUEST and "one node" in answer.error_message
 
@@ -157,7 +157,7 @@ def test_no_partition_is_being_moved(client):
 
 
 def test_the_quorum_is_one_node_that_counts_what_it_commits(broker, client):
-    """KIP-595, KIP-836."""
+    """DescribeQuorum is from KIP-595 and KIP-836."""
 
     def committed(broker):
         asked = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
@@ -200,7 +200,7 @@ def test_without_access_rules_security_is_disabled(client, version):
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_features_are_told_but_none_that_changes_what_producers_do(client, version):
-    """A transaction.version of 2 would have Java's producer speak Produce and EndTxn as KIP-890 does."""
+    """With a transaction.version of 2 Java's producer would use Produce and EndTxn as in KIP-890."""
     answer = client.ask(API_VERSIONS, version, {"client_software_name": "t", "client_software_version": "1"})
     assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [("metadata.version", 25)]
     assert [(each.name, each.min_version) for each in answer.supported_features] == [("metadata.version", 7)]
@@ -225,7 +225,7 @@ def test_features_stay_what_they_are(client, version, feature, level, code):
         assert [(each.feature, each.error_code) for each in answer.results] == [(feature, 0)]
 
 
-# --- what has settings -------------------------------------------------------------------------------------------
+# --- resources that have settings --------------------------------------------------------------------------------
 
 
 def resources(client, *kinds, version=1):

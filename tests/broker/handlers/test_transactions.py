@@ -1,4 +1,4 @@
-"""Transactions through the wire (KIP-98, KIP-360, KIP-588, KIP-890): coordinator, markers, and who sees what."""
+"""Transactions through the wire (KIP-98, KIP-360, KIP-588, KIP-890): coordinator, markers, and visible records."""
 
 from dataclasses import replace
 
@@ -97,7 +97,7 @@ def test_an_end_that_is_asked_for_again_is_answered_alike_and_the_other_end_is_r
 
 
 def test_ends_of_version_5_take_the_next_epoch(broker):
-    """KIP-890: a late batch of the transaction before is fenced."""
+    """The next epoch fences a late batch of the previous transaction (KIP-890)."""
     producer, reader = TransactionalProducer(broker), broker.connect()
     producer.init()
     producer.write("flights", b"a")
@@ -136,7 +136,7 @@ def test_who_takes_over_has_the_open_transaction_aborted_first(broker):
 
 
 def test_a_producer_takes_its_next_epoch_by_the_one_it_has_and_may_ask_again(broker):
-    """KIP-360."""
+    """The producer names its id and epoch in InitProducerId (KIP-360)."""
     producer, other = TransactionalProducer(broker), TransactionalProducer(broker)
     producer.init()
     had = producer.id, producer.epoch
@@ -167,12 +167,12 @@ def test_when_its_epochs_are_used_up_a_transactional_id_gets_another_producer_id
     assert producer.init(keeps=True) == 0 and (producer.id, producer.epoch) == (new, 0), "the answer got lost"
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version, code", [(3, 48), (10, 48), (11, 120), (12, 120)])
 def test_a_batch_for_a_partition_that_was_not_added_is_refused(broker, version, code):
-    """KIP-890: INVALID_TXN_STATE, and for clients that know it TRANSACTION_ABORTABLE."""
+    """The error is INVALID_TXN_STATE, or TRANSACTION_ABORTABLE for clients that know it (KIP-890)."""
     producer = TransactionalProducer(broker)
     producer.init()
     assert producer.send("flights", b"a", version=version) == code
@@ -202,7 +202,7 @@ def test_the_short_way_of_produce_does_not_let_one_in(broker):
 
 
 def test_a_producer_that_takes_the_next_epoch_with_each_end_may_abort_where_nothing_is_on(broker):
-    """KIP-890: it does not always know. To commit nothing is refused."""
+    """Such a producer does not always know whether a transaction is open (KIP-890). An empty commit is refused."""
     producer = TransactionalProducer(broker)
     producer.init()
     assert producer.end(False) == producer.end(True, version=5) == ErrorCode.INVALID_TXN_STATE
@@ -242,7 +242,7 @@ def test_requests_name_what_is_wrong_with_them(broker):
 
 
 def test_past_the_limit_another_transactional_id_is_refused():
-    """flakelog.transactional.ids.max."""
+    """The limit is flakelog.transactional.ids.max."""
     broker = EngineBroker(transaction_state_log_num_partitions=1, transactional_ids_max=1)
     assert TransactionalProducer(broker, "a").init() == 0
     assert TransactionalProducer(broker, "b").init() == ErrorCode.POLICY_VIOLATION
@@ -274,7 +274,7 @@ def test_a_transaction_that_is_on_for_too_long_is_aborted_and_its_producer_fence
 
 
 def test_many_transactions_that_time_out_together_are_aborted_some_at_a_time(broker):
-    """Each waits for nobody, but all of them at once would hold everybody up."""
+    """A single abort delays no other client, but all of them at once would."""
     producers = [TransactionalProducer(broker, f"payments-{n}", timeout_ms=1_000) for n in range(100)]
     for each in producers:
         each.init()
@@ -306,7 +306,8 @@ def test_one_that_is_ended_before_its_turn_is_not_aborted(broker):
 
 
 def test_a_producer_whose_transaction_took_too_long_goes_on_unless_another_took_over(broker):
-    """KIP-588: it asks with the epoch it had, and gets the one its transaction was aborted in, once or twice."""
+    """The producer asks with its previous epoch and gets the one in which its transaction was aborted; it may ask twice
+    (KIP-588)."""
     producer, other = TransactionalProducer(broker, timeout_ms=1_000), TransactionalProducer(broker, timeout_ms=1_000)
     producer.init()
     producer.write("flights", b"late")
@@ -336,7 +337,7 @@ def test_where_no_epoch_is_left_a_producer_that_took_too_long_gets_none(broker):
 
 
 def test_a_transactional_id_nobody_uses_is_forgotten_for_good(broker):
-    """transactional.id.expiration.ms."""
+    """The limit is transactional.id.expiration.ms."""
     producer, busy = TransactionalProducer(broker), TransactionalProducer(broker, "busy", timeout_ms=900_000)
     producer.init()
     busy.init()
@@ -358,7 +359,7 @@ MANY = 3 * MARKERS_AT_ONCE
 
 
 def begin_in_many(broker):
-    """A transaction that is open in more partitions than are ended at once."""
+    """Begin a transaction in more partitions than get their markers at once; return its producer."""
     broker.create("wide", MANY)
     producer = TransactionalProducer(broker)
     producer.init()
@@ -407,7 +408,8 @@ def test_meanwhile_the_transactional_id_is_busy(broker):
 
 
 def test_an_end_that_takes_too_long_is_answered_and_gone_on_with():
-    """offsets.commit.timeout.ms: it is decided, and what follows waits, as in Kafka, which never waits for markers."""
+    """The end is decided, so it is answered after offsets.commit.timeout.ms, and later requests wait for its markers.
+    Kafka never waits for markers."""
     broker = EngineBroker(transaction_state_log_num_partitions=2, offsets_commit_timeout_ms=1)
     producer = begin_in_many(broker)
     send_end(producer)
@@ -444,7 +446,8 @@ def test_an_end_that_was_half_written_is_gone_on_with_after_a_kill(broker):
 
 
 def send_markers(producer, client):
-    """As an administrator ends a transaction without its coordinator; the first partition named is none."""
+    """Send WriteTxnMarkers, with which an administrator ends a transaction without its coordinator. The first partition
+    named does not exist."""
     topics = [{"name": "wide", "partition_indexes": [MANY, *range(MANY)]}]
     fields = {"producer_id": producer.id, "producer_epoch": producer.epoch, "coordinator_epoch": 0}
     marker = fields | {"transaction_result": False, "topics": topics}
@@ -511,7 +514,7 @@ def test_markers_are_written_whole_before_the_coordinators_topic_is_forgotten(br
 
 
 def test_an_end_is_written_whole_before_its_coordinators_topic_is_forgotten(broker):
-    """Else the partitions that are left would be aborted, as nobody would know."""
+    """Otherwise the other partitions would be aborted, because the decision would be lost."""
     producer = begin_in_many(broker)
     send_end(producer)
     broker.delete(STATE)
@@ -547,7 +550,7 @@ def test_an_end_that_was_decided_is_gone_on_with_after_a_kill(broker, commit):
     producer.write("flights", b"a")
     producer.write("flights", b"b", partition=1)
     transactions = broker.services.transactions
-    transactions._log(transactions.core.get("payments").ended(commit, broker.now.wall_ms), broker.now)  # and killed
+    transactions._log(transactions.core.get("payments").ended(commit, broker.now.wall_ms), broker.now)  # then a kill
     again = broker.restarted(clean=False)
     assert state_of(again) == ("CompleteCommit" if commit else "CompleteAbort")
     values = [committed(again.connect(), "flights", partition) for partition in (0, 1)]
@@ -606,7 +609,7 @@ def test_what_cannot_be_written_down_has_not_happened(broker):
 
 
 def strand_a_transaction(broker):
-    """One that is open in "flights", and of which the coordinator has lost all records."""
+    """Leave a transaction open in "flights" and delete all of the coordinator's records of it."""
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")
@@ -615,7 +618,7 @@ def strand_a_transaction(broker):
 
 
 def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_start(broker):
-    """After a power cut: nobody could ever commit it, and it would hold read_committed consumers back for ever."""
+    """After a power cut no producer could commit it, and it would hold read_committed consumers back for ever."""
     strand_a_transaction(broker)
     again = broker.restarted(clean=False)
     assert committed(again.connect(), "flights") == []
@@ -625,7 +628,7 @@ def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_s
 
 
 def test_what_is_stranded_in_a_topic_that_is_deleted_is_tried_no_more(broker):
-    """A transaction that nobody knows of, in a partition that cannot take its marker."""
+    """The coordinator has no record of the transaction, and the partition cannot take its marker."""
     strand_a_transaction(broker)
     broker.storage.free_bytes = broker.storage.open("metadata.json").size + 20
     again = broker.restarted(clean=False)
@@ -637,7 +640,7 @@ def test_what_is_stranded_in_a_topic_that_is_deleted_is_tried_no_more(broker):
 
 
 def test_stranded_transactions_are_ended_some_at_a_time_and_nobody_begins_before_his_own_is(broker):
-    """A marker that comes late would end what was begun since."""
+    """A late marker would end a transaction that has begun since."""
     producer = begin_in_many(broker)
     broker.services.logs.delete({STATE: [0, 1]})
     broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
@@ -668,7 +671,7 @@ def test_deleting_the_coordinators_topic_ends_what_was_on(broker):
 
 
 def test_a_marker_that_was_lost_is_written_again_as_it_was_decided(broker):
-    """After a power cut: the coordinator says it is complete, the partition has it open."""
+    """After a power cut the coordinator has the transaction as complete, and the partition has it as open."""
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")

@@ -32,7 +32,7 @@ def producing(broker, transactional_id="payments", versions=HIGHEST):
 
 
 def fetched(broker, group_id="g", partition=0, stable=False, version=7):
-    """(offset, error code)"""
+    """Fetch one committed offset; return (offset, error code)."""
     topics = [{"name": "flights", "partition_indexes": [partition]}]
     fields = {"group_id": group_id, "topics": topics, "require_stable": stable}
     if version >= 8:
@@ -101,7 +101,7 @@ def test_who_asks_for_stable_offsets_is_told_where_a_transaction_is_open(broker,
 
 @pytest.mark.parametrize("version, code", [(0, 48), (3, 48), (4, 120), (5, 120)])
 def test_a_group_that_was_not_added_is_refused(broker, version, code):
-    """KIP-890."""
+    """The error is INVALID_TXN_STATE, and TRANSACTION_ABORTABLE since v4 (KIP-890)."""
     producer = producing(broker)
     assert producer.commit_offset("g", "flights", 10, version=version) == code
     producer.add(("flights", 0))
@@ -117,7 +117,7 @@ def test_each_partition_is_committed_or_refused_by_itself(broker):
 
 
 def test_a_member_is_held_to_its_generation(broker):
-    """KIP-447: from v3 the request says who the member is; a zombie's offsets are refused."""
+    """The request names the member since v3, so that the offsets of a zombie are refused (KIP-447)."""
     producer = producing(broker)
     producer.add_offsets("g")
     member = {"generation_id": 4, "member_id": "m"}
@@ -188,7 +188,7 @@ def test_a_group_with_offsets_in_a_transaction_does_not_expire(broker):
     producer.init()
     producer.add_offsets("g")
     producer.commit_offset("g", "flights", 10)
-    broker.at(broker.now_ms + 700_000)  # groups are looked through each ten minutes
+    broker.at(broker.now_ms + 700_000)  # the broker checks groups every ten minutes
     producer.client = broker.connect()
     assert producer.end(True) == 0
     assert fetched(broker) == (10, 0)

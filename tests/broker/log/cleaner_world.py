@@ -1,4 +1,4 @@
-"""A broker with one compacted log: keyed records in, passes of the cleaner, what a reader then finds."""
+"""A broker with one compacted log, for tests of the cleaner: put keyed records, run passes, read the rest."""
 
 from broker.log.cleaner import CleanLog
 from broker.log.judge import judge
@@ -22,7 +22,7 @@ COMPACT = {
 
 
 class CleanerWorld(Broker):
-    """`ms` is the time; a pass has the time it begins at."""
+    """A compacted log and its clock `ms`; a cleaner pass keeps the time at which it began."""
 
     def __init__(self, storage=None, config=BROKER, **topic):
         super().__init__(storage, config, **(COMPACT | topic))
@@ -35,7 +35,7 @@ class CleanerWorld(Broker):
         return Now(self.ms, START_MS + self.ms)
 
     def put(self, *records, timestamp_ms=None, **fields):
-        """One batch of (key, value) pairs of str, None or bytes; where it was appended."""
+        """Append one batch of (key, value) pairs of str, None or bytes; return the append's result."""
         made = [Record(i, 0, *map(_bytes, pair)) for i, pair in enumerate(records)]
         time_ms = START_MS + self.ms if timestamp_ms is None else timestamp_ms
         batch = memoryview(encode_batch(made, base_timestamp_ms=time_ms, **fields))
@@ -46,12 +46,12 @@ class CleanerWorld(Broker):
         return done
 
     def roll(self):
-        """Close the segment, and have the checkpoint cover it: what can be cleaned ends there."""
+        """Close the segment and let a checkpoint cover it, because only such segments are cleaned."""
         self.log.roll()
         self.round()
 
     def clean(self, ms=BACKOFF_MS):
-        """Let the cleaner have its turns, until it finds nothing more to do; how many slices it took."""
+        """Run the cleaner until it finds no more work; return the number of slices."""
         self.ms += ms
         slices = 0
         self.manager.tick(self.now)
@@ -62,7 +62,7 @@ class CleanerWorld(Broker):
         return slices
 
     def clean_before_the_checkpoint(self):
-        """As `clean`, but all else that is asked of the disk, the checkpoint among it, is given back undone."""
+        """Run the cleaner like `clean`, and return all other disk work, the checkpoint included, without running it."""
         self.ms += BACKOFF_MS
         self.manager.tick(self.now)
         undone = []
@@ -74,13 +74,13 @@ class CleanerWorld(Broker):
         return undone
 
     def reopened(self, storage=None, **topic):
-        """Another process on the files as they are."""
+        """Return another world on the same files, as a new process would open them."""
         return CleanerWorld(storage or self.storage, **({name: getattr(self.topic, name) for name in COMPACT} | topic))
 
-    # --- what a reader finds -------------------------------------------------------------------------------------
+    # --- readers -------------------------------------------------------------------------------------------------
 
     def records(self):
-        """{offset: (key, value)} as a consumer reads them, from the log's start."""
+        """Return {offset: (key, value)} as a consumer reads them from the log's start."""
         found, offset = {}, self.log.log_start_offset
         while offset < self.log.high_watermark:
             region = self.log.read(offset, 3000, True).records
@@ -94,14 +94,14 @@ class CleanerWorld(Broker):
         return found
 
     def latest(self):
-        """{key: value} as somebody who reads all of it is left with."""
+        """Return {key: value} as a consumer has it after reading the whole log."""
         found = {}
         for key, value in self.records().values():
             found[key] = value
         return {key: value for key, value in found.items() if value is not None}
 
     def ids(self):
-        """{offset: id} of the offsets that have one."""
+        """Return {offset: id} of the offsets that have an id."""
         found = {}
         for segment in self.log.segments:
             data = segment.ids.file.read(0, segment.ids.file.size)

@@ -1,4 +1,4 @@
-"""A log in memory, an id worker at a literal time, and batches to put in."""
+"""Fixtures: a log in memory, an id worker at a fixed time, and batches to append."""
 
 from uuid import UUID
 
@@ -33,7 +33,7 @@ def append(log, *values, worker, now=NOW, **fields):
 
 
 def append_together(log, *batches, worker, now=NOW):
-    """Batches of some values each, with one write."""
+    """Append batches of the given values with one write."""
     judged = [(batch, judge(batch, log.config, BROKER)) for batch in (memoryview(batch_of(*each)) for each in batches)]
     return log.append_together(judged, worker, now)
 
@@ -43,7 +43,7 @@ def uuid_of(number):
 
 
 def mend(log):
-    """What the log manager does after a write that was undone: a sync, then the log takes batches again."""
+    """Sync the log after a write that was undone, as the log manager does, so that the log accepts batches again."""
     for segment in log.unflushed_segments():
         for file in segment.files:
             file.sync()

@@ -1,4 +1,4 @@
-"""The checkpoint: whole or refused, never half believed."""
+"""The checkpoint file: the broker reads all of it or refuses it."""
 
 import pytest
 from crc32c import crc32c
@@ -50,7 +50,7 @@ def test_a_number_of_logs_that_does_not_hold_is_refused():
 
 
 def test_leader_epochs_are_written_as_kafka_writes_them():
-    """CheckpointFile of Kafka: version, number of entries, an entry a line."""
+    """The format is that of Kafka's CheckpointFile: version, number of entries, one entry a line."""
     assert leader_epochs.encode([(0, 0), (4, 1250)]) == b"0\n2\n0 0\n4 1250\n"
     assert leader_epochs.decode(b"0\n2\n0 0\n4 1250\n") == [(0, 0), (4, 1250)]
 
@@ -64,7 +64,7 @@ def test_anything_else_is_refused(data):
 
 
 def test_an_epoch_begins_once_and_takes_the_place_of_those_that_began_nowhere_before_it():
-    """KIP-101."""
+    """A new epoch replaces the epochs that would begin at its offset or later (KIP-101)."""
     assert leader_epochs.start([], 0, 0) == [(0, 0)]
     assert leader_epochs.start([(0, 0)], 0, 50) == [(0, 0)]
     assert leader_epochs.start([(0, 0)], 3, 50) == [(0, 0), (3, 50)]

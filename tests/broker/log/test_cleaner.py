@@ -1,4 +1,4 @@
-"""Compaction: what stays, what goes, and that offsets and ids stay (https://kafka.apache.org/documentation/#compaction,
+"""Compaction: the records that stay, and their offsets and ids (https://kafka.apache.org/documentation/#compaction,
 KIP-58, KIP-354, KIP-534)."""
 
 import pytest
@@ -9,8 +9,8 @@ from broker.config import BrokerConfig
 from broker.log.cleaner import CleanLog
 from broker.log.cleaner_keys import ENTRY_BYTES, KeyOffsets
 from broker.log.cleaner_plan import plan
+from broker.log.io_jobs import WriteCheckpoint
 from broker.log.log_walk import SLICE
-from broker.log.syncs import WriteCheckpoint
 from broker.record.batch import read_header, verify, walk
 from broker.record.compression import Codec
 from broker.record.control import Marker
@@ -63,7 +63,7 @@ def test_a_batch_of_which_nothing_is_left_goes_with_its_ids(world):
 
 
 def test_the_last_batch_of_a_segment_stays_as_a_header(world):
-    """So that the next segment follows without a gap (Kafka keeps the last of what is cleaned)."""
+    """The next segment then follows without a gap (Kafka keeps the last batch of the cleaned range)."""
     world.put(("a", "1"))
     world.put(("b", None))
     world.roll()
@@ -78,7 +78,7 @@ def test_the_last_batch_of_a_segment_stays_as_a_header(world):
 
 
 def test_records_without_a_key_go(world):
-    """Produce refuses them; a topic that was not always compacted may have some."""
+    """Produce refuses such records, but a topic that was not always compacted may have some."""
     world.put((None, "x"), ("a", "1"))
     world.roll()
     world.clean()
@@ -96,7 +96,7 @@ def test_neighbours_that_fit_become_one_segment(world):
 
 
 def test_an_emptied_batch_has_no_time_and_its_segment_is_as_old_as_it_was(world):
-    """Kafka's dump tool holds the time index to it; where retention is on too, its age is its file's."""
+    """Kafka's dump tool checks the time index against it. With retention on too, the segment's age is its file's."""
     world.storage.wall_ms = 77
     world.put(("a", "x" * 1100))
     world.roll()
@@ -174,7 +174,7 @@ def test_the_keys_of_a_pass_are_bounded_and_a_long_key_is_not_taken_for_its_hash
 
 
 def test_a_tombstone_stays_for_the_delete_retention_after_it_was_cleaned(world):
-    """KIP-534: from the first cleaning on, not from when it was written; readers that are behind still see it."""
+    """The retention begins with the first cleaning, not the write, so that slow readers see the tombstone (KIP-534)."""
     world.put(("a", "1"), ("b", "1"))
     world.put(("a", None))
     world.roll()
@@ -205,7 +205,7 @@ def test_what_is_written_after_the_delete_stays(world):
 
 
 def test_a_reader_is_not_given_only_emptied_batches_while_there_are_records(world):
-    """librdkafka takes such an answer for one that was cut ("might be too large to fetch")."""
+    """librdkafka takes such an answer for a batch that was cut ("might be too large to fetch")."""
     for _ in range(4):
         world.put(("a", "x" * 1100))
         world.roll()
@@ -228,8 +228,8 @@ def test_where_nothing_but_an_emptied_batch_is_left_it_says_how_far_the_offsets_
 
 
 def test_behind_an_emptied_batch_is_what_the_reader_may_see(world):
-    """Of an open transaction a reader of all gets the records; one of what is committed does not, nor are they looked
-    through for it at each fetch."""
+    """A read_uncommitted reader gets the records of an open transaction. A read_committed reader does not, and a fetch
+    does not search through them for it."""
     world.put(("a", None))
     world.roll()
     world.clean()
@@ -263,11 +263,11 @@ def test_who_asks_for_ids_gets_those_of_what_is_left(world):
                 assert found[record.offset] == ids[record.offset]
 
 
-# --- how far, and when ---------------------------------------------------------------------------------------------
+# --- limits and schedule -------------------------------------------------------------------------------------------
 
 
 def test_only_what_the_checkpoint_on_the_disk_covers_is_cleaned(world):
-    """Past it recovery wants every offset in its place."""
+    """Past the checkpoint recovery needs every offset in its place."""
     world.put(("a", "1"))
     world.put(("a", "2"))
     world.log.roll()
@@ -330,7 +330,7 @@ def test_a_log_is_cleaned_when_enough_of_it_is_dirty():
 
 
 def test_a_record_that_is_overdue_is_cleaned_whatever_the_ratio():
-    """KIP-354."""
+    """The maximum lag is from KIP-354."""
     world = CleanerWorld(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=DAY_MS)
     world.put(("a", "1"), ("a", "2"))
     world.roll()
@@ -339,7 +339,7 @@ def test_a_record_that_is_overdue_is_cleaned_whatever_the_ratio():
 
 
 def test_a_compacted_topic_closes_its_segments_in_time_for_it():
-    """As in Kafka: else what is written last would never be compacted."""
+    """Kafka does the same; otherwise the last records of the log would never be compacted."""
     world = CleanerWorld(max_compaction_lag_ms=1000)
     world.put(("a", "1"), timestamp_ms=5000)
     world.put(("a", "2"), timestamp_ms=6000)
@@ -383,7 +383,7 @@ def test_how_far_a_log_is_cleaned_outlives_the_process(world):
 
 
 def test_a_long_log_is_cleaned_in_slices(monkeypatch):
-    """A thread that is asked to end, or a stop of the broker, waits for one of them."""
+    """A thread that is asked to end, or a stop of the broker, waits for one slice at most."""
     monkeypatch.setattr("broker.log.cleaner.SLICE_BYTES", 1000)
     world = CleanerWorld()
     for number in range(20):
@@ -392,7 +392,7 @@ def test_a_long_log_is_cleaned_in_slices(monkeypatch):
     assert world.clean() > 10 and len(world.records()) == 3
 
 
-# --- beside other things -------------------------------------------------------------------------------------------
+# --- concurrent work -----------------------------------------------------------------------------------------------
 
 
 def test_a_reader_goes_on_in_what_it_has(world):
@@ -418,7 +418,7 @@ def test_what_is_appended_meanwhile_is_there(world):
 
 
 def begun(world):
-    """A pass whose first segment is written and not yet in its place."""
+    """Begin a pass and return it when its first segment is written but not yet in its place."""
     world.put(("a", "1"), ("a", "2"))
     world.roll()
     world.ms += BACKOFF_MS
@@ -488,7 +488,7 @@ def test_a_full_disk_is_said_once_and_tried_again(world):
 
 
 def test_the_last_batch_of_a_producer_stays_as_a_header(world):
-    """Else nobody would know which sequence comes next (KIP-98)."""
+    """Otherwise the producer's next sequence would be unknown (KIP-98)."""
     world.put(("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
     world.put(("a", "2"), producer_id=7, producer_epoch=0, base_sequence=1)
     world.put(("a", "3"))
@@ -532,7 +532,7 @@ def test_an_open_transaction_and_what_follows_it_is_not_cleaned(world):
 
 
 def test_a_record_stays_until_the_end_of_the_transaction_that_overtakes_it_is_on_the_disk(world):
-    """A power cut that takes the marker takes the transaction's records with it: then the older one is the last."""
+    """A power cut that loses the marker has the transaction aborted, and then the older record is the last one."""
     world.put(("a", "old"))
     world.roll()
     transaction(world, 7, None, ("a", "new"))
@@ -637,7 +637,7 @@ def _each(runs):
     return [first + n for first, count in runs for n in range(count)]
 
 
-# --- many logs, and how fast -----------------------------------------------------------------------------------------
+# --- many logs, and the cleaner's rate -------------------------------------------------------------------------------
 
 
 def test_the_dirtiest_of_many_logs_is_cleaned_first_and_all_are_in_the_end():
@@ -667,7 +667,7 @@ def test_the_dirtiest_of_many_logs_is_cleaned_first_and_all_are_in_the_end():
 
 
 def test_the_cleaner_reads_and_writes_no_more_in_a_second_than_it_may(monkeypatch):
-    """log.cleaner.io.max.bytes.per.second."""
+    """The limit is log.cleaner.io.max.bytes.per.second."""
     monkeypatch.setattr("broker.log.cleaner.SLICE_BYTES", 1000)
     world = CleanerWorld(config=BrokerConfig(log_cleaner_io_max_bytes_per_second=1000), segment_bytes=5000)
     for n in range(8):

@@ -1,4 +1,4 @@
-"""What is written no more is opened by who reads it, a few segments at a time; after a clean stop nothing is opened."""
+"""Closed segments: readers open them, a few at a time; after a clean stop the start opens none of them."""
 
 import gc
 
@@ -19,8 +19,8 @@ TOPIC = uuid_of(7)
 SMALL = TopicConfig(segment_bytes=1024)
 SEGMENTS = 40
 CLOSED = tuple(f"flights-0/{2 * number:020d}" for number in range(SEGMENTS - 1))
-FILES = 4  # of a segment
-SMALL_READS = 64 * 1024  # of a segment that is looked at
+FILES = 4  # files of a segment
+SMALL_READS = 64 * 1024  # bytes that a check of a segment may read
 
 
 def opened(storage, topic_id=TOPIC, report=pytest.fail, max_open_files=1 << 30, **broker):
@@ -39,7 +39,7 @@ def run(manager):
 
 
 def filled(storage, **broker):
-    """Forty segments of two batches each; all but the last are on the disk."""
+    """Fill a log with forty segments of two batches each; all but the last are on the disk."""
     manager, worker = opened(storage, **broker), new_worker()
     log = manager.get("flights", 0)
     for number in range(2 * SEGMENTS):
@@ -209,7 +209,7 @@ def test_a_rolled_segment_is_synced_soon_so_that_it_can_be_closed():
 
 
 def test_a_thread_that_looks_into_a_segment_leaves_none_of_its_files_open():
-    """The collector may come by late: descriptors are not to wait for it."""
+    """The garbage collector may run late, and file descriptors must not wait for it."""
     storage = MemoryStorage()
     _, log = filled(storage)
     gc.collect()

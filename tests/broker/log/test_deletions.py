@@ -1,13 +1,13 @@
-"""How old segments leave a log and the disk, and what a crash on the way finds."""
+"""Deletion of old segments from a log and from the disk, and recovery after a crash in the middle."""
 
 from random import Random
 
 import pytest
 
 from broker.log.deletions import CHECKPOINT_WITHIN_MS, RENAMED_AT_ONCE
+from broker.log.io_jobs import RemoveFiles
 from broker.log.memory_storage import MemoryStorage
 from broker.log.os_storage import OsStorage
-from broker.log.syncs import RemoveFiles
 from broker.now import Now
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
@@ -20,7 +20,7 @@ LATER = Now(NOW.ms + CHECKPOINT_WITHIN_MS, START_MS)
 
 
 def filled(storage=None, batches=4, **topic):
-    """Batches of one record, each in a segment of its own; all synced."""
+    """Make a log of batches of one record, each in a separate segment and synced; return (broker, log)."""
     broker = Broker(storage, **({"segment_bytes": 1024, "file_delete_delay_ms": DELAY_MS} | topic))
     log = broker.open()
     while log.log_end_offset < batches:
@@ -30,7 +30,7 @@ def filled(storage=None, batches=4, **topic):
 
 
 def names(storage, suffix=".log"):
-    """The segments that have a file whose name ends so."""
+    """Return the base offsets of the segments that have a file with this suffix."""
     return [int(name.split(".")[0]) for name in storage.list("flights-0") if name.endswith(suffix)]
 
 
@@ -125,7 +125,7 @@ def test_what_begins_later_within_a_second_is_one_checkpoint():
 
 
 def test_thousands_of_files_are_renamed_bit_by_bit():
-    """Else everybody would wait for it."""
+    """Otherwise all clients would wait for the renames."""
     broker, log = filled(batches=RENAMED_AT_ONCE + 3)
     delete(broker, log, RENAMED_AT_ONCE + 2)
     tick(broker, LATER)
@@ -138,7 +138,7 @@ def test_thousands_of_files_are_renamed_bit_by_bit():
 
 
 def test_a_checkpoint_under_way_is_waited_for():
-    """It may speak of the log as it was before."""
+    """The running checkpoint may describe the log as it was before."""
     broker, log = filled()
     broker.append(log)
     broker.manager.start_round()
@@ -153,18 +153,19 @@ def test_a_checkpoint_under_way_is_waited_for():
 
 
 def test_a_sync_covers_what_was_dropped_before_it():
-    """Until the checkpoint says so, recovery goes through the dropped segments to what was acknowledged after them."""
+    """Until the checkpoint has the new start, recovery reads through the dropped segments to the records acknowledged
+    after them."""
     broker = Broker(segment_bytes=1024)
     log = broker.open()
     for _ in range(4):
         broker.append(log, b"x" * 700)
     delete(broker, log, 2)
-    broker.manager._ask(log)
+    log.ask_sync(log, True)
     (sync,) = broker.manager.take_syncs()
     assert [file.path.endswith(f"{0:020d}.log") for file in sync.files].count(True) == 1
     broker.run(sync)
     broker.append(log, b"x")
-    broker.manager._ask(log)
+    log.ask_sync(log, True)
     (sync,) = broker.manager.take_syncs()
     assert {int(file.path.split("/")[-1].split(".")[0]) for file in sync.files} == {3}
 
@@ -205,7 +206,7 @@ def test_a_reader_of_a_deleted_segment_still_gets_its_bytes(tmp_path):
 
 
 def test_a_topic_made_anew_keeps_its_files():
-    """Its first segment has the name that a deleted one had."""
+    """Its first segment has the name of a deleted one."""
     broker, log = filled()
     delete(broker, log, 2)
     broker.manager.tick(LATER)
@@ -226,7 +227,7 @@ def test_a_disk_that_does_not_rename_is_said_and_the_next_start_removes_them():
     broker, log = filled()
     delete(broker, log, 2)
     broker.manager.tick(LATER)
-    del broker.storage.files[f"flights-0/{1:020d}.index"]  # the worst there is: something else took a file away
+    del broker.storage.files[f"flights-0/{1:020d}.index"]  # the worst case: something else removed a file
     broker.run()
     broker.run()
     again = Broker(broker.storage)
@@ -238,7 +239,7 @@ class _Stop(Exception):
 
 
 class _StopsAt(MemoryStorage):
-    """Its process is killed at the `steps`th change of names."""
+    """Storage whose process is killed at change number `steps` of a file name."""
 
     steps = 1 << 30
 
@@ -261,7 +262,7 @@ class _StopsAt(MemoryStorage):
 
 
 def killed(steps):
-    """A deletion that ends after so many steps; the broker, and whether it came to its end."""
+    """Delete records, with a kill after `steps` changes; return the broker, and True if the deletion was finished."""
     storage = _StopsAt()
     broker, log = filled(storage, file_delete_delay_ms=0)
     storage.steps = steps
@@ -276,7 +277,7 @@ def killed(steps):
 
 
 def check(storage, last_id):
-    """The log is as before the deletion, or as after it."""
+    """Assert that the log is as before the deletion or as after it."""
     broker = Broker(storage)
     log = broker.open()
     assert not broker.lines, broker.lines

@@ -1,4 +1,4 @@
-"""What a topic's settings ask of produced records (https://kafka.apache.org/documentation/#topicconfigs)."""
+"""A topic's rules for produced records (https://kafka.apache.org/documentation/#topicconfigs)."""
 
 import pytest
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
@@ -20,7 +20,7 @@ CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY
 
 
 def met(batch, openable=OPENABLE, **topic):
-    """The batch as the topic has it: (its bytes, its header)."""
+    """Return the batch as the topic stores it: (its bytes, its header)."""
     sent, config = memoryview(bytearray(batch)), TopicConfig(**topic)
     header = judge(sent, config, BrokerConfig())
     return meet(sent, header, config, "flights-0", START_MS, openable)
@@ -44,7 +44,7 @@ def timed(*times_ms, codec=Codec.NONE):
 
 
 def damaged(count=3, codec=Codec.NONE):
-    """A batch whose header and CRC are good, with bytes in it that are no records."""
+    """Return a batch with a good header and CRC whose other bytes are no records."""
     good = read_header(batch_of(*[b"x" * 20] * count))
     return build_batch(good, b"\x7f" * 100, codec)[0]
 
@@ -87,7 +87,7 @@ def test_a_time_past_the_bound_ahead_is_refused_with_the_records_that_have_it(co
 
 
 def test_a_header_that_claims_a_time_none_of_its_records_has_is_put_right():
-    """The header proves times good; where it does not, the records are asked."""
+    """If the header proves the times good, the records are not decoded; otherwise they are."""
     sent = timed(START_MS, START_MS + 5)
     lying, _ = build_batch(
         read_header(sent)._replace(max_timestamp=START_MS + 2 * HOUR_MS), sent[HEADER_BYTES:], Codec.NONE
@@ -110,7 +110,7 @@ def test_a_time_past_the_bound_behind_is_refused_though_the_first_and_the_newest
 
 
 def test_a_record_without_a_time_is_in_no_ones_past():
-    """NO_TIMESTAMP, -1: Kafka passes it over."""
+    """Kafka, too, ignores records with NO_TIMESTAMP, -1."""
     met(timed(-1, START_MS), message_timestamp_before_max_ms=1_000)
 
 
@@ -132,7 +132,7 @@ def test_a_compacted_topic_takes_keys_and_keeps_the_batch_as_it_came():
 
 
 def test_where_times_and_keys_are_wrong_the_code_is_that_of_times():
-    """As in Kafka (LogValidator.processRecordErrors)."""
+    """Kafka does the same (LogValidator.processRecordErrors)."""
     records = [Record(0, 0, None, b"v"), Record(1, 2 * HOUR_MS, b"k", b"v")]
     sent = encode_batch(records, base_timestamp_ms=START_MS)
     refused = refusal(sent, ErrorCode.INVALID_TIMESTAMP, cleanup_policy="compact")
@@ -203,7 +203,7 @@ def test_a_batch_that_unpacks_to_more_than_the_bound_is_refused(codec):
     assert "flakelog.max.unpacked.batch.bytes" in refused.message
 
 
-# --- records that are none ---------------------------------------------------------------------------------------
+# --- bytes that are no records -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_offsets_with_a_gap_are_refused():
 @settings(max_examples=100)
 @given(st.data())
 def test_whatever_the_bytes_a_batch_is_taken_or_refused_as_records_can_be(data):
-    """Nothing but ApiError comes out of the bytes of a producer whose CRC holds."""
+    """Bytes of a producer with a good CRC raise no error other than ApiError."""
     plain = bytearray(keyed(b"a", b"b", None)[HEADER_BYTES:])
     for _ in range(data.draw(st.integers(1, 4))):
         plain[data.draw(st.integers(0, len(plain) - 1))] = data.draw(st.integers(0, 255))
@@ -245,7 +245,8 @@ def test_whatever_the_bytes_a_batch_is_taken_or_refused_as_records_can_be(data):
 
 
 def test_a_batch_of_more_records_than_are_opened_is_refused():
-    """To open a million takes seconds, in which nobody else is served; Java's producers split it and send it again."""
+    """Decoding a million records takes seconds, in which no other client is served; Java's producers split the batch
+    and send it again."""
     few, many = keyed(*[b"k"] * 10_000), keyed(*[b"k"] * 10_001)
     assert met(few, cleanup_policy="compact")[0] == few
     said = str(refusal(many, ErrorCode.MESSAGE_TOO_LARGE, cleanup_policy="compact"))
@@ -283,14 +284,14 @@ def test_an_id_a_producer_made_up_is_replaced():
 
 
 def test_with_ids_and_a_codec_a_batch_is_packed_once():
-    """`meet` leaves the codec to who writes the ids."""
+    """`meet` leaves the compression to the function that writes the ids."""
     sent = batch_of(b"a", b"b", b"c")
     assert bytes(met(sent, id_header=True, compression_type="zstd")[0]) == bytes(sent)
     assert with_ids(sent, compression_type="zstd")[1].compression == Codec.ZSTD
 
 
 def test_the_bytes_of_the_ids_do_not_count_against_the_producer():
-    """Its batches are as large as max.message.bytes let them be."""
+    """A producer's batches may be as large as max.message.bytes."""
     sent = batch_of(*[b"x" * 20] * 3)
     assert len(with_ids(sent, max_message_bytes=len(sent))[0]) > len(sent)
     with pytest.raises(ApiError) as caught:

@@ -1,4 +1,4 @@
-"""The id index: which ids offsets have, and which offset an id, by binary search over checked entries."""
+"""The id index: it maps offsets to ids and an id to its offset, by binary search over checked entries."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ BASE = 1_000
 
 
 def index_of(runs):
-    """An index of runs (gap before the first id, length), dense in offsets; and the id of each offset."""
+    """Return an index of runs (gap before the first id, length), dense in offsets, and the id of each offset."""
     index = IdIndex(MemoryStorage().open("s.idindex", create=True), BASE)
     ids, next_id = [], 10
     for gap, length in runs:
@@ -87,7 +87,7 @@ def test_a_damaged_entry_is_named_and_never_answered_with():
 
 
 def test_entries_of_another_segment_do_not_pass():
-    """The check is seeded with the base offset: a page that strayed in from another file is told."""
+    """The check is seeded with the base offset, so that a page of another file is detected."""
     index, _ = index_of([(0, 3)])
     other = IdIndex(index.file, BASE + 1)
     assert other.entry(0) is None

@@ -1,4 +1,4 @@
-"""Offset and time index: sparse, ordered, in Kafka's formats, and never needed to be whole."""
+"""Offset and time index: sparse, ordered, in Kafka's formats; lookups work without some of the entries."""
 
 import struct
 
@@ -22,13 +22,13 @@ def new(kind, *entries):
 
 
 def test_entries_are_laid_out_as_kafkas():
-    """OffsetIndex and TimeIndex of Kafka: big endian, relative offsets of four bytes."""
+    """Kafka's OffsetIndex and TimeIndex are big endian, with relative offsets of four bytes."""
     assert new(OffsetIndex, (7, 4096)).file.read(0, 99) == struct.pack(">ii", 7, 4096)
     assert new(TimeIndex, (START_MS, 7)).file.read(0, 99) == struct.pack(">qi", START_MS, 7)
 
 
 def test_an_entry_does_not_follow_a_piece_of_one():
-    """As where a segment was to be closed and neither its last entry nor the cut of it was taken by the disk."""
+    """The disk took only a piece of a closing segment's last entry, and refused the cut that should remove it."""
     storage = MemoryStorage()
     index = TimeIndex(storage.open("x", create=True))
     index.append((START_MS, 7))
@@ -81,7 +81,7 @@ def test_entries_past_a_position_are_dropped_half_ones_too():
 
 @pytest.mark.parametrize("interval", [0, 300, 4096])
 def test_an_entry_names_the_last_offset_of_the_batch_at_its_position(interval):
-    """Kafka's dump tool checks it: LogSegment.append there adds (largest offset, physical position)."""
+    """Kafka's dump tool checks this: its LogSegment.append adds (largest offset, physical position)."""
     log, _ = reopen(MemoryStorage(), config=TopicConfig(index_interval_bytes=interval))
     worker = new_worker()
     for n in range(60):
@@ -97,7 +97,7 @@ def test_an_entry_names_the_last_offset_of_the_batch_at_its_position(interval):
 
 
 def test_a_time_entry_is_the_largest_time_up_to_its_offset():
-    """KIP-33; out of order times make no entry that a lookup could be misled by."""
+    """Times out of order make no entry that could mislead a lookup (KIP-33)."""
     log, _ = reopen(MemoryStorage(), config=TopicConfig(index_interval_bytes=0))
     worker = new_worker()
     times = [START_MS + t for t in (5, 3, 9, 1, 9, 2, 30, 4)]
@@ -113,7 +113,7 @@ def test_a_time_entry_is_the_largest_time_up_to_its_offset():
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "cut", "find"]), st.integers(0, 1_500)), max_size=60))
 def test_what_was_appended_or_cut_between_lookups_is_seen(steps):
-    """A lookup keeps the block it read last; a block has 256 entries."""
+    """A lookup keeps the block that it read last; a block has 256 entries."""
     index, known = new(OffsetIndex), []
     for step, number in [*steps, *(("find", each) for each in range(0, 3_000, 250))]:
         if step == "add":

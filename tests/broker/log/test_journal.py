@@ -1,13 +1,14 @@
-"""The journal: what it has that the segments lack is appended with its ids, wherever a crash cut it or them."""
+"""The journal: a start appends its records, with their ids, if the segments lack them, wherever a crash cut either."""
 
 import tracemalloc
 
 import pytest
 
 from broker.config import BrokerConfig, TopicConfig
+from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.journal import SUFFIX, FoundJournal
 from broker.log.judge import judge
-from broker.log.log_manager import LogManager, SyncJournal, SyncLog
+from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
 from broker.log.os_storage import OsStorage
 from broker.wire.errors import ApiError
@@ -29,7 +30,7 @@ JOURNAL = f"{1:020d}{SUFFIX}"
 
 
 class Broker:
-    """A log manager over two partitions of durable topics, and a disk that does what it is told."""
+    """A log manager over two partitions of a durable topic; its disk does only the work that a test runs."""
 
     def __init__(self, storage=None, config=DURABLE, topic_id=1, partitions=2, later_ms=0, **settings):
         self.storage = storage or MemoryStorage()
@@ -46,7 +47,7 @@ class Broker:
         return self.manager.get("flights", partition)
 
     def append(self, *values, partition=0):
-        """One batch, and the journal's round for it."""
+        """Append one batch and run the journal's round for it."""
         now = NOW._replace(wall_ms=START_MS + self.later_ms)
         done = append(self.log(partition), *values, worker=self.worker, now=now)
         self.manager.appended(self.log(partition))
@@ -54,7 +55,7 @@ class Broker:
         return done
 
     def run(self, *kinds):
-        """The syncs of these kinds; the others never come back."""
+        """Run the syncs of these kinds; the other syncs never finish."""
         for sync in self.manager.take_syncs():
             if isinstance(sync, kinds):
                 sync.run()
@@ -80,18 +81,18 @@ def journal_bytes(broker):
 
 
 def entries(storage):
-    """The records of the journal."""
+    """Return the records of the journal."""
     return FoundJournal(storage).entries(uuid_of(1), 0)
 
 
 def journal_end(storage):
-    """Where the last record ends; zeros follow it."""
+    """Return the position where the last record ends; zeros follow it."""
     last = entries(storage)[-1]
     return last.position + last.header.size
 
 
 def copy_of(storage):
-    """The files as a crash left them, some of them with other bytes."""
+    """Return a copy of the files, as a crash left them."""
     other = MemoryStorage()
     other.directories = set(storage.directories)
     for path, content in storage.files.items():
@@ -105,7 +106,7 @@ def put(storage, path, data):
 
 @pytest.fixture
 def crashed():
-    """A broker that ended with three batches in a journal, and what it knew of their ids."""
+    """Return the storage of a broker that crashed with three batches in a journal, and their ids."""
     broker = Broker()
     for values in ((b"a",), (b"b", b"c"), (b"d" * 500,)):
         broker.append(*values)
@@ -113,7 +114,7 @@ def crashed():
 
 
 def test_ids_that_go_on_over_a_millisecond_are_the_same_in_the_log_and_in_the_journal():
-    """Where there is one worker number only, a batch of two milliseconds has two runs, and no gap between them."""
+    """With a single worker number, a batch of two milliseconds has two runs without a gap between them."""
     broker = Broker()
     broker.worker = IdWorker(Layout(58, 0, 0, 5), 0, start_ms=START_MS, limit_ms=START_MS + 1000)
     assert len(broker.append(*[b"a"] * 40).runs) == 2
@@ -123,7 +124,7 @@ def test_ids_that_go_on_over_a_millisecond_are_the_same_in_the_log_and_in_the_jo
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
 def test_of_batches_that_were_written_together_those_that_a_log_lacks_are_restored_each_with_its_ids(suffix):
-    """They are one record of the journal, and here a run of ids ends within the second."""
+    """The batches are one record of the journal, and here a run of ids ends inside the second one."""
     broker = Broker()
     broker.worker = IdWorker(Layout(58, 0, 0, 5), 0, start_ms=START_MS, limit_ms=START_MS + 1000)
     append_together(broker.log(), [b"a"] * 20, [b"b"] * 20, [b"c"] * 20, worker=broker.worker)
@@ -142,7 +143,7 @@ def test_of_batches_that_were_written_together_those_that_a_log_lacks_are_restor
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
 def test_a_segment_cut_at_any_byte_is_made_whole_with_the_same_ids(crashed, suffix):
-    """DESIGN section 5: segments first, then the journal; nothing is stamped again."""
+    """Recovery uses the segments first, then the journal, and stamps nothing again (DESIGN section 5)."""
     storage, ids = crashed
     path = f"flights-0/{0:020d}{suffix}"
     whole = bytes(storage.files[path].data)
@@ -155,7 +156,7 @@ def test_a_segment_cut_at_any_byte_is_made_whole_with_the_same_ids(crashed, suff
 
 
 def test_a_batchs_memory_may_be_written_over_before_its_round_is_on_the_disk():
-    """A large frame lies in the memory that the next one is received into."""
+    """The memory of a large frame is used again for the next frame."""
     broker = Broker()
     batch = memoryview(batch_of(b"a" * 5000))
     log = broker.log()
@@ -167,7 +168,7 @@ def test_a_batchs_memory_may_be_written_over_before_its_round_is_on_the_disk():
 
 
 def test_what_found_no_room_between_two_writes_of_a_round_is_not_counted_with_them():
-    """The round has the first and the third; the second is on the disk when its log is synced."""
+    """The round has the first and the third batch; the second one is on the disk when its log is synced."""
     broker = Broker(journal_max_bytes=1 << 16)
     for size in (10, 70_000, 10):
         append(broker.log(), bytes(size), worker=broker.worker)
@@ -220,7 +221,7 @@ def test_the_journal_is_gone_once_its_records_are_in_the_segments(crashed):
 
 
 def test_a_batch_other_than_the_journal_says_is_damage_by_name(crashed):
-    """An offset below the log's end must match."""
+    """A record at an offset below the log's end must match the log."""
     storage, _ = crashed
     other = Broker(later_ms=60_000)
     for values in ((b"x",), (b"y", b"z"), (b"q" * 500,)):
@@ -241,7 +242,7 @@ def test_records_of_a_topic_that_was_made_anew_under_the_name_are_not_its_own(cr
 
 
 def test_what_a_log_that_is_damaged_has_in_the_journal_is_kept(crashed):
-    """The journal may be all that is left of it."""
+    """The journal may be the only copy of the log's records."""
     storage, _ = crashed
     storage.failing_opens.add(f"flights-0/{0:020d}.log")
     again = Broker(storage)
@@ -251,7 +252,7 @@ def test_what_a_log_that_is_damaged_has_in_the_journal_is_kept(crashed):
 
 
 def test_after_a_failed_sync_of_a_segment_the_next_start_has_its_records_from_the_journal():
-    """What the kernel could not write it may have dropped; what was answered was journaled."""
+    """The kernel may have dropped the bytes that it could not write, but every answered batch was journaled."""
     broker = Broker()
     broker.append(b"a")
     ids = broker.ids()
@@ -270,7 +271,7 @@ def test_after_a_failed_sync_of_a_segment_the_next_start_has_its_records_from_th
 
 
 def test_a_round_that_follows_one_that_was_not_written_does_not_count_before_the_log_is_synced_up_to_it():
-    """A journal with a gap would give back nothing past the gap."""
+    """A start would restore nothing past a gap in the journal."""
     broker = Broker()
     append(broker.log(), b"a", worker=broker.worker)
     (sync,) = broker.manager.take_syncs()
@@ -296,7 +297,7 @@ def test_a_round_that_follows_one_that_was_not_written_does_not_count_before_the
 
 
 def test_a_log_is_synced_by_itself_when_it_fills_a_quarter_of_the_journal():
-    """Else the journal is full before its files may go, and each answer waits for a sync of its own log."""
+    """Otherwise the journal is full before its files may be deleted, and each answer waits for a sync of its log."""
     broker = Broker(journal_max_bytes=1 << 18)
     for _ in range(6):
         broker.append(bytes(10_000))
@@ -307,7 +308,7 @@ def test_a_log_is_synced_by_itself_when_it_fills_a_quarter_of_the_journal():
 
 
 def test_the_journal_is_bounded_and_of_use_again_when_segments_are_synced():
-    """flakelog.journal.max.bytes."""
+    """The limit is flakelog.journal.max.bytes."""
     broker = Broker(journal_max_bytes=1 << 16)
     out = []
     for _ in range(20):

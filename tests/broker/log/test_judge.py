@@ -1,4 +1,4 @@
-"""Which batches a Produce request may bring, by the header alone.
+"""Validation of a Produce request's batch, by its header alone.
 
 https://kafka.apache.org/documentation/#recordbatch
 """
@@ -21,7 +21,7 @@ TOPIC, BROKER = TopicConfig(), BrokerConfig()
 
 
 def changed(batch, **fields):
-    """The batch with header fields changed and a CRC that holds."""
+    """Return the batch with changed header fields and a valid CRC."""
     batch = bytearray(batch)
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(**fields))
     crc = crc32c(memoryview(batch)[CRC_START:])
@@ -54,10 +54,10 @@ def refused(batch, code, why=None, topic=TOPIC, broker=BROKER, **options):
     st.integers(0, 10),
 )
 def test_all_rules_at_once_pass_what_each_by_itself_passes(fields, zstd, flipped):
-    """`is_plain` is there for speed alone: it may leave a batch to the rules one by one, never differ from them."""
+    """`is_plain` exists for speed only: it may leave a batch to the single rules, but must not differ from them."""
     batch = changed(batch_of(b"a", b"b"), **fields)
     if flipped < len(batch) // 10:
-        batch[-1 - flipped] ^= flipped  # not for 0
+        batch[-1 - flipped] ^= flipped  # no change if it is 0
     topic, broker = TopicConfig(max_message_bytes=90), BrokerConfig(max_batch_records=10)
     header = read_header(batch)
     if is_plain(memoryview(batch), header, topic, broker):
@@ -82,7 +82,7 @@ def test_no_batch_is_refused(records):
 
 
 def test_a_batch_cut_at_any_byte_is_none():
-    """As in Kafka: no client should send it again and again, as it would a corrupt one."""
+    """Kafka does the same, because a client would send a corrupt batch again and again."""
     batch = batch_of(b"a")
     for size in range(1, len(batch)):
         refused(batch[:size], ErrorCode.INVALID_RECORD)
@@ -96,7 +96,7 @@ def test_a_flipped_byte_under_the_crc_is_corrupt():
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_an_old_magic_is_refused(magic):
-    """KIP-896: Produce v3 and up carries magic 2 only."""
+    """Produce v3 and later carry magic 2 only (KIP-896)."""
     refused(changed(batch_of(b"a"), magic=magic), ErrorCode.INVALID_RECORD, f"magic {magic}")
 
 
@@ -111,7 +111,7 @@ def test_a_length_shorter_than_a_header_is_corrupt(length):
 
 
 def test_two_batches_are_one_too_many():
-    """KIP-98: exactly one batch a partition."""
+    """A request has exactly one batch for each partition (KIP-98)."""
     refused(batch_of(b"a") + batch_of(b"b"), ErrorCode.INVALID_RECORD, "exactly one record batch")
 
 
@@ -123,7 +123,7 @@ def test_a_batch_larger_than_the_topic_takes_is_refused_by_its_size():
 
 
 def test_whose_time_is_kept_is_not_for_a_producer_to_say():
-    """Else its word would be taken for the broker's: attributes bit 3 is cleared where the producer's is kept."""
+    """The broker clears attributes bit 3 if it keeps the producer's time; otherwise that time would pass as its own."""
     batch = changed(batch_of(b"a"), attributes=0x08)
     header = judge(memoryview(batch), TOPIC, BROKER)
     assert header == read_header(batch) and not header.is_log_append_time
@@ -132,7 +132,7 @@ def test_whose_time_is_kept_is_not_for_a_producer_to_say():
 
 
 def test_a_time_that_is_said_to_be_the_brokers_is_refused_where_it_is_to_be_so():
-    """Kafka's LogValidator; where there is no time at all, too."""
+    """Kafka's LogValidator refuses it, also if the batch has no time at all."""
     marked = changed(batch_of(b"a"), attributes=0x08)
     timeless = changed(marked, max_timestamp=-1)
     topic = TopicConfig(message_timestamp_type="LogAppendTime")
@@ -142,13 +142,13 @@ def test_a_time_that_is_said_to_be_the_brokers_is_refused_where_it_is_to_be_so()
 
 @pytest.mark.parametrize("offset", [1, -1, 2**63 - 1])
 def test_offsets_are_the_brokers_to_give(offset):
-    """Kafka's UnifiedLog: a producer's batch begins at 0."""
+    """A producer's batch begins at offset 0 (Kafka's UnifiedLog)."""
     refused(changed(batch_of(b"a"), base_offset=offset), ErrorCode.INVALID_RECORD, f"base offset {offset};")
 
 
 @pytest.mark.parametrize("count, delta", [(0, -1), (-1, -2), (1, 1), (3, 1), (2, 2**31 - 1), (2**31 - 1, 2**31 - 2)])
 def test_a_count_that_is_not_one_above_the_last_delta_or_does_not_fit_is_refused(count, delta):
-    """Each offset takes an id: a count that lies would take two thousand million of them."""
+    """Each offset takes an id, so a false count could take two thousand million of them."""
     batch = changed(batch_of(b"a", b"b"), record_count=count, last_offset_delta=delta)
     refused(batch, ErrorCode.INVALID_RECORD)
 
@@ -167,7 +167,7 @@ def test_an_unknown_codec_is_refused(codec):
 
 
 def test_zstd_is_refused_to_versions_that_do_not_have_it():
-    """KIP-110: Produce v7."""
+    """zstd needs Produce v7 (KIP-110)."""
     batch = batch_of(b"a", codec=Codec.ZSTD)
     refused(batch, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "compression 4", zstd=False)
 
@@ -178,6 +178,6 @@ def test_control_batches_are_the_brokers_own():
 
 @pytest.mark.parametrize("sequence", [-1, -2, -(2**31)])
 def test_a_producer_without_a_sequence_is_refused(sequence):
-    """KIP-98."""
+    """The batches of a producer are numbered (KIP-98)."""
     batch = changed(batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=0), base_sequence=sequence)
     refused(batch, ErrorCode.INVALID_RECORD, f"producer 7 sent a batch with sequence {sequence}")

@@ -1,4 +1,4 @@
-"""All logs: syncs as values, rounds that end in a checkpoint, and logs that come and go."""
+"""The log manager: syncs as values, rounds that end in a checkpoint, and logs that are created and deleted."""
 
 import os
 
@@ -6,11 +6,11 @@ import pytest
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import checkpoint
-from broker.log.log_manager import LogManager, SyncLog, WriteCheckpoint
+from broker.log.io_jobs import RemoveFiles, SyncLog, WriteCheckpoint
+from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryFile, MemoryStorage
 from broker.log.os_storage import OsStorage
 from broker.log.storage import StorageError
-from broker.log.syncs import RemoveFiles
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -21,7 +21,7 @@ LOG = f"flights-0/{0:020d}.log"
 
 
 class Broker:
-    """A log manager with what stands around it: a clock, a worker, a thread that runs syncs when told to."""
+    """A log manager with its surroundings: a clock, an id worker, and syncs that run when a test runs them."""
 
     def __init__(self, storage=None, config=BROKER, **topic):
         self.storage = storage or MemoryStorage()
@@ -93,7 +93,7 @@ def test_a_round_without_anything_new_writes_nothing(broker):
 
 
 def test_the_checkpoint_says_what_was_there_when_the_sync_was_asked_for(broker):
-    """What is appended while a sync runs may not be on the disk."""
+    """Records appended while a sync runs may not be on the disk."""
     log = broker.open()
     broker.append(log)
     position = log.position()
@@ -119,7 +119,7 @@ def test_time_starts_a_round(broker):
 
 
 def test_a_round_takes_in_a_log_that_was_being_synced_when_it_began():
-    """With flush.messages=1 under load some sync is always out; the checkpoint must come all the same."""
+    """With flush.messages=1 under load some sync is always running; the checkpoint must be written all the same."""
     broker = Broker(flush_messages=1)
     one, two = broker.open(0), broker.open(1)
     broker.append(one)
@@ -156,7 +156,7 @@ def test_a_round_that_waits_for_a_disk_is_not_begun_twice(broker):
 
 
 def test_one_checkpoint_is_written_at_a_time_and_the_newest_comes_last(broker):
-    """Two threads that replace one file could leave the older one."""
+    """If two threads replaced one file, the older version could be the last."""
     log = broker.open()
     broker.append(log)
     broker.manager.start_round()
@@ -188,7 +188,7 @@ def test_snapshots_of_producers_go_with_the_checkpoint_that_names_them(broker):
 
 
 def test_a_disk_too_full_for_a_snapshot_takes_no_log_offline(broker):
-    """Serving goes on when there is space again. The log is synced; producers are known by its headers too."""
+    """The broker serves again when there is space. The log is synced, and its headers identify the producers too."""
     log = broker.open()
     sent = {"producer_id": 7, "producer_epoch": 0}
     broker.append(log, base_sequence=0, **sent)
@@ -258,16 +258,16 @@ def test_age_is_not_forgotten_while_a_slow_sync_is_out():
 
 
 def test_many_appends_leave_one_note_of_when_a_flush_is_due():
-    """Rule 4: nothing grows with the number of messages."""
+    """Memory must not grow with the number of messages (DESIGN rule 4)."""
     broker = Broker(flush_ms=50)
     log = broker.open()
     for _ in range(100):
         broker.append(log)
-    assert len(broker.manager._flush_due) == 1
+    assert len(broker.manager.syncs._flush_due) == 1
 
 
 def test_silent_producers_are_forgotten_by_the_brokers_clock():
-    """producer.id.expiration.ms; the times in old messages say nothing about who is silent."""
+    """The limit is producer.id.expiration.ms; old timestamps do not show that a producer is silent."""
     broker = Broker()
     log = broker.open()
     broker.append(log, producer_id=7, producer_epoch=0, base_sequence=0, timestamp_ms=0)
@@ -278,11 +278,11 @@ def test_silent_producers_are_forgotten_by_the_brokers_clock():
     assert len(log.producers) == 0
 
 
-# --- how many at once --------------------------------------------------------------------------------------------
+# --- concurrent syncs --------------------------------------------------------------------------------------------
 
 
 def test_a_round_of_many_logs_has_no_more_syncs_out_than_there_are_threads():
-    """flakelog.sync.threads: a disk that is asked for everything at once answers nobody."""
+    """The limit is flakelog.sync.threads; a disk with too many requests at once answers none of them in time."""
     broker = Broker(config=BrokerConfig(sync_threads=2))
     for partition in range(10):
         broker.append(broker.open(partition))
@@ -327,7 +327,7 @@ def test_flushes_that_are_always_due_do_not_keep_a_round_from_its_end():
 
 
 def test_a_log_is_synced_in_the_background_before_the_kernel_holds_its_writers_up():
-    """flakelog.background.sync.bytes: past the kernel's dirty limits a write waits for the disk."""
+    """The setting is flakelog.background.sync.bytes: past the kernel's dirty limits a write waits for the disk."""
     broker = Broker(config=BrokerConfig(background_sync_bytes=1 << 16))
     log = broker.open()
     for _ in range(6):
@@ -342,7 +342,7 @@ def test_a_log_is_synced_in_the_background_before_the_kernel_holds_its_writers_u
 
 
 def test_after_a_clean_stop_a_start_reads_no_more_of_a_segment_however_large_it_is():
-    """Ten gigabytes open in as many steps as there are segments."""
+    """The number of reads depends on the number of segments only, even for ten gigabytes."""
 
     def reads_to_open(segment_bytes):
         first = Broker(segment_bytes=segment_bytes, index_interval_bytes=1000)
@@ -367,7 +367,7 @@ def test_after_a_clean_stop_a_start_reads_no_more_of_a_segment_however_large_it_
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex", ".index", ".timeindex"])
 def test_a_failed_sync_takes_the_log_offline_for_good(broker, suffix):
-    """What the kernel could not write it may have dropped, and it says so once only."""
+    """The kernel may have dropped the bytes that it could not write, and it reports that only once."""
     log = broker.open()
     broker.append(log)
     broker.storage.failing_syncs.add(f"flights-0/{0:020d}{suffix}")
@@ -375,7 +375,7 @@ def test_a_failed_sync_takes_the_log_offline_for_good(broker, suffix):
     broker.storage.failing_syncs.clear()
     assert broker.manager.offline == {"flights-0": log.offline}
     assert len(broker.lines) == 1 and f"{suffix}: Input/output error" in broker.lines[0]
-    assert "flights-0" not in broker.manager._known
+    assert "flights-0" not in broker.manager.syncs.known
     for use in (lambda: broker.append(log), lambda: log.read(0, 1, True)):
         with pytest.raises(ApiError, match="offline") as caught:
             use()
@@ -473,7 +473,7 @@ def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
     broker.manager.delete({"flights": [0]})
     broker.manager.synced(sync)
     broker.manager.sync_failed(sync, StorageError("flights-0", "gone"))
-    assert broker.manager._known == {} and broker.lines == [] and broker.manager.offline == {}
+    assert broker.manager.syncs.known == {} and broker.lines == [] and broker.manager.offline == {}
     broker.append(broker.open())
     broker.round()
     assert broker.checkpoint()["flights-0"].offset == 1
@@ -504,7 +504,7 @@ def test_half_a_deletion_is_no_obstacle_to_the_next(broker):
 
 
 def test_a_deleted_log_is_removed_by_a_thread_which_waits_for_nobodys_files(broker):
-    """To unlink a large file takes long; so does to close the last descriptor of one that is unlinked."""
+    """Unlinking a large file takes long; so does closing the last descriptor of an unlinked one."""
     broker.append(broker.open(), b"x")
     broker.manager.delete({"flights": [0]})
     (removal,) = [sync for sync in broker.manager.take_syncs() if isinstance(sync, RemoveFiles)]
@@ -528,7 +528,7 @@ def test_after_a_close_with_syncs_still_out_everything_is_in_the_checkpoint(brok
     log = broker.open()
     broker.append(log)
     broker.manager.start_round()
-    broker.manager.take_syncs()  # given to a thread that will not report any more
+    broker.manager.take_syncs()  # given to a thread that never reports back
     broker.append(log)
     broker.manager.close()
     assert broker.checkpoint()["flights-0"] == log.position()
@@ -555,7 +555,7 @@ def test_the_checkpoint_is_a_value_that_runs_in_a_thread():
 
 
 def test_a_data_directory_closes_opens_and_loses_a_log_as_memory_does(tmp_path):
-    """And holds the files Kafka's dump tool knows, by its names."""
+    """The directory holds the files that Kafka's dump tool knows, by their names."""
     first = Broker(OsStorage(str(tmp_path)), segment_bytes=1024)
     log, doomed = first.open(0), first.open(1)
     for _ in range(3):
@@ -574,7 +574,7 @@ def test_a_data_directory_closes_opens_and_loses_a_log_as_memory_does(tmp_path):
 
 
 def test_a_sync_that_fails_while_a_log_is_rolled_is_reported_and_who_waits_for_the_log_is_told():
-    """Too many segments wait to be synced: then the writer waits for the disk, and may find it broken."""
+    """With too many unsynced segments the writer waits for the disk and may find it broken."""
     broker = Broker(config=BrokerConfig(max_open_segments=1))
     log = broker.open()
     broker.append(log)
@@ -590,7 +590,8 @@ def test_a_sync_that_fails_while_a_log_is_rolled_is_reported_and_who_waits_for_t
 
 @pytest.fixture
 def on_disk(tmp_path):
-    """A broker, its log with room set aside for more, and a function that tells how much: bytes past the end."""
+    """Return a broker, its log with preallocated space, and a function that counts the bytes preallocated past the
+    end."""
     broker = Broker(OsStorage(str(tmp_path)))
     log = broker.open()
 
@@ -606,7 +607,7 @@ def on_disk(tmp_path):
 
 
 def test_a_roll_does_not_wait_for_the_disk_to_give_room_back_the_sync_after_it_does(on_disk):
-    """XFS writes all that is not on the disk before it gives anything back: seconds, for everybody."""
+    """XFS writes all unwritten data before it gives space back, which delays all clients for seconds."""
     broker, log, spare = on_disk
     log.roll()
     assert spare() >= 1 << 18

@@ -1,4 +1,4 @@
-"""Thousands of logs are gone through a few at a time, so that nobody waits for all of them."""
+"""Periodic work on thousands of logs takes a few at a time, so that clients do not wait for all of them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One partition's log: offsets rise by one a record, ids strictly with them, and what is read is what was sent."""
+"""The log of one partition: offsets rise by one a record, ids rise strictly, and a read returns the batches as sent."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_a_read_begins_at_the_batch_that_holds_the_offset(log, worker):
 
 
 def test_a_first_batch_larger_than_the_limit_is_returned_whole(log, worker):
-    """KIP-74."""
+    """The first batch is returned whole (KIP-74)."""
     append(log, b"x" * 5000, worker=worker)
     append(log, b"y", worker=worker)
     assert len(list(walk(read(log, 0, max_bytes=100)))) == 1
@@ -50,7 +50,7 @@ def test_a_first_batch_larger_than_the_limit_is_returned_whole(log, worker):
 
 
 def cut(log, offset, max_bytes):
-    """Offsets of the whole batches that are read, and how many bytes are no whole batch."""
+    """Return the base offsets of the whole batches that are read, and the number of bytes after them."""
     records = log.whole_batches(offset, log.read(offset, max_bytes, True).records)
     data = records.file.read(records.position, records.length)
     batches = list(walk(data))
@@ -92,7 +92,7 @@ def test_with_few_entries_in_the_index_small_batches_are_not_left_for_the_next_r
 
 
 def test_what_is_on_the_disk_is_read_to_its_end_wherever_the_index_has_its_last_entry(storage, worker):
-    """Who waits for `fetch.min.bytes` was found to have enough with all of it; the rest might be too little."""
+    """The caller waits for `fetch.min.bytes` and found enough bytes in the whole read; fewer might not be enough."""
     log, _ = reopen(storage, config=TopicConfig(visible_after_flush=True))
     for n in range(1_500):
         append(log, b"x" * 100, worker=worker)
@@ -168,7 +168,7 @@ def test_a_roll_keeps_reads_and_ids_together(storage, worker):
 
 
 def test_an_id_is_found_in_a_million_by_a_few_entries_of_the_id_index(storage, worker):
-    """Two searches by halves, of the segments and of one's entries; no message is read."""
+    """The search halves the segments and then the entries of one segment; it reads no message."""
     log, _ = reopen(storage, config=TopicConfig(segment_bytes=1 << 20))
     batch, count = bytes(batch_of(*[b""] * 4_000)), 250
     for number in range(count):
@@ -184,7 +184,7 @@ def test_an_id_is_found_in_a_million_by_a_few_entries_of_the_id_index(storage, w
 
 
 def test_a_time_finds_the_first_record_not_older(log, worker):
-    """KIP-33: by the largest timestamps of batches, then inside the batch."""
+    """The search uses the largest timestamps of batches, then the records of one batch (KIP-33)."""
     for n in range(50):
         append(log, b"x" * 300, worker=worker, timestamp_ms=START_MS + n * 10)
     assert log.offset_of_time(START_MS + 245) == (25, START_MS + 250)
@@ -193,7 +193,7 @@ def test_a_time_finds_the_first_record_not_older(log, worker):
 
 
 def times(log, worker, *times_ms):
-    """A batch of one record for each of them."""
+    """Append a batch of one record for each time."""
     for time_ms in times_ms:
         append(log, b"x", worker=worker, timestamp_ms=START_MS + time_ms)
 
@@ -214,7 +214,7 @@ def test_the_newest_record_is_the_first_of_those_with_the_largest_time(log, work
 
 
 def test_the_newest_record_is_one_of_those_that_are_left(log, worker):
-    """After DeleteRecords into the middle of a segment, whose newest record may be below the log's start (KIP-734)."""
+    """DeleteRecords may end inside a segment and past its newest record (KIP-734)."""
     times(log, worker, 3, 9, 5, 2)
     log.advance_start(1)
     assert newest(log) == (1, 9)
@@ -254,7 +254,7 @@ def test_a_full_disk_refuses_the_batch_and_leaves_the_log_as_it_was(storage, log
 
 
 def test_a_repeated_batch_is_answered_with_its_first_offsets_and_ids(log, worker):
-    """KIP-98: the producer did not see the answer and sent again."""
+    """The producer missed the answer and sent the batch again (KIP-98)."""
     sent = {"producer_id": 7, "producer_epoch": 0}
     first = append(log, b"a", b"b", worker=worker, base_sequence=0, **sent)
     append(log, b"c", worker=worker, base_sequence=2, **sent)
@@ -293,7 +293,7 @@ def test_a_disk_that_runs_full_in_any_of_the_four_files_leaves_them_all_as_they_
     assert [r.value for r in decode_records(read(log, 1))] == [b"c" * 7]
 
 
-@pytest.mark.parametrize("spare", range(0, 5 * (8 + 12), 10))  # ids and log fit; not all of both indexes does
+@pytest.mark.parametrize("spare", range(0, 5 * (8 + 12), 10))  # the ids and the log fit, but not all of both indexes
 def test_a_disk_that_runs_full_under_several_batches_leaves_all_files_as_they_were(storage, worker, spare):
     log, _ = reopen(storage, config=TopicConfig(index_interval_bytes=0))
     append(log, b"a", worker=worker)
@@ -316,7 +316,7 @@ def test_a_write_that_cannot_be_undone_takes_the_log_offline(storage, worker, su
     log, _ = reopen(storage, config=TopicConfig(index_interval_bytes=0))
     append(log, b"a", worker=worker)
     append(log, b"b", worker=worker)
-    storage.free_bytes = 20 + 69 + 8 + 11  # the time index does not fit any more
+    storage.free_bytes = 20 + 69 + 8 + 11  # the time index does not fit
     storage.failing_cuts.add(f"flights-0/{0:020d}{suffix}")
     with pytest.raises(ApiError):
         append(log, b"c", worker=worker, timestamp_ms=START_MS + 1)
@@ -342,7 +342,7 @@ def test_a_roll_that_fails_leaves_the_log_as_it_was(storage, worker):
 
 
 def test_after_a_refused_batch_the_ids_go_on_above_those_it_was_given(storage, log, worker):
-    """An id that was taken for nothing is not given to anything else."""
+    """The ids of a refused batch are never given to another one."""
     first = append(log, b"a", worker=worker).runs[0].first
     storage.free_bytes = 30
     with pytest.raises(ApiError):
@@ -353,7 +353,7 @@ def test_after_a_refused_batch_the_ids_go_on_above_those_it_was_given(storage, l
 
 
 def test_messages_of_long_ago_do_not_roll_a_segment_each(storage, worker):
-    """Kafka rolls by the messages' own times: LogSegment.timeWaitedForRoll."""
+    """Kafka rolls a segment by the messages' own times (LogSegment.timeWaitedForRoll)."""
     log, _ = reopen(storage, config=TopicConfig(segment_ms=1_000))
     for n in range(5):
         append(log, b"x", worker=worker, timestamp_ms=1_357_000_000_000 + n)
@@ -384,7 +384,7 @@ def test_an_id_is_found_though_the_newest_segment_is_empty(log, worker):
 
 
 def test_a_file_that_cannot_be_read_is_an_answer_not_a_fault(storage, worker, log):
-    """DESIGN, rule 3: nothing but WireError and ApiError crosses the engine."""
+    """Only WireError and ApiError cross the engine (DESIGN rule 3)."""
     sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     append(log, b"a", worker=worker, **sent)
     content = storage.files[f"flights-0/{0:020d}.idindex"]

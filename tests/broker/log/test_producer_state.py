@@ -1,4 +1,5 @@
-"""Idempotent producers (KIP-98, KIP-360): duplicates are told, gaps refused, state survives in Kafka's format."""
+"""Idempotent producers (KIP-98, KIP-360): duplicates are recognised, gaps are refused, and the state survives in
+Kafka's format."""
 
 import struct
 
@@ -41,7 +42,7 @@ def test_sequences_follow_each_other(state):
 
 
 def test_the_last_five_batches_are_known_again_and_the_sixth_is_not(state):
-    """max.in.flight.requests.per.connection is at most five for an idempotent producer."""
+    """An idempotent producer has at most five batches in flight (max.in.flight.requests.per.connection)."""
     for n in range(6):
         send(state, header(n * 10, 10), n * 10)
     for n in range(1, 6):
@@ -55,7 +56,7 @@ def test_a_batch_that_only_begins_like_a_known_one_is_no_duplicate(state):
 
 
 def test_a_new_producer_may_begin_anywhere(state):
-    """KIP-360: its state may have expired, or its records been deleted."""
+    """Its state may have expired, or its records may have been deleted (KIP-360)."""
     assert send(state, header(1234), 0) is None
     assert send(state, header(1235), 1) is None
 
@@ -74,7 +75,7 @@ def test_an_older_epoch_is_fenced(state):
 
 
 def test_an_epoch_below_none_at_all_is_fenced(state):
-    """Also of a producer that nobody has heard of."""
+    """This holds for an unknown producer too."""
     refused(state, header(0, epoch=-2), ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
@@ -93,7 +94,7 @@ def test_batches_without_a_producer_leave_no_state(state, producer):
 
 
 def test_past_the_limit_the_producer_heard_of_least_lately_is_forgotten(state):
-    """flakelog.max.producers.per.partition."""
+    """The limit is flakelog.max.producers.per.partition."""
     for producer in (1, 2, 3):
         send(state, header(0, producer=producer), producer)
     send(state, header(1, producer=1), 4)
@@ -111,7 +112,7 @@ def test_silent_producers_expire_and_others_stay(state):
 
 
 def test_producers_found_in_the_log_are_taken_as_just_heard_of(state):
-    """The times in their batches are the clients': a replay of old data must not make them look silent."""
+    """The times of batches are the clients' own, so a replay of old data must not make a producer look silent."""
     state.appended(header(0, time_ms=0), 0)
     state.expire(now_ms=10_000, silence_ms=1_000)
     assert len(state) == 1
@@ -132,7 +133,7 @@ def test_a_snapshot_brings_the_last_batch_of_each_back(state):
 
 
 def test_a_snapshot_says_what_has_changed_since_the_one_before(state):
-    """What is told of a producer is kept until then."""
+    """The encoded entry of a producer is cached until the producer changes."""
     state.appended(header(0, time_ms=0), 0)
     send(state, header(0, producer=8), 1, seen_ms=1)
     state.snapshot()
@@ -146,7 +147,7 @@ def test_a_snapshot_says_what_has_changed_since_the_one_before(state):
 
 
 def test_a_snapshot_is_laid_out_as_kafkas():
-    """ProducerStateManager.PRODUCER_SNAPSHOT_SCHEMA (version 1): its dump tool reads it."""
+    """The layout is ProducerStateManager.PRODUCER_SNAPSHOT_SCHEMA (version 1), which Kafka's dump tool reads."""
     state = ProducerState(3)
     send(state, header(4, 2, producer=7, epoch=1), 100, seen_ms=9)
     entry = struct.pack(">qhiqiqiq", 7, 1, 5, 101, 1, 9, -1, -1)

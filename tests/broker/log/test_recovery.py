@@ -1,4 +1,4 @@
-"""Where a log ends when it is opened: cut at the first batch or id that does not hold, whole below the checkpoint."""
+"""Recovery of a log: past the checkpoint it ends before the first bad batch or id; below, it must be whole."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -27,7 +27,7 @@ def later(ms):
 
 
 def copy_of(storage):
-    """The files as they are, in another storage."""
+    """Return a copy of the storage with the same files."""
     other = MemoryStorage()
     other.directories = set(storage.directories)
     for path, content in storage.files.items():
@@ -48,7 +48,7 @@ def everything(storage):
 
 
 def filled(config=TopicConfig(), batches=3, **fields):
-    """A closed log and its place in the checkpoint."""
+    """Return a storage, its log, and the log's position for the checkpoint."""
     storage, worker = MemoryStorage(), new_worker()
     log, _ = reopen(storage, config=config)
     for n in range(batches):
@@ -57,7 +57,7 @@ def filled(config=TopicConfig(), batches=3, **fields):
 
 
 def closed(config=TopicConfig(), batches=3, producers=()):
-    """A storage whose log was closed cleanly by its manager, and the manager's place of it."""
+    """Return a storage whose log was closed cleanly by its manager, and the manager's position of that log."""
     storage, worker = MemoryStorage(), new_worker()
     manager = LogManager(storage, BROKER, pytest.fail)
     manager.load_checkpoint()
@@ -68,7 +68,7 @@ def closed(config=TopicConfig(), batches=3, producers=()):
     for producer in producers:
         append(log, b"p", worker=worker, producer_id=producer, producer_epoch=0, base_sequence=0)
     manager.close()
-    return storage, manager._known["flights-0"]
+    return storage, manager.syncs.known["flights-0"]
 
 
 # --- past the checkpoint -----------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def closed(config=TopicConfig(), batches=3, producers=()):
 
 @pytest.mark.parametrize("path", [LOG, IDS])
 def test_a_log_cut_at_any_byte_ends_at_the_last_whole_batch_with_its_ids(path):
-    """DESIGN section 4: recovery ends the log where either file ends."""
+    """Recovery ends the log where either file ends (DESIGN section 4)."""
     whole, log, _ = filled()
     data = data_of(whole, path)
     batches = [position + h.size for position, h in walk(data_of(whole, LOG))]
@@ -96,7 +96,7 @@ def test_a_log_cut_at_any_byte_ends_at_the_last_whole_batch_with_its_ids(path):
 
 @pytest.mark.parametrize("path", [LOG, IDS])
 def test_batches_that_were_written_together_and_cut_at_any_byte_keep_their_ids_up_to_the_last_whole_one(path):
-    """They share entries of the id index: one for each run of ids, of which a millisecond of this worker ends one."""
+    """The batches share entries of the id index: each run of ids has one, and here a millisecond ends a run."""
     whole, worker = MemoryStorage(), new_worker()
     log, _ = reopen(whole)
     worker.next_ids(4096 - 5, START_MS)
@@ -109,7 +109,7 @@ def test_batches_that_were_written_together_and_cut_at_any_byte_keep_their_ids_u
         storage = copy_of(whole)
         put(storage, path, data[:size])
         opened, _ = reopen(storage)
-        whole_batches = sizes if path == LOG else [ENTRY_BYTES] * 2  # the first has the ids of two, and of half of one
+        whole_batches = sizes if path == LOG else [ENTRY_BYTES] * 2  # the first has the ids of two and a half batches
         kept = sum(end <= size for end in whole_batches)
         assert opened.log_end_offset == 2 * kept, size
         assert data_of(storage, LOG) == data_of(whole, LOG)[: ([0] + sizes)[kept]]
@@ -139,7 +139,7 @@ def test_an_entry_of_which_the_log_lost_the_end_is_shortened_on_the_disk_before_
 
 @pytest.mark.parametrize("path", [LOG, IDS])
 def test_a_flipped_byte_anywhere_cuts_the_log_before_its_batch(path):
-    """All that is kept is under a check, but for the leader epoch, which is the broker's own."""
+    """Every stored byte is under a check, except the leader epoch, which the broker writes."""
     whole, _, _ = filled()
     data = data_of(whole, path)
     starts = [position for position, _ in walk(data_of(whole, LOG))] if path == LOG else [0, 20, 40]
@@ -156,7 +156,7 @@ def test_a_flipped_byte_anywhere_cuts_the_log_before_its_batch(path):
 
 @pytest.mark.parametrize("nonsense", [bytes(500), b"\xff" * 500, bytes(range(256)) * 2])
 def test_nonsense_after_the_end_is_cut_off(nonsense):
-    """Zeros are what a file system shows where the size reached the disk and the data did not."""
+    """File systems show zeros if the file's size reached the disk and its data did not."""
     storage, _, _ = filled()
     before = everything(storage)
     put(storage, LOG, before[LOG] + nonsense)
@@ -194,7 +194,7 @@ def test_a_batch_whose_offset_does_not_follow_ends_the_log():
 
 
 def test_ids_that_do_not_rise_end_the_log():
-    """Entries of another life of the same offsets: sound by their check, but not above the ids before them."""
+    """The entries are from an earlier log with the same offsets: their checks hold, but the ids do not rise."""
     old, _, _ = filled()
     storage = MemoryStorage()
     log, _ = reopen(storage)
@@ -219,7 +219,7 @@ def test_segments_after_a_cut_are_removed_and_appends_go_on_there():
 
 
 def test_a_file_without_its_segment_is_removed():
-    """Names reach the disk one by one: a time index left over must not meet the segment that gets its name later."""
+    """Names reach the disk one by one, so a leftover time index must not meet a later segment of its name."""
     storage, _, _ = filled()
     for suffix in ("idindex", "timeindex", "index"):
         put(storage, f"flights-0/{6:020d}.{suffix}", b"left over")
@@ -253,7 +253,7 @@ def test_a_leader_epoch_file_that_is_none_takes_the_log_offline_by_name():
 
 
 def test_after_a_clean_close_no_batch_is_read():
-    """DESIGN section 13: SIGTERM stops cleanly, no recovery at the next start."""
+    """After a clean stop by SIGTERM the next start needs no recovery (DESIGN section 13)."""
     for config in (TopicConfig(), SMALL):
         storage, known = closed(config, batches=20)
         before = everything(storage)
@@ -282,7 +282,7 @@ def damaged(storage, known, config, named):
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
 def test_a_file_shorter_than_was_synced_is_damage_by_name(suffix):
-    """DESIGN section 4: damage below the checkpoint takes the partition offline by name."""
+    """Damage below the checkpoint takes the partition offline by name (DESIGN section 4)."""
     storage, known = closed()
     path = f"flights-0/{0:020d}{suffix}"
     whole = data_of(storage, path)
@@ -317,7 +317,7 @@ def test_a_last_id_other_than_the_one_synced_is_damage():
 
 @pytest.mark.parametrize("content, number", [(b"", 0), (b"\0" * 24, 0), (None, 0), (b"", -1), (None, -1)])
 def test_damaged_indexes_of_synced_segments_are_written_again(content, number):
-    """An index is no data: lookups are right with it and after it was lost."""
+    """Indexes are redundant: lookups are right with them and after their loss."""
     storage, known = closed(SMALL, batches=20)
     bases = sorted(int(p[10:30]) for p in storage.files if p.endswith(".log"))
     for suffix in (".index", ".timeindex"):
@@ -330,7 +330,7 @@ def test_damaged_indexes_of_synced_segments_are_written_again(content, number):
 
 @pytest.mark.parametrize("number", [0, -1])
 def test_an_index_that_is_written_again_takes_its_name_when_all_of_it_is_on_the_disk(number):
-    """Entries have no check, so that what a power cut left of it would be trusted by the next start."""
+    """Entries have no check, so the next start would trust the part of the index that a power cut left."""
     storage, known = closed(SMALL, batches=20)
     bases = sorted(int(p[10:30]) for p in storage.files if p.endswith(".log"))
     path = f"flights-0/{bases[number]:020d}.index"
@@ -363,7 +363,7 @@ def test_without_a_checkpoint_the_whole_log_is_read_and_nothing_is_lost():
 
 
 def test_an_emptied_log_remembers_its_last_id():
-    """DESIGN section 4: the checkpoint also keeps the last id."""
+    """The checkpoint also keeps the last id (DESIGN section 4)."""
     storage, known = closed()
     empty = known.__class__(3, 3, known.last_id, 3, 0, 0, -1, 3, 0)
     log, _ = reopen(MemoryStorage(), empty)
@@ -372,7 +372,7 @@ def test_an_emptied_log_remembers_its_last_id():
 
 
 def test_a_checkpoint_of_a_deleted_log_is_not_held_against_a_new_one_of_its_name():
-    """Deleted and made anew, then a crash before the checkpoint is written: it still speaks of the old one."""
+    """The topic was deleted and created again before a crash, so the checkpoint still describes the old log."""
     storage, known = closed()
     known = replace(known, topic_id=UUID(int=1).hex)
     storage.remove("flights-0")
@@ -399,13 +399,13 @@ def test_an_empty_segment_left_by_a_roll_that_failed_is_no_damage():
     storage.failing_opens.clear()
     append(log, b"y" * 900, worker=worker)
     manager.close()
-    opened, _ = reopen(storage, manager._known["flights-0"], SMALL)
+    opened, _ = reopen(storage, manager.syncs.known["flights-0"], SMALL)
     assert opened.log_end_offset == 3
 
 
 @pytest.mark.parametrize("stopped_cleanly", [False, True])
 def test_after_a_kill_an_undone_write_cannot_come_back_beside_what_is_written_in_its_place(stopped_cleanly):
-    """The process may have ended between the cut and its sync; the sizes of the files do not tell."""
+    """The process may have ended between the cut and its sync, and the sizes of the files do not show that."""
     storage, worker = MemoryStorage(), new_worker()
     log, _ = reopen(storage)
     append(log, b"a", worker=worker)
@@ -419,7 +419,7 @@ def test_after_a_kill_an_undone_write_cannot_come_back_beside_what_is_written_in
 
 
 def test_leader_epochs_that_began_past_the_end_are_dropped_and_the_newest_is_not_given_again():
-    """KIP-101: an epoch says which offsets a leader wrote; of what was cut it wrote nothing."""
+    """An epoch covers the offsets that its leader wrote, and the records of these epochs were cut (KIP-101)."""
     storage, worker = MemoryStorage(), new_worker()
     log, _ = reopen(storage)
     append(log, b"a", b"b", b"c", worker=worker)
@@ -435,7 +435,7 @@ def test_leader_epochs_that_began_past_the_end_are_dropped_and_the_newest_is_not
 
 @pytest.mark.parametrize("snapshot", ["whole", "missing", "damaged"])
 def test_producers_are_known_after_a_clean_close(snapshot):
-    """By the snapshot at the checkpoint, or by the headers of all that it covers."""
+    """They come from the snapshot at the checkpoint, or from the headers of all batches below it."""
     storage, known = closed(producers=(7, 8))
     path = f"flights-0/{5:020d}.snapshot"
     if snapshot == "missing":

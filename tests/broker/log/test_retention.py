@@ -1,4 +1,5 @@
-"""Which segments go: by age, by size, below the start (https://kafka.apache.org/documentation/#topicconfigs)."""
+"""Segments that retention deletes: by age, by size, below the start
+(https://kafka.apache.org/documentation/#topicconfigs)."""
 
 import pytest
 
@@ -13,7 +14,8 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def log(storage, worker):
-    """Segments of one batch each, at offsets 0, 2 and 4, an hour between them; the last one is appended to."""
+    """Return a log of three segments with a batch each, at offsets 0, 2 and 4, an hour apart; the last one is
+    active."""
     config = TopicConfig(segment_bytes=1 << 20)
     log, _ = open_log(storage, "flights", 0, config, BROKER, None)
     for hour in range(3):
@@ -50,7 +52,7 @@ def test_an_empty_segment_at_the_end_stays(log):
 
 
 def test_a_young_segment_keeps_the_older_ones_after_it(storage, worker, log):
-    """Oldest first: records whose producer set an old time do not leave a hole."""
+    """Segments go oldest first, so that records with an old time from their producer leave no hole."""
     log.roll()
     append(log, b"late", worker=worker, timestamp_ms=START_MS)
     assert gone(log, START_MS + HOUR_MS + 1, retention_ms=HOUR_MS) == 1

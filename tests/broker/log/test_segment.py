@@ -1,4 +1,4 @@
-"""Finding a batch in a segment: by the index, then from header to header."""
+"""Search for a batch in a segment: by the index, then from header to header."""
 
 import pytest
 
@@ -12,7 +12,7 @@ SMALL, LARGE, HUGE = 1, 6_000, 40_000
 
 
 def segment_of(sizes, interval_bytes):
-    """A segment of batches of three records with values of these sizes; the offset each ends at, and its position."""
+    """Return a segment of batches, each of three records with values of one of these sizes, and their positions."""
     storage = MemoryStorage()
     storage.make_directory("flights-0")
     segment, placed = Segment(storage, "flights-0", 100, create=True), []

@@ -1,4 +1,4 @@
-"""The files port: one suite, held against a directory of the machine and against memory alike."""
+"""The files port: one suite for a directory of the machine and for memory."""
 
 import os
 import resource
@@ -29,7 +29,7 @@ def content(storage, path):
     return file.read(0, file.size)
 
 
-# --- what both promise -------------------------------------------------------------------------------------------
+# --- both storages -----------------------------------------------------------------------------------------------
 
 
 def test_appends_follow_each_other_whatever_kind_of_bytes_they_are(file):
@@ -107,7 +107,7 @@ def test_a_rename_does_not_swallow_a_directory_that_holds_something(storage, fil
 
 
 def test_a_removed_file_stays_readable_for_who_holds_it(storage, file):
-    """A fetch answer holds its segment open, whatever retention does meanwhile (DESIGN, rule 1)."""
+    """A fetch answer keeps its segment open, whatever retention does meanwhile (DESIGN rule 1)."""
     file.append(b"abc")
     storage.remove("d/f")
     assert not storage.exists("d/f") and file.read(0, 3) == b"abc"
@@ -140,7 +140,7 @@ def test_syncs_return(storage, file):
     storage.sync_directory("")
 
 
-# --- the machine's -----------------------------------------------------------------------------------------------
+# --- the machine's files -----------------------------------------------------------------------------------------
 
 
 def test_a_descriptor_closes_with_the_last_reference(tmp_path):
@@ -165,14 +165,14 @@ def test_a_full_disk_is_told_from_other_faults(tmp_path):
 
 
 def test_an_append_that_failed_and_cannot_be_cut_says_what_is_there(tmp_path):
-    """Its owner undoes the append by the size; a size that hid the torn bytes would leave them in the log."""
+    """The owner undoes the append by the file's size; a size without the torn bytes would leave them in the log."""
     storage = OsStorage(str(tmp_path))
     file = storage.open("f", create=True)
     file.append(b"whole")
     reader = os.open(tmp_path / "f", os.O_RDONLY)
     torn = os.open(tmp_path / "f", os.O_WRONLY | os.O_APPEND)
     os.write(torn, b"to")
-    os.dup2(reader, file.fileno())  # neither writes nor cuts go through any more
+    os.dup2(reader, file.fileno())  # writes and cuts fail from now on
     with pytest.raises(StorageError):
         file.append(b"torn")
     assert file.size == 7
@@ -180,7 +180,7 @@ def test_an_append_that_failed_and_cannot_be_cut_says_what_is_there(tmp_path):
     os.close(reader)
 
 
-# --- room ahead ------------------------------------------------------------------------------------------------------
+# --- preallocation ---------------------------------------------------------------------------------------------------
 
 LARGE = bytes(range(256)) * 4096  # a bulk producer's batch
 
@@ -195,7 +195,7 @@ def test_a_file_that_was_trimmed_goes_on_where_it_was(storage, file):
 
 @pytest.fixture
 def on_disk(tmp_path):
-    """A file, and a function that tells how many bytes of the disk it has."""
+    """Return a file, and a function that returns the number of bytes that it takes on the disk."""
     file = OsStorage(str(tmp_path)).open("f", create=True)
     return file, lambda: os.stat(tmp_path / "f").st_blocks * 512
 
@@ -220,7 +220,7 @@ def test_room_is_set_aside_for_large_appends_and_the_end_of_the_file_stays_where
 
 
 def test_what_is_set_aside_is_a_part_of_what_there_is(reserving):
-    """Of a full disk a third was set aside for partitions that were silent."""
+    """Without this bound, a third of a full disk was preallocated for silent partitions."""
     file, taken = reserving
     for _ in range(30):
         file.append(LARGE)
@@ -243,7 +243,7 @@ def test_room_that_a_killed_process_left_is_given_back_by_the_next_one(reserving
 
 def test_a_python_that_cannot_call_the_c_library_sets_no_room_aside(on_disk, monkeypatch):
     file, _ = on_disk
-    monkeypatch.setitem(sys.modules, "ctypes", None)  # as where libffi was not there when it was compiled
+    monkeypatch.setitem(sys.modules, "ctypes", None)  # like a Python that was compiled without libffi
     _c_library.cache_clear()
     try:
         file.append(LARGE)
@@ -261,7 +261,7 @@ def test_giving_room_back_takes_nothing_that_another_handle_has_written(reservin
 
 
 def test_a_file_system_that_is_not_known_to_gain_by_it_sets_no_room_aside(on_disk, monkeypatch):
-    """On btrfs a file that once had some is not compressed any more: it took thirty times its room."""
+    """On btrfs a file that once had preallocated space is no longer compressed: it took thirty times its space."""
     file, taken = on_disk
     monkeypatch.setattr("broker.log.os_storage._GAINING", ())
     for _ in range(4):
@@ -287,7 +287,7 @@ def test_the_last_room_of_a_disk_is_not_set_aside(on_disk, monkeypatch):
     assert taken() <= file.size + 8192
 
 
-# --- zeros ahead -----------------------------------------------------------------------------------------------------
+# --- zeros ahead of the end ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -335,7 +335,7 @@ def test_a_disk_without_room_for_the_zeros_takes_what_is_appended(tmp_path):
 
 @pytest.mark.parametrize("free, kept", [(6_300, b"0123456789"), (6_500, b"0123456789" + bytes(100))], ids=str)
 def test_zeros_do_not_take_the_last_of_a_disk(tmp_path, monkeypatch, free, kept):
-    """Where they did, a topic could not be made on what was freed of a full disk."""
+    """Otherwise a topic could not be created in the space that was freed on a full disk."""
     memory = MemoryStorage()
     memory.free_bytes = free
     monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=free // 100, f_frsize=100))
@@ -346,7 +346,7 @@ def test_zeros_do_not_take_the_last_of_a_disk(tmp_path, monkeypatch, free, kept)
 
 @contextmanager
 def files_of_at_most(size):
-    """A disk that is full for every file that has so many bytes."""
+    """Limit every file to `size` bytes, like a disk that is full beyond them."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -355,7 +355,7 @@ def files_of_at_most(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-# --- memory's faults ---------------------------------------------------------------------------------------------
+# --- faults of MemoryStorage -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -367,7 +367,7 @@ def memory():
 
 
 def cuts(memory, seeds=300):
-    """What may be found after the power went, by many chances."""
+    """Return the files after a power cut, for many random outcomes."""
     from random import Random
 
     return [memory.power_cut(Random(seed).randrange) for seed in range(seeds)]

@@ -1,4 +1,4 @@
-"""A cleaned segment takes its place, and a crash at any step of it leaves a whole log: as it was, or as it is to be."""
+"""Swap of a segment for its cleaned one: a crash at any step leaves a whole log, the old one or the new one."""
 
 from random import Random
 
@@ -21,7 +21,7 @@ class _Stop(Exception):
 
 
 class _StopsAt(MemoryStorage):
-    """Its process is killed before so many changes of names."""
+    """Storage whose process is killed after `steps` changes of names."""
 
     steps = 1 << 30
 
@@ -50,7 +50,7 @@ class _StopsAt(MemoryStorage):
 
 
 def filled(storage=None):
-    """Three closed segments of two records each, in batches of one; the cleaner has not come by."""
+    """Fill three closed segments with two batches of one record each; the cleaner has not run."""
     world = CleanerWorld(storage, segment_bytes=5000)
     for offset, value in BEFORE.items():
         world.put((KEYS[offset], value + b"." * 600))
@@ -60,7 +60,7 @@ def filled(storage=None):
 
 
 def killed(steps):
-    """A cleaning that ends before that many changes; whether it came to its end."""
+    """Clean a log, with a kill after `steps` changes of names; return the world, and True if the cleaning ended."""
     world = filled(_StopsAt())
     world.ids_before = world.ids()
     world.storage.steps = steps
@@ -128,7 +128,7 @@ def test_a_power_cut_after_a_kill_while_it_is_finished_leaves_a_whole_log(seed):
 
 
 class _FailsAt(MemoryStorage):
-    """A disk that does not change one name, the one after so many others, until it is well again."""
+    """A disk whose renames fail after `left` renames of the cleaner, until a test sets `left` to -1."""
 
     left = -1
 
@@ -141,7 +141,7 @@ class _FailsAt(MemoryStorage):
 
 
 def half_swapped(step):
-    """A cleaning in which a name cannot be changed; None where there are not so many."""
+    """Clean a log with a rename that fails after `step` others; return None if the cleaning has fewer renames."""
     world = filled(_FailsAt())
     world.ids_before = world.ids()
     world.storage.left = step
@@ -150,7 +150,7 @@ def half_swapped(step):
 
 
 def test_a_disk_that_does_not_rename_for_a_while_is_said_and_the_log_is_cleaned_in_the_end():
-    """At whichever of the names it is: meanwhile everything is read as it was."""
+    """This holds for each of the renames. Meanwhile reads return the old records."""
     step = 0
     while (world := half_swapped(step)) is not None:
         assert world.log.uncleanable and "is not cleaned any more" in world.lines[-1]
@@ -178,7 +178,7 @@ def test_a_start_goes_on_with_a_swap_that_is_half_way():
 
 
 def test_no_segment_goes_while_names_are_being_changed():
-    """What is dropped by its name could be what takes its place."""
+    """A segment that is dropped by its name could be the new one of that name."""
     world = half_swapped(12)
     world.manager.delete_records(world.log, 4, world.now)
     assert world.log.log_start_offset == 4 and world.bases()[0] == 0
@@ -215,7 +215,7 @@ def test_a_directory_without_a_swap_is_left_alone():
 
 
 def test_a_compacted_log_survives_the_loss_of_the_checkpoint():
-    """Ids tell what belongs where: gaps are no damage then."""
+    """The id index shows where each batch belongs, so a gap is no damage."""
     world, _ = killed(1 << 30)
     world.storage.remove("checkpoint")
     again = world.reopened()

@@ -1,4 +1,4 @@
-"""Transactions in one partition's log (KIP-98): the last stable offset, markers, which were aborted, and recovery."""
+"""Transactions in one partition's log (KIP-98): last stable offset, markers, aborted transactions, and recovery."""
 
 import struct
 
@@ -26,7 +26,7 @@ def end(log, producer, marker, epoch=0, *, worker):
 
 
 def committed(log, offset=0, max_bytes=1 << 20):
-    """(base offsets of the batches a read_committed consumer is sent, the aborted transactions it is told of)."""
+    """Read as a read_committed consumer; return (base offsets of the batches, aborted transactions)."""
     result = log.read(offset, max_bytes, True, committed=True)
     region = result.records
     data = region.file.read(region.position, region.length) if result.records else b""
@@ -68,7 +68,7 @@ def test_a_committed_read_names_the_aborted_transactions_in_it_and_no_others(log
 
 
 def test_overlapping_aborts_are_found_by_each_part_of_them(log, worker):
-    """An entry's last stable offset says how far the look-up must go (TransactionIndex of Kafka)."""
+    """An entry's last stable offset limits the look-up (Kafka's TransactionIndex)."""
     send(log, 1, b"a", worker=worker)
     send(log, 2, b"b", worker=worker)
     end(log, 2, ABORT, worker=worker)
@@ -80,7 +80,7 @@ def test_overlapping_aborts_are_found_by_each_part_of_them(log, worker):
 
 
 def test_the_index_is_laid_out_as_kafkas(storage, log, worker):
-    """AbortedTxn of Kafka: version, producer id, first, last and last stable offset; no file where none is needed."""
+    """Kafka's AbortedTxn has version, producer id, first, last and last stable offset. No abort means no file."""
     send(log, 7, b"a", worker=worker)
     end(log, 7, COMMIT, worker=worker)
     path = "flights-0/00000000000000000000.txnindex"
@@ -91,7 +91,7 @@ def test_the_index_is_laid_out_as_kafkas(storage, log, worker):
 
 
 def test_a_marker_is_a_record_of_its_producer_with_an_id(log, worker):
-    """ControlRecordType and EndTransactionMarker of Kafka."""
+    """The formats are Kafka's ControlRecordType and EndTransactionMarker."""
     send(log, 7, b"a", epoch=3, worker=worker)
     done = log.append_marker(7, 3, Marker(False, 5), worker, NOW)
     region = log.read(1, 1000, True).records
@@ -132,7 +132,7 @@ def test_a_marker_for_no_transaction_changes_nothing_but_the_epoch(log, worker):
 
 def test_an_abort_that_could_not_be_written_is_not_in_the_index(storage, log, worker):
     send(log, 7, b"a", worker=worker)
-    storage.free_bytes = 40  # for the entry of the index, not for the marker
+    storage.free_bytes = 40  # enough for the entry of the index, not for the marker
     with pytest.raises(ApiError):
         end(log, 7, ABORT, worker=worker)
     storage.free_bytes = None
@@ -143,7 +143,7 @@ def test_an_abort_that_could_not_be_written_is_not_in_the_index(storage, log, wo
 
 
 def test_half_an_entry_of_the_index_that_cannot_be_cut_takes_the_partition_offline(log, storage, worker):
-    """A reader would find nonsense there, and the next entry would stand in the wrong place."""
+    """A reader would find nonsense there, and the next entry would be in the wrong place."""
     send(log, 7, b"a", worker=worker)
     end(log, 7, ABORT, worker=worker)
     send(log, 7, b"b", sequence=1, worker=worker)
@@ -166,7 +166,7 @@ def test_a_disk_too_full_for_an_entry_of_the_index_leaves_it_as_it_was(log, stor
 
 
 class _LooksInto(MemoryStorage):
-    """Counts the files that are opened."""
+    """Storage that counts the files that are opened."""
 
     opened = 0
 
@@ -176,7 +176,7 @@ class _LooksInto(MemoryStorage):
 
 
 def test_a_committed_read_looks_into_the_segments_where_something_was_aborted_only(worker):
-    """However many segments follow; and it names what was aborted in what it returns, not what comes later."""
+    """This holds for any number of later segments. A read names no aborted transactions past its own records."""
     storage = _LooksInto()
     manager = LogManager(storage, BROKER, pytest.fail)
     manager.open("flights", 0, TopicConfig(**SMALL))
@@ -199,7 +199,7 @@ def test_a_committed_read_looks_into_the_segments_where_something_was_aborted_on
 
 
 def life(log, worker):
-    """Aborted, committed and open ones, across segments."""
+    """Append aborted, committed and open transactions across several segments."""
     send(log, 1, b"a" * 600, worker=worker)
     send(log, 2, b"b" * 600, worker=worker)
     end(log, 1, ABORT, worker=worker)

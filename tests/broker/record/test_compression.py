@@ -1,4 +1,4 @@
-"""The four codecs in the framings of Kafka's clients, held to the libraries those clients use (KIP-57, KIP-110)."""
+"""The four codecs in the framings of Kafka's clients, checked against those clients' libraries (KIP-57, KIP-110)."""
 
 import gzip
 import zlib
@@ -45,12 +45,12 @@ def test_what_we_compress_is_unpacked_by_a_client(codec, data):
 
 
 def test_snappy_without_framing_is_read():
-    """As librdkafka and franz-go write it."""
+    """librdkafka and franz-go write snappy without framing."""
     assert decompress(Codec.SNAPPY, cramjam.snappy.compress_raw(TEXT)) == TEXT
 
 
 def test_our_lz4_blocks_are_independent():
-    """KIP-57: Kafka's brokers and the Java client refuse linked blocks. Bit 5 of the frame's flags."""
+    """Kafka's brokers and the Java client refuse linked blocks, so bit 5 of the frame's flags is set (KIP-57)."""
     assert compress(Codec.LZ4, TEXT)[:4] == b"\x04\x22\x4d\x18"
     assert compress(Codec.LZ4, TEXT)[4] & 0x20
 
@@ -73,10 +73,10 @@ def test_output_up_to_the_bound_is_given_and_not_a_byte_more(codec):
 
 
 @pytest.mark.parametrize("codec", REAL)
-@example(cut=1329)  # where a block of xerial's begins
+@example(cut=1329)  # here a xerial block begins
 @given(cut=st.integers(1, 10_000))
 def test_a_stream_cut_short_is_corrupt(codec, cut):
-    """Xerial's framing of snappy does not count its blocks: whole ones may lack, and then so do records."""
+    """Xerial's framing of snappy has no block count, so whole blocks, and the records in them, may be missing."""
     whole = zlib.compress(TEXT) * 100
     packed = compress(codec, whole)
     try:

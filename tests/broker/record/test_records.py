@@ -1,4 +1,4 @@
-"""Records inside a batch, held to other people's builders and readers
+"""Records inside a batch, checked against other projects' builders and readers
 (https://kafka.apache.org/documentation/#record)."""
 
 from pathlib import Path
@@ -29,7 +29,7 @@ def records_of(rows):
 
 @pytest.mark.parametrize("codec", Codec)
 def test_a_batch_of_librdkafka_is_read(codec):
-    """Golden bytes, see golden/librdkafka.md: snappy without xerial's framing, LZ4 frames, zstd."""
+    """The bytes are golden (golden/librdkafka.md): snappy without xerial's framing, LZ4 frames, zstd."""
     batch = (GOLDEN / f"librdkafka-{codec.name.lower()}.batch").read_bytes()
     assert read_header(batch).compression == codec
     assert decode_records(batch) == [
@@ -85,7 +85,7 @@ def test_what_we_build_is_read_by_kafka_python(rows):
 
 
 def test_the_header_says_what_the_records_are():
-    """Kafka's broker checks these of each produced batch (LogValidator)."""
+    """Kafka's broker checks these fields of each produced batch (LogValidator)."""
     records = [Record(0, 5, b"k", b"v"), Record(1, 9, None, b"w"), Record(2, 7, None, None)]
     batch = encode_batch(
         records, base_timestamp_ms=100, base_offset=40, producer_id=7, producer_epoch=1, base_sequence=3,
@@ -99,13 +99,13 @@ def test_the_header_says_what_the_records_are():
 
 
 def test_offsets_left_out_by_compaction_are_kept_apart():
-    """A compacted batch has fewer records than offsets; deltas say which."""
+    """A compacted batch has fewer records than offsets; the deltas keep the gaps."""
     batch = encode_batch([Record(3, 0, b"a", b"1"), Record(9, 0, b"b", b"2")], base_offset=100, base_timestamp_ms=T0)
     assert [r.offset for r in decode_records(batch)] == [103, 109]
 
 
 def test_under_log_append_time_each_record_has_the_batch_time():
-    """Attributes bit 3: the broker's time, kept once in max timestamp."""
+    """With attributes bit 3 the broker's time is stored once, as max timestamp."""
     batch = encode_batch([Record(0, 1, b"a", b"1"), Record(1, 2, b"b", b"2")], base_timestamp_ms=T0)
     header = read_header(batch)
     HEADER.pack_into(batch, 0, *header._replace(attributes=header.attributes | 0x08, max_timestamp=T0 + 999))
@@ -135,7 +135,7 @@ def test_a_batch_cut_short_is_an_error(rows, cut):
 
 @given(rows=rows, position=st.integers(0, 10**6), byte=st.integers(1, 255))
 def test_damage_that_a_crc_did_not_catch_is_an_error_or_a_list_of_records(rows, position, byte):
-    """Whatever the bytes, nothing but CorruptBatch comes out: a producer may have sent them so."""
+    """Any bytes raise CorruptBatch at worst, because a producer may have sent them."""
     batch = encode_batch(records_of(rows), base_timestamp_ms=T0)
     batch[position % len(batch)] ^= byte
     try:
@@ -158,7 +158,7 @@ def test_a_count_that_does_not_fit_the_records_is_an_error(count, says):
 
 
 def test_records_that_unpack_past_the_bound_are_refused():
-    """DESIGN rule 4: a limit on everything; some hundred bytes can ask for a megabyte."""
+    """DESIGN rule 4 limits everything; a few hundred bytes may unpack to a megabyte."""
     batch = encode_batch([Record(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
     assert len(batch) < 1000
     with pytest.raises(TooLarge, match="more than 65536 bytes"):

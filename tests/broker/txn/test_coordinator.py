@@ -1,4 +1,4 @@
-"""What the coordinator's records say of transactions that are found open in a partition, after a power cut."""
+"""Transactions found open in a partition after a power cut: the coordinator's records decide how they end."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_what_nobody_knows_of_is_aborted():
 
 
 def test_what_was_written_before_the_last_transaction_began_is_an_earlier_one_whose_abort_is_gone():
-    """One transaction's end must not commit what another one of the same producer aborted."""
+    """The end of one transaction must not commit another one that the same producer aborted."""
     decided = ONGOING.ended(True, 150)
     assert past_of(ONGOING, decided).outcome(7, AT, 99) is False
     assert past_of(ONGOING).outcome(7, AT, 99) is False
@@ -47,7 +47,7 @@ def test_what_was_written_before_the_last_transaction_began_is_an_earlier_one_wh
 
 
 def test_what_was_written_after_the_last_decision_is_a_later_one_of_which_nobody_knows():
-    """Its own records were lost; the commit before it had its marker long ago."""
+    """The later transaction's records were lost; the earlier commit had its marker long ago."""
     past = past_of(ONGOING, ONGOING.ended(True, 150))
     assert past.outcome(7, AT, 650) is True, "ids may be ahead of the clock"
     assert past.outcome(7, AT, 651) is False

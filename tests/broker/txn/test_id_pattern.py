@@ -1,6 +1,6 @@
-"""Patterns of transactional ids: RE2's syntax, of whole ids, in linear time.
+"""Patterns of transactional ids: RE2's syntax, matched against the whole id in linear time.
 
-https://github.com/google/re2/wiki/Syntax. Where the two agree on what is meant, Python's `re` says what is right.
+https://github.com/google/re2/wiki/Syntax. Python's `re` is the reference for all patterns that mean the same in both.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The records of __transaction_state are Kafka's (TransactionLogKey.json, TransactionLogValue.json)."""
+"""The records of __transaction_state, in Kafka's format (TransactionLogKey.json, TransactionLogValue.json)."""
 
 import struct
 
@@ -44,7 +44,7 @@ def test_a_value_is_flexible_version_1_with_its_producer_before_as_tag_0():
 
 
 def test_version_0_of_older_brokers_is_read():
-    """Written by Kafka before transaction.version 1."""
+    """Kafka wrote this version before transaction.version 1."""
     topics = struct.pack(">i", 1) + b"\0\x01a" + struct.pack(">iii", 2, 0, 2)
     old = struct.pack(">hqhib", 0, 7, 3, 60_000, 1) + topics + struct.pack(">qq", 200, 100)
     assert read_value("t", old).partitions == {("a", 0), ("a", 2)}

@@ -1,4 +1,4 @@
-"""The cold APIs, through kio's schema: one shape for a handler, unknown tags passed over (KIP-482)."""
+"""The cold APIs, through kio's schema: a handler sees one shape, and unknown tags are skipped (KIP-482)."""
 
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -68,7 +68,7 @@ FLEXIBLE = [
 
 @pytest.mark.parametrize("api_key", FLEXIBLE)
 def test_a_tag_nobody_knows_is_passed_over_in_every_flexible_structure(api_key):
-    """Writes one filled-in item of every nested structure, each with an unknown tag, and reads it back."""
+    """The body has one item of every nested structure, each with an unknown tag."""
     version = versions_of(api_key)[-1]
     cls = schema(api_key, version, "request")
     plain = fill(cls)
@@ -80,7 +80,7 @@ def test_a_tag_nobody_knows_is_passed_over_in_every_flexible_structure(api_key):
 
 
 def fill(cls):
-    """Fields for one instance, each array of structures with one item."""
+    """Return fields for one instance; each array of structures has one item."""
     return {
         plan.name: [fill(plan.nested)] if plan.array else fill(plan.nested)
         for plan in plan_of(cls)
@@ -89,7 +89,7 @@ def fill(cls):
 
 
 def build(cls, values):
-    """kio's own object of these fields."""
+    """Return kio's own object with these fields."""
     made = {}
     for plan in plan_of(cls):
         value = values.get(plan.name, plan.default)
@@ -100,7 +100,7 @@ def build(cls, values):
 
 
 def differing(cls):
-    """Fields of which none is the default, tagged ones included."""
+    """Return fields that all differ from their defaults, tagged ones included."""
     values = {}
     for plan in plan_of(cls):
         if plan.nested is not None:
@@ -172,7 +172,7 @@ def test_our_reader_reads_every_version_as_kios_own(api_key, kind):
     ],
 )
 def test_an_array_that_says_more_than_there_is_takes_no_memory_for_it(api_key, version, count):
-    """kio's own reader takes it all beforehand, and aborts the process where it is not to be had."""
+    """kio's own reader allocates the array beforehand, and aborts the process if there is not enough memory."""
     body = count + b"\0\0\0"
     said = f"Request v{version}: an array at byte .* says .* more than the bytes that follow can hold"
     with pytest.raises(WireError, match=said):
@@ -181,14 +181,14 @@ def test_an_array_that_says_more_than_there_is_takes_no_memory_for_it(api_key, v
 
 @pytest.mark.parametrize("byte, told", [(b"\0", False), (b"\1", True), (b"\2", True), (b"\xff", True)])
 def test_every_byte_but_zero_is_true(byte, told):
-    """As in Kafka, also where kio's own reader stops: in a message with an array, and in one without."""
+    """Kafka reads it so. kio's own reader stops there, in a message with an array and in one without."""
     assert cold.decode(METADATA, 4, "request", b"\0\0\0\0" + byte, 0, 13).newest.allow_auto_topic_creation is told
     assert cold.decode(END_TXN, 1, "request", b"\0\1x" + bytes(10) + byte, 0, 5).newest.committed is told
 
 
 @pytest.mark.parametrize("wanted_ms", [2**63 - 1, -(2**63), -1, 86_400_000])
 def test_a_duration_may_be_longer_than_there_are_days_for(wanted_ms):
-    """OffsetCommit's retention: Kafka takes every long, and kio's own reader stops at what Python has no time for."""
+    """OffsetCommit's retention is one: Kafka accepts every long, but kio's own reader stops past Python's timedelta."""
     body = cold.encode(OFFSET_COMMIT, 4, "request", {"group_id": "g", "retention_time": wanted_ms})
     told = cold.decode(OFFSET_COMMIT, 4, "request", body, 0, 4).newest.retention_time
     assert told // timedelta(milliseconds=1) == max(LONGEST_MS[0], min(wanted_ms, LONGEST_MS[1]))
@@ -196,14 +196,14 @@ def test_a_duration_may_be_longer_than_there_are_days_for(wanted_ms):
 
 @pytest.mark.parametrize("version, null", [(2, b"\xff\xff\xff\xff"), (7, b"\0")])
 def test_an_array_that_may_not_be_null_is_not(version, null):
-    """As Kafka's generated readers; handlers rely on it."""
+    """Kafka's generated readers refuse it too, and handlers rely on that."""
     with pytest.raises(WireError, match=f"CreateTopicsRequest v{version}: topics is null"):
         cold.decode(CREATE_TOPICS, version, "request", null + bytes(6), 0, newest=7)
 
 
 @pytest.mark.parametrize("api_key, version", [(METADATA, 1), (METADATA, 12), *((FIND_COORDINATOR, v) for v in (2, 3))])
 def test_a_name_that_is_no_utf8_is_read_as_by_kafka(api_key, version):
-    """FindCoordinator is read by kio alone, as it has no arrays."""
+    """FindCoordinator has no arrays, so kio alone reads it."""
     fields = {"key": "flights", "key_type": 1} if api_key == FIND_COORDINATOR else {"topics": [{"name": "flights"}]}
     body = cold.encode(api_key, version, "request", fields).replace(b"flights", b"fl\xffghts")
     read = cold.decode(api_key, version, "request", body, 0, version).original

@@ -40,7 +40,7 @@ def request_of(version, wants_ids=False):
 
 
 def cut_down(version, request):
-    """What is left of a request in an older version."""
+    """Return the request with only the fields that an older version has."""
     partitions = [
         p._replace(
             current_leader_epoch=p.current_leader_epoch if version >= 9 else -1,
@@ -135,7 +135,7 @@ def test_we_read_the_schemas_request(version):
 @pytest.mark.parametrize("with_ids", [False, True])
 @pytest.mark.parametrize("version", FLEXIBLE)
 def test_the_schema_reads_our_diverging_epoch(version, with_ids):
-    """KIP-595: a tag of the schema's own, before ours."""
+    """The epoch is a tag of the schema and comes before our tag (KIP-595)."""
     response = answer_of(version, with_ids)
     response.partitions[0].diverging = (3, 2**40)
     body = bytes_of(fetch.encode_response(version, response))
@@ -147,7 +147,7 @@ def test_the_schema_reads_our_diverging_epoch(version, with_ids):
 
 @pytest.mark.parametrize("version", [15, 18])
 def test_the_schema_reads_a_followers_id(version):
-    """KIP-903: a tag since v15."""
+    """The id is in a tag since v15 (KIP-903)."""
     body = fetch.encode_request(version, request_of(version, wants_ids=True)._replace(replica_id=3))
     read, unknown = schema(version, "request", body)
     assert read.replica_state.replica_id == 3 and tags.IDS in unknown
@@ -157,7 +157,7 @@ def test_the_schema_reads_a_followers_id(version):
 @pytest.mark.parametrize("with_ids", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_schema_reads_our_answer(version, with_ids):
-    """Private tags too are only tags: a reader that skips what it does not know reads the rest."""
+    """Private tags, too, are only tags: a reader that skips unknown tags reads the rest."""
     response = answer_of(version, with_ids and version >= fetch.FLEXIBLE)
     read, _ = schema(version, "response", bytes_of(fetch.encode_response(version, response)))
     name = ("topic_id",) if version >= fetch.TOPIC_IDS else ("topic", "name")
@@ -191,7 +191,7 @@ def test_we_read_our_own_answer(version, with_ids):
 
 @pytest.mark.parametrize("version", FLEXIBLE)
 def test_records_and_ids_leave_as_regions_between_the_bytes(version):
-    """The answer is the same as with the bytes in place; nothing of a file is copied (DESIGN section 5)."""
+    """The answer equals the one with the bytes in place, and no bytes of a file are copied (DESIGN section 5)."""
     storage = MemoryStorage()
     log, ids = storage.open("log", create=True), storage.open("ids", create=True)
     log.append(b"before" + RECORDS + b"after")
@@ -228,7 +228,7 @@ def test_ids_are_asked_for_by_a_private_tag(version):
 
 @pytest.mark.parametrize("version", [v for v in FLEXIBLE if v >= 15])
 def test_a_followers_id_is_read_from_its_tag(version):
-    """KIP-903: replica state moved to tag 1 in v15."""
+    """The replica state is in tag 1 since v15 (KIP-903)."""
     state = {"replica_id": 5, "replica_epoch": 2}
     fields = {"max_wait": 0, "min_bytes": 0, "topics": [], "forgotten_topics_data": [], "replica_state": state}
     body = cold.encode(1, version, "request", fields)
@@ -237,7 +237,7 @@ def test_a_followers_id_is_read_from_its_tag(version):
 
 @pytest.mark.parametrize("version", FLEXIBLE)
 def test_tags_from_the_future_are_passed_over(version):
-    """KIP-482."""
+    """The tags are those of KIP-482."""
     one = request_of(version)
     one = one._replace(partitions=one.partitions[:1], forgotten=(), rack="")
     plain = fetch.encode_request(version, one)
@@ -268,7 +268,7 @@ def test_an_answer_cut_at_any_byte_is_a_wire_error(version):
 
 @given(st.sampled_from(VERSIONS), st.booleans(), st.data())
 def test_bytes_changed_at_random_are_read_or_a_wire_error(version, is_request, data):
-    """DESIGN, rule 3: nothing else."""
+    """No other error is raised (DESIGN rule 3)."""
     if is_request:
         body, decode = bytearray(fetch.encode_request(version, request_of(version))), fetch.decode_request
     else:
@@ -294,7 +294,7 @@ def test_garbage_is_read_or_a_wire_error(version, garbage):
 @pytest.mark.parametrize("version, count", [(4, b"\x3b\x9a\xca\x00"), (12, b"\x81\x94\xeb\xdc\x03")])
 @pytest.mark.parametrize("array", ["topics", "partitions", "forgotten"])
 def test_an_array_that_claims_a_billion_items_takes_no_memory(version, count, array):
-    """Rule 4: the claim is held against the bytes that are left, before anything is made."""
+    """The claim is checked against the remaining bytes before memory is allocated (DESIGN rule 4)."""
     version = 7 if version == 4 and array == "forgotten" else version
     none, one = (b"\x01", b"\x02") if version >= 12 else (b"\0\0\0\0", b"\0\0\0\1")
     head = fetch.encode_request(version, FetchRequest(0, 0, 0, []))[: 17 if version == 4 else 25]

@@ -1,4 +1,4 @@
-"""Headers of requests, and replies as lists of bytes and file regions."""
+"""Request headers, and replies as lists of bytes and file regions."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from broker.wire.frame import FileRegion, read_request_header, request_header, s
 @pytest.mark.parametrize("flexible", [False, True])
 @pytest.mark.parametrize("client_id", [None, "", "librdkafka", "ü" * 100])
 def test_a_header_comes_back_and_is_kafkas(flexible, client_id):
-    """Request header v1 and v2: the client id has two bytes of length in both (KIP-482)."""
+    """The client id has two bytes of length in request headers v1 and v2 (KIP-482)."""
     data = request_header(18, 3, -7, client_id, flexible)
     header = read_request_header(memoryview(data + b"body"))
     assert header[:4] == (18, 3, -7, client_id)
@@ -43,7 +43,7 @@ def test_garbage_is_a_header_or_a_wire_error(data):
 
 
 def test_a_client_id_that_is_not_utf8_closes_nobodys_connection():
-    """It is shown to people, and decides nothing."""
+    """The client id is shown to people and decides nothing."""
     data = request_header(0, 9, 1, "abc", False)[:-3] + b"\xff\xfe\xfd"
     assert read_request_header(memoryview(data)).client_id == "\ufffd" * 3
 

@@ -1,4 +1,4 @@
-"""Bytes in, frames out: however they are cut, put aside, or received, and whatever they claim to be."""
+"""The frame decoder: bytes in, frames out, however they are cut, put aside or received, and for any length claimed."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ def framed(*bodies):
 
 
 def feed(decoder, data):
-    """As the shell does: straight into what is wanted, where something is."""
+    """Feed data as the shell does, directly into the wanted memory if there is any; return the frames."""
     frames = []
     while data:
         into = decoder.wanted()
@@ -51,7 +51,7 @@ def test_a_large_frame_is_gathered_in_pieces(size, piece):
 
 
 def test_bytes_from_elsewhere_are_taken_into_a_frame_that_has_begun():
-    """A shell need not ask what is wanted: a frame's rest may come with the next frame's beginning."""
+    """A shell need not use `wanted`: the rest of a frame may come together with the start of the next one."""
     body, decoder = bytes(3 * FIRST_BYTES), FrameDecoder(MAX_FRAME_BYTES)
     stream = framed(body, b"next")
     assert feed(decoder, stream[:10]) == []
@@ -61,7 +61,7 @@ def test_bytes_from_elsewhere_are_taken_into_a_frame_that_has_begun():
 
 
 def test_a_length_takes_no_memory_before_its_bytes_have_come():
-    """DESIGN's fourth rule: four bytes of a stranger must not cost socket.request.max.bytes."""
+    """Four bytes of a stranger must not cost socket.request.max.bytes of memory (DESIGN rule 4)."""
     decoder = FrameDecoder(MAX_FRAME_BYTES)
     feed(decoder, MAX_FRAME_BYTES.to_bytes(4, "big"))
     assert len(decoder.wanted()) == LITTLE_BYTES
@@ -71,7 +71,7 @@ def test_a_length_takes_no_memory_before_its_bytes_have_come():
 
 
 def test_thousands_who_announce_a_frame_and_say_no_more_cost_little_each():
-    """Eight bytes took a megabyte of memory: five thousand peers kept a broker busy for ten seconds, and 5 GB."""
+    """Eight bytes once took a megabyte, so five thousand peers kept a broker busy for ten seconds and took 5 GB."""
     decoder = FrameDecoder(MAX_FRAME_BYTES)
     feed(decoder, (1 << 20).to_bytes(4, "big") + b"\0\0\0\x0d")
     assert len(decoder.wanted()) == LITTLE_BYTES - 4
@@ -98,7 +98,7 @@ def test_what_is_put_aside_is_read_on_later_with_a_frame_given_back_before_it():
     decoder.feed(memoryview(data))
     held = bytearray(decoder.next_frame())
     decoder.pause()
-    data[:] = bytes(len(data))  # the shell's buffer is used again
+    data[:] = bytes(len(data))  # the shell uses its buffer again
     assert decoder.has_more
     decoder.put_back(memoryview(held))
     assert [bytes(decoder.next_frame()) for _ in range(2)] == [b"one", b"two"]

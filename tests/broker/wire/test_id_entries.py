@@ -1,4 +1,4 @@
-"""Entries of an id index: twenty bytes each, checked, and bound to their segment."""
+"""Entries of an id index: twenty bytes each, with a check that binds them to their segment."""
 
 import struct
 
@@ -24,7 +24,7 @@ def test_an_entry_comes_back(relative, count, first_id, base):
 
 
 def test_the_layout_is_what_the_docstring_draws():
-    """It is on disks and on the wire: a change of it is a change of format."""
+    """The layout is on disks and on the wire, so a change of it is a change of format."""
     fields = struct.pack(">IIq", 3, 2, 99)
     assert pack_entry(seed_of(BASE), 3, 2, 99) == fields + struct.pack(">I", crc32c(struct.pack(">q", BASE) + fields))
 
@@ -39,7 +39,7 @@ def test_any_changed_bit_is_told():
 
 @pytest.mark.parametrize("data", [b"", bytes(19), bytes(20), b"\xff" * 20])
 def test_what_is_no_entry_is_none(data):
-    """Zeros are what a file system shows for a page that was never written."""
+    """File systems show zeros for a page that was never written."""
     assert read_entry(data, 0, BASE, seed_of(BASE)) is None
     assert list(read_entries(data, BASE)) == []
 

@@ -1,4 +1,4 @@
-"""Kafka's primitive types (https://kafka.apache.org/protocol#protocol_types), held to kio and to bad bytes."""
+"""Kafka's primitive types (https://kafka.apache.org/protocol#protocol_types), checked against kio and bad bytes."""
 
 import struct
 from io import BytesIO
@@ -92,7 +92,7 @@ def test_a_count_is_held_against_the_bytes_that_are_left(flexible):
 
 @given(st.dictionaries(st.integers(0, 2**31 - 1), st.binary(max_size=200), max_size=5))
 def test_tags_come_back_in_rising_order(fields):
-    """KIP-482."""
+    """A tag section is sorted by tag (KIP-482)."""
     data = tags(fields)
     read, end = read_tags(memoryview(data + b"rest"), 0)
     assert {tag: bytes(payload) for tag, payload in read.items()} == fields

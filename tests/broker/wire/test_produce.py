@@ -42,7 +42,7 @@ def results_of(version):
 
 
 def seen(version, results):
-    """The fields a version has."""
+    """Return the results with only the fields that a version has."""
     for result in results:
         if version < 5:
             result.log_start_offset = -1
@@ -127,7 +127,7 @@ def test_who_does_not_ask_does_not_ask(version):
 
 @pytest.mark.parametrize("version", FLEXIBLE)
 def test_tags_from_the_future_are_passed_over_wherever_they_stand(version):
-    """KIP-482: in partitions, topics and at the top level, beside ours."""
+    """Such tags may be in partitions, in topics and at the top level beside ours (KIP-482)."""
     one = request_of(version)._replace(partitions=request_of(version).partitions[:1])
     plain = produce.encode_request(version, one)
     future = tag_section({0: b"", 9999: b"from the future"})
@@ -137,7 +137,7 @@ def test_tags_from_the_future_are_passed_over_wherever_they_stand(version):
 
 
 def test_records_are_a_writable_view_into_the_request():
-    """The broker writes the base offset into the request's own bytes: no copy on the hot path."""
+    """The broker writes the base offset into the request's bytes, so that the hot path makes no copy."""
     body = bytearray(produce.encode_request(9, request_of(9)))
     records = produce.decode_request(9, memoryview(body), 0).partitions[0].records
     records[0] = ord("B")
@@ -167,7 +167,7 @@ def test_an_answer_cut_at_any_byte_is_a_wire_error(version):
 
 @given(st.sampled_from(VERSIONS), st.data())
 def test_bytes_changed_at_random_are_read_or_a_wire_error(version, data):
-    """DESIGN, rule 3: nothing else."""
+    """No other error is raised (DESIGN rule 3)."""
     encode, decode = data.draw(
         st.sampled_from(
             [
@@ -196,7 +196,7 @@ def test_garbage_is_read_or_a_wire_error(version, garbage):
 
 @pytest.mark.parametrize("version, count", [(3, b"\x3b\x9a\xca\x00"), (9, b"\x81\x94\xeb\xdc\x03")])
 def test_an_array_that_claims_a_billion_items_takes_no_memory(version, count):
-    """Rule 4: the claim is held against the bytes that are left, before anything is made."""
+    """The claim is checked against the remaining bytes before memory is allocated (DESIGN rule 4)."""
     head = produce.encode_request(version, ProduceRequest(None, 1, 1000, [], False))
     head = head[: 8 if version == 3 else 7]
     tracemalloc.start()

@@ -1,7 +1,7 @@
-// Package main is franz-go, asked by lines of JSON on stdin, for the tests.
+// Package main runs franz-go for the tests and takes calls as lines of JSON on stdin.
 //
 // {"do": NAME, ...} is answered by {"result": ...} or {"error": ..., "message": ...}. NAME is one of `calls` below.
-// "versions" {API key: version} is the newest that the client may speak of each API; it knows no other APIs.
+// "versions" {API key: version} gives the newest version of each API that the client may use; it uses no other APIs.
 package main
 
 import (
@@ -23,14 +23,14 @@ type call struct {
 	Do        string
 	Address   string
 	Versions  map[int16]int16
-	Key       int16           // of the API
-	Fields    json.RawMessage // of its request, by kmsg's names
+	Key       int16           // the API key
+	Fields    json.RawMessage // the request's fields, by kmsg's names
 	Topic     string
 	Partition int32
 	Values    []string
 	Timestamp int64 // ms
 	ID        string
-	End       string // of a transaction: "commit", "abort" or "" to leave it open
+	End       string // how to end a transaction: "commit", "abort" or "" to leave it open
 	Group     string
 	Count     int
 	Heartbeat int64 // ms
@@ -79,7 +79,7 @@ func client(asked call, more ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append(options, more...)...)
 }
 
-// ask is one request with these fields; its answer, by kmsg's names.
+// ask sends one request with the given fields and returns its answer, by kmsg's names.
 func ask(ctx context.Context, asked call) (any, error) {
 	c, err := client(asked)
 	if err != nil {
@@ -117,7 +117,7 @@ func records(asked call) []*kgo.Record {
 	return made
 }
 
-// transact writes the values in a transaction of the transactional id; [producer id, producer epoch] of it.
+// transact writes the values in a transaction of the transactional id and returns [producer id, producer epoch].
 func transact(ctx context.Context, asked call) (any, error) {
 	c, err := client(asked, kgo.TransactionalID(asked.ID))
 	if err != nil {
@@ -137,7 +137,7 @@ func transact(ctx context.Context, asked call) (any, error) {
 	return []any{id, epoch}, err
 }
 
-// read is a member of the group until it has so many records and their offsets are committed; their values.
+// read joins the group, reads "count" records, commits their offsets and returns their values.
 func read(ctx context.Context, asked call) (any, error) {
 	heartbeat := time.Duration(asked.Heartbeat) * time.Millisecond
 	c, err := client(

@@ -45,10 +45,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Apache Kafka's Java clients and command-line tools, asked by lines of JSON on stdin; one process for many tests,
- * as starting Java takes longer than most of them.
+ * Apache Kafka's Java clients and command-line tools, which take calls as lines of JSON on stdin. One process serves
+ * many tests, because starting Java takes longer than most tests.
  *
- * <p>{"do": NAME, ...} is answered by {"result": ...}, or by {"error": class, "message": ...} when the client throws.
+ * <p>{"do": NAME, ...} is answered by {"result": ...}, or by {"error": class, "message": ...} if the client throws.
  * NAME is a method of Clients, Members or AdminCalls below, or "tool", which runs a tool's main and answers
  * {"exit", "stdout", "stderr"}.
  */
@@ -97,7 +97,7 @@ public class Stock {
         }
     }
 
-    /** The address, and over it what the call has as "config". */
+    /** Returns the client's config: the address, overridden by the call's "config". */
     static Map<String, Object> config(JsonNode call) {
         Map<String, Object> config = new HashMap<>(Map.of("bootstrap.servers", call.get("address").asText()));
         config.putAll(map(call.path("config")));
@@ -134,16 +134,16 @@ public class Stock {
     }
 }
 
-/** Producers and consumers without a group; each call opens one and closes it. */
+/** Producers and consumers without a group; each call opens a client and closes it. */
 class Clients {
-    /** "values" to "topic" (and "partition"), keys being "key-n": [[partition, offset], ...]. */
+    /** Produces "values" to "topic" (and "partition") with keys "key-n"; returns [[partition, offset], ...]. */
     static Object produce(JsonNode call) throws Exception {
         try (Producer<byte[], byte[]> producer = producer(call)) {
             return send(producer, call);
         }
     }
 
-    /** "values" in a transaction, with "offsets" {topic, partition, offset} of the group; "commit" false aborts. */
+    /** Produces "values" and commits "offsets" [{topic, partition, offset}] of "group"; aborts if "commit" is false. */
     static Object transaction(JsonNode call) throws Exception {
         try (Producer<byte[], byte[]> producer = producer(call)) {
             producer.initTransactions();
@@ -162,7 +162,7 @@ class Clients {
         }
     }
 
-    /** As a consumer that assigned its partitions itself: no member, no generation. */
+    /** Sends offsets as a consumer that assigned its partitions itself, without a member id and a generation. */
     private static void sendOffsets(Producer<byte[], byte[]> producer, JsonNode call) {
         Map<String, Object> config = Map.of("bootstrap.servers", call.get("address").asText(),
                 "group.id", call.get("group").asText());
@@ -175,7 +175,7 @@ class Clients {
         }
     }
 
-    /** A second producer with the transactional id of the first: what the first meets when it goes on. */
+    /** Starts a second producer with the first one's transactional id; returns the exception of the first's commit. */
     static Object fencedTransaction(JsonNode call) throws Exception {
         try (Producer<byte[], byte[]> first = producer(call); Producer<byte[], byte[]> second = producer(call)) {
             first.initTransactions();
@@ -191,7 +191,7 @@ class Clients {
         }
     }
 
-    /** A transaction left open, as a producer that dies leaves it. */
+    /** Leaves a transaction open, as a producer that dies does. */
     static Object leaveTransactionOpen(JsonNode call) throws Exception {
         Producer<byte[], byte[]> producer = producer(call);
         producer.initTransactions();
@@ -225,7 +225,7 @@ class Clients {
         return answers;
     }
 
-    /** "count" records of a partition from "offset" (written in "epoch"), or from "time", or from its beginning. */
+    /** Reads "count" records of a partition from "offset" (written in "epoch"), "time", or its beginning. */
     static Object read(JsonNode call) throws Exception {
         try (Consumer<byte[], byte[]> consumer = consumer(call)) {
             TopicPartition partition = Stock.partition(call);
@@ -251,7 +251,7 @@ class Clients {
         }
     }
 
-    /** How far a partition goes: {"begin", "end", "by_time" (null where there is nothing that late)}. */
+    /** Returns a partition's offsets {"begin", "end", "by_time"}; "by_time" is null if no record is that late. */
     static Object ends(JsonNode call) {
         try (Consumer<byte[], byte[]> consumer = consumer(call)) {
             TopicPartition partition = Stock.partition(call);
@@ -283,11 +283,11 @@ class Clients {
     }
 }
 
-/** Consumers in groups that stay, by name, between calls; all are polled in turn, as a rebalance needs them all. */
+/** Named group members that stay between calls. They are polled in turn, because a rebalance needs all members. */
 class Members {
     private static final Map<String, Consumer<byte[], byte[]>> members = new TreeMap<>();
 
-    /** A member "name" of the group in "config" subscribes to "topic". */
+    /** Adds a member "name" of the group in "config", which subscribes to "topic". */
     static Object join(JsonNode call) {
         Consumer<byte[], byte[]> consumer = Clients.consumer(call);
         consumer.subscribe(List.of(call.get("topic").asText()));
@@ -295,7 +295,7 @@ class Members {
         return null;
     }
 
-    /** Polls until the members "names" have "partitions" in all, each as many as another; {name: partitions}. */
+    /** Polls until the members "names" share all "partitions" equally; returns {name: partitions}. */
     static Object share(JsonNode call) throws Exception {
         List<String> names = Stock.texts(call.get("names"));
         int partitions = call.get("partitions").asInt();
@@ -311,7 +311,7 @@ class Members {
         return shares;
     }
 
-    /** "count" records that the members "names" get in all; then each commits. */
+    /** Returns "count" records that the members "names" read in total; each member then commits. */
     static Object take(JsonNode call) throws Exception {
         List<String> names = Stock.texts(call.get("names"));
         List<Object> records = new ArrayList<>();
@@ -325,14 +325,14 @@ class Members {
         return records;
     }
 
-    /** The member leaves its group. */
+    /** Closes the member "name", which leaves its group. */
     static Object leave(JsonNode call) {
         members.remove(call.get("name").asText()).close();
         return null;
     }
 }
 
-/** One call of the admin client each; what it answers, as JSON. */
+/** Calls of the admin client: each method makes one call and returns its answer, as JSON. */
 class AdminCalls {
     static Object describeCluster(Admin admin, JsonNode call) throws Exception {
         DescribeClusterResult result = admin.describeCluster();
@@ -355,7 +355,7 @@ class AdminCalls {
         return Map.of("finalized", finalized, "supported", supported);
     }
 
-    /** "topic", "partitions", "configs"; {"partitions", "replication", "configs"} of the answer. */
+    /** Creates "topic" with "partitions" and "configs"; returns {"partitions", "replication", "configs"}. */
     static Object createTopic(Admin admin, JsonNode call) throws Exception {
         String name = call.get("topic").asText();
         NewTopic topic = new NewTopic(name, Optional.of(call.path("partitions").asInt(1)), Optional.empty());
@@ -394,7 +394,7 @@ class AdminCalls {
         return Map.of("id", topic.topicId().toString(), "internal", topic.isInternal(), "partitions", partitions);
     }
 
-    /** What the admin may do with the cluster, with "topic" and with "group": KIP-430. */
+    /** Returns the authorized operations on "topic", on "group" and on the cluster (KIP-430). */
     static Object authorizedOperations(Admin admin, JsonNode call) throws Exception {
         String topic = call.get("topic").asText();
         String group = call.get("group").asText();
@@ -417,7 +417,7 @@ class AdminCalls {
         return nodes.stream().map(Node::id).collect(Collectors.toList());
     }
 
-    /** {name: {"value", "source", "readOnly", "type", "documented", "synonyms"}} of "type" and "name". */
+    /** Returns {config: {"value", "source", "readOnly", "type", "documented", "synonyms"}} of "type" and "name". */
     static Object describeConfigs(Admin admin, JsonNode call) throws Exception {
         var options = new DescribeConfigsOptions().includeSynonyms(true).includeDocumentation(true);
         return entries(Stock.get(admin.describeConfigs(List.of(resource(call)), options).all()).get(resource(call)));
@@ -443,7 +443,7 @@ class AdminCalls {
         return entries;
     }
 
-    /** "changes": [[operation, name, value], ...]. */
+    /** Applies "changes": [[operation, name, value], ...]. */
     static Object alterConfigs(Admin admin, JsonNode call) throws Exception {
         Collection<AlterConfigOp> changes = new ArrayList<>();
         for (JsonNode each : call.get("changes")) {
@@ -453,7 +453,7 @@ class AdminCalls {
         return Stock.get(admin.incrementalAlterConfigs(Map.of(resource(call), changes)).all());
     }
 
-    /** Offsets of "topic"'s "partition": {"earliest", "latest", "max_timestamp", "time"}. */
+    /** Returns a partition's offsets: {"earliest", "latest", "max_timestamp", "time"}. */
     static Object listOffsets(Admin admin, JsonNode call) throws Exception {
         TopicPartition partition = Stock.partition(call);
         Map<String, OffsetSpec> specs = new TreeMap<>(Map.of(
@@ -468,7 +468,7 @@ class AdminCalls {
         return offsets;
     }
 
-    /** Deletes what lies before "before" and answers the low watermark. */
+    /** Deletes the records before the offset "before"; returns the low watermark. */
     static Object deleteRecords(Admin admin, JsonNode call) throws Exception {
         TopicPartition partition = Stock.partition(call);
         var before = RecordsToDelete.beforeOffset(call.get("before").asLong());
@@ -500,7 +500,7 @@ class AdminCalls {
                 "coordinator", group.coordinator().id());
     }
 
-    /** {"topic-partition": offset}. */
+    /** Returns {"topic-partition": offset}. */
     static Object groupOffsets(Admin admin, JsonNode call) throws Exception {
         Map<String, Object> offsets = new TreeMap<>();
         var found = admin.listConsumerGroupOffsets(call.get("group").asText()).partitionsToOffsetAndMetadata();
@@ -522,7 +522,7 @@ class AdminCalls {
         return Stock.get(admin.deleteConsumerGroups(List.of(call.get("group").asText())).all());
     }
 
-    /** {directory: {"topic-partition": size}} of node "node". */
+    /** Returns {directory: {"topic-partition": size}} of the node "node". */
     static Object describeLogDirs(Admin admin, JsonNode call) throws Exception {
         int node = call.get("node").asInt();
         Map<String, Object> directories = new TreeMap<>();
@@ -540,7 +540,7 @@ class AdminCalls {
         return elected.get(Stock.partition(call)).map(each -> each.getClass().getSimpleName()).orElse(null);
     }
 
-    /** {"transactional id": state}. */
+    /** Returns {"transactional id": state}. */
     static Object listTransactions(Admin admin, JsonNode call) throws Exception {
         Map<String, Object> states = new TreeMap<>();
         for (TransactionListing each : Stock.get(admin.listTransactions().all())) {
@@ -558,7 +558,7 @@ class AdminCalls {
                 "partitions", partitions.collect(Collectors.toList()));
     }
 
-    /** How many producers a partition knows, and how many of them are in a transaction. */
+    /** Returns the number of producers that a partition knows, and how many of them are in a transaction. */
     static Object describeProducers(Admin admin, JsonNode call) throws Exception {
         TopicPartition partition = Stock.partition(call);
         var states = Stock.get(admin.describeProducers(List.of(partition)).partitionResult(partition));
@@ -571,7 +571,7 @@ class AdminCalls {
         return Stock.get(admin.fenceProducers(List.of(call.get("id").asText())).all());
     }
 
-    /** Ends the transaction open in a partition without its coordinator, as for one that hangs (KIP-664). */
+    /** Aborts a partition's open transaction without the coordinator, as for a hanging transaction (KIP-664). */
     static Object abortTransaction(Admin admin, JsonNode call) throws Exception {
         TopicPartition partition = Stock.partition(call);
         var states = Stock.get(admin.describeProducers(List.of(partition)).partitionResult(partition));
@@ -590,7 +590,7 @@ class AdminCalls {
         return Stock.get(admin.deleteAcls(List.of(acl(call).toFilter())).all()).size();
     }
 
-    /** "user" may read "topic". */
+    /** Returns the rule that "user" may read "topic". */
     private static AclBinding acl(JsonNode call) {
         var topic = new ResourcePattern(ResourceType.TOPIC, call.get("topic").asText(), PatternType.LITERAL);
         String user = "User:" + call.get("user").asText();
@@ -606,7 +606,7 @@ class AdminCalls {
         return Stock.get(admin.describeClientQuotas(ClientQuotaFilter.all()).entities()).size();
     }
 
-    /** "user" may have "rate" of the quota "name". */
+    /** Sets the quota "name" of "user" to "rate". */
     static Object alterQuota(Admin admin, JsonNode call) throws Exception {
         var user = new ClientQuotaEntity(Map.of(ClientQuotaEntity.USER, call.get("user").asText()));
         var quota = new ClientQuotaAlteration.Op(call.get("name").asText(), call.get("rate").asDouble());
@@ -633,14 +633,14 @@ class AdminCalls {
     }
 }
 
-/** A tool's main, run in this process: exit, shutdown hooks and the three streams are its own. */
+/** Runs a tool's main in this process, with separate exit, shutdown hooks and standard streams. */
 class Tools {
     private static final Stream out = new Stream();
     private static final Stream err = new Stream();
     private static final List<Runnable> hooks = new ArrayList<>();
     private static Integer exitCode;
 
-    /** Once and for all, as some tools keep the stream that they first see. */
+    /** Replaces the output streams once, because some tools keep the first stream that they see. */
     static void takeTheStreams() {
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
@@ -670,7 +670,7 @@ class Tools {
         return Map.of("exit", exitCode == null ? 0 : exitCode, "stdout", out.take(), "stderr", err.take());
     }
 
-    /** The first call counts: a tool may take what stops it here for a failure, complain, and exit once more. */
+    /** Keeps the first exit code, because a tool may catch Exited as a failure, complain and exit again. */
     private static void exit(int code, String message) {
         exitCode = exitCode == null ? code : exitCode;
         err.hear(false);

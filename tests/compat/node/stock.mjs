@@ -1,5 +1,5 @@
-// Stock Kafka clients of Node.js, asked by lines of JSON on stdin: {"do": "kafkajs.produce", ...} is answered by
-// {"result": ...}, or by {"error": class, "message": ...} when the client throws.
+// Stock Kafka clients of Node.js, which take calls as lines of JSON on stdin. {"do": "kafkajs.produce", ...} is answered
+// by {"result": ...}, or by {"error": class, "message": ...} if the client throws.
 
 import { createInterface } from 'node:readline'
 import kafkajs from 'kafkajs'
@@ -17,7 +17,7 @@ function within(promise, what) {
 
 const text = buffer => buffer?.toString() ?? null
 
-// "values" as messages, of the time "timestamp" (ms), or of now.
+// Return "values" as messages with the time "timestamp" (ms) or the current time.
 const messagesOf = (call, time = String) =>
   call.values.map((value, n) => ({
     key: `key-${n}`,
@@ -45,7 +45,7 @@ const withAdmin = work => call => using(kafka(call).admin(), admin => work(admin
 const members = new Map()
 
 const forKafkajs = {
-  // "values" with "codec" and "acks": how many partitions have answered.
+  // Produce "values" with "codec" and "acks"; the answer is [[partition, base offset], ...].
   produce: call =>
     using(kafka(call).producer({ idempotent: call.idempotent ?? false }), async producer => {
       const compression = CompressionTypes[(call.codec ?? 'none').toUpperCase()]
@@ -53,7 +53,7 @@ const forKafkajs = {
       return sent.map(each => [each.partition, Number(each.baseOffset)])
     }),
 
-  // "count" records that a member of "group" gets, from where the group stands.
+  // Read "count" records as a member of "group", from the group's committed offset or from the beginning.
   read: async call => {
     const found = []
     const committed = call.committed ?? false
@@ -79,7 +79,7 @@ const forKafkajs = {
     })
   },
 
-  // A member "name" of "group" that stays, until "leave".
+  // Join "group" as the member "name", which stays until "leave".
   join: async call => {
     const consumer = kafka(call).consumer({ groupId: call.group, heartbeatInterval: 200, maxWaitTimeInMs: 200 })
     const member = { consumer, partitions: [] }
@@ -104,7 +104,7 @@ const forKafkajs = {
 
   leave: call => members.get(call.name).consumer.disconnect(),
 
-  // "values" in a transaction, and the offset that "group" has read to; "abort" undoes both.
+  // Produce "values" and commit "offset" for "group" in one transaction; "abort" aborts it.
   transaction: call =>
     using(kafka(call).producer({ transactionalId: call.id, maxInFlightRequests: 1, idempotent: true }), async producer => {
       const transaction = await producer.transaction()
@@ -137,7 +137,7 @@ const forKafkajs = {
   partitions: withAdmin(async (admin, call) =>
     (await admin.fetchTopicMetadata({ topics: [call.topic] })).topics[0].partitions.length),
   deleteRecords: withAdmin(async (admin, call) => {
-    await admin.fetchTopicOffsets(call.topic) // without it kafkajs knows no leader to ask
+    await admin.fetchTopicOffsets(call.topic) // otherwise kafkajs does not know the leader
     await admin.deleteTopicRecords({ topic: call.topic, partitions: [{ partition: 0, offset: `${call.before}` }] })
   }),
   topicConfig: withAdmin(async (admin, call) => {
@@ -260,7 +260,7 @@ const forPlatformatic = {
   quotas: withPlatformaticAdmin(admin => admin.describeClientQuotas({ components: [], strict: false }))
 }
 
-// --- questions and answers ------------------------------------------------------------------------------------------
+// --- calls and answers ----------------------------------------------------------------------------------------------
 
 const clients = { kafkajs: forKafkajs, platformatic: forPlatformatic }
 
@@ -269,7 +269,7 @@ async function answer(call) {
     const [client, name] = call.do.split('.')
     return { result: (await clients[client][name](call)) ?? null }
   } catch (error) {
-    // kafkajs names the protocol's error "type"; @platformatic/kafka keeps it in the innermost of its errors.
+    // kafkajs has the protocol's error in "type"; @platformatic/kafka keeps it in the innermost of its nested errors.
     let cause = error
     while (cause.cause ?? cause.errors?.[0]) cause = cause.cause ?? cause.errors[0]
     return { error: cause.apiId ?? cause.type ?? cause.name, message: `${error.message}: ${cause.message}` }

@@ -1,4 +1,4 @@
-"""idgen.client.core: which server is asked, what is asked of it, ids in advance; no sockets, times are literal."""
+"""idgen.client.core: the choice of servers, the requests, and prefetched ids; without sockets, with literal times."""
 
 import pytest
 
@@ -21,7 +21,7 @@ ONE, TWO = Address("one", 1), Address("two", 2)
 
 
 class World:
-    """Servers as plain functions: call -> value, or the text of an error; None is a server that is away."""
+    """Servers as plain functions: a call returns a value or the text of an error; None is an unreachable server."""
 
     def __init__(self, **servers):
         self.servers = servers
@@ -146,7 +146,7 @@ def test_many_ids_are_asked_for_in_portions_several_at_once():
 
 
 def test_ids_in_advance_are_handed_out_in_order_and_asked_for_once():
-    """Hazelcast's FlakeIdGenerator: prefetch count and validity."""
+    """A fetch of `prefetch` ids serves as many calls (Hazelcast's FlakeIdGenerator: prefetch count and validity)."""
     world = World()
     world.servers = {"one": world.ids}
     client = requests("one:1", prefetch=10)

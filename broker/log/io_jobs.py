@@ -1,4 +1,8 @@
-"""What a thread does for the log manager, as values: it calls `run` and reports the outcome. They touch files only."""
+"""The jobs that the log manager hands to worker threads, as values.
+
+A worker thread calls `run`, which may wait for the disk and touches only files. The reactor thread then passes the job
+to `LogManager.synced`, or to `LogManager.sync_failed` with the error.
+"""
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -16,7 +20,7 @@ from broker.record.batch import CorruptBatch
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SyncLog:
-    """Sync one log's files. `run` is called in a thread; it touches nothing of the log but files."""
+    """A sync of one log's files."""
 
     log: PartitionLog
     files: tuple[File, ...]
@@ -24,11 +28,11 @@ class SyncLog:
     storage: Storage
     for_checkpoint: bool
     snapshot: bytes | None
-    """The producers at `position`, where the checkpoint will refer to them."""
+    """The snapshot of the producers at `position`, if the checkpoint will name it."""
     mends: bool = False
-    """A write was undone before it was asked for: with it the log is whole again."""
+    """True if a write was undone before this sync began; once it succeeds, the log takes appends again."""
     whole: tuple[File, ...] = ()
-    """Those that are not appended to any more, and may have room set aside."""
+    """Files that are no longer appended to and may have reserved space."""
 
     def run(self) -> None:
         for file in self.files:
@@ -37,7 +41,7 @@ class SyncLog:
             file.trim()
         if self.snapshot is not None:
             path = f"{self.log.name}/{file_name(self.position.offset, producer_state.SUFFIX)}"
-            # A full disk takes no snapshot, yet the log is synced: without one, recovery reads the batches' headers.
+            # A full disk fails only the snapshot. The log is synced, and recovery reads the batch headers instead.
             with suppress(StorageError):
                 self.storage.replace(path, self.snapshot)
         self.storage.sync_directory(self.log.name)
@@ -45,14 +49,14 @@ class SyncLog:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WriteCheckpoint:
-    """Replace the checkpoint."""
+    """A rewrite of the checkpoint file."""
 
     storage: Storage
     positions: dict[str, LogPosition]
     stale: tuple[str, ...]
-    """Producer snapshots that nothing refers to once the checkpoint is there."""
+    """Producer snapshots that are unused once the checkpoint is written."""
     covers: dict[PartitionLog, LogPosition]
-    """The logs for which it says something new."""
+    """The logs whose position has changed."""
 
     def run(self) -> None:
         self.storage.replace(checkpoint.FILE, checkpoint.encode(self.positions))
@@ -62,33 +66,32 @@ class WriteCheckpoint:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RemoveFiles:
-    """Remove what was renamed for it: files of one log, or from the data directory ("") a log as a whole. Large files
-    take the file system its time."""
+    """A removal of renamed files of one log, or of whole logs from the data directory (""). Large files are slow."""
 
     storage: Storage
     directory: str
     paths: tuple[str, ...]
 
     def run(self) -> None:
-        if self.storage.exists(self.directory):  # else its topic is deleted, and they with it
-            self.storage.sync_directory(self.directory)  # or a power cut gives old names back without what they named
+        if self.storage.exists(self.directory):  # otherwise, its topic was deleted with all files
+            self.storage.sync_directory(self.directory)  # a power cut must not restore the old names of removed files
             for path in self.paths:
                 self.storage.remove(path)
 
 
 class NotJournaled(StorageError):
-    """The round could not be written, and the journal is as it was: nothing is lost, it was only not synced."""
+    """The round could not be written, and the journal is unchanged. No data is lost, but the round is not synced."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SyncJournal:
-    """Write one round to the journal and sync it. StorageError is the end of the journal, NotJournaled is not."""
+    """A journal round to write and sync. Any StorageError but NotJournaled ends the journal's use."""
 
     storage: Storage
     file: File
     parts: tuple[Buffer, ...]
     made: bool
-    """The file is new: its name must be on the disk too."""
+    """True if the file is new, so its name must be synced too."""
 
     def run(self) -> None:
         before = self.file.size
@@ -105,7 +108,7 @@ class SyncJournal:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CutJournal:
-    """Remove files of the journal that no log needs any more."""
+    """A removal of journal files that no log needs."""
 
     storage: Storage
     names: tuple[str, ...]
@@ -116,20 +119,24 @@ class CutJournal:
 
 
 @dataclass(eq=False, slots=True)
-class LookUp:
-    """Have something looked for in segments that are not in memory, or that takes its time, so that whoever waits for
-    it (`key`, in the purgatory) need not hold everybody up."""
+class ReadJob:
+    """A lookup for a worker thread, because it is slow or waits for the disk and would delay other connections.
 
-    look: Callable[[], Any]
+    `key` is the key under which its request waits in the purgatory.
+    """
+
+    read: Callable[[], Any]
     key: Hashable
     is_done: bool = False
-    """False also where it failed: who looks again then is told."""
+    """True after success. After a failure, the request repeats the lookup and receives the error."""
     found: Any = None
 
     def run(self) -> None:
         with suppress(StorageError, CorruptBatch):
-            self.found = self.look()
+            self.found = self.read()
             self.is_done = True
 
 
-Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles | SyncJournal | CutJournal | CleanLog | LookUp
+Sync: TypeAlias = SyncLog | SyncJournal | CutJournal | WriteCheckpoint
+"""A job of the sync scheduler (broker.log.sync_scheduler)."""
+IoJob: TypeAlias = Sync | CleanLog | RemoveFiles | ReadJob

@@ -1,0 +1,175 @@
+"""Produce requests that repeat all but their records: decoded once, recognised by their constant bytes afterwards.
+
+A producer sends the same client id, acks, timeout, topic and partition around ever new records. The bytes from the
+client id up to the length of the records are the key of a template. A template holds the decoded request, without its
+records, and the answer, without its numbers; so a request that repeats them costs one lookup. Requests for several
+partitions, and requests with tagged fields, have no template: `broker.wire.produce` decodes them.
+
+    api key, version | correlation id | client id ... partition index | length | records | three empty tag sections
+    4 bytes          | 4 bytes        | the template's key            |        |         | in flexible versions
+"""
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from broker.wire import produce
+from broker.wire.errors import WireError
+from broker.wire.frame import LENGTH_BYTES, read_request_header
+from broker.wire.primitives import read_length
+from broker.wire.produce import ANSWERED_ACKS, LOG_START_OFFSETS, PartitionResult, ProduceRequest
+
+KEY_BYTES_MAX = 512  # a template keeps its key; a client id or topic name this long is decoded each time
+
+_head_from = struct.Struct(">Iih").unpack_from  # API key and version, correlation id, length of the client id
+_KEY_START = 8
+_CLIENT_START = 10  # where the client id begins
+_ACKS_TIMEOUT_BYTES = 6
+_INDEX_BYTES = 4
+_COUNT_BYTES = 4
+_TOPIC_ID_BYTES = 16
+_NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
+_NO_RECORDS = {False: b"\xff\xff\xff\xff", True: b"\0"}
+_RESULT = struct.Struct(">hqqq")  # error, base offset, log append time, log start offset
+_MARK = _RESULT.pack(0x5A5A, -2, -3, -4)
+_i16_from = struct.Struct(">h").unpack_from
+_i32_from = struct.Struct(">i").unpack_from
+
+
+class ProduceTemplate(NamedTuple):
+    """A request for one partition without its records, and the answer to it."""
+
+    version: int
+    client_id: str | None
+    request: ProduceRequest
+    key_end: int
+    """Where the key ends in a frame without its length."""
+    reply: Callable[..., bytes]
+    reply_bytes: int
+    """Of an answer, its length excluded."""
+    before: bytes
+    after: bytes
+
+    def encode_reply(self, correlation_id: int, base_offset: int, append_ms: int, log_start_offset: int) -> bytes:
+        """Return the whole answer to a batch that was appended, its length included."""
+        return self.reply(
+            self.reply_bytes, correlation_id, self.before, 0, base_offset, append_ms, log_start_offset, self.after
+        )
+
+
+FoundTemplate: TypeAlias = tuple[ProduceTemplate, int, memoryview]
+"""A request's template, its correlation id and its records."""
+
+
+class ProduceTemplates:
+    """The templates of one broker, at most `most` of them; those unused for longest are dropped.
+
+    Half of the room is for templates used lately. When it is full, it becomes the half of the older ones, and the
+    older ones are dropped: a hit costs one lookup, with no order to keep.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most_lately = max(most // 2, 1)
+        self._lately: dict[tuple[int, bytes], ProduceTemplate | None] = {}
+        self._before: dict[tuple[int, bytes], ProduceTemplate | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._lately) + len(self._before)
+
+    def open(self, frame: memoryview, guess: int) -> FoundTemplate | None:
+        """Return the template of a frame without its length, and what the template leaves open; None if it has none.
+
+        `guess` is where a key may end: the `key_end` of the connection's last template. The records are a view into
+        the frame.
+        """
+        try:
+            version, correlation_id, client_bytes = _head_from(frame)
+            if version > produce.VERSION_MAX or version < LOG_START_OFFSETS:
+                return None
+            # A key says how long it is, so a key that is known is one, wherever the guess came from.
+            template = self._lately.get((version, frame[_KEY_START:guess].tobytes()))
+            if template is None:
+                template = self._find(frame, version, client_bytes)
+                if template is None:
+                    return None
+            end = template.key_end
+            if version < produce.FLEXIBLE:
+                start = end + 4
+                size: int = _i32_from(frame, end)[0]
+                if size < 0 or start + size != len(frame):
+                    return None
+                return template, correlation_id, frame[start:]
+            size = frame[end] - 1
+            start = end + 1
+            if size >= 0x7F:  # a length of more than one byte; nearly every one has two
+                second = frame[start]
+                if second < 0x80:
+                    size += (second << 7) - 0x80
+                    start += 1
+                else:
+                    size, start = read_length(frame, end, True)
+            stop = start + size
+            if size < 0 or frame[stop:] != _NO_TAGS:
+                return None
+            return template, correlation_id, frame[start:stop]
+        except (IndexError, struct.error, WireError):
+            return None
+
+    def _find(self, frame: memoryview, version: int, client_bytes: int) -> ProduceTemplate | None:
+        """Look for the template of a frame where the frame says that its key ends; make it if it is new."""
+        end = _key_end(frame, version, _CLIENT_START + max(client_bytes, 0))
+        if end > KEY_BYTES_MAX:
+            return None
+        key = version, frame[_KEY_START:end].tobytes()
+        if key in self._lately:
+            return self._lately[key]
+        template = self._before[key] if key in self._before else template_of(*key)
+        if len(self._lately) >= self._most_lately:
+            self._before, self._lately = self._lately, {}
+        self._lately[key] = template
+        return template
+
+
+def _key_end(frame: memoryview, version: int, position: int) -> int:
+    """Return where the length of the records begins, if the request names one topic and one partition.
+
+    `position` is the end of the client id. For any other request the result is some place in it, and the bytes up to
+    there have no template.
+    """
+    if version >= produce.FLEXIBLE:
+        id_bytes = frame[position + 1] or 1  # behind the header's tags: the transactional id, with its length
+        position += 1 + id_bytes + _ACKS_TIMEOUT_BYTES + 1  # ... and the number of topics
+        topic_bytes = _TOPIC_ID_BYTES if version >= produce.TOPIC_IDS else frame[position] or 1
+        if id_bytes >= 0x80 or topic_bytes >= 0x80:
+            return KEY_BYTES_MAX + 1  # their lengths take two bytes
+        return position + topic_bytes + 1 + _INDEX_BYTES  # ... and the number of partitions
+    transactional_id_bytes: int = _i16_from(frame, position)[0]
+    position += 2 + max(transactional_id_bytes, 0) + _ACKS_TIMEOUT_BYTES + _COUNT_BYTES
+    name_bytes: int = _i16_from(frame, position)[0]
+    return position + 2 + max(name_bytes, 0) + _COUNT_BYTES + _INDEX_BYTES
+
+
+def template_of(version: int, key: bytes) -> ProduceTemplate | None:
+    """Return the template of a key; None if the key is not the whole request up to one partition's records."""
+    flexible = version >= produce.FLEXIBLE
+    frame = memoryview(
+        version.to_bytes(4, "big") + bytes(4) + key + _NO_RECORDS[flexible] + (_NO_TAGS if flexible else b"")
+    )
+    try:
+        header = read_request_header(frame)
+        if flexible and frame[header.body]:
+            return None
+        request = produce.decode_request(version, frame, header.body + flexible)
+    except WireError:
+        return None
+    if len(request.partitions) != 1 or request.wants_ids or request.acks not in ANSWERED_ACKS:
+        return None
+    topic, partition, _ = request.partitions[0]
+    if produce.encode_request(version, request) != bytes(frame[header.body + flexible :]):
+        return None  # some length or count is spelled unusually, so the key may end elsewhere
+    marked = PartitionResult(topic, partition, 0x5A5A, -2, -3, -4)
+    body = (b"\0" if flexible else b"") + produce.encode_response(version, [marked])
+    before, _, after = body.partition(_MARK)
+    reply = struct.Struct(f">ii{len(before)}shqqq{len(after)}s").pack
+    key_end = _KEY_START + len(key)
+    return ProduceTemplate(version, header.client_id, request, key_end, reply, LENGTH_BYTES + len(body), before, after)
