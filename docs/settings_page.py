@@ -1,38 +1,46 @@
 """A hook of MkDocs: put tables of all settings into docs/settings.md, made from the settings' own descriptions."""
 
-from broker.config import TopicConfig
-from flakelog.settings import CONFIGS
-from idgen.config import settings_of
-from partition_manager.config import SpoutConfig
-from spout.config import TopologyConfig
+import json
+from dataclasses import fields
+
+from click.testing import CliRunner
+
+from flakelog import SpoutConfig, TopologyConfig
+from flakelog.cli import main
 
 PAGE = "settings.md"
-TABLES = {"server": CONFIGS, "topic": (TopicConfig,), "spout": (SpoutConfig,), "topology": (TopologyConfig,)}
 HEAD = "| setting | default | meaning |\n|---|---|---|\n"
 
 
 def on_page_markdown(markdown, page, **_):
     """Replace each `<!-- settings: NAME -->` of the page with the table of that name."""
     if page.file.src_uri == PAGE:
-        for name, configs in TABLES.items():
+        for name, settings in all_settings().items():
             place = f"<!-- settings: {name} -->"
             assert place in markdown, f"{PAGE} has no {place}"
-            markdown = markdown.replace(place, table(configs))
+            markdown = markdown.replace(place, HEAD + "".join(map(row, settings)))
     return markdown
 
 
-def table(configs):
-    """Return a Markdown table with one row for each setting, by name."""
-    settings = sorted((each for config in configs for each in settings_of(config)), key=lambda each: each.name)
-    return HEAD + "".join(
-        f"| `{each.name}` | {default(each)} | {sentence(each.doc)} |\n" for each in settings
-    )
+def all_settings():
+    """Return the settings of server and topic, as `flakelog settings --json` prints them, of spout and of topology."""
+    printed = CliRunner().invoke(main, ["settings", "--json"], catch_exceptions=False).stdout
+    settings = [json.loads(line) for line in printed.splitlines()]
+    found = {scope: [each for each in settings if each["scope"] == scope] for scope in ("server", "topic")}
+    for name, config in (("spout", SpoutConfig), ("topology", TopologyConfig)):
+        found[name] = [{**field.metadata, "default": field.default} for field in fields(config)]
+    return found
 
 
-def default(each):
+def row(setting):
+    return f"| `{setting['name']}` | {default(setting)} | {sentence(setting['doc'])} |\n"
+
+
+def default(setting):
     """Return a setting's default as a properties file spells it, and its unit."""
-    text = str(each.default).lower() if isinstance(each.default, bool) else str(each.default)
-    return each.unit or "" if each.default is None or not text else f"`{text}` {each.unit or ''}"
+    value, unit = setting["default"], setting["unit"] or ""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return unit if value in (None, "") else f"`{text}` {unit}"
 
 
 def sentence(doc):
