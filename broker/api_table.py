@@ -10,14 +10,14 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from broker.handlers.call import Call, Tagged
+from broker.handlers.call import RequestContext, Tagged
 from broker.now import Now
 from broker.shortcut import Known
 from broker.wire import fetch, list_offsets, produce
 from broker.wire.frame import Part
 
-Handler = Callable[[Call, Now], Any]
-KnownOf = Callable[[Call, memoryview], Known | None]
+Handler = Callable[[RequestContext, Now], Any]
+KnownOf = Callable[[RequestContext, memoryview], Known | None]
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ The shell calls `receive` with the bytes of a peer and `execute` once for all th
 calls `tick` when `next_deadline` has come. Nothing in here waits.
 
 Turns are fair: see `execute`. Only two kinds of errors leave a handler: a peer that breaks the protocol has its
-connection closed (`take_closes` says why), and everything else is an answer. A fault of our own closes the one connection
-it happened on, with its traceback in the log.
+connection closed (`take_closes` says why), and everything else is an answer. A fault of our own closes the one
+connection it happened on, with its traceback in the log.
 """
 
 import struct
@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 from broker.api_table import API_VERSIONS, APIS, PRODUCE, Api, KnownOf
 from broker.connection import Connection, Slot
 from broker.connection_limits import ConnectionLimits
-from broker.handlers.call import Backpressure, Call, Services
+from broker.handlers.call import BrokerServices, RequestContext
 from broker.handlers.produce import stage, when_on_disk
+from broker.id_stamper import Backpressure
 from broker.log.io_jobs import IoJob, ReadJob
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
@@ -36,7 +37,7 @@ from broker.request_memory import RequestMemory
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
 from broker.wire.primitives import skip_tags
-from broker.wire.produce_template import FoundTemplate, ProduceTemplate, ProduceTemplates
+from broker.wire.produce_template import FoundTemplate, ProduceTemplates
 
 if TYPE_CHECKING:
     from broker.quota_manager import Meter, QuotaManager
@@ -54,7 +55,7 @@ _PRODUCE = PRODUCE.to_bytes(2, "big")
 class Engine:
     """All connections of one broker over its services."""
 
-    def __init__(self, services: Services, clock_ns: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, services: BrokerServices, clock_ns: Callable[[], int] = lambda: 0) -> None:
         """`clock_ns` is a monotonic clock that measures durations; without one, turns are bounded by rounds only."""
         self.services = services
         self.metrics = services.metrics
@@ -294,7 +295,8 @@ class Engine:
         self._backlog = later + queue
 
     def _take_queue(self, now_ns: int) -> tuple[list[Connection], list[Connection], bool]:
-        """Choose the connections of a turn: return them, those with a backlog that wait, and whether they must share."""
+        """Choose the connections of a turn: return them, those with a backlog that wait, and whether they must
+        share."""
         queue, self._queue = self._queue, []
         backlog = self._backlog
         if not backlog:
@@ -449,12 +451,14 @@ class Engine:
             except IndexError:
                 raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
         request, original, tags = api.decode(version, frame, position)
-        call = Call(self.services, version, header.client_id, conn.peer, request, original, tags, conn.listener)
+        call = RequestContext(
+            self.services, version, header.client_id, conn.peer, request, original, tags, conn.listener
+        )
         self._run(conn, api, call, correlation_id, frame)
         if api.known is not None:
             self._learn(conn, api.key, api.known, call, frame)
 
-    def _run(self, conn: Connection, api: Api, call: Call, correlation_id: int, frame: memoryview) -> None:
+    def _run(self, conn: Connection, api: Api, call: RequestContext, correlation_id: int, frame: memoryview) -> None:
         """Call the handler, and answer its response: now, at the commit of the turn, or later."""
         served = api
         if self.services.quotas is not None:
@@ -610,7 +614,7 @@ class Engine:
         return True
 
     @staticmethod
-    def _learn(conn: Connection, key: int, known_of: KnownOf, call: Call, frame: memoryview) -> None:
+    def _learn(conn: Connection, key: int, known_of: KnownOf, call: RequestContext, frame: memoryview) -> None:
         """Know the question that was asked the next time."""
         known = conn.known.get(key)
         if known is None or not known.opens(frame):

@@ -13,7 +13,7 @@ from typing import Any
 
 from broker.api_table import Api
 from broker.fetch_session import wanted
-from broker.handlers.call import Call
+from broker.handlers.call import RequestContext
 from broker.now import Now
 from broker.wire import fetch, list_offsets, produce
 from broker.wire.errors import ApiError, ErrorCode
@@ -32,7 +32,7 @@ SESSION_ERRORS = (
 WRITTEN_OVER = frozenset({"Metadata", "DescribeTopicPartitions"})
 
 
-def error_answer(api: Api, call: Call, code: ErrorCode, now: Now) -> Any:
+def error_answer(api: Api, call: RequestContext, code: ErrorCode, now: Now) -> Any:
     """Return what `api.handle` would return, with this error in all its places.
 
     Return None if the answer to this request has no place for an error (a Metadata request for no topic). The API must
@@ -51,13 +51,13 @@ def error_answer(api: Api, call: Call, code: ErrorCode, now: Now) -> Any:
     return answer if _says(cls, answer) else None
 
 
-def _produce(call: Call, code: ErrorCode) -> list[PartitionResult]:
+def _produce(call: RequestContext, code: ErrorCode) -> list[PartitionResult]:
     if call.request.acks == 0:
         raise ApiError(code, MESSAGE)
     return [PartitionResult(each.topic, each.partition, code, message=MESSAGE) for each in call.request.partitions]
 
 
-def _fetch(call: Call, code: ErrorCode, now: Now) -> FetchResponse | None:
+def _fetch(call: RequestContext, code: ErrorCode, now: Now) -> FetchResponse | None:
     """Return a Fetch answer with the error.
 
     It covers all partitions that a session remembers, because the client does not name these again.
@@ -76,7 +76,7 @@ def _fetch(call: Call, code: ErrorCode, now: Now) -> FetchResponse | None:
     return FetchResponse([result for _, result in found]) if found else None
 
 
-def _list_offsets(call: Call, code: ErrorCode) -> ListOffsetsResponse | None:
+def _list_offsets(call: RequestContext, code: ErrorCode) -> ListOffsetsResponse | None:
     found = [FoundOffset(each.topic, each.partition, code) for each in call.request.partitions]
     return ListOffsetsResponse(found) if found else None
 
@@ -144,7 +144,7 @@ def _says(cls: SchemaClass, answer: Mapping[str, Any]) -> bool:
     )
 
 
-def _making_nothing(call: Call) -> Call:
+def _making_nothing(call: RequestContext) -> RequestContext:
     """Return the same call without permission to create topics."""
     if not hasattr(call.request, "allow_auto_topic_creation"):
         return call

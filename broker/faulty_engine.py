@@ -13,7 +13,7 @@ from broker.api_table import APIS, PRODUCE, Api, Handler
 from broker.connection import Connection, Slot
 from broker.engine import Engine
 from broker.faults import AFTER, BEFORE, Fault, Faults
-from broker.handlers.call import Call, Services
+from broker.handlers.call import BrokerServices, RequestContext
 from broker.now import Now
 from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
@@ -42,7 +42,7 @@ class FaultyApi(Api):
 class FaultyEngine(Engine):
     """An engine whose `fail`, `close` and `delay` apply to requests of an API that arrive from now on."""
 
-    def __init__(self, services: Services, clock_ns: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, services: BrokerServices, clock_ns: Callable[[], int] = lambda: 0) -> None:
         super().__init__(services, clock_ns)
         self._apis = dict(APIS)
         self._faults = Faults()
@@ -82,7 +82,7 @@ class FaultyEngine(Engine):
 
     # --- at a request --------------------------------------------------------------------------------------------
 
-    def _handle(self, api: Api, call: Call, now: Now) -> Any:
+    def _handle(self, api: Api, call: RequestContext, now: Now) -> Any:
         """Handle a request of an API that has pending failures."""
         fault = self._faults.next(api.key)
         if fault.close == BEFORE:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from broker.api_table import PRODUCE, Api, Handler
-from broker.handlers.call import Call
+from broker.handlers.call import RequestContext
 from broker.now import Now
 from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
@@ -36,7 +36,7 @@ class MeteredApi(Api):
     def handle(self) -> Handler:
         return self._handle
 
-    def _handle(self, call: Call, now: Now) -> Any:
+    def _handle(self, call: RequestContext, now: Now) -> Any:
         began_ns = self.clock_ns()
         response = self.served.handle(call._replace(meter=self.meter), now)
         if isinstance(response, StagedProduce) and not response.acks:

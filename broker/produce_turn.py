@@ -5,25 +5,23 @@
 
 A turn is one pass of the engine over its connections. Batches of one log are appended in the order they were staged, so
 the order of a connection's requests, and of a producer's batches, is kept. A batch that finds no ids (the id clock is
-behind, the high-water mark is being raised) is held with its request, and staged again later: nothing of it was written,
-and it is validated again, because anything may have changed.
+behind, the high-water mark is being raised) is held with its request, and staged again later: nothing of it was
+written, and it is validated again, because anything may have changed.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from broker.id_stamper import LEAD_RETRY_MS, IdStamper
 from broker.log.partition_log import PartitionLog, Rewrite
+from broker.metadata import Metadata
+from broker.metrics import Metrics
 from broker.now import Now
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import NO_OFFSET, PartitionResult, ProduceRequest
 from broker.wire.produce_template import ProduceTemplate
 from idgen.errors import IdError, LeadExhausted, SequenceExhausted
-
-if TYPE_CHECKING:
-    from broker.handlers.call import Services
-
-LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised
 
 
 class StagedProduce:
@@ -34,7 +32,8 @@ class StagedProduce:
     """
 
     __slots__ = (
-        "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt", "conn", "api",
+        "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
+        "conn", "api",
         "template", "reply", "correlation_id", "began_ns",
     )  # fmt: skip
 
@@ -89,8 +88,10 @@ Held: TypeAlias = tuple[StagedProduce, int, memoryview]
 class ProduceTurn:
     """What was staged since the last commit."""
 
-    def __init__(self, services: "Services") -> None:
-        self._services = services
+    def __init__(self, metadata: Metadata, metrics: Metrics, id_stamper: IdStamper) -> None:
+        self._metadata = metadata
+        self._metrics = metrics
+        self._id_stamper = id_stamper
         self.by_log: dict[PartitionLog, list[StagedBatch]] = {}
         """The valid batches of each log, in the order they were staged."""
         self.requests: list[StagedProduce] = []
@@ -115,9 +116,8 @@ class ProduceTurn:
 
     def refuse(self, staged: StagedProduce, place: int, error: ApiError, **more: Any) -> None:
         """Settle one partition with an error, and count it."""
-        services = self._services
-        topic = services.metadata.topic(staged.request.partitions[place][0])
-        services.metrics.failed_produce(topic.name if topic is not None else None)
+        topic = self._metadata.topic(staged.request.partitions[place][0])
+        self._metrics.failed_produce(topic.name if topic is not None else None)
         staged.settle(place, error, **more)
 
     def take_held(self) -> list[Held]:
@@ -178,13 +178,12 @@ class ProduceTurn:
     def _write(self, log: PartitionLog, batches: Sequence[StagedBatch], now: Now) -> int:
         """Append the first batch, and those behind it that fit into the same write. Return how many were."""
         batch, header, staged, place, rewrite = batches[0]
-        stamp = self._services.stamp
         if rewrite is None:
-            offsets, runs = log.append_batches(batches, stamp, now)
+            offsets, runs = log.append_batches(batches, self._id_stamper, now)
             if offsets:
                 _settle(log, batches, offsets, runs)
                 return len(offsets)
-        appended = log.append(batch, header, stamp, now, rewrite)
+        appended = log.append(batch, header, self._id_stamper, now, rewrite)
         if appended.duplicate and header.attributes & TIMESTAMP_TYPE_BIT:
             header = header._replace(max_timestamp=appended.timestamp_ms)
         offsets = ((appended.base_offset, appended.last_offset),)

@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 
 from broker.address import host_port
 from broker.engine import Engine
-from broker.handlers.call import Services
+from broker.handlers.call import BrokerServices
 from broker.handlers.lower_replication import lowered_default
 from broker.log.checkpoint import CheckpointDamaged
 from broker.log.log_manager import LogManager
@@ -148,7 +148,7 @@ class Server:
         parts = [f"{name}={address}" for name, address in self.addresses.items()]
         return f"ready: {' '.join(parts)} ids unique in {self.scope}"
 
-    def _make_topics(self, services: Services) -> None:
+    def _make_topics(self, services: BrokerServices) -> None:
         if not self.topics:
             return
         from flakelog.new_topic import make
@@ -186,7 +186,7 @@ class Server:
         metadata.load()
         logs = LogManager(self._storage, config, self._report, file_limit())
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
-        services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
+        services = BrokerServices(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
         services.transaction_config = self.settings.transaction
         services.listener_limits = self.settings.listener_limits
         services.max_open_files = file_limit()
@@ -197,7 +197,7 @@ class Server:
         self.engine = self._engine_over(services)
         server.use(self.engine)
 
-    def _engine_over(self, services: Services) -> Engine:
+    def _engine_over(self, services: BrokerServices) -> Engine:
         if not self.fails_on_demand:
             return Engine(services, time.perf_counter_ns)
         from broker.faulty_engine import FaultyEngine
@@ -243,7 +243,7 @@ class Server:
         if self.engine is not None:
             node = self.engine.services.metadata.node  # the address that clients receive
             claim = yield self._hold(host_port(node.host, node.port), None, LOG)
-            self.engine.services.stamp.worker = claim.usable_worker
+            self.engine.services.id_stamper.worker = claim.usable_worker
         if self._ports:
             claim = yield self._hold(self._ids_address(), idgen.ids_worker, IDS)
             self.service = IdService(claim, idgen)

@@ -1,82 +1,45 @@
-"""What a handler is given: the request, who sent it, and the services it works on."""
+"""The context of a request: its content, its client, and the broker's services.
+
+`BrokerServices` is the composition of the broker. It imports and makes the coordinators and the quota manager at their
+first use, because most brokers need none of them. These modules take what they use as arguments and never import this
+module.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from broker.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.fetch_session import FetchSessions
 from broker.group.config import GroupConfig
+from broker.id_stamper import IdStamper
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
-from broker.log.segment import SUFFIXES
 from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Metadata, Topic
 from broker.metrics import Metrics
 from broker.now import Now
-from broker.produce_turn import LEAD_RETRY_MS, ProduceTurn
+from broker.produce_turn import ProduceTurn
 from broker.purgatory import Purgatory
 from broker.txn.config import TransactionConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
-from idgen.errors import IdError, LeadExhausted, NoWorkerNumber
-from idgen.worker import IdWorker, Run
 
 if TYPE_CHECKING:
     from broker.client_quotas import Quotas
-    from broker.handlers.coordinator_topic import CoordinatorTopic
+    from broker.handlers.coordinator_topic import CoordinatorPorts, CoordinatorTopic
     from broker.handlers.groups import GroupCoordination
     from broker.handlers.transactions import TransactionCoordination
     from broker.quota_manager import Meter, QuotaManager
 
-FILES_PER_SEGMENT = len(SUFFIXES) - 1  # few have an index of aborted transactions
-FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
 FETCH_SESSION_ID_MAX = 2**31 - 1
 
 
-class Backpressure(Exception):
-    """Nothing was done; try the same request again at `retry_wall_ms`. Reading from its connection waits for it."""
-
-    def __init__(self, retry_wall_ms: int) -> None:
-        super().__init__(f"again at {retry_wall_ms}")
-        self.retry_wall_ms = retry_wall_ms
-
-
-def _no_worker() -> IdWorker:
-    raise NoWorkerNumber("no ids: no worker number is claimed yet")
-
-
-class Stamp:
-    """The ids of this process. `worker` gives the worker held now, which is another one after each claim."""
-
-    def __init__(self) -> None:
-        self.worker: Callable[[], IdWorker] = _no_worker
-
-    @property
-    def max_batch(self) -> int:
-        return self.worker().max_batch
-
-    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]:
-        return self.worker().next_ids(n, now_ms, floor)
-
-    def ensure(self, n: int, now: Now) -> None:
-        """Backpressure unless `n` ids, or as many as there can be at once, can be had now; any other IdError is left
-        to who appends."""
-        try:
-            worker = self.worker()
-            ready = worker.ready_at_ms(min(n, worker.max_batch), now.wall_ms)
-        except LeadExhausted:
-            raise Backpressure(now.wall_ms + LEAD_RETRY_MS) from None
-        except IdError:
-            return
-        if ready > now.wall_ms:
-            raise Backpressure(ready)
-
-
 @dataclass
-class Services:
-    """All that handlers work on: one of these in each engine."""
+class BrokerServices:
+    """The services that handlers work on. Each engine has one instance."""
 
     config: BrokerConfig
     metadata: Metadata
@@ -84,7 +47,7 @@ class Services:
     purgatory: Purgatory
     report: Callable[[str], None]
     """A line for the operator."""
-    stamp: Stamp = field(default_factory=Stamp)
+    id_stamper: IdStamper = field(default_factory=IdStamper)
     metrics: Metrics = field(default_factory=Metrics)
     advertised: Sequence[tuple[int, int, int]] = ()
     """What ApiVersions answers: (API key, lowest version, highest version)."""
@@ -119,7 +82,7 @@ class Services:
             self.config.fetch_session_partitions_max,
         )
         self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
-        self.turn = ProduceTurn(self)
+        self.turn = ProduceTurn(self.metadata, self.metrics, self.id_stamper)
         self._use_quotas()
 
     # --- settings ------------------------------------------------------------------------------------------------
@@ -207,55 +170,86 @@ class Services:
 
     @property
     def groups(self) -> "GroupCoordination":
-        """The group coordinator: imported and made when groups are first spoken of, as most brokers started for a
-        test or a demo never have one."""
+        """The group coordinator, imported and made at its first use, because most brokers started for a test or a demo
+        have no groups."""
         if self._groups is None:
             from broker.handlers.groups import GroupCoordination
 
-            self._groups = GroupCoordination(self, self.group_config, self._start_ms)
+            self._groups = GroupCoordination(self._coordinator_ports(), self.group_config, self._start_ms)
         return self._groups
 
     @property
     def transactions(self) -> "TransactionCoordination":
-        """The transaction coordinator, made as late as that of groups."""
+        """The transaction coordinator, imported and made at its first use."""
         if self._transactions is None:
             from broker.handlers.transactions import TransactionCoordination
 
-            self._transactions = TransactionCoordination(self, self.transaction_config, self._start_ms)
+            self._transactions = TransactionCoordination(
+                self._coordinator_ports(), self.transaction_config, self._start_ms, self._offsets_ended
+            )
         return self._transactions
 
+    def _coordinator_ports(self) -> "CoordinatorPorts":
+        from broker.handlers.coordinator_topic import CoordinatorPorts
+        from broker.handlers.topic_changes import create_topic
+
+        return CoordinatorPorts(
+            metadata=self.metadata,
+            logs=self.logs,
+            purgatory=self.purgatory,
+            id_stamper=self.id_stamper,
+            report=self.report,
+            log_of=self.log_of,
+            appended=self.appended,
+            create_topic=partial(create_topic, self),
+            commit_timeout_ms=self.group_config.offsets_commit_timeout_ms,
+        )
+
+    def _offsets_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
+        """Pass the marker of a partition of `__consumer_offsets` to the group coordinator, which is made if needed."""
+        self.groups.transaction_ended(partition, producer_id, commit, now)
+
     def group_states(self) -> Counter[str]:
-        """How many groups are in each state."""
+        """Return the number of groups in each state."""
         groups = () if self._groups is None else self._groups.core.list_groups()
         return Counter(group.state for group in groups)
 
     def transaction_states(self) -> Counter[str]:
-        """How many transactional ids are in each state."""
+        """Return the number of transactional ids in each state."""
         known = () if self._transactions is None else self._transactions.core
         return Counter(transaction.state.title for transaction in known)
 
-    def forget_groups(self, now: Now) -> None:
-        """Their topic was deleted: they are gone, with their offsets, and who waits is told."""
+    def forget_topics(self, names: Collection[str], now: Now) -> None:
+        """Drop the coordinators' state about these deleted topics, and the state that was kept in them."""
+        if GROUP_OFFSETS_TOPIC in names:
+            self._forget_groups(now)
+        if names:
+            self.groups.forget_topics(names.__contains__, now)
+        if TRANSACTIONS_TOPIC in names:
+            self._forget_transactions(now)
+
+    def _forget_groups(self, now: Now) -> None:
+        """Forget all groups with their offsets, because their topic was deleted, and answer their waiting requests."""
         groups, self._groups = self._groups, None
         if groups is not None:
             groups.resign(now)
 
-    def forget_transactions(self, now: Now) -> None:
-        """Their topic was deleted: who had a transaction cannot end it any more."""
+    def _forget_transactions(self, now: Now) -> None:
+        """Forget all transactional ids, because their topic was deleted. Producers cannot end open transactions."""
         transactions, self._transactions = self._transactions, None
         if transactions is not None:
             transactions.resign(now)
         self.transactions.load(now)
 
     def coordinator_topic(self, name: str) -> "CoordinatorTopic | None":
-        """The topic of this name, where a coordinator keeps its records in it; it may not be made yet."""
+        """Return the topic if a coordinator keeps its records in it, else None. The topic may not exist yet."""
         if name == GROUP_OFFSETS_TOPIC:
             return self.groups.topic
         return self.transactions.topic if name == TRANSACTIONS_TOPIC else None
 
     def load_coordinators(self, now: Now) -> None:
-        """At start, once the logs are open: groups, offsets and transactions as their records have them. Groups come
-        first, as ends of transactions may go on, which commit offsets."""
+        """Load groups, offsets and transactions from their records, once the logs are open. Groups are first, because
+        the ends of transactions that are continued may commit offsets."""
         self._start_ms = now.ms
         if self.metadata.topic(GROUP_OFFSETS_TOPIC) is not None:
             self.groups.load(now)
@@ -270,7 +264,7 @@ class Services:
             self._transactions.tick(now)
 
     def coordinators_deadline_ms(self) -> int | None:
-        """When `tick_coordinators` is wanted, on the monotonic clock."""
+        """Return when `tick_coordinators` is due, on the monotonic clock; None without a deadline."""
         group = None if self._groups is None else self._groups.core.next_deadline_ms()
         transaction = None if self._transactions is None else self._transactions.next_deadline_ms()
         if group is None or transaction is None:
@@ -290,10 +284,10 @@ class Services:
         self.purgatory.touch(log, now)
 
 
-class Call(NamedTuple):
-    """One request. `request` is what its row of the API table decoded; see there."""
+class RequestContext(NamedTuple):
+    """One request and its client. `request` is the message as decoded by its row of the API table."""
 
-    services: Services
+    services: BrokerServices
     version: int
     client_id: str | None
     peer: str

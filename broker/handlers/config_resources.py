@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.config_entries import BrokerSources
-from broker.handlers.call import Call, Services
+from broker.handlers.call import BrokerServices, RequestContext
 from broker.handlers.topic_changes import alter_topics
 from broker.kafka_settings import HONOURED, broker_setting
 from broker.log.storage import StorageError
@@ -34,7 +34,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-def find_topic(services: Services, name: str) -> Topic:
+def find_topic(services: BrokerServices, name: str) -> Topic:
     """Return the topic. Raise ApiError INVALID_TOPIC_EXCEPTION or UNKNOWN_TOPIC_OR_PARTITION."""
     check_name(name)
     topic = services.metadata.topic(name)
@@ -43,14 +43,14 @@ def find_topic(services: Services, name: str) -> Topic:
     return topic
 
 
-def check_broker(services: Services, name: str) -> None:
+def check_broker(services: BrokerServices, name: str) -> None:
     """Raise ApiError unless the name is this node's id."""
     node_id = services.metadata.node.id
     if name != str(node_id):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name!r} is not here: this is {node_id}; '' means all")
 
 
-def sources_of(services: Services) -> BrokerSources:
+def sources_of(services: BrokerServices) -> BrokerSources:
     altered = services.metadata.broker_properties
     return BrokerSources(services.given, altered.get("", {}), altered.get(str(services.metadata.node.id), {}))
 
@@ -58,7 +58,7 @@ def sources_of(services: Services) -> BrokerSources:
 # --- altering ----------------------------------------------------------------------------------------------------
 
 
-def alter_each(call: Call, new_properties: NewProperties) -> dict[str, Any]:
+def alter_each(call: RequestContext, new_properties: NewProperties) -> dict[str, Any]:
     """Alter each of the request's `resources` separately, and return the answer. `new_properties` returns the settings
     a resource is to have, given those it has; it may raise ApiError."""
     asked = [(each.resource_type, each.resource_name) for each in call.request.resources]
@@ -83,7 +83,7 @@ def alter_each(call: Call, new_properties: NewProperties) -> dict[str, Any]:
     }
 
 
-def _answered(call: Call, name: str, alter: Callable[[], None]) -> tuple[ErrorCode, str | None]:
+def _answered(call: RequestContext, name: str, alter: Callable[[], None]) -> tuple[ErrorCode, str | None]:
     """Call `alter`, and return the error and message for the client."""
     try:
         alter()
@@ -98,7 +98,7 @@ def _answered(call: Call, name: str, alter: Callable[[], None]) -> tuple[ErrorCo
 
 
 def _alter(
-    call: Call, resource: Any, new_properties: NewProperties, topics: list[tuple[Topic, Properties]]
+    call: RequestContext, resource: Any, new_properties: NewProperties, topics: list[tuple[Topic, Properties]]
 ) -> None:
     """Alter a resource. A topic that can be altered is added to `topics`, which are altered together."""
     _check_entries(resource.configs)
@@ -132,7 +132,7 @@ def refuse_null(name: str, value: str | None) -> str:
     return value
 
 
-def _altered_topic(call: Call, resource: Any, new_properties: NewProperties) -> tuple[Topic, Properties]:
+def _altered_topic(call: RequestContext, resource: Any, new_properties: NewProperties) -> tuple[Topic, Properties]:
     """Return a topic and the settings it is to have. Raise ApiError or InvalidSetting."""
     if not resource.resource_name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a topic needs a name; all topics' defaults are brokers' settings")
@@ -143,7 +143,7 @@ def _altered_topic(call: Call, resource: Any, new_properties: NewProperties) -> 
     return topic, properties
 
 
-def _alter_broker(call: Call, resource: Any, new_properties: NewProperties) -> None:
+def _alter_broker(call: RequestContext, resource: Any, new_properties: NewProperties) -> None:
     services, name = call.services, resource.resource_name
     if name:
         check_broker(services, name)

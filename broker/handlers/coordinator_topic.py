@@ -5,16 +5,17 @@ coordinates it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from broker.group.offset_records import partition_of
-from broker.handlers.call import Services
-from broker.handlers.topic_changes import create_topic
+from broker.id_stamper import IdStamper
 from broker.log.keyed_records import KeyedRecord, append_records
+from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
-from broker.metadata import Node, Topic
+from broker.metadata import Metadata, Node, Topic
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.purgatory import Delayed, Purgatory
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.config import InvalidSetting
 from idgen.errors import IdError
@@ -23,14 +24,34 @@ ACKS_ALL = -1  # Kafka's coordinators write with these acks
 Answer: TypeAlias = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class CoordinatorPorts:
+    """The services that a coordinator uses."""
+
+    metadata: Metadata
+    logs: LogManager
+    purgatory: Purgatory
+    id_stamper: IdStamper
+    report: Callable[[str], None]
+    """Writes a line for the operator."""
+    log_of: Callable[[str, int], PartitionLog]
+    """Returns the log of a partition that this node leads, or raises ApiError."""
+    appended: Callable[[PartitionLog, Now], None]
+    """Must be called after each append: it asks for a sync that is due, and answers fetches that waited."""
+    create_topic: Callable[[str, int, Mapping[str, str]], Topic]
+    """Creates a topic with this number of partitions and these settings. Raises ApiError or InvalidSetting."""
+    commit_timeout_ms: int
+    """offsets.commit.timeout.ms: the longest wait of an answer for the disk."""
+
+
 class CoordinatorTopic:
     """The topic of a coordinator, made at its first use. `keeps` names its content for the operator: "groups"."""
 
     def __init__(
-        self, services: Services, name: str, partitions: int, properties: Mapping[str, str], keeps: str
+        self, ports: CoordinatorPorts, name: str, partitions: int, properties: Mapping[str, str], keeps: str
     ) -> None:
         self.name = name
-        self._services = services
+        self._ports = ports
         self.partitions = partitions
         self.properties = properties
         """Settings that the topic is made with unless a request gives others."""
@@ -40,7 +61,7 @@ class CoordinatorTopic:
 
     @property
     def topic(self) -> Topic | None:
-        return self._services.metadata.topic(self.name)
+        return self._ports.metadata.topic(self.name)
 
     def partition_of(self, key: str) -> int:
         topic = self.topic
@@ -52,10 +73,10 @@ class CoordinatorTopic:
         if topic is None:
             return ErrorCode.NOT_COORDINATOR  # no client has called FindCoordinator yet, which makes the topic
         partition = partition_of(key, len(topic.partitions))
-        if not self._services.metadata.is_leader(topic, partition):
+        if not self._ports.metadata.is_leader(topic, partition):
             return ErrorCode.NOT_COORDINATOR
         try:
-            log = self._services.logs.get(topic.name, partition)
+            log = self._ports.logs.get(topic.name, partition)
         except ApiError:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE if log.offline is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -65,23 +86,23 @@ class CoordinatorTopic:
 
         Raise ApiError COORDINATOR_NOT_AVAILABLE.
         """
-        metadata = self._services.metadata
+        metadata = self._ports.metadata
         topic = self.topic or self.make()
         partition = partition_of(key, len(topic.partitions))
         leader = topic.partitions[partition].leader
         node = next((node for node in metadata.nodes if node.id == leader), None)
         if node is None or (leader == metadata.node.id and self.check(key)):
             name = f"{self.name}-{partition}"
-            reason = self._services.logs.offline.get(name, "its leader is not there")
+            reason = self._ports.logs.offline.get(name, "its leader is not there")
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{key} is kept in {name}: {reason}")
         return node
 
     def make(self) -> Topic:
         """Make the topic. Raise ApiError COORDINATOR_NOT_AVAILABLE."""
         try:
-            return create_topic(self._services, self.name, self.partitions, self.properties)
+            return self._ports.create_topic(self.name, self.partitions, self.properties)
         except (ApiError, InvalidSetting) as error:
-            self._services.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
+            self._ports.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
     # --- the disk ------------------------------------------------------------------------------------------------
@@ -96,7 +117,7 @@ class CoordinatorTopic:
         ends = {log: log.log_end_offset for log in self._waiting(keys)}
         if not ends:
             return answer
-        deadline_ms = now.ms + self._services.group_config.offsets_commit_timeout_ms
+        deadline_ms = now.ms + self._ports.commit_timeout_ms
 
         def try_complete(now: Now) -> Answer | None:
             if any(log.offline is not None for log in ends):
@@ -127,14 +148,14 @@ class CoordinatorTopic:
             lambda at: at if log.durable_end_offset >= end or log.offline is not None else None,
             lambda at: at,
         )
-        self._services.purgatory.watch(settled, done, now, limited=False)
+        self._ports.purgatory.watch(settled, done, now, limited=False)
 
     def _waiting(self, keys: Iterable[str]) -> Iterator[PartitionLog]:
         """Yield the logs of these keys that must be synced before an answer, and are not."""
         topic = self.topic
         for partition in {self.partition_of(key) for key in keys} if topic is not None else ():
             try:
-                log = self._services.log_of(self.name, partition)
+                log = self._ports.log_of(self.name, partition)
             except ApiError:
                 continue  # the writer received the error
             if ACKS_ALL in log.waiting_acks and log.durable_end_offset < log.log_end_offset:
@@ -154,12 +175,12 @@ class CoordinatorTopic:
         may pass.
         """
         try:
-            log = self._services.log_of(self.name, partition)
-            append_records(log, records, self._services.stamp, now, producer)
+            log = self._ports.log_of(self.name, partition)
+            append_records(log, records, self._ports.id_stamper, now, producer)
         except (ApiError, IdError) as error:
             if partition not in self._failing:
                 self._failing.add(partition)
-                self._services.report(f"{self._keeps} kept in {self.name}-{partition} are refused: {error}")
+                self._ports.report(f"{self._keeps} kept in {self.name}-{partition} are refused: {error}")
             code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
             return None, told.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._failing.discard(partition)

@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from functools import partial
 
 from broker.fetch_session import FetchSession, WantedPartition, wanted
-from broker.handlers.call import Call
+from broker.handlers.call import RequestContext
 from broker.log import leader_epochs
 from broker.log.glance import NotInMemory, look_up
 from broker.log.io_jobs import ReadJob
@@ -33,7 +33,7 @@ ZSTD_VERSION = 10
 Found = list[tuple[WantedPartition, FetchedPartition]]
 
 
-def handle(call: Call, now: Now) -> FetchResponse | Delayed[FetchResponse]:
+def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchResponse]:
     """What there is, or a Delayed until there is enough."""
     try:
         session = call.services.fetch_sessions.resume(call.request, call.version >= TOPIC_IDS, now)
@@ -52,7 +52,7 @@ def handle(call: Call, now: Now) -> FetchResponse | Delayed[FetchResponse]:
 class _Fetch:
     """One request over the partitions it is about: of a session all that it remembers, else those the request names."""
 
-    def __init__(self, call: Call, partitions: list[WantedPartition], session: FetchSession | None) -> None:
+    def __init__(self, call: RequestContext, partitions: list[WantedPartition], session: FetchSession | None) -> None:
         self._call = call
         self._request = call.request
         self._partitions = partitions

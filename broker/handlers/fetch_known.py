@@ -5,7 +5,7 @@ Whatever is not plain is left to the long way, which finds all as it was: an err
 not there yet, aborted transactions, a session that is about more.
 """
 
-from broker.handlers.call import Call
+from broker.handlers.call import RequestContext
 from broker.log.glance import NotInMemory
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
@@ -24,7 +24,7 @@ class KnownFetch:
         "api_key", "_question", "_services", "_generation", "_log", "_request", "_asked", "_committed", "_by_id",
     )  # fmt: skip
 
-    def __init__(self, question: FetchQuestion, call: Call, log: PartitionLog) -> None:
+    def __init__(self, question: FetchQuestion, call: RequestContext, log: PartitionLog) -> None:
         self.api_key = fetch.API_KEY
         self._question = question
         self._services = call.services
@@ -86,7 +86,7 @@ class KnownFetch:
         return True
 
 
-def known(call: Call, frame: memoryview) -> KnownFetch | None:
+def known(call: RequestContext, frame: memoryview) -> KnownFetch | None:
     """The short way for more requests like this one, where there is one."""
     request: FetchRequest = call.request
     if len(request.partitions) != 1 or request.forgotten or not _may_repeat(request):

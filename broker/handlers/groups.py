@@ -12,8 +12,7 @@ from broker.group.coordinator import GroupCoordinator
 from broker.group.offset_records import BadOffsetsRecord
 from broker.group.outbox import Append
 from broker.group.results import Pending
-from broker.handlers.call import Services
-from broker.handlers.coordinator_topic import CoordinatorTopic
+from broker.handlers.coordinator_topic import CoordinatorPorts, CoordinatorTopic
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
 from broker.metadata import GROUP_OFFSETS_TOPIC, Node
@@ -36,13 +35,13 @@ _TOLD = {
 class GroupCoordination:
     """The coordinator over `__consumer_offsets`. `start_ms` is on the monotonic clock."""
 
-    def __init__(self, services: Services, config: GroupConfig, start_ms: int) -> None:
+    def __init__(self, ports: CoordinatorPorts, config: GroupConfig, start_ms: int) -> None:
         self.config = config
         self.core = GroupCoordinator(config, start_ms)
         partitions = config.offsets_topic_num_partitions
         properties = {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)}
-        self.topic = CoordinatorTopic(services, GROUP_OFFSETS_TOPIC, partitions, properties, "groups")
-        self._services = services
+        self.topic = CoordinatorTopic(ports, GROUP_OFFSETS_TOPIC, partitions, properties, "groups")
+        self._ports = ports
 
     # --- lookup --------------------------------------------------------------------------------------------------
 
@@ -75,9 +74,9 @@ class GroupCoordination:
                         self.core.append_failed(group_id, error, now)
         self.core.settled(refused, now)
         for pending in self.core.take_answered():
-            self._services.purgatory.touch(pending.key, now)
+            self._ports.purgatory.touch(pending.key, now)
         for log in written:
-            self._services.appended(log, now)
+            self._ports.appended(log, now)
         return refused
 
     def _by_partition(self, appends: Iterable[Append]) -> dict[tuple[int, tuple[int, int] | None], list[Append]]:
@@ -105,7 +104,7 @@ class GroupCoordination:
         """Answer the waiting requests, because the topic of the groups' records was deleted."""
         self.core.resign()
         for pending in self.core.take_answered():
-            self._services.purgatory.touch(pending.key, now)
+            self._ports.purgatory.touch(pending.key, now)
 
     def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
         """Drop the offsets committed for deleted topics, because they mean nothing for new topics of the same names."""
@@ -119,7 +118,7 @@ class GroupCoordination:
         topic = self.topic.topic
         for partition in range(len(topic.partitions) if topic else 0):
             try:
-                log = self._services.log_of(GROUP_OFFSETS_TOPIC, partition)
+                log = self._ports.log_of(GROUP_OFFSETS_TOPIC, partition)
             except ApiError:
                 continue  # offline and reported, or led by another node
             try:
@@ -130,8 +129,8 @@ class GroupCoordination:
                         self.core.transaction_ended(*each, self._keeps(partition))
             except (CorruptBatch, BadOffsetsRecord, ApiError) as error:
                 log.offline = str(error)
-                self._services.report(f"partition {log.name} is offline, and the groups it keeps: {error}")
-        self.forget_topics(lambda name: self._services.metadata.topic(name) is None, now)  # offsets left by a full disk
+                self._ports.report(f"partition {log.name} is offline, and the groups it keeps: {error}")
+        self.forget_topics(lambda name: self._ports.metadata.topic(name) is None, now)  # offsets left by a full disk
         self.core.loaded(now)
 
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from broker.config import LISTS, BrokerConfig, TopicConfig
-from broker.handlers.call import Call
+from broker.handlers.call import RequestContext
 from broker.handlers.config_resources import Properties, alter_each, refuse_null
 from broker.kafka_settings import topic_setting
 from broker.now import Now
@@ -30,7 +30,7 @@ _LIST_DEFAULTS: dict[str, str] = {
 }
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return alter_each(call, _changed)
 
 

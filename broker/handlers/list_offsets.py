@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from functools import partial
 from typing import Any
 
-from broker.handlers.call import Call
+from broker.handlers.call import RequestContext
 from broker.log import leader_epochs
 from broker.log.glance import NotNow
 from broker.log.io_jobs import ReadJob
@@ -35,7 +35,7 @@ _KNOWN_FROM = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATE
 _NEVER = 1 << 15
 
 
-def handle(call: Call, now: Now) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
+def handle(call: RequestContext, now: Now) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
     lookup = _ListOffsets(call)
     answer = lookup.answer()
     return lookup.look_aside() if lookup.aside else answer
@@ -44,7 +44,7 @@ def handle(call: Call, now: Now) -> ListOffsetsResponse | Delayed[ListOffsetsRes
 class _ListOffsets:
     """One request. What cannot be found at once a thread looks for, of all partitions at the same time."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RequestContext) -> None:
         self._call = call
         self._request: ListOffsetsRequest = call.request
         self.aside: dict[PartitionLog, ReadJob] = {}

@@ -5,7 +5,7 @@ each poll.
 What is not plain, an error or a place on a disk first of all, is left to the long way.
 """
 
-from broker.handlers.call import Call
+from broker.handlers.call import RequestContext
 from broker.handlers.list_offsets import epoch_of, find
 from broker.log.glance import NotNow
 from broker.log.partition_log import PartitionLog
@@ -22,7 +22,7 @@ class KnownListOffsets:
 
     __slots__ = ("api_key", "_question", "_metadata", "_generation", "_log", "_version", "_request", "_leader_epoch")
 
-    def __init__(self, question: Question, call: Call, log: PartitionLog) -> None:
+    def __init__(self, question: Question, call: RequestContext, log: PartitionLog) -> None:
         self.api_key = list_offsets.API_KEY
         self._question = question
         self._metadata = call.services.metadata
@@ -51,7 +51,7 @@ class KnownListOffsets:
         return [reply], len(reply)
 
 
-def known(call: Call, frame: memoryview) -> KnownListOffsets | None:
+def known(call: RequestContext, frame: memoryview) -> KnownListOffsets | None:
     """The short way for more requests like this one, where there is one."""
     found = question_of(frame, call.version, call.request)
     if found is None:

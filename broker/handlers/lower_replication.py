@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from broker.config import BrokerConfig
-from broker.handlers.call import Services
+from broker.handlers.call import BrokerServices
 
 _MIN_ISR = "min.insync.replicas"
 
@@ -21,7 +21,7 @@ def lowered_default(config: BrokerConfig, report: Callable[[str], None]) -> Brok
     return replace(config, min_insync_replicas=1)
 
 
-def lowered_factor(services: Services, topic: str, replication_factor: int) -> int:
+def lowered_factor(services: BrokerServices, topic: str, replication_factor: int) -> int:
     """Return the replication factor to make a topic with."""
     nodes = len(services.metadata.nodes)
     if not services.config.lower_replication or replication_factor <= nodes:
@@ -30,7 +30,7 @@ def lowered_factor(services: Services, topic: str, replication_factor: int) -> i
     return nodes
 
 
-def lowered_properties(services: Services, topic: str, properties: Mapping[str, str]) -> Mapping[str, str]:
+def lowered_properties(services: BrokerServices, topic: str, properties: Mapping[str, str]) -> Mapping[str, str]:
     """Return the properties to make a topic with. A value that is not a number is left for its check to refuse."""
     nodes = len(services.metadata.nodes)
     asked = properties.get(_MIN_ISR, "").strip()

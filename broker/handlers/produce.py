@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from uuid import UUID
 
-from broker.handlers.call import Call, Services
+from broker.handlers.call import BrokerServices, RequestContext
 from broker.log.demands import Openable, RecordsRefused, meet, with_id_headers
 from broker.log.judge import validate
 from broker.log.partition_log import PartitionLog, Rewrite
@@ -32,13 +32,13 @@ ADMIN_CLIENT_ID = "__admin_client"  # Kafka's way for its tools to write to inte
 _ACKS = (0, 1, -1)
 
 
-def handle(call: Call, now: Now) -> StagedProduce:
+def handle(call: RequestContext, now: Now) -> StagedProduce:
     """Stage the batches of a request; partitions that are refused are settled already. Backpressure: no ids now."""
     services, request = call.services, call.request
     batches = [each.records for each in request.partitions]
     if len(batches) > 1:
         # A request that must wait for ids waits before any of its batches is appended.
-        services.stamp.ensure(max(sum(record_count_of(batch) for batch in batches if batch is not None), 1), now)
+        services.id_stamper.ensure(max(sum(record_count_of(batch) for batch in batches if batch is not None), 1), now)
     staged = StagedProduce(call.version, call.client_id, request, len(batches))
     turn = services.turn
     turn.requests.append(staged)
@@ -60,7 +60,7 @@ def handle(call: Call, now: Now) -> StagedProduce:
     return staged
 
 
-def stage(services: Services, staged: StagedProduce, place: int, batch: memoryview | None, now: Now) -> None:
+def stage(services: BrokerServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now) -> None:
     """Validate and stage the batch of one partition, or refuse it."""
     each = staged.request.partitions[place]
     rewrite: Rewrite | None = None
@@ -86,7 +86,7 @@ def stage(services: Services, staged: StagedProduce, place: int, batch: memoryvi
         batches.append((batch, header, staged, place, rewrite))
 
 
-def _acks_refusal(services: Services, staged: StagedProduce, place: int) -> ApiError:
+def _acks_refusal(services: BrokerServices, staged: StagedProduce, place: int) -> ApiError:
     """As in Kafka, a partition that does not exist is the first error."""
     each = staged.request.partitions[place]
     try:
@@ -101,7 +101,7 @@ def _is_of_transaction(batch: memoryview | None) -> bool:
 
 
 def _by_topic_rules(
-    services: Services, client_id: str | None, log: PartitionLog, batch: memoryview, header: BatchHeader, now: Now
+    services: BrokerServices, client_id: str | None, log: PartitionLog, batch: memoryview, header: BatchHeader, now: Now
 ) -> tuple[memoryview, BatchHeader, Rewrite | None]:
     """Apply the rules of a topic that asks more of a batch than its header shows.
 
@@ -120,7 +120,7 @@ def _by_topic_rules(
 
 
 def when_on_disk(
-    services: Services, requests: Sequence[StagedProduce], deadline_ms: int
+    services: BrokerServices, requests: Sequence[StagedProduce], deadline_ms: int
 ) -> Delayed[Sequence[StagedProduce]]:
     """Wait until every batch of some requests is on the disk, or cannot be any more; a partition that is late at the
     deadline has timed out (`flakelog.durable.acks`, `flakelog.visible.after.flush`)."""
@@ -147,7 +147,7 @@ def when_on_disk(
     return Delayed(keys, deadline_ms, try_complete, answer)
 
 
-def _why_late(services: Services, log: PartitionLog, topic: str | UUID) -> ApiError:
+def _why_late(services: BrokerServices, log: PartitionLog, topic: str | UUID) -> ApiError:
     """Say why a batch appended to `log`, which the request names `topic`, is not known to be on the disk."""
     try:
         services.log_of(topic, log.partition)

@@ -6,18 +6,45 @@ If the disk fails no topic is created, altered or given partitions, and each is 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
-from broker.handlers.call import FILES_PER_SEGMENT, FILES_SPARE_MIN, Services
+from broker.config import BrokerConfig, TopicConfig
+from broker.log.log_manager import LogManager
 from broker.log.new_logs import NewLog
+from broker.log.partition_log import PartitionLog
+from broker.log.segment import SUFFIXES
 from broker.log.storage import StorageError
-from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NewTopic, Topic
+from broker.metadata import Metadata, NewTopic, Topic
+from broker.metrics import Metrics
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
+
+FILES_PER_SEGMENT = len(SUFFIXES) - 1  # few have an index of aborted transactions
+FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
+
+
+class TopicServices(Protocol):
+    """The services that changes of topics use."""
+
+    config: BrokerConfig
+    metadata: Metadata
+    logs: LogManager
+    metrics: Metrics
+    max_open_files: int
+
+    def report(self, line: str, /) -> None: ...
+
+    def config_of(self, topic: Topic) -> TopicConfig: ...
+
+    def touch(self, log: PartitionLog, now: Now) -> None: ...
+
+    def forget_topics(self, names: Collection[str], now: Now) -> None: ...
+
 
 # --- making ----------------------------------------------------------------------------------------------------------
 
 
-def create_topic(services: Services, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
+def create_topic(services: TopicServices, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
     """Commit one topic and make its logs. Raise InvalidSetting, or ApiError with nothing left behind."""
     (made,) = create_topics(services, [NewTopic(name, partitions, properties)])
     if isinstance(made, ApiError):
@@ -25,7 +52,7 @@ def create_topic(services: Services, name: str, partitions: int, properties: Map
     return made
 
 
-def create_topics(services: Services, new: Sequence[NewTopic]) -> list[Topic | ApiError]:
+def create_topics(services: TopicServices, new: Sequence[NewTopic]) -> list[Topic | ApiError]:
     """Create topics. Return for each, in order, the topic or the error. Raise InvalidSetting, with none created."""
     for each in new:
         services.config.topic_defaults.with_properties(each.properties)
@@ -36,7 +63,7 @@ def create_topics(services: Services, new: Sequence[NewTopic]) -> list[Topic | A
     return [next(made) if refusal is None else refusal for refusal in refused]
 
 
-def _create(services: Services, new: Sequence[NewTopic]) -> Sequence[Topic | ApiError]:
+def _create(services: TopicServices, new: Sequence[NewTopic]) -> Sequence[Topic | ApiError]:
     try:
         answers = services.metadata.create_topics(new)
     except StorageError as error:
@@ -50,7 +77,7 @@ def _create(services: Services, new: Sequence[NewTopic]) -> Sequence[Topic | Api
     return answers
 
 
-def grow_topics(services: Services, asked: Sequence[tuple[Topic, int]]) -> list[ApiError | None]:
+def grow_topics(services: TopicServices, asked: Sequence[tuple[Topic, int]]) -> list[ApiError | None]:
     """Raise topics' numbers of partitions to these. Return for each, in order, the error or None.
 
     The metadata is committed first, as for a new topic, because a log without a topic would keep its records for a
@@ -63,7 +90,7 @@ def grow_topics(services: Services, asked: Sequence[tuple[Topic, int]]) -> list[
     return [failure if refusal is None else refusal for refusal in refused]
 
 
-def _grow(services: Services, asked: Sequence[tuple[Topic, int]]) -> ApiError | None:
+def _grow(services: TopicServices, asked: Sequence[tuple[Topic, int]]) -> ApiError | None:
     try:
         grown = services.metadata.resize_topics(asked)
     except StorageError as error:
@@ -82,7 +109,7 @@ def _grow(services: Services, asked: Sequence[tuple[Topic, int]]) -> ApiError | 
     return None
 
 
-def _make_logs(services: Services, added: Sequence[tuple[Topic, int]]) -> None:
+def _make_logs(services: TopicServices, added: Sequence[tuple[Topic, int]]) -> None:
     """Make the logs of topics' partitions, of each topic from a number on. Raise ApiError if one could not be made."""
     services.logs.make(
         {
@@ -99,7 +126,7 @@ def _failed(error: StorageError) -> ApiError:
 
 
 def _take_back(
-    services: Services, added: Sequence[tuple[Topic, int]], commit: Callable[[Sequence[Topic]], object]
+    services: TopicServices, added: Sequence[tuple[Topic, int]], commit: Callable[[Sequence[Topic]], object]
 ) -> None:
     """Remove topics' partitions, of each topic from a number on, because not all their logs could be made. A full disk
     may have caused that, so the removal may fail too, and is then reported."""
@@ -121,7 +148,7 @@ class _Room:
     to be read, and as many to be synced.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: TopicServices) -> None:
         self._max_open_files = services.max_open_files
         logs = services.logs
         spare = max(self._max_open_files // 8, min(FILES_SPARE_MIN, self._max_open_files // 2))
@@ -143,7 +170,7 @@ class _Room:
 # --- altering --------------------------------------------------------------------------------------------------------
 
 
-def alter_topics(services: Services, altered: Sequence[tuple[Topic, Mapping[str, str]]]) -> None:
+def alter_topics(services: TopicServices, altered: Sequence[tuple[Topic, Mapping[str, str]]]) -> None:
     """Replace the settings of topics. Raise InvalidSetting or StorageError, with nothing changed."""
     defaults = services.config.topic_defaults
     configs = {topic.name: defaults.with_properties(properties) for topic, properties in altered}
@@ -154,7 +181,7 @@ def alter_topics(services: Services, altered: Sequence[tuple[Topic, Mapping[str,
 # --- deleting --------------------------------------------------------------------------------------------------------
 
 
-def delete_topics(services: Services, topics: Sequence[Topic], now: Now) -> list[StorageError | None]:
+def delete_topics(services: TopicServices, topics: Sequence[Topic], now: Now) -> list[StorageError | None]:
     """Delete topics with their logs and committed offsets. Return for each None, or why it stays; a client may retry.
 
     The logs go first. A crash in between leaves empty topics, whose deletion was requested anyway. In the other order a
@@ -172,15 +199,5 @@ def delete_topics(services: Services, topics: Sequence[Topic], now: Now) -> list
     services.metrics.deleted({topic.name for topic in gone}, logs)
     for log in logs:
         services.touch(log, now)
-    _forget(services, {topic.name for topic in gone}, now)
+    services.forget_topics({topic.name for topic in gone}, now)
     return [failed.get(topic.name) for topic in topics]
-
-
-def _forget(services: Services, topics: Collection[str], now: Now) -> None:
-    """Drop the coordinators' state about these deleted topics, and the state that was kept in them."""
-    if GROUP_OFFSETS_TOPIC in topics:
-        services.forget_groups(now)
-    if topics:
-        services.groups.forget_topics(topics.__contains__, now)
-    if TRANSACTIONS_TOPIC in topics:
-        services.forget_transactions(now)

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from broker.handlers.call import Backpressure, Services
-from broker.handlers.coordinator_topic import Answer, CoordinatorTopic
+from broker.handlers.coordinator_topic import Answer, CoordinatorPorts, CoordinatorTopic
+from broker.id_stamper import Backpressure
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
 from broker.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -85,6 +85,9 @@ class Asked(Protocol):
         """Write all remaining markers, or have them refused."""
 
 
+OffsetsEnded: TypeAlias = Callable[[int, int, bool, Now], None]
+"""Receives the marker of a partition of __consumer_offsets: (partition, producer id, True for a commit, now)."""
+
 Verb: TypeAlias = Callable[[Any, Now], int]
 """An action due for a transactional id or a stranded transaction. It returns how many markers and records it wrote."""
 
@@ -92,17 +95,20 @@ Verb: TypeAlias = Callable[[Any, Now], int]
 class TransactionCoordination:
     """The coordinator over `__transaction_state`. `start_ms` is on the monotonic clock."""
 
-    def __init__(self, services: Services, config: TransactionConfig, start_ms: int) -> None:
+    def __init__(
+        self, ports: CoordinatorPorts, config: TransactionConfig, start_ms: int, offsets_ended: OffsetsEnded
+    ) -> None:
         self.config = config
-        self.core = TransactionCoordinator(config, services.metadata.next_producer_id, start_ms)
+        self.core = TransactionCoordinator(config, ports.metadata.next_producer_id, start_ms)
         properties = {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
         }
         partitions = config.transaction_state_log_num_partitions
-        self.topic = CoordinatorTopic(services, TRANSACTIONS_TOPIC, partitions, properties, "transactional ids")
-        self._services = services
+        self.topic = CoordinatorTopic(ports, TRANSACTIONS_TOPIC, partitions, properties, "transactional ids")
+        self._ports = ports
+        self._offsets_ended = offsets_ended
         self._unmarked: dict[str, set[Partition]] = {}
         """By transactional id: the partitions that still lack the marker of its decided transaction."""
         self._untried: dict[str, list[Partition]] = {}
@@ -163,7 +169,7 @@ class TransactionCoordination:
     def _append(self, transactional_id: str, record: Keyed, now: Now) -> ErrorCode:
         log, error = self.topic.append(self.topic.partition_of(transactional_id), [record], now, _TOLD)
         if log is not None:
-            self._services.appended(log, now)
+            self._ports.appended(log, now)
         return error
 
     # --- ends ----------------------------------------------------------------------------------------------------
@@ -194,7 +200,7 @@ class TransactionCoordination:
             self._again(now)
         else:
             del self._unmarked[transaction.transactional_id]
-        self._services.purgatory.touch(End(transaction.transactional_id), now)
+        self._ports.purgatory.touch(End(transaction.transactional_id), now)
 
     def when_ended(self, transactional_id: str, answer: Answer, now: Now) -> Answer | Delayed[Answer]:
         """Return the answer to an end, delayed until its decision is on the disk and each partition was tried.
@@ -202,7 +208,7 @@ class TransactionCoordination:
         After offsets.commit.timeout.ms the answer is sent and the remaining markers follow it. If the decision is not
         on the disk by then, the answer is COORDINATOR_NOT_AVAILABLE.
         """
-        deadline_ms = now.ms + self._services.group_config.offsets_commit_timeout_ms
+        deadline_ms = now.ms + self._ports.commit_timeout_ms
         decided = self.topic.when_on_disk([transactional_id], answer, now)
         if not isinstance(decided, Delayed):
             if transactional_id not in self._untried:
@@ -226,7 +232,7 @@ class TransactionCoordination:
     def _mark(self, transaction: Transaction, partition: Partition, now: Now) -> bool:
         """Write a partition's marker. Return True if the partition has it, or must not have it."""
         try:
-            log = self._services.log_of(*partition)
+            log = self._ports.log_of(*partition)
         except ApiError as error:
             return self._settled(partition, error)
         return self._append_marker(log, transaction.producer_id, transaction.producer_epoch, transaction.commits, now)
@@ -241,10 +247,10 @@ class TransactionCoordination:
 
     def write_marker(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> None:
         """End a producer's transaction in a partition, and do what follows. Raise the errors of `append_marker`."""
-        log.append_marker(producer_id, epoch, marker, self._services.stamp, now)
-        self._services.appended(log, now)
+        log.append_marker(producer_id, epoch, marker, self._ports.id_stamper, now)
+        self._ports.appended(log, now)
         if log.topic == GROUP_OFFSETS_TOPIC:
-            self._services.groups.transaction_ended(log.partition, producer_id, marker.commit, now)
+            self._offsets_ended(log.partition, producer_id, marker.commit, now)
 
     @property
     def has_room_for_markers(self) -> bool:
@@ -275,7 +281,7 @@ class TransactionCoordination:
         if partition not in self._failing:
             self._failing.add(partition)
             name = f"{partition[0]}-{partition[1]}"
-            self._services.report(f"transactions in {name} cannot be ended, and are tried again: {error}")
+            self._ports.report(f"transactions in {name} cannot be ended, and are tried again: {error}")
         return False
 
     def unmarked(self, transaction: Transaction) -> Collection[Partition]:
@@ -390,13 +396,13 @@ class TransactionCoordination:
                 self._mark(transaction, partition, now)
         ended, self._untried = self._untried, {}
         for transactional_id in ended:
-            self._services.purgatory.touch(End(transactional_id), now)
+            self._ports.purgatory.touch(End(transactional_id), now)
         for asked in self._asked:
             asked.finish(now)
 
     def _load(self, partition: int) -> bool:
         try:
-            log = self._services.log_of(TRANSACTIONS_TOPIC, partition)
+            log = self._ports.log_of(TRANSACTIONS_TOPIC, partition)
         except ApiError:
             return False  # offline and reported, or led by another node
         try:
@@ -405,7 +411,7 @@ class TransactionCoordination:
                     self.core.load(each.key, each.value)
         except (CorruptBatch, BadTransactionRecord, ApiError) as error:
             log.offline = str(error)
-            self._services.report(f"partition {log.name} is offline, and the transactional ids it keeps: {error}")
+            self._ports.report(f"partition {log.name} is offline, and the transactional ids it keeps: {error}")
             return False
         return True
 
@@ -419,14 +425,14 @@ class TransactionCoordination:
         found = []
         decided = [each for each in self.core if each.state.is_prepared]
         going_on = {(each.producer_id, at, each.commits) for each in decided for at in each.partitions}
-        for log in self._services.logs.all():
+        for log in self._ports.logs.all():
             place = log.topic, log.partition
             for producer_id, first_offset in log.producers.open_transactions().items():
                 commit = past.outcome(producer_id, place, self._written_ms(log, first_offset))
                 if commit is not None and (producer_id, place, commit) not in going_on:
                     found.append(Stranded(log, producer_id, commit))
                     said = "commits, as decided" if commit else "aborts, as nobody else can"
-                    self._services.report(f"partition {log.name}: the broker {said}, what producer {producer_id} began")
+                    self._ports.report(f"partition {log.name}: the broker {said}, what producer {producer_id} began")
         return found
 
     def _written_ms(self, log: PartitionLog, offset: int) -> int | None:
@@ -435,7 +441,7 @@ class TransactionCoordination:
         The clock of ids is never behind the wall clock.
         """
         try:
-            layout = self._services.stamp.worker().layout
+            layout = self._ports.id_stamper.worker().layout
             runs = log.ids_of(offset, offset + 1)
         except (ApiError, IdError):
             return None
@@ -443,7 +449,7 @@ class TransactionCoordination:
 
     def _end_stranded(self, each: Stranded, now: Now) -> int:
         epoch = each.log.producers.epoch_of(each.producer_id)
-        if epoch is None or not self._services.logs.has(each.log):
+        if epoch is None or not self._ports.logs.has(each.log):
             self._settle(each)  # the log was deleted, or forgot the producer
         elif self._append_marker(each.log, each.producer_id, epoch, each.commit, now):
             self._settle(each)

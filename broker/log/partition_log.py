@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from broker.config import BrokerConfig, TopicConfig
@@ -23,7 +23,7 @@ from broker.log.glance import Glanced, NotInMemory, find_now
 from broker.log.producer_state import ProducerState
 from broker.log.search import NOT_COUNTED, WAITING, Search, Way
 from broker.log.segment import RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
-from broker.log.storage import Storage, StorageError
+from broker.log.storage import Buffer, Storage, StorageError
 from broker.log.txn_index import AbortedTransaction
 from broker.now import Now
 from broker.record.batch import LENGTH_END, NO_TIMESTAMP, PLACE, BatchHeader, read_header
@@ -32,9 +32,6 @@ from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
 from broker.wire.frame import FileRegion
 from idgen.worker import Run
-
-if TYPE_CHECKING:
-    from broker.log.journal import Journal
 
 NO_TOPIC_ID = UUID(int=0)
 LARGE_READ_BYTES = 128 * 1024  # below it, looking where a batch ends costs more than to send a piece too much
@@ -63,6 +60,14 @@ class IdSource(Protocol):
         ...
 
     def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]: ...
+
+
+class JournalPort(Protocol):
+    """The journal that a log's batches are copied to (broker.log.journal)."""
+
+    def add(self, log: "PartitionLog", first_offset: int, batches: Buffer, runs: Sequence[Run]) -> None:
+        """Copy one write's batches, which begin at `first_offset` and end at the log's end, and their ids."""
+        ...
 
 
 class Appended(NamedTuple):
@@ -116,7 +121,7 @@ class PartitionLog:
         self.name = f"{topic}-{partition}"
         self.config = config
         self.waiting_acks = config.waiting_acks
-        self.journal: Journal | None = None
+        self.journal: JournalPort | None = None
         self.ask_sync: Callable[[PartitionLog, bool], None] = lambda log, soon: None
         """Has the log synced, `soon` where somebody waits for it; the log manager's."""
         self.on_offline: Callable[[PartitionLog], None] = lambda log: None
@@ -204,7 +209,8 @@ class PartitionLog:
     def append(
         self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now, rewrite: Rewrite | None = None
     ) -> Appended:
-        """Append a batch that `broker.log.judge` found valid; its base offset and leader epoch are written into `batch`.
+        """Append a batch that `broker.log.judge` found valid; its base offset and leader epoch are written into
+        `batch`.
 
         `rewrite`: the batch is to hold its ids (broker.log.demands), so it is finished when it has them.
         ApiError for a wrong sequence or a disk that failed, an error of `idgen.errors` where no id is to be had; in

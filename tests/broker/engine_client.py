@@ -17,7 +17,7 @@ from broker.api_table import API_VERSIONS, APIS
 from broker.config import BrokerConfig
 from broker.engine import Engine
 from broker.group.config import GroupConfig
-from broker.handlers.call import Services
+from broker.handlers.call import BrokerServices
 from broker.handlers.topic_changes import create_topic, delete_topics
 from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
@@ -81,7 +81,7 @@ class EngineBroker:
         metadata.load()
         logs = LogManager(self.storage, config, self.reported.append)
         purgatory = Purgatory(now_ms, config.max_delayed_operations)
-        self.services = Services(
+        self.services = BrokerServices(
             config, metadata, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
         )
         self.services.transaction_config = TransactionConfig(**transaction)
@@ -90,7 +90,7 @@ class EngineBroker:
         self.worker = IdWorker(
             Layout(), 1, start_ms=WALL_MS + now_ms, limit_ms=WALL_MS + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
         )
-        self.services.stamp.worker = lambda: self.worker
+        self.services.id_stamper.worker = lambda: self.worker
         self.services.load_coordinators(self.now)
         self.engine = engine(self.services)
         self.clients = {}

@@ -201,7 +201,7 @@ def test_nothing_of_it_stays_open_for_who_remembers_it(broker, client):
     assert broker.connect().ask(FETCH, 12, session).session_id
     delete(client, 6, "flights")
     assert not [file.path for file in broker.storage.open_files if "flights" in file.path]
-    assert len(broker.services.fetch_sessions) == 1 and producer.conn.again is not None
+    assert len(broker.services.fetch_sessions) == 1 and producer.closed is None
 
 
 def test_with_the_topic_of_committed_offsets_go_all_groups(broker, client):

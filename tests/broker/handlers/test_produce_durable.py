@@ -92,6 +92,7 @@ def test_the_shell_says_when_the_next_round_of_the_journal_begins(broker):
     with broker.turn():
         client.send(PRODUCE, 9, produce_request("flights", b"a"))
         other.send(PRODUCE, 9, produce_request("trains", b"b"))
+        broker.engine.execute(broker.now)
         assert kinds(broker.engine.take_syncs(begin_round=False)) == ["SyncLog"]
         assert kinds(broker.engine.take_syncs()) == ["SyncJournal"]
 

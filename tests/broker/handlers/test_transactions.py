@@ -191,10 +191,9 @@ def test_a_batch_of_a_transaction_in_no_transactional_ids_name_is_refused(broker
     assert producer.send("flights", b"a") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_the_short_way_of_produce_does_not_let_one_in(broker):
+def test_a_batch_of_a_transaction_is_refused_also_where_requests_repeat(broker):
     client = broker.connect()
     client.produce("flights", b"one")
-    assert client.conn.again is not None
     producer = TransactionalProducer(broker)
     producer.init()
     producer.client = client
@@ -689,7 +688,7 @@ def test_where_records_of_the_coordinator_are_damaged_nothing_is_guessed(broker)
     producer.write("flights", b"a")
     for partition in (0, 1):
         log = broker.services.logs.get(STATE, partition)
-        append_records(log, [Keyed(b"\0\0\0\x01t", b"\0\x09")], broker.services.stamp, broker.now)
+        append_records(log, [Keyed(b"\0\0\0\x01t", b"\0\x09")], broker.services.id_stamper, broker.now)
     again = broker.restarted()
     assert again.services.logs.get("flights", 0).last_stable_offset == 0
     assert any("damaged" in line for line in again.reported)

@@ -24,7 +24,7 @@ BURY_EVERY_MS = 10  # leaves most of the time for requests
 RETRY_MS = 1_000  # after the disk refused a tombstone
 
 
-class Burials:
+class OffsetExpiration:
     """Removal of offsets and groups for one coordinator, in steps.
 
     The caller appends the tombstones of each step, then calls `settled` with the groups whose tombstones failed.
