@@ -1,8 +1,9 @@
 """One connection as the engine sees it: bytes become requests, replies leave in the order of their requests.
 
-A request that waits holds a slot; replies behind it wait with it, though they may be ready. `readable` is False while too
-many requests wait, while too many bytes of replies are unsent, while a request must be tried again later (`hold`), or
-while its client is over a quota (`mute`): no request of the connection is executed then, and the shell stops reading.
+A request that waits holds a slot; replies behind it wait with it, though they may be ready. `readable` is False while
+too many requests wait, while too many bytes of replies are unsent, while a request must be tried again later (`hold`),
+or while its client is over a quota (`mute`): no request of the connection is executed then, and the shell stops
+reading.
 """
 
 from collections import deque
@@ -34,7 +35,8 @@ class Connection:
 
     __slots__ = (
         "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
-        "known", "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_starved", "_starved_of_ids",
+        "known", "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_starved",
+        "_starved_of_ids",
         "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
 

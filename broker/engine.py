@@ -12,8 +12,8 @@ The shell calls `receive` with the bytes of a peer and `execute` once for all th
 calls `tick` when `next_deadline` has come. Nothing in here waits.
 
 Turns are fair: see `execute`. Only two kinds of errors leave a handler: a peer that breaks the protocol has its
-connection closed (`take_closes` says why), and everything else is an answer. A fault of our own closes the one connection
-it happened on, with its traceback in the log.
+connection closed (`take_closes` says why), and everything else is an answer. A fault of our own closes the one
+connection it happened on, with its traceback in the log.
 """
 
 import struct
@@ -37,7 +37,7 @@ from broker.request_memory import RequestMemory
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
 from broker.wire.primitives import skip_tags
-from broker.wire.produce_template import FoundTemplate, ProduceTemplate, ProduceTemplates
+from broker.wire.produce_template import FoundTemplate, ProduceTemplates
 
 if TYPE_CHECKING:
     from broker.quota_manager import Meter, QuotaManager
@@ -295,7 +295,8 @@ class Engine:
         self._backlog = later + queue
 
     def _take_queue(self, now_ns: int) -> tuple[list[Connection], list[Connection], bool]:
-        """Choose the connections of a turn: return them, those with a backlog that wait, and whether they must share."""
+        """Choose the connections of a turn: return them, those with a backlog that wait, and whether they must
+        share."""
         queue, self._queue = self._queue, []
         backlog = self._backlog
         if not backlog:

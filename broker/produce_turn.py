@@ -5,8 +5,8 @@
 
 A turn is one pass of the engine over its connections. Batches of one log are appended in the order they were staged, so
 the order of a connection's requests, and of a producer's batches, is kept. A batch that finds no ids (the id clock is
-behind, the high-water mark is being raised) is held with its request, and staged again later: nothing of it was written,
-and it is validated again, because anything may have changed.
+behind, the high-water mark is being raised) is held with its request, and staged again later: nothing of it was
+written, and it is validated again, because anything may have changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,8 @@ class StagedProduce:
     """
 
     __slots__ = (
-        "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt", "conn", "api",
+        "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
+        "conn", "api",
         "template", "reply", "correlation_id", "began_ns",
     )  # fmt: skip
 

@@ -29,16 +29,16 @@ from broker.work_thread import WorkThread
 from idgen.clock import IdClock
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
-# Whom a round of the journal answers has the time of some looks to ask for more: two rounds of half the size would cost
-# more than the disk stands idle for it.
-ROUND_LOOKS = 4
-FAULT_WAIT_MS = 1_000  # a fault that comes back with each tick must not fill the log
+# A round of the journal begins this many polls after the last one ended, so that the clients it answered can send more:
+# two half rounds cost more than the idle time of the disk.
+ROUND_POLLS = 4
+FAULT_WAIT_MS = 1_000  # between ticks that fail, so that a repeated fault does not fill the log
 
 Log = Callable[[str], None]
 
 
 class BrokerServer:
-    """An engine that listens. `log` takes a line for each connection that is closed for a fault of its peer."""
+    """A listening engine. `log` takes a line for each connection that is closed because its peer broke the protocol."""
 
     _engine: Engine
 
@@ -52,21 +52,22 @@ class BrokerServer:
         self._ports: list[KafkaPort] = []
         self._timer: Any = None
         self._timer_ms = 0
-        self._flush_now: Now | None = None  # while a flush is under way
+        self._flush_now: Now | None = None  # set during a flush
         self._stirred = False  # the engine has requests to execute
         self._continues = False  # another turn is due for requests that the last one left
-        self._turn: Now | None = None  # the moment of this turn of the reactor, once something was received in it
-        # A reactor of ours says when all that was readable has been read; on any other each read is a turn.
+        self._turn: Now | None = None  # when the first bytes of this turn were received
+        # Our reactor reports when it has handled all events of a poll; on any other each read is a turn.
         self._turns = hasattr(reactor, "after_events")
         self._syncs: set[Deferred[Any]] = set()
-        self._looks = 0  # so many more before the next round of the journal
+        self._polls = 0  # left before the next round of the journal
         self._stopping = False
         self._accepting_later: set[KafkaPort] = set()
         self.receive_buffer = ReceiveBuffer()
         self._pool = ThreadPool(0, 1, "sync")
         self._read_pool = ThreadPool(0, config.read_threads, "read")
         self._reads: set[Deferred[Any]] = set()
-        self._journal_thread = WorkThread(reactor, "journal")  # its rounds must not wait behind other syncs
+        # separate, so that its rounds do not wait behind other syncs
+        self._journal_thread = WorkThread(reactor, "journal")
 
     def now(self) -> Now:
         return Now(time.monotonic_ns() // 1_000_000, self._clock.now_ms())
@@ -74,8 +75,10 @@ class BrokerServer:
     # --- life ----------------------------------------------------------------------------------------------------
 
     def bind(self, host: str, port: int, listener: str = "") -> tuple[str, int]:
-        """Listen, and say where; CannotListenError where the address is in use. Connections are taken after `serve`.
-        Several listeners are bound one by one."""
+        """Listen, and return the address; CannotListenError if it is in use. Connections are accepted after `serve`.
+
+        Call it for each listener.
+        """
         factory = Factory.forProtocol(NullProtocol)
         factory.noisy = False
         bound = KafkaPort(port, factory, self._config, host, self._reactor, self, listener)
@@ -86,7 +89,7 @@ class BrokerServer:
         return address.host, address.port
 
     def use(self, engine: Engine) -> None:
-        """The engine to serve; made after `bind`, as it must know the port."""
+        """Set the engine to serve; it is made after `bind`, because it must know the port."""
         self._engine = engine
         self._pool.adjustPoolsize(0, engine.services.config.sync_threads + CLEANER_THREADS)
 
@@ -101,7 +104,7 @@ class BrokerServer:
         self._flush(self.now())
 
     def stop(self) -> "Deferred[None]":
-        """Take no more connections, close those there are, let running syncs end. Logs are closed by who made them."""
+        """Accept no more connections, close the open ones, let running syncs end. The owner of the logs closes them."""
 
         def close(_: Any) -> "Deferred[Any]":
             self._stopping = True
@@ -120,7 +123,7 @@ class BrokerServer:
         stopped = DeferredList([maybeDeferred(each.stopListening) for each in self._ports], consumeErrors=True)
         return stopped.addBoth(close).addBoth(end)
 
-    # --- what transports tell ------------------------------------------------------------------------------------
+    # --- events of transports ------------------------------------------------------------------------------------
 
     def connected(self, transport: KafkaTransport, peer: str, listener: str) -> Connection:
         now = self.now()
@@ -130,11 +133,11 @@ class BrokerServer:
             self._reactor.callLater(0, lambda: self._flush(self.now()))
         for port in self._ports:
             self._pause(port, now)
-        self._arm(now)  # a peer that never says anything is to be closed in time
+        self._arm(now)  # a peer that never sends anything is closed in time
         return conn
 
     def _pause(self, port: KafkaPort, now: Now) -> None:
-        """Accept nothing there for a while, where connections come too fast."""
+        """Stop accepting on a port for a while if connections come too fast."""
         pause_ms = self._engine.accept_pause_ms(port.listener, now)
         if pause_ms and port not in self._accepting_later:
             self._accepting_later.add(port)
@@ -142,7 +145,7 @@ class BrokerServer:
             self._reactor.callLater(pause_ms / 1000, self._accept_again, port)
 
     def _accept_again(self, port: KafkaPort) -> None:
-        """What was too much has been waited out, unless others came meanwhile."""
+        """Accept on a port again, unless connections still come too fast."""
         if self._stopping:
             return
         self._accepting_later.discard(port)
@@ -166,7 +169,8 @@ class BrokerServer:
         self._turn = None
         if self._stirred:
             self._stirred = False
-            self._flush(self.now())  # anew: a first import may have taken long, which is not the peers' silence
+            # read again: a first import may have taken long, and the peers were not silent then
+            self._flush(self.now())
 
     def drained(self, conn: Connection, sent_bytes: int) -> None:
         now = self._flush_now
@@ -178,12 +182,12 @@ class BrokerServer:
         self._flush(now)
 
     def broken(self, conn: Connection, reason: str) -> None:
-        """What was promised to a peer cannot be sent: its transport ends the connection."""
+        """Log that a promised answer cannot be sent; the transport closes the connection."""
         conn.close(reason)
         self._log(f"connection of {conn.peer} closed: {reason}")
 
     def read_ahead(self, region: FileRegion, done: Callable[[], None]) -> None:
-        """Have a thread read a region of a file that is not in memory, then call back."""
+        """Have a worker thread read a region of a file that is not cached, then call `done`."""
         if self._stopping:
             return
 
@@ -204,10 +208,10 @@ class BrokerServer:
         if transport is not None:
             self._paused.discard(transport)
         self._engine.closed(conn)
-        if self._paused and not self._stopping:  # what it leaves free may be what another waits for
+        if self._paused and not self._stopping:  # another connection may wait for the room it leaves
             self._reactor.callLater(0, lambda: self._flush(self.now()))
 
-    # --- what the engine wants -----------------------------------------------------------------------------------
+    # --- work of the engine -----------------------------------------------------------------------------------
 
     def _flush(self, now: Now) -> None:
         """Execute a turn, send, close, sync and set the timer; `now` is one moment for all."""
@@ -217,7 +221,7 @@ class BrokerServer:
         for conn in self._engine.take_closes():
             self._close(conn)
         if not self._stopping:
-            for sync in self._engine.take_syncs(not self._looks):
+            for sync in self._engine.take_syncs(not self._polls):
                 self._sync(sync)
         transports = self._transports
         self._paused.update(transports[conn] for conn in self._engine.take_stalled() if conn in transports)
@@ -263,7 +267,7 @@ class BrokerServer:
             transport.close()
 
     def _sync(self, sync: IoJob) -> None:
-        """Run a sync in a thread; its outcome comes back to the engine, in the reactor's thread."""
+        """Run a job in a worker thread; the reactor thread hands its outcome to the engine."""
 
         def run() -> int:
             began_ns = time.perf_counter_ns()
@@ -291,29 +295,29 @@ class BrokerServer:
         def finished(_: Any) -> None:
             self._syncs.discard(done)
             if isinstance(sync, SyncJournal):
-                self._looks = ROUND_LOOKS
-                self._reactor.callLater(0, self._look)
+                self._polls = ROUND_POLLS
+                self._reactor.callLater(0, self._poll_round)
             self._flush(self.now())
 
         done.addCallbacks(synced, failed)
         done.addErrback(fault)
         done.addCallback(finished)
 
-    def _look(self) -> None:
-        self._looks -= 1
-        if self._looks:
-            self._reactor.callLater(0, self._look)
+    def _poll_round(self) -> None:
+        self._polls -= 1
+        if self._polls:
+            self._reactor.callLater(0, self._poll_round)
         else:
             self._flush(self.now())
 
     def _arm(self, now: Now) -> None:
-        """One timer for everything that waits for time."""
+        """Set the one timer to the earliest deadline."""
         if self._stopping:
             return
         deadline_ms = self._engine.next_deadline(now)
         if self._timer is not None and self._timer.active():
             if self._timer_ms <= deadline_ms:
-                return  # it fires early at worst, and is set anew then
+                return  # it fires too early at worst, and is set again then
             self._timer.cancel()
         self._timer_ms = deadline_ms
         self._timer = self._reactor.callLater(max(deadline_ms - now.ms, 0) / 1000, self._tick)
@@ -325,7 +329,7 @@ class BrokerServer:
             self._engine.tick(now)
         except Exception:
             self._log(f"a fault of the broker's own, at a tick:\n{format_exc()}")
-            self._timer_ms = now.ms  # the earliest: `_arm` leaves this timer alone
+            self._timer_ms = now.ms  # the earliest, so that `_arm` keeps this timer
             self._timer = self._reactor.callLater(FAULT_WAIT_MS / 1000, self._tick)
         self._flush(now)
 

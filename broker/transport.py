@@ -1,9 +1,9 @@
 """SHELL (sockets): Twisted's TCP server connection with the reads and writes a broker needs.
 
-Reading: `recv_into` a buffer that all connections of a turn share, or straight into the rest of a large frame. Writing: at once,
-as far as the socket takes it; what is left waits in one queue of bytes and file regions, in order, and regions leave by
-`sendfile`. Each connection gets a byte budget a turn, so a fast reader of old data does not keep the others waiting.
-A region that is not in memory is read by a thread first: its connection waits for the disk, and nobody else.
+Reading: `recv_into` a buffer that all connections of a turn share, or straight into the rest of a large frame.
+Writing: at once, as far as the socket takes it; the rest waits in one queue of bytes and file regions, in order, and
+regions leave by `sendfile`. Each connection gets a byte budget a turn, so a fast reader of old data does not delay the
+others. A worker thread reads a region first that is not cached: only its connection waits for the disk.
 
 Private names of Twisted relied on: `Connection.doRead`, `doWrite`, `_postLoseConnection`, `Port.transport`
 (tests/broker/test_transport.py holds them to be there).
@@ -26,13 +26,13 @@ from broker.log.storage import StorageError
 from broker.wire.frame import FileRegion, Part, size_of
 
 RECEIVE_BYTES = 256 * 1024  # room for one read
-RECEIVE_BUFFER_BYTES = 1 << 20  # what a turn receives at most, besides large frames, which have buffers of their own
-TURN_BYTES = 4 << 20  # most bytes one connection sends before the others have their turn
-READ_AHEAD_BYTES = 4 << 20  # a thread reads at least so much, as who reads old data goes on
-NEXT_BYTES = 64 * 1024  # past a region: where the next Fetch will look for a batch
+RECEIVE_BUFFER_BYTES = 1 << 20  # most bytes that a turn receives, besides large frames, which have separate buffers
+TURN_BYTES = 4 << 20  # most bytes one connection sends in a turn
+READ_AHEAD_BYTES = 4 << 20  # a worker thread reads at least this, because a reader of old data continues
+NEXT_BYTES = 64 * 1024  # behind a region: the next Fetch looks for a batch there
 JOINED_BYTES = 64 * 1024  # small answers to a slow reader are joined to pieces of this size
 PREAD_BYTES = 128 * 1024  # below it one copy and one send are cheaper than a sendfile
-CLOSE_WAIT_SECONDS = 5  # how long a peer may take for what is queued when its connection is closed
+CLOSE_WAIT_SECONDS = 5  # time for the peer to take the queued bytes when its connection is closed
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -53,7 +53,7 @@ class ReceiveBuffer:
 
 
 class Broker(Protocol):
-    """What the transport asks of its server."""
+    """The port of the transport to its server."""
 
     receive_buffer: ReceiveBuffer
 
@@ -71,11 +71,11 @@ class Broker(Protocol):
 
 
 class ShortFile(Exception):
-    """A region ended before its length: the file was cut under it. What was promised cannot be sent."""
+    """The file was cut inside a region, so the promised bytes cannot be sent."""
 
 
 class KafkaTransport(tcp.Server):
-    """One accepted connection."""
+    """An accepted connection."""
 
     def __init__(
         self, sock: socket.socket, protocol: Any, client: Any, server: Any, session: int, reactor: Any
@@ -120,8 +120,10 @@ class KafkaTransport(tcp.Server):
     # --- writing -------------------------------------------------------------------------------------------------
 
     def send(self, parts: list[Part]) -> int:
-        """Send in order. How many bytes went, where all did at once; else 0, and `drained` tells, as what the socket
-        does not take now follows by itself."""
+        """Send in order. Return the number of bytes if all were sent at once.
+
+        Otherwise return 0: the rest is sent when the socket has room, and `drained` reports it.
+        """
         if self._queue:
             self._enqueue(parts)
             return 0
@@ -133,7 +135,7 @@ class KafkaTransport(tcp.Server):
         if data is None:
             self._queue.extend(parts)
             if self._write() is not None:
-                # Nobody else would find it gone: where reading is paused, no descriptor is watched any more.
+                # While reading is paused no descriptor is watched, so no event would report the closed connection.
                 self.abortConnection()
             return 0
         try:
@@ -170,7 +172,10 @@ class KafkaTransport(tcp.Server):
         return error
 
     def _write(self) -> Exception | None:
-        """Send what the socket takes, and be called again for the rest; the exception when the peer is gone."""
+        """Send as much as the socket takes, and ask to be called again for the rest.
+
+        Return the exception if the peer has closed the connection.
+        """
         if self._reading_ahead:
             self.stopWriting()
             return None
@@ -191,7 +196,7 @@ class KafkaTransport(tcp.Server):
         return None
 
     def _drain(self) -> int:
-        """Send from the queue until it is empty, the socket is full, or the turn is over; how many bytes went."""
+        """Send from the queue until it is empty, the socket is full or the turn is over; return the bytes sent."""
         queue = self._queue
         total = 0
         while queue and total < TURN_BYTES:
@@ -257,15 +262,16 @@ class KafkaTransport(tcp.Server):
         self._broker.read_ahead(region, self._read)
 
     def _read(self) -> None:
-        """What comes next is in memory. It is sent without another look: memory may be too short to keep it."""
+        """Send the next region, which a worker thread has read. Do not check the cache again: it may have dropped
+        it."""
         self._reading_ahead, self._was_read = False, True
         if self._queue and self._write() is not None:
             self.abortConnection()
 
-    # --- the end -------------------------------------------------------------------------------------------------
+    # --- closing -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Send what is queued, then close; a peer that does not take it in time loses it."""
+        """Send the queue, then close; abort if the peer does not take it in CLOSE_WAIT_SECONDS."""
         self.stopReading()
         self.loseConnection()
         if self._abort_later is None:
@@ -280,7 +286,7 @@ class KafkaTransport(tcp.Server):
 
 
 def _joined(parts: list[Part]) -> bytearray | FileRegion | None:
-    """A small answer as one block, for one send; a region of it that is not in memory; None for one that is large."""
+    """Join a small answer for one send; return a region of it that is not cached, or None if it is large."""
     size = size_of(parts)
     if size > PREAD_BYTES:
         return None
@@ -314,7 +320,8 @@ class KafkaPort(tcp.Port):
         self._config = config
 
     def createInternetSocket(self) -> socket.socket:
-        """What is accepted inherits the buffers; a receive buffer must be sized before the connection is made."""
+        """Set the buffer sizes, which accepted sockets inherit; a receive buffer is sized before the connection
+        exists."""
         made: socket.socket = super().createInternetSocket()
         config = self._config
         if config.socket_send_buffer_bytes > 0:
@@ -325,4 +332,4 @@ class KafkaPort(tcp.Port):
 
 
 class NullProtocol(TwistedProtocol):
-    """Twisted wants a protocol for each connection; ours is the engine's."""
+    """A protocol that does nothing, because Twisted wants one for each connection and the engine is ours."""

@@ -209,7 +209,8 @@ class PartitionLog:
     def append(
         self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now, rewrite: Rewrite | None = None
     ) -> Appended:
-        """Append a batch that `broker.log.judge` found valid; its base offset and leader epoch are written into `batch`.
+        """Append a batch that `broker.log.judge` found valid; its base offset and leader epoch are written into
+        `batch`.
 
         `rewrite`: the batch is to hold its ids (broker.log.demands), so it is finished when it has them.
         ApiError for a wrong sequence or a disk that failed, an error of `idgen.errors` where no id is to be had; in
