@@ -16,13 +16,13 @@ from benchmarks.load import Load, run_load
 from benchmarks.measure import Contenders, Figures, Row, Scale
 from benchmarks.native import program
 from benchmarks.startup import start_ms
-from broker.config import BrokerConfig, TopicConfig
-from broker.log.judge import validate
 from broker.log.log_manager import LogManager
-from broker.log.os_storage import OsStorage
-from broker.metadata import FileMetadataStore, Metadata, NewTopic, Node, Topic
+from broker.log.storage.os_storage import OsStorage
+from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.records import Record, encode_batch
+from broker.services.metadata import FileMetadataStore, Metadata, NewTopic, Node, Topic
+from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 from tests.compat.server_process import ServerProcess

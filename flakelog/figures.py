@@ -10,12 +10,12 @@ from typing import Protocol
 from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from broker.api_table import APIS
-from broker.engine import Engine
-from broker.handlers.call import BrokerServices
+from broker.engine.api_table import APIS
+from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
-from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
+from broker.services.context import BrokerServices
+from broker.services.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
 from idgen.claim import WorkerClaim
 from idgen.clock import IdClock
 from idgen.peers import Peers

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from broker.config import TopicConfig
-from broker.handlers.call import BrokerServices
-from broker.handlers.lower_replication import lowered_properties
-from broker.handlers.topic_changes import create_topic
+from broker.services.context import BrokerServices
+from broker.services.lower_replication import lowered_properties
+from broker.services.topic_changes import create_topic
+from broker.settings.config import TopicConfig
 
 
 class NewTopic(NamedTuple):

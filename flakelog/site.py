@@ -12,7 +12,7 @@ from flakelog.figures import MeasuredServer, registry_of
 from flakelog.settings import Settings
 from idgen.http import SmallRequest, add_id_routes
 from idgen.http_api import Route
-from idgen.server import IdLine
+from idgen.server import IdQueue
 
 _NOT_WELL = {503: "it is not"}
 HEALTH = (
@@ -35,7 +35,7 @@ class SiteServer(MeasuredServer, Protocol):
     def stopped(self) -> bool: ...
 
 
-def make_site(server: SiteServer, line: IdLine) -> Site:
+def make_site(server: SiteServer, line: IdQueue) -> Site:
     """Return the HTTP site of one server process."""
     app = Klein()
     registry = registry_of(server)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.api_table import APIS
-from broker.config import BrokerConfig, TopicConfig
-from broker.group.config import GroupConfig
-from broker.txn.config import TransactionConfig
+from broker.engine.api_table import APIS
+from broker.settings.config import BrokerConfig, TopicConfig
+from broker.settings.group_config import GroupConfig
+from broker.settings.transaction_config import TransactionConfig
 from flakelog.config import ServerConfig
-from idgen.config import IdgenConfig, settings_of
+from idgen.config import IdgenConfig
+from idgen.settings import settings_of
 from partition_manager.config import SpoutConfig
 from spout.config import TopologyConfig
 
@@ -39,11 +40,11 @@ SHELLS = {
     "idgen/client/blocking.py",
     "idgen/client/twisted.py",
     "idgen/snowflake.py",
-    "broker/server.py",
-    "broker/transport.py",
-    "broker/reactor.py",
-    "broker/work_thread.py",
-    "broker/log/os_storage.py",
+    "broker/net/server.py",
+    "broker/net/transport.py",
+    "broker/net/reactor.py",
+    "broker/net/worker_thread.py",
+    "broker/log/storage/os_storage.py",
     "broker/client/blocking.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",

@@ -17,7 +17,6 @@ from typing import Any
 
 from broker.group.alarms import AlarmClock
 from broker.group.commits import Commits
-from broker.group.config import GroupConfig
 from broker.group.group import Group
 from broker.group.groups import Groups
 from broker.group.lifetime import restored
@@ -46,6 +45,7 @@ from broker.group.states import GroupState
 from broker.group.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.group.transactional_offsets import Place
 from broker.now import Now
+from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ErrorCode
 
 

@@ -11,12 +11,12 @@ from itertools import islice
 
 from broker.group.alarms import AlarmClock
 from broker.group.commits import Commits
-from broker.group.config import GroupConfig
 from broker.group.group import Group
 from broker.group.groups import Groups
 from broker.group.lifetime import is_expired_in, is_idle
 from broker.group.transactional_offsets import Place
 from broker.now import Now
+from broker.settings.group_config import GroupConfig
 
 # Constants and not settings, because 500 tombstones take about four milliseconds on any disk, and no client waits.
 BURIED_AT_ONCE = 500  # offsets and groups per step, including those that are only checked

@@ -10,11 +10,11 @@ Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588)
 from collections.abc import Mapping
 from typing import Any
 
-from broker.handlers.call import RequestContext
-from broker.handlers.coordinator_topic import Answer
-from broker.metadata import INTERNAL_TOPICS
+from broker.engine.purgatory import Delayed
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.metadata import INTERNAL_TOPICS
 from broker.txn.coordinator import Partition
 from broker.wire.errors import ErrorCode
 

@@ -1,16 +1,16 @@
 """AlterClientQuotas, v0 to v1.
 
 Behaviour: validates quotas as Kafka does, stores them over restarts, and enforces them from this answer on
-(broker.quota_manager). All entries that are not refused are stored in one commit (KIP-546).
+(broker.quota.quota_manager). All entries that are not refused are stored in one commit (KIP-546).
 """
 
 from collections import Counter
 from typing import Any
 
-from broker.client_quotas import Quotas, altered, check_entity
-from broker.handlers.call import RequestContext
-from broker.log.storage import StorageError
+from broker.log.storage.port import StorageError
 from broker.now import Now
+from broker.quota.client_quotas import Quotas, altered, check_entity
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 
 Answer = tuple[ErrorCode, str | None]

@@ -8,10 +8,10 @@ Version notes: v1 can forbid to change the number of replicas, which is always o
 from collections.abc import Callable
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.handlers.create_topics import check_replicas
-from broker.handlers.time_limit import check_time
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.time_limit import check_time
 from broker.wire.errors import ApiError, ErrorCode
 
 

@@ -6,8 +6,8 @@ LOG_DIR_NOT_FOUND (KIP-113).
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 
 

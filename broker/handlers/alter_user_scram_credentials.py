@@ -10,10 +10,10 @@ import hmac
 from collections import Counter
 from typing import Any
 
-from broker.handlers.call import RequestContext
-from broker.log.storage import StorageError
-from broker.metadata import Credential
+from broker.log.storage.port import StorageError
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import Credential
 from broker.wire.errors import ApiError, ErrorCode
 
 MECHANISMS = {1: "sha256", 2: "sha512"}

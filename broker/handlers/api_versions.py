@@ -11,8 +11,8 @@ are not among them.
 import re
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 # The oldest and the newest version of each feature. 7 is 3.3-IV3, the first that Kafka 4 knows; 25 is 4.0-IV3, the last

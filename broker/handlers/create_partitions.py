@@ -9,12 +9,12 @@ Version notes: from v3 topics over the client's quota are refused (KIP-599).
 from collections import Counter
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.handlers.create_topics import check_replicas, too_many
-from broker.handlers.time_limit import check_time
-from broker.handlers.topic_changes import grow_topics
-from broker.metadata import Topic
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import Topic
+from broker.services.time_limit import check_time
+from broker.services.topic_changes import grow_topics
 from broker.wire.errors import ApiError, ErrorCode
 
 STRICT_VERSION = 3  # from this version a client over its quota is refused (KIP-599)

@@ -14,17 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from broker.config import TopicConfig
-from broker.config_entries import topic_entries
-from broker.handlers.call import BrokerServices, RequestContext
-from broker.handlers.config_resources import sources_of
-from broker.handlers.lower_replication import lowered_factor, lowered_properties
-from broker.handlers.time_limit import check_time
-from broker.handlers.topic_changes import create_topics
-from broker.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
 from broker.now import Now
+from broker.services.config_resources import sources_of
+from broker.services.context import BrokerServices, RequestContext
+from broker.services.lower_replication import lowered_factor, lowered_properties
+from broker.services.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
+from broker.services.time_limit import check_time
+from broker.services.topic_changes import create_topics
+from broker.settings.config import TopicConfig
+from broker.settings.config_entries import topic_entries
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.config import InvalidSetting
+from idgen.settings import InvalidSetting
 
 STRICT_VERSION = 6  # from this version a client over its quota is refused (KIP-599)
 _TWICE = "it stands in the request more than once"

@@ -5,9 +5,9 @@ Behaviour: answers SECURITY_DISABLED for each, as Kafka does if no authorizer is
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.handlers.describe_acls import MESSAGE
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 

@@ -4,10 +4,10 @@ Behaviour: deletes a group without members, and its offsets (KIP-229). A group t
 answer is sent when the deletion is in the log; if it cannot be written the group stays.
 """
 
-from broker.handlers.call import RequestContext
-from broker.handlers.coordinator_topic import Answer
+from broker.engine.purgatory import Delayed
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
 from broker.wire.errors import ErrorCode
 
 

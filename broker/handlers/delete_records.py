@@ -10,10 +10,10 @@ records.
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.log.partition_log import PartitionLog
-from broker.metadata import INTERNAL_TOPICS
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import INTERNAL_TOPICS
 from broker.wire.errors import ApiError, ErrorCode
 
 HIGH_WATERMARK = -1

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from broker.handlers.call import RequestContext
-from broker.handlers.time_limit import check_time
-from broker.handlers.topic_changes import delete_topics
-from broker.log.storage import StorageError
-from broker.metadata import Topic
+from broker.log.storage.port import StorageError
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import Topic
+from broker.services.time_limit import check_time
+from broker.services.topic_changes import delete_topics
 from broker.wire.errors import ApiError, ErrorCode
 
 TOPIC_IDS_VERSION = 6

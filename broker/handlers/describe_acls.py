@@ -5,8 +5,8 @@ Behaviour: answers SECURITY_DISABLED, as Kafka does if no authorizer is configur
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 MESSAGE = "there are no access rules on this broker: everybody may do everything"

@@ -5,9 +5,9 @@ Behaviour: returns the quotas that were set and match the filter (KIP-546). See 
 
 from typing import Any
 
-from broker.client_quotas import filter_of
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.quota.client_quotas import filter_of
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 
 

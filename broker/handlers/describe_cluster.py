@@ -7,9 +7,9 @@ brokers (KIP-1073), which do not exist here.
 
 from typing import Any
 
-from broker.handlers.authorized_operations import CLUSTER, operations
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.authorized_operations import CLUSTER, operations
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 BROKERS, CONTROLLERS = 1, 2

@@ -8,10 +8,10 @@ Version notes: v1 has sources and synonyms (KIP-226); v3 types and documentation
 
 from typing import Any
 
-from broker.config_entries import ConfigEntry, broker_entries, default_entries, topic_entries
-from broker.handlers.call import RequestContext
-from broker.handlers.config_resources import ResourceType, check_broker, find_topic, sources_of
 from broker.now import Now
+from broker.services.config_resources import ResourceType, check_broker, find_topic, sources_of
+from broker.services.context import RequestContext
+from broker.settings.config_entries import ConfigEntry, broker_entries, default_entries, topic_entries
 from broker.wire.errors import ApiError, ErrorCode
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from broker.group.results import DescribedGroup
 from broker.group.states import GroupState
-from broker.handlers.authorized_operations import GROUP, operations
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.authorized_operations import GROUP, operations
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 NOT_FOUND_VERSION = 6

@@ -9,10 +9,10 @@ is closed to new logs (KIP-1066), which it never is.
 from itertools import groupby
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.log.partition_log import PartitionLog
-from broker.log.storage import StorageError
+from broker.log.storage.port import StorageError
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 

@@ -6,9 +6,9 @@ Behaviour: returns the producers a partition remembers, with the offset at which
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
-from broker.metadata import check_name
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import check_name
 from broker.wire.errors import ApiError
 
 

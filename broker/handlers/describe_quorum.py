@@ -8,9 +8,9 @@ of the controllers (KIP-853), which is this node's.
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
-from broker.metadata import CLUSTER_METADATA_TOPIC
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import CLUSTER_METADATA_TOPIC
 from broker.wire.errors import ErrorCode
 
 LEADER_EPOCH = 1  # no other leader was ever elected

@@ -8,10 +8,10 @@ topic is made.
 from bisect import bisect_left
 from typing import Any
 
-from broker.handlers import authorized_operations
-from broker.handlers.call import RequestContext
-from broker.metadata import Topic, check_name
 from broker.now import Now
+from broker.services import authorized_operations
+from broker.services.context import RequestContext
+from broker.services.metadata import Topic, check_name
 from broker.wire.errors import ApiError, ErrorCode
 
 

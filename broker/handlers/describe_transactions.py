@@ -6,8 +6,8 @@ Behaviour: returns the state of each transactional id, and the partitions of its
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 

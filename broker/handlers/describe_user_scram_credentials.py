@@ -6,8 +6,8 @@ Behaviour: returns the mechanisms for which users have credentials, and the iter
 from collections import Counter
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 

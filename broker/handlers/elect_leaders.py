@@ -8,9 +8,9 @@ Version notes: v1 has the kind of the election (KIP-460): 0 the preferred leader
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
-from broker.handlers.time_limit import check_time
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.time_limit import check_time
 from broker.wire.errors import ApiError, ErrorCode
 
 KINDS = (0, 1)

@@ -7,12 +7,12 @@ Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588)
 and answers with it (KIP-890).
 """
 
-from broker.handlers.call import RequestContext
-from broker.handlers.coordinator_topic import Answer
-from broker.handlers.transactions import MARKERS_AT_ONCE
-from broker.log.storage import StorageError
+from broker.engine.purgatory import Delayed
+from broker.log.storage.port import StorageError
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.transaction_coordination import MARKERS_AT_ONCE
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.wire.errors import ErrorCode
 

@@ -5,7 +5,7 @@ batch larger than the limits is returned whole (KIP-74). Records leave as region
 waits, an append to one of its partitions has only that one looked at. Old records that are not in memory are looked up
 by a thread, so that nobody else waits for the disk.
 Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
-broker.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
+broker.services.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
 A client over its quota gets no records, and the time it is to wait (KIP-219).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
@@ -13,16 +13,16 @@ With the private tag (broker.wire.tags) each partition's answer carries its ids.
 from collections.abc import Hashable
 from functools import partial
 
-from broker.fetch_session import FetchSession, WantedPartition, wanted
-from broker.handlers.call import RequestContext
+from broker.engine.purgatory import Delayed
 from broker.log import leader_epochs
-from broker.log.glance import NotInMemory, look_up
 from broker.log.io_jobs import ReadJob
+from broker.log.non_blocking_reader import NotCached, look_up
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.now import Now
-from broker.purgatory import Delayed
 from broker.record.compression import Codec
+from broker.services.context import RequestContext
+from broker.services.fetch_session import FetchSession, WantedPartition, wanted
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import INITIAL_EPOCH, READ_COMMITTED, TOPIC_IDS, FetchedPartition, FetchPartition, FetchResponse
 from broker.wire.frame import FileRegion
@@ -131,7 +131,7 @@ class _Fetch:
         except ApiError as error:
             result.error_code = self._told(error.code)
             return result
-        except NotInMemory as cold:
+        except NotCached as cold:
             self.cold.append(ReadJob(partial(look_up, cold.segment, asked.fetch_offset), self))
             return result
         result.high_watermark = log.high_watermark

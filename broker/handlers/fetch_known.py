@@ -5,10 +5,10 @@ Whatever is not plain is left to the long way, which finds all as it was: an err
 not there yet, aborted transactions, a session that is about more.
 """
 
-from broker.handlers.call import RequestContext
-from broker.log.glance import NotInMemory
+from broker.log.non_blocking_reader import NotCached
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire import fetch
 from broker.wire.errors import ApiError
 from broker.wire.fetch import FINAL_EPOCH, NO_SESSION_ID, READ_COMMITTED, FetchedPartition, FetchRequest
@@ -63,7 +63,7 @@ class KnownFetch:
         try:
             log.check_leader_epoch(asked.current_leader_epoch)
             found = log.read(offset, min(asked.max_bytes, most), True, False, self._committed, False)
-        except (ApiError, NotInMemory):
+        except (ApiError, NotCached):
             return None
         records = found.records
         if not isinstance(records, FileRegion) or found.aborted:

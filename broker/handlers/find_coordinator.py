@@ -8,9 +8,9 @@ groups (KIP-932), not served.
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
-from broker.metadata import Node
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import Node
 from broker.wire.errors import ApiError, ErrorCode
 
 GROUP, TRANSACTION = 0, 1

@@ -6,8 +6,8 @@ Version notes: v3 has static members (KIP-345).
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:

@@ -10,11 +10,11 @@ INVALID_PRODUCER_EPOCH (KIP-588).
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
-from broker.handlers.coordinator_topic import Answer
-from broker.log.storage import StorageError
+from broker.engine.purgatory import Delayed
+from broker.log.storage.port import StorageError
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode

@@ -8,8 +8,8 @@ static member by its instance id alone (KIP-345); v5 has a reason (KIP-800), whi
 from typing import Any
 
 from broker.group.results import LeaveResult, MemberIdentity
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 
 MEMBERS_VERSION = 3
 

@@ -8,9 +8,9 @@ all (KIP-1142).
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
-from broker.handlers.config_resources import ResourceType
 from broker.now import Now
+from broker.services.config_resources import ResourceType
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 TYPES_VERSION = 1

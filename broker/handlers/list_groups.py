@@ -7,8 +7,8 @@ Version notes: v4 filters by state and returns it (KIP-518); v5 filters by type 
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 

@@ -16,15 +16,15 @@ from collections.abc import Hashable
 from functools import partial
 from typing import Any
 
-from broker.handlers.call import RequestContext
+from broker.engine.purgatory import Delayed
 from broker.log import leader_epochs
-from broker.log.glance import NotNow
 from broker.log.io_jobs import ReadJob
+from broker.log.non_blocking_reader import WouldBlock
 from broker.log.partition_log import PartitionLog
-from broker.log.search import ASIDE, AT_ONCE, WAITING, Search, Way
+from broker.log.search import BLOCKING, IN_THREAD, NONBLOCKING, ReadMode, Search
 from broker.now import Now
-from broker.purgatory import Delayed
 from broker.record.batch import CorruptBatch
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import CONSUMER, READ_COMMITTED
 from broker.wire.list_offsets import FoundOffset, ListOffsetsRequest, ListOffsetsResponse, WantedOffset
@@ -50,7 +50,7 @@ class _ListOffsets:
         self.aside: dict[PartitionLog, ReadJob] = {}
         """What a thread looks for."""
         self._left = 0
-        self._way = AT_ONCE
+        self._mode = NONBLOCKING
         """When a thread has looked the answer must come, however long it takes."""
 
     def answer(self) -> ListOffsetsResponse:
@@ -80,9 +80,9 @@ class _ListOffsets:
                 return offset, timestamp
         try:
             if self._request.by_id:
-                return log.offset_of_id(wanted, self._way), -1
-            return find(self._request, self._call.version, log, wanted, self._way)
-        except NotNow:
+                return log.offset_of_id(wanted, self._mode), -1
+            return find(self._request, self._call.version, log, wanted, self._mode)
+        except WouldBlock:
             self.aside[log] = ReadJob(partial(_search_aside, log.search(), wanted, self._request.by_id), self)
             return NOT_FOUND
 
@@ -93,7 +93,7 @@ class _ListOffsets:
     # --- later ---------------------------------------------------------------------------------------------------
 
     def look_aside(self) -> Delayed[ListOffsetsResponse]:
-        self._way = WAITING
+        self._mode = BLOCKING
         self._left = len(self.aside)
         for each in self.aside.values():
             self._call.services.logs.syncs.add_job(each)
@@ -109,8 +109,8 @@ class _ListOffsets:
 def _search_aside(search: Search, wanted: int, by_id: bool) -> object:
     """For a thread."""
     if by_id:
-        return search.of_id(wanted, ASIDE)
-    return search.of_newest(ASIDE)[0] if wanted == MAX_TIMESTAMP else search.of_time(wanted, ASIDE)
+        return search.of_id(wanted, IN_THREAD)
+    return search.of_newest(IN_THREAD)[0] if wanted == MAX_TIMESTAMP else search.of_time(wanted, IN_THREAD)
 
 
 def epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
@@ -121,9 +121,9 @@ def epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
 
 
 def find(
-    request: ListOffsetsRequest, version: int, log: PartitionLog, timestamp: int, way: Way = AT_ONCE
+    request: ListOffsetsRequest, version: int, log: PartitionLog, timestamp: int, mode: ReadMode = NONBLOCKING
 ) -> tuple[int, int]:
-    """(offset, timestamp) of what is asked for; ApiError, NotNow."""
+    """(offset, timestamp) of what is asked for; ApiError, WouldBlock."""
     if timestamp < 0 and version < _KNOWN_FROM.get(timestamp, _NEVER):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing in v{version}")
     if timestamp == LATEST:
@@ -133,7 +133,7 @@ def find(
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
         return NOT_FOUND
     try:
-        found = log.offset_of_newest(way) if timestamp == MAX_TIMESTAMP else log.offset_of_time(timestamp, way)
+        found = log.offset_of_newest(mode) if timestamp == MAX_TIMESTAMP else log.offset_of_time(timestamp, mode)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from None
     return _visible(request, log, found)

@@ -5,11 +5,11 @@ each poll.
 What is not plain, an error or a place on a disk first of all, is left to the long way.
 """
 
-from broker.handlers.call import RequestContext
 from broker.handlers.list_offsets import epoch_of, find
-from broker.log.glance import NotNow
+from broker.log.non_blocking_reader import WouldBlock
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire import list_offsets
 from broker.wire.errors import ApiError
 from broker.wire.frame import Part
@@ -45,7 +45,7 @@ class KnownListOffsets:
         try:
             log.check_leader_epoch(self._leader_epoch)
             offset, timestamp = find(self._request, self._version, log, asked)
-        except (ApiError, NotNow):
+        except (ApiError, WouldBlock):
             return None
         reply = self._question.reply(correlation_id, timestamp, offset, epoch_of(log, asked, offset))
         return [reply], len(reply)

@@ -5,8 +5,8 @@ Behaviour: returns an empty list, because on one node no partition is ever being
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 

@@ -10,8 +10,8 @@ INVALID_REGULAR_EXPRESSION.
 from collections.abc import Iterator
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.txn.id_pattern import BadPattern, IdPattern, TooMuchWork
 from broker.txn.states import TransactionState
 from broker.txn.transaction import Transaction

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from broker.handlers.authorized_operations import CLUSTER, TOPIC, operations
-from broker.handlers.call import BrokerServices, RequestContext
-from broker.handlers.topic_changes import create_topics
-from broker.metadata import Metadata, NewTopic, Topic, check_name
 from broker.now import Now
+from broker.services.authorized_operations import CLUSTER, TOPIC, operations
+from broker.services.context import BrokerServices, RequestContext
+from broker.services.metadata import Metadata, NewTopic, Topic, check_name
+from broker.services.topic_changes import create_topics
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.config import InvalidSetting
+from idgen.settings import InvalidSetting
 
 BY_ID_VERSION = 12
 

@@ -9,12 +9,12 @@ group is GROUP_ID_NOT_FOUND (KIP-848); v10 names topics by id.
 from typing import Any
 from uuid import UUID
 
+from broker.engine.purgatory import Delayed
 from broker.group.results import NO_RETENTION, CommitRequest, OffsetToCommit
-from broker.handlers.call import RequestContext
-from broker.handlers.coordinator_topic import Answer
-from broker.metadata import Topic
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.metadata import Topic
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
 

@@ -5,10 +5,10 @@ group still subscribe to, and all offsets stay for a group whose members are not
 deletion is in the log; if it cannot be written the offsets stay.
 """
 
-from broker.handlers.call import RequestContext
-from broker.handlers.coordinator_topic import Answer
+from broker.engine.purgatory import Delayed
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
 from broker.wire.errors import ErrorCode
 
 

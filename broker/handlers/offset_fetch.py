@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from broker.group.results import FetchedOffset
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 STABLE_VERSION = 7

@@ -8,9 +8,9 @@ Version notes: v3 names the replica that asks, which changes nothing here.
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.log import leader_epochs
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 
 

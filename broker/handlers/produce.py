@@ -1,11 +1,12 @@
 """Produce, v3 to v13.
 
 Behaviour: each partition is validated, appended and answered separately. A valid batch is staged, and appended with
-those of the same turn (broker.produce_turn). acks 0 has no answer, but an error closes the connection, as Kafka does,
-because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics whose answers wait
+those of the same turn (broker.engine.produce_turn). acks 0 has no answer, but an error closes the connection, as Kafka
+does, because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics whose
+answers wait
 for the disk: that answer leaves when each log is synced up to the batch, or names the partitions that are late.
-A topic may ask more of the records themselves (broker.log.demands). min.insync.replicas asks, as in Kafka, for no more
-replicas than a partition has; with one replica it asks for nothing.
+A topic may ask more of the records themselves (broker.log.validation.topic_rules). min.insync.replicas asks, as in
+Kafka, for no more replicas than a partition has; with one replica it asks for nothing.
 Version notes: Produce never creates a topic; producers ask Metadata first. v8 names the records at fault (KIP-467).
 From v13 topics have ids.
 With the private tag (broker.wire.tags) the answer says which ids the records got.
@@ -16,15 +17,15 @@ from functools import partial
 from itertools import islice
 from uuid import UUID
 
-from broker.handlers.call import BrokerServices, RequestContext
-from broker.log.demands import Openable, RecordsRefused, meet, with_id_headers
-from broker.log.judge import validate
+from broker.engine.produce_turn import StagedProduce
+from broker.engine.purgatory import Delayed
 from broker.log.partition_log import PartitionLog, Rewrite
-from broker.metadata import INTERNAL_TOPICS
+from broker.log.validation.batch import validate
+from broker.log.validation.topic_rules import Openable, RecordsRefused, apply_topic_rules, with_id_headers
 from broker.now import Now
-from broker.produce_turn import StagedProduce
-from broker.purgatory import Delayed
 from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional, record_count_of
+from broker.services.context import BrokerServices, RequestContext
+from broker.services.metadata import INTERNAL_TOPICS
 from broker.wire.errors import ApiError, ErrorCode
 
 ZSTD_VERSION = 7
@@ -111,7 +112,7 @@ def _by_topic_rules(
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is written by the broker, not by clients")
     config, broker = log.config, services.config
     openable = Openable(broker.max_unpacked_batch_bytes, broker.max_opened_batch_records)
-    batch, header = meet(batch, header, config, log.name, now.wall_ms, openable)
+    batch, header = apply_topic_rules(batch, header, config, log.name, now.wall_ms, openable)
     rewrite = partial(with_id_headers, topic=config, openable=openable) if config.id_header else None
     return batch, header, rewrite
 

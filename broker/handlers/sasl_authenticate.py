@@ -5,9 +5,9 @@ Behaviour: answers ILLEGAL_SASL_STATE, as Kafka does on a PLAINTEXT listener, wh
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.handlers.sasl_handshake import NO_SASL
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 

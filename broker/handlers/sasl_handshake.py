@@ -6,8 +6,8 @@ and not all say why, so the broker reports it to the operator.
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 NO_SASL = "it asks for SASL; this listener is plain (security.protocol=PLAINTEXT)"

@@ -8,12 +8,12 @@ clients know TRANSACTION_ABORTABLE (KIP-890), and for earlier ones a group that 
 
 from typing import Any
 
+from broker.engine.purgatory import Delayed
 from broker.group.results import CommitRequest, OffsetToCommit
-from broker.handlers.call import RequestContext
-from broker.handlers.coordinator_topic import Answer
-from broker.metadata import GROUP_OFFSETS_TOPIC
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.metadata import GROUP_OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 
 ABORTABLE_VERSION = 4

@@ -6,8 +6,8 @@ INVALID_REQUEST. Kafka would unregister it, and it would serve no partition unti
 
 from typing import Any
 
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 

@@ -10,8 +10,8 @@ request.
 from typing import Any
 
 from broker.handlers.api_versions import FEATURES
-from broker.handlers.call import RequestContext
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 

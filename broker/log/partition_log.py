@@ -1,6 +1,6 @@
 """One partition's log: batches and their ids in, regions of files out.
 
-    append    validate (broker.log.judge) -> duplicate? -> ids -> place -> roll? -> idindex, log, indexes
+    append    validate (broker.log.validation.batch) -> duplicate? -> ids -> place -> roll? -> idindex, log, indexes
     read      bisect over the segments -> offset index -> region, for read_committed up to the last stable offset
 
 Offsets rise by one a record, ids strictly with them; both numbers are taken here and nowhere else. A failed write
@@ -15,19 +15,19 @@ from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs
-from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
-from broker.log.glance import Glanced, NotInMemory, find_now
+from broker.log.index.txn_index import AbortedTransaction
+from broker.log.non_blocking_reader import NonBlockingReader, NotCached, find_now
 from broker.log.producer_state import ProducerState
-from broker.log.search import NOT_COUNTED, WAITING, Search, Way
+from broker.log.recovery.checkpoint import LogPosition
+from broker.log.search import BLOCKING, NOT_COUNTED, ReadMode, Search
 from broker.log.segment import RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
-from broker.log.storage import Buffer, Storage, StorageError
-from broker.log.txn_index import AbortedTransaction
+from broker.log.storage.port import Buffer, Storage, StorageError
 from broker.now import Now
 from broker.record.batch import LENGTH_END, NO_TIMESTAMP, PLACE, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
 from broker.wire.frame import FileRegion
@@ -95,6 +95,10 @@ class ReadResult(NamedTuple):
     ids: IdRegion | None = None
     aborted: tuple[tuple[int, int], ...] | None = None
     """(producer id, first offset) of aborted transactions, for who asked for what is committed."""
+
+
+NOTHING = ReadResult(EMPTY)
+NOTHING_COMMITTED = ReadResult(EMPTY, None, ())
 
 
 class PartitionLog:
@@ -209,10 +213,10 @@ class PartitionLog:
     def append(
         self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now, rewrite: Rewrite | None = None
     ) -> Appended:
-        """Append a batch that `broker.log.judge` found valid; its base offset and leader epoch are written into
-        `batch`.
+        """Append a batch that `broker.log.validation.batch` found valid; its base offset and leader epoch are written
+        into `batch`.
 
-        `rewrite`: the batch is to hold its ids (broker.log.demands), so it is finished when it has them.
+        `rewrite`: the batch is to hold its ids (broker.log.validation.topic_rules), so it is finished when it has them.
         ApiError for a wrong sequence or a disk that failed, an error of `idgen.errors` where no id is to be had; in
         each case the log is as it was.
         """
@@ -520,21 +524,44 @@ class PartitionLog:
         """Whole batches from the one that holds `offset` on, at most `max_bytes` of one segment; the last may be cut.
 
         `at_least_one`: a first batch larger than that is returned whole (KIP-74). `committed`: what lies below the
-        last stable offset, and which transactions in it were aborted. ApiError OFFSET_OUT_OF_RANGE; NotInMemory where
+        last stable offset, and which transactions in it were aborted. ApiError OFFSET_OUT_OF_RANGE; NotCached where
         the disk is not to be waited for (`waits`), and the place would have to be looked for there.
         """
-        self._check_online()
+        if self.offline is not None:
+            self._check_online()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} of {self.name}; it holds {self.log_start_offset} to {self.log_end_offset}",
             )
-        if offset >= self.high_watermark:
-            return ReadResult(EMPTY, None, () if committed else None)
+        shown = self.high_watermark
+        end = self.last_stable_offset if committed else shown
+        nothing = NOTHING_COMMITTED if committed else NOTHING
+        if offset >= end:
+            return nothing
         try:  # the hot path: no context manager
-            if committed:
-                return self._read_committed(offset, max_bytes, at_least_one, with_ids, waits)
-            return self._read(offset, max_bytes, at_least_one, with_ids, waits)
+            found = self._locate(offset, end, with_ids, waits)
+            if found is None:
+                return nothing
+            segment, position, header = found
+            end_position = segment.size
+            if segment.next_offset > shown and (hidden := segment.find(shown)) is not None:
+                end_position = hidden[0]  # batches that are not on the disk are not shown yet
+            length = end_position - position
+            if length > max_bytes:
+                length = max_bytes
+            size = header.batch_length + LENGTH_END
+            if length < size:
+                if not at_least_one:
+                    return nothing
+                length = size
+            ids = self._ids_within(segment, position, length, header) if with_ids else None
+            if not committed:
+                return ReadResult(FileRegion(segment.log, position, length), ids)
+            if end < self.log_end_offset:
+                length = self._up_to(end, segment, position, length)
+            aborted = self._aborted_within(offset, end, segment, position, length)
+            return ReadResult(FileRegion(segment.log, position, length), ids, aborted)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
@@ -549,9 +576,9 @@ class PartitionLog:
             if segment.log is not records.file:
                 return records
             in_memory = offset >= self.opened_at and segment is self._segments[-1]
-            offsets = segment.offsets if in_memory else Glanced(segment).offsets
+            offsets = segment.offsets if in_memory else NonBlockingReader(segment).offsets
             last = offsets.last_up_to(end)
-        except (NotInMemory, StorageError):
+        except (NotCached, StorageError):
             return records
         # No further from the entry a batch may begin that has none: what ends there ends between two batches, as at the
         # high watermark, or with a small piece.
@@ -559,33 +586,22 @@ class PartitionLog:
             return records
         return FileRegion(records.file, records.position, last - records.position)
 
-    def _read_committed(
-        self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool, waits: bool
-    ) -> ReadResult:
-        stable = self.last_stable_offset
-        if offset >= stable:
-            return ReadResult(EMPTY, None, ())
-        found = self._locate(offset, stable, with_ids, waits)
-        if found is None:
-            return ReadResult(EMPTY, None, ())
-        result = self._region(*found, max_bytes, at_least_one, with_ids)
-        region = result.records
-        if not isinstance(region, FileRegion):
-            return ReadResult(EMPTY, None, ())
-        segment = found[0]
-        if stable < self.log_end_offset:
-            region = self._up_to(stable, region, segment)
-        if next(self._aborting_from(offset), None) is None:  # nearly always
-            return ReadResult(region, result.ids, ())
-        end = self._end_of(segment, region.position, region.length)
-        aborted = self.aborted_transactions(offset, min(end, stable))
-        return ReadResult(region, result.ids, tuple((each.producer_id, each.first_offset) for each in aborted))
-
-    def _up_to(self, offset: int, region: FileRegion, segment: Segment) -> FileRegion:
-        """As much of a segment's region that begins below `offset` as lies below it; a batch begins at `offset`."""
+    @staticmethod
+    def _up_to(offset: int, segment: Segment, position: int, length: int) -> int:
+        """Return as much of the length of a segment's region as lies below an offset, where a batch begins."""
         found = segment.find(offset) if offset < segment.next_offset else None
-        length = region.length if found is None else min(region.length, found[0] - region.position)
-        return FileRegion(region.file, region.position, length)
+        return length if found is None else min(length, found[0] - position)
+
+    def _aborted_within(
+        self, offset: int, stable: int, segment: Segment, position: int, length: int
+    ) -> tuple[tuple[int, int], ...]:
+        """Return (producer id, first offset) of the aborted transactions in a region of a segment from `offset` on."""
+        if not self._aborting and not self._segments[-1].has_aborted:  # nearly always
+            return ()
+        if next(self._aborting_from(offset), None) is None:
+            return ()
+        end = min(self._end_of(segment, position, length), stable)
+        return tuple((each.producer_id, each.first_offset) for each in self.aborted_transactions(offset, end))
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records or their marker in first_offset .. end_offset - 1, by their markers.
@@ -610,10 +626,6 @@ class PartitionLog:
         if self._segments[-1].has_aborted:
             yield self._segments[-1]
 
-    def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool, waits: bool) -> ReadResult:
-        found = self._locate(offset, self.high_watermark, with_ids, waits)
-        return ReadResult(EMPTY) if found is None else self._region(*found, max_bytes, at_least_one, with_ids)
-
     def _locate(
         self, offset: int, end: int, with_ids: bool, waits: bool
     ) -> tuple[Segment, int, BatchHeader] | None:
@@ -636,24 +648,11 @@ class PartitionLog:
             return self._past_emptied(index - 1, position, header, end)
         return segment, position, header
 
-    def _region(
-        self, segment: Segment, position: int, header: BatchHeader, max_bytes: int, at_least_one: bool, with_ids: bool
-    ) -> ReadResult:
-        """What is read of a segment from a batch on, and its ids."""
-        end_position = segment.size
-        if segment.next_offset > self.high_watermark and (hidden := segment.find(self.high_watermark)) is not None:
-            end_position = hidden[0]  # batches that are not on the disk are not shown yet
-        length = min(max_bytes, end_position - position)
-        if length < header.size:
-            if not at_least_one:
-                return ReadResult(EMPTY)
-            length = header.size
-        ids = None
-        if with_ids:
-            whole = position + length == segment.size
-            end = segment.next_offset if whole else self._end_of(segment, position, length)
-            ids = IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end))
-        return ReadResult(segment.region(position, length), ids)
+    def _ids_within(self, segment: Segment, position: int, length: int, header: BatchHeader) -> IdRegion:
+        """Return the ids of a region of a segment; `header` is that of its first batch."""
+        whole = position + length == segment.size
+        end = segment.next_offset if whole else self._end_of(segment, position, length)
+        return IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end))
 
     def _past_emptied(
         self, index: int, position: int, header: BatchHeader, end: int
@@ -699,26 +698,26 @@ class PartitionLog:
         end_position = self._segments[-1].log.size
         return Search(self._segments, self._newest, self.log_start_offset, end_position, self._counted)
 
-    def offset_of_id(self, id: int, way: Way = WAITING) -> int:
-        """The first offset whose id is not below `id`; the high watermark where consumers see none. NotNow."""
+    def offset_of_id(self, id: int, mode: ReadMode = BLOCKING) -> int:
+        """The first offset whose id is not below `id`; the high watermark where consumers see none. WouldBlock."""
         with _answered():
-            return self.bounded(self.search().of_id(id, way))
+            return self.bounded(self.search().of_id(id, mode))
 
     def bounded(self, found: int | None) -> int:
         """What was found by its id, as far as consumers see the log."""
         return self.high_watermark if found is None else max(min(found, self.high_watermark), self.log_start_offset)
 
-    def offset_of_time(self, timestamp_ms: int, way: Way = WAITING) -> tuple[int, int] | None:
-        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are. NotNow,
+    def offset_of_time(self, timestamp_ms: int, mode: ReadMode = BLOCKING) -> tuple[int, int] | None:
+        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are. WouldBlock,
         CorruptBatch."""
         with _answered():
-            return self.search().of_time(timestamp_ms, way)
+            return self.search().of_time(timestamp_ms, mode)
 
-    def offset_of_newest(self, way: Way = WAITING) -> tuple[int, int] | None:
+    def offset_of_newest(self, mode: ReadMode = BLOCKING) -> tuple[int, int] | None:
         """(offset, its timestamp) of the first record with the largest timestamp of those that are left; None where
         none has a time. Errors as of `offset_of_time`."""
         with _answered():
-            found, self._counted = self.search().of_newest(way)
+            found, self._counted = self.search().of_newest(mode)
         return found
 
     # --- the disk ------------------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.config import INT_MAX, BrokerConfig, ListenerLimits
-from broker.connection_limits import ConnectionLimits
-from idgen.config import InvalidSetting
+from broker.engine.connection_limits import ConnectionLimits
+from broker.settings.config import INT_MAX, BrokerConfig, ListenerLimits
+from idgen.settings import InvalidSetting
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, EngineBroker, fetch_request, produce_request
 
 

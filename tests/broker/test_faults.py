@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from broker.api_table import APIS
-from broker.faults import NO_ERRORS, QUEUE_MAX, Faults, error_of, key_of
-from broker.faulty_engine import FaultyEngine
+from broker.engine.api_table import APIS
+from broker.fault_injection.faults import NO_ERRORS, QUEUE_MAX, Faults, error_of, key_of
+from broker.fault_injection.faulty_engine import FaultyEngine
 from broker.wire.errors import ErrorCode
 from broker.wire.schema import plan_of, schema
 from tests.broker.engine_client import (
@@ -67,10 +67,10 @@ def test_an_api_answers_the_error_in_all_its_places_and_does_nothing(api, versio
     broker.engine.fail(api.key, ErrorCode.NOT_CONTROLLER)
     answer = broker.connect().ask(api.key, version, sample(schema(api.key, version, "request")))
     said = errors_in(schema(api.key, version, "response"), answer)
-    assert said, f"broker.error_answers finds no place for an error in {api.name}; is it one of faults.NO_ERRORS?"
+    assert said, f"broker.fault_injection.error_answers finds no place for an error in {api.name}; is it one of faults.NO_ERRORS?"
     assert set(said) == {ErrorCode.NOT_CONTROLLER}
     assert broker.engine.left() == {}
-    assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
+    assert [topic.name for topic in broker.metadata.topics()] == ["flights"]
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -130,7 +130,7 @@ def test_metadata_that_fails_makes_no_topic():
     asked = {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}
     client = broker.connect()
     assert [topic.error_code for topic in client.ask(METADATA, 12, asked).topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
-    assert list(broker.services.metadata.topics()) == []
+    assert list(broker.metadata.topics()) == []
     assert [topic.error_code for topic in client.ask(METADATA, 12, asked).topics] == [0]
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from broker.log.memory_storage import MemoryFile, MemoryStorage
+from broker.log.storage.memory_storage import MemoryFile, MemoryStorage
 
 
 class WatchedStorage(MemoryStorage):

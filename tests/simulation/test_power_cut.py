@@ -16,16 +16,16 @@ from uuid import UUID
 
 import pytest
 
-from broker.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.log.io_jobs import SyncJournal, SyncLog
-from broker.log.judge import validate
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
-from broker.log.storage import StorageError
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.port import StorageError
+from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import read_header, walk
 from broker.record.control import Marker, decode_marker, encode_marker
 from broker.record.records import Record, decode_records, encode_batch
+from broker.settings.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
 from idgen.layout import Layout

@@ -1,7 +1,7 @@
 """A broker with one compacted log, for tests of the cleaner: put keyed records, run passes, read the rest."""
 
-from broker.log.cleaner import CleanLog
-from broker.log.judge import validate
+from broker.log.compaction.cleaner import CleanLog
+from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import walk
 from broker.record.records import Record, decode_records, encode_batch

@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
-from broker.log.judge import validate
-from broker.log.memory_storage import MemoryStorage
-from broker.log.recovery import open_log
+from broker.log.recovery.recovery import open_log
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.records import Record, encode_batch
+from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 

@@ -4,13 +4,13 @@ import tracemalloc
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
 from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.journal import SUFFIX, FoundJournal
-from broker.log.judge import validate
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
-from broker.log.os_storage import OsStorage
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.os_storage import OsStorage
+from broker.log.validation.batch import validate
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError
 from idgen.layout import Layout
 from idgen.worker import IdWorker

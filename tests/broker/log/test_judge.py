@@ -8,11 +8,11 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config import BrokerConfig, TopicConfig
-from broker.log.judge import validate, validate_by_rule
+from broker.log.validation.batch import validate, validate_by_rule
 from broker.record.batch import CRC_START, HEADER, read_header, verify
 from broker.record.compression import Codec
 from broker.record.records import decode_records
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
 from .conftest import batch_of

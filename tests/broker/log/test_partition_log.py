@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.config import TopicConfig
-from broker.log.judge import validate
+from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import read_header, walk
 from broker.record.records import Record, decode_records, encode_batch
+from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
 

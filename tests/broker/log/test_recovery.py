@@ -5,14 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from broker.config import TopicConfig
 from broker.log import leader_epochs
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
-from broker.log.recovery import LogDamaged
+from broker.log.recovery.recovery import LogDamaged
 from broker.log.segment import CLEANED
-from broker.log.storage import StorageError
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.port import StorageError
 from broker.record.batch import walk
+from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.log.glance import find_now
-from broker.log.memory_storage import MemoryStorage
+from broker.log.non_blocking_reader import find_now
 from broker.log.segment import Segment
+from broker.log.storage.memory_storage import MemoryStorage
 from broker.record.batch import read_header
 from broker.record.records import Record, encode_batch
 
