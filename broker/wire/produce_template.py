@@ -70,6 +70,7 @@ class ProduceTemplates:
 
     def __init__(self, most: int) -> None:
         self._most_lately = max(most // 2, 1)
+        self._keeps_before = most > 1
         self._lately: dict[tuple[int, bytes], ProduceTemplate | None] = {}
         self._before: dict[tuple[int, bytes], ProduceTemplate | None] = {}
 
@@ -125,7 +126,7 @@ class ProduceTemplates:
             return self._lately[key]
         template = self._before[key] if key in self._before else template_of(*key)
         if len(self._lately) >= self._most_lately:
-            self._before, self._lately = self._lately, {}
+            self._before, self._lately = self._lately if self._keeps_before else {}, {}
         self._lately[key] = template
         return template
 
