@@ -9,12 +9,22 @@ drops entries that point past the log's end. A lookup below the first entry star
 """
 
 import struct
-from typing import Any
+import sys
+from array import array
+from bisect import bisect_right
+from typing import Any, TypeAlias
 
 from broker.log.storage import File
 from broker.record.batch import NO_TIMESTAMP
 
 BLOCK_BYTES = 2048  # one read; half a page, so that a block is in memory whole or not at all
+
+
+Columns: TypeAlias = "tuple[array[int], array[int]]"
+"""The first and the second fields of some entries."""
+
+_POSITION_BYTES = 4
+_NEIGHBOURS = struct.Struct(">I4xI")  # the positions of two entries, from that of the first on
 
 
 class EntryFile:
@@ -55,7 +65,7 @@ class EntryFile:
             if unpack(block, len(block) - size)[field] <= key:
                 low = end
             elif unpack(block)[field] <= key:
-                low, high = first + 1, end - 1
+                return first + self._rank_in(block, key, field)
             else:
                 high = first
         while low < high:
@@ -64,6 +74,18 @@ class EntryFile:
                 first, block = self._read(middle)
                 end = first + len(block) // size
             if unpack(block, (middle - first) * size)[field] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _rank_in(self, block: bytes, key: int, field: int) -> int:
+        """Do the same as `rank` for the entries of a block only."""
+        unpack, size = self._entry.unpack_from, self._bytes
+        low, high = 0, len(block) // size
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(block, middle * size)[field] <= key:
                 low = middle + 1
             else:
                 high = middle
@@ -89,6 +111,7 @@ class EntryFile:
         ignore a block that a thread read during a cut."""
         cut, first = self._cuts, number - number % self._in_block
         block = self.file.read(first * self._bytes, self._in_block * self._bytes)
+        block = block[: len(block) - len(block) % self._bytes]  # without a partial entry
         self._block = cut, first, block
         return first, block
 
@@ -110,6 +133,15 @@ class OffsetIndex(EntryFile):
 
     def __init__(self, file: File) -> None:
         super().__init__(file, self.ENTRY)
+        self._columns: tuple[bytes, Columns] = b"", _columns(b"")
+        """A block in which a key was looked for, and its fields."""
+
+    def _rank_in(self, block: bytes, key: int, field: int) -> int:
+        of, columns = self._columns
+        if of is not block:
+            columns = _columns(block)
+            self._columns = block, columns
+        return bisect_right(columns[field], key)
 
     def position_before(self, relative_offset: int) -> int:
         """Return the position of a batch that begins at or before the offset; 0 below the first entry."""
@@ -118,6 +150,10 @@ class OffsetIndex(EntryFile):
     def span_of(self, relative_offset: int, end: int) -> tuple[int, int]:
         """Return `position_before`, and the last position where the batch can begin: `end` if no entry limits it."""
         number = self.rank(relative_offset)
+        first, block = self._kept()
+        at = (number - first) * self.ENTRY_BYTES
+        if 0 < at < len(block):
+            return _NEIGHBOURS.unpack_from(block, at - _POSITION_BYTES)
         return self._second_before(number), int(self.near(number)[1]) if number < len(self) else end
 
     def last_up_to(self, position: int) -> int:
@@ -127,6 +163,13 @@ class OffsetIndex(EntryFile):
     def drop_from(self, position: int) -> None:
         """Drop the entries of batches at or past `position`. They must be in order, unlike after a power cut."""
         self.keep(self.rank(position - 1, field=1))
+
+
+def _columns(block: bytes) -> Columns:
+    fields = array("I", block)
+    if sys.byteorder == "little":
+        fields.byteswap()
+    return fields[0::2], fields[1::2]
 
 
 class TimeIndex(EntryFile):

@@ -92,6 +92,10 @@ class ReadResult(NamedTuple):
     """(producer id, first offset) of aborted transactions, for who asked for what is committed."""
 
 
+NOTHING = ReadResult(EMPTY)
+NOTHING_COMMITTED = ReadResult(EMPTY, None, ())
+
+
 class PartitionLog:
     """Offsets log_start_offset .. log_end_offset - 1. Made by `recovery.open_log`, which finds where it ends."""
 
@@ -517,18 +521,41 @@ class PartitionLog:
         last stable offset, and which transactions in it were aborted. ApiError OFFSET_OUT_OF_RANGE; NotInMemory where
         the disk is not to be waited for (`waits`), and the place would have to be looked for there.
         """
-        self._check_online()
+        if self.offline is not None:
+            self._check_online()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} of {self.name}; it holds {self.log_start_offset} to {self.log_end_offset}",
             )
-        if offset >= self.high_watermark:
-            return ReadResult(EMPTY, None, () if committed else None)
+        shown = self.high_watermark
+        end = self.last_stable_offset if committed else shown
+        nothing = NOTHING_COMMITTED if committed else NOTHING
+        if offset >= end:
+            return nothing
         try:  # the hot path: no context manager
-            if committed:
-                return self._read_committed(offset, max_bytes, at_least_one, with_ids, waits)
-            return self._read(offset, max_bytes, at_least_one, with_ids, waits)
+            found = self._locate(offset, end, with_ids, waits)
+            if found is None:
+                return nothing
+            segment, position, header = found
+            end_position = segment.size
+            if segment.next_offset > shown and (hidden := segment.find(shown)) is not None:
+                end_position = hidden[0]  # batches that are not on the disk are not shown yet
+            length = end_position - position
+            if length > max_bytes:
+                length = max_bytes
+            size = header.batch_length + LENGTH_END
+            if length < size:
+                if not at_least_one:
+                    return nothing
+                length = size
+            ids = self._ids_within(segment, position, length, header) if with_ids else None
+            if not committed:
+                return ReadResult(FileRegion(segment.log, position, length), ids)
+            if end < self.log_end_offset:
+                length = self._up_to(end, segment, position, length)
+            aborted = self._aborted_within(offset, end, segment, position, length)
+            return ReadResult(FileRegion(segment.log, position, length), ids, aborted)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
@@ -553,33 +580,22 @@ class PartitionLog:
             return records
         return FileRegion(records.file, records.position, last - records.position)
 
-    def _read_committed(
-        self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool, waits: bool
-    ) -> ReadResult:
-        stable = self.last_stable_offset
-        if offset >= stable:
-            return ReadResult(EMPTY, None, ())
-        found = self._locate(offset, stable, with_ids, waits)
-        if found is None:
-            return ReadResult(EMPTY, None, ())
-        result = self._region(*found, max_bytes, at_least_one, with_ids)
-        region = result.records
-        if not isinstance(region, FileRegion):
-            return ReadResult(EMPTY, None, ())
-        segment = found[0]
-        if stable < self.log_end_offset:
-            region = self._up_to(stable, region, segment)
-        if next(self._aborting_from(offset), None) is None:  # nearly always
-            return ReadResult(region, result.ids, ())
-        end = self._end_of(segment, region.position, region.length)
-        aborted = self.aborted_transactions(offset, min(end, stable))
-        return ReadResult(region, result.ids, tuple((each.producer_id, each.first_offset) for each in aborted))
-
-    def _up_to(self, offset: int, region: FileRegion, segment: Segment) -> FileRegion:
-        """As much of a segment's region that begins below `offset` as lies below it; a batch begins at `offset`."""
+    @staticmethod
+    def _up_to(offset: int, segment: Segment, position: int, length: int) -> int:
+        """Return as much of the length of a segment's region as lies below an offset, where a batch begins."""
         found = segment.find(offset) if offset < segment.next_offset else None
-        length = region.length if found is None else min(region.length, found[0] - region.position)
-        return FileRegion(region.file, region.position, length)
+        return length if found is None else min(length, found[0] - position)
+
+    def _aborted_within(
+        self, offset: int, stable: int, segment: Segment, position: int, length: int
+    ) -> tuple[tuple[int, int], ...]:
+        """Return (producer id, first offset) of the aborted transactions in a region of a segment from `offset` on."""
+        if not self._aborting and not self._segments[-1].has_aborted:  # nearly always
+            return ()
+        if next(self._aborting_from(offset), None) is None:
+            return ()
+        end = min(self._end_of(segment, position, length), stable)
+        return tuple((each.producer_id, each.first_offset) for each in self.aborted_transactions(offset, end))
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records or their marker in first_offset .. end_offset - 1, by their markers.
@@ -604,10 +620,6 @@ class PartitionLog:
         if self._segments[-1].has_aborted:
             yield self._segments[-1]
 
-    def _read(self, offset: int, max_bytes: int, at_least_one: bool, with_ids: bool, waits: bool) -> ReadResult:
-        found = self._locate(offset, self.high_watermark, with_ids, waits)
-        return ReadResult(EMPTY) if found is None else self._region(*found, max_bytes, at_least_one, with_ids)
-
     def _locate(
         self, offset: int, end: int, with_ids: bool, waits: bool
     ) -> tuple[Segment, int, BatchHeader] | None:
@@ -630,24 +642,11 @@ class PartitionLog:
             return self._past_emptied(index - 1, position, header, end)
         return segment, position, header
 
-    def _region(
-        self, segment: Segment, position: int, header: BatchHeader, max_bytes: int, at_least_one: bool, with_ids: bool
-    ) -> ReadResult:
-        """What is read of a segment from a batch on, and its ids."""
-        end_position = segment.size
-        if segment.next_offset > self.high_watermark and (hidden := segment.find(self.high_watermark)) is not None:
-            end_position = hidden[0]  # batches that are not on the disk are not shown yet
-        length = min(max_bytes, end_position - position)
-        if length < header.size:
-            if not at_least_one:
-                return ReadResult(EMPTY)
-            length = header.size
-        ids = None
-        if with_ids:
-            whole = position + length == segment.size
-            end = segment.next_offset if whole else self._end_of(segment, position, length)
-            ids = IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end))
-        return ReadResult(segment.region(position, length), ids)
+    def _ids_within(self, segment: Segment, position: int, length: int, header: BatchHeader) -> IdRegion:
+        """Return the ids of a region of a segment; `header` is that of its first batch."""
+        whole = position + length == segment.size
+        end = segment.next_offset if whole else self._end_of(segment, position, length)
+        return IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end))
 
     def _past_emptied(
         self, index: int, position: int, header: BatchHeader, end: int

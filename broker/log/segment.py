@@ -18,7 +18,6 @@ from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.storage import Buffer, File, Storage
 from broker.log.txn_index import TXN_INDEX, TransactionIndex
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
-from broker.wire.frame import FileRegion
 
 LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ID_INDEX)
@@ -29,7 +28,7 @@ CLEANED, SWAP = ".cleaned", ".swap"
 the suffix of indexes that are being rewritten."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
-_EXTENT = struct.Struct(">qi11xi")  # fields of a batch header: base offset, batch length, last offset delta
+_extent_from = struct.Struct(">qi11xi").unpack_from  # of a header: base offset, batch length, last offset delta
 _INDEXED_MAX = 1024  # index entries per write
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
 
@@ -78,22 +77,26 @@ def first_ending_from(
     """Return (position, header) of the first batch in a .log file that ends at or after `offset`, None if none does."""
     end = log.size
     position, last = offsets.span_of(relative_offset, end)
-    chunk, start, step = b"", position, last - position
+    step = last - position
     wanted = step + HEADER_BYTES
     while end - position >= HEADER_BYTES:
-        if position + HEADER_BYTES > start + len(chunk):
-            # If batches are large, read only the headers.
-            chunk, start = log.read(position, HEADER_BYTES if step > _SCAN_BYTES else wanted), position
-            if len(chunk) < HEADER_BYTES:
-                return None
-            wanted = _SCAN_BYTES
-        base_offset, batch_length, last_offset_delta = _EXTENT.unpack_from(chunk, position - start)
-        step = batch_length + LENGTH_END
-        if step < HEADER_BYTES or position + step > end:
+        # If batches are large, read only the headers.
+        chunk = log.read(position, HEADER_BYTES if step > _SCAN_BYTES else wanted)
+        at, last_at = 0, len(chunk) - HEADER_BYTES
+        if last_at < 0:
             return None
-        if base_offset + last_offset_delta >= offset:
-            return position, BatchHeader._make(HEADER.unpack_from(chunk, position - start))
-        position += step
+        while at <= last_at:
+            base_offset, batch_length, last_offset_delta = _extent_from(chunk, at)
+            step = batch_length + LENGTH_END
+            if base_offset + last_offset_delta >= offset:
+                if step < HEADER_BYTES or position + at + step > end:
+                    return None
+                return position + at, BatchHeader._make(HEADER.unpack_from(chunk, at))
+            if step < HEADER_BYTES:
+                return None
+            at += step
+        position += at
+        wanted = _SCAN_BYTES
     return None
 
 
@@ -270,6 +273,3 @@ class Segment:
     def apart(self) -> "Segment":
         """Return the segment in a form for one reader thread; other code does not open or close its files."""
         return self
-
-    def region(self, position: int, length: int) -> FileRegion:
-        return FileRegion(self.log, position, length)
