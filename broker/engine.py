@@ -20,9 +20,9 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from traceback import format_exc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from broker.api_table import API_VERSIONS, APIS, PRODUCE, Api, KnownOf
+from broker.api_table import API_VERSIONS, APIS, PRODUCE, Api
 from broker.connection import Connection, Slot
 from broker.connection_limits import ConnectionLimits
 from broker.handlers.call import Backpressure, Call, Services
@@ -34,10 +34,14 @@ from broker.now import Now
 from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
 from broker.request_memory import RequestMemory
+from broker.wire import fetch, list_offsets
 from broker.wire.errors import ApiError, ErrorCode, WireError
+from broker.wire.fetch_template import FetchTemplates
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
+from broker.wire.list_offsets_template import ListOffsetsTemplates
 from broker.wire.primitives import skip_tags
 from broker.wire.produce_template import FoundTemplate, ProduceTemplate, ProduceTemplates
+from broker.wire.templates import Templates, TemplateStore
 
 if TYPE_CHECKING:
     from broker.quota_manager import Meter, QuotaManager
@@ -48,6 +52,7 @@ ROUNDS_MAX = 32  # requests of one connection in a turn
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 BACKLOG_BYTES = 64 * 1024  # a connection with more bytes of requests to be executed is not read from
 _PRODUCE = PRODUCE.to_bytes(2, "big")
+_record = tuple.__new__  # as Call(...), at half its price
 
 
 class Engine:
@@ -61,7 +66,6 @@ class Engine:
         self._clock_ns = clock_ns
         self._produced = self.metrics.of_api(PRODUCE)
         self._began_ns = 0
-        services.quotas_changed = self._forget_known
         services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._queue: list[Connection] = []
@@ -72,7 +76,12 @@ class Engine:
         self._stalled: list[Connection] = []
         """Connections that may have come to want no data."""
         self._turn = services.turn
-        self._templates = ProduceTemplates(services.config.max_produce_templates)
+        store = TemplateStore(services.config.max_request_templates)
+        self._templates = ProduceTemplates(store)
+        self._repeated: dict[int, Templates] = {
+            fetch.API_KEY: FetchTemplates(store),
+            list_offsets.API_KEY: ListOffsetsTemplates(store),
+        }
         self._retry: Delayed[bool] | None = None
         """The end of the wait for ids, while Produce requests are held."""
         idle_ms = services.config.connections_max_idle_ms
@@ -380,35 +389,25 @@ class Engine:
             self._failed([conn])
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
-        if conn.known and self._answer_known(conn, frame):
-            return
-        header = read_request_header(frame)
-        key, version, correlation_id = header.api_key, header.version, header.correlation_id
-        api = self._apis.get(key)
-        if api is None:
-            raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
-        if not api.oldest <= version <= api.newest:
-            if key == API_VERSIONS:
-                self._unsupported(conn, api, correlation_id)
+        """Decode one request, call its handler, and answer the response: now, at the commit of the turn, or later."""
+        services = self.services
+        templates = self._repeated.get(frame[1]) if len(frame) > 1 else None
+        opened = None if templates is None else templates.open(frame)
+        template = None
+        if opened is not None:
+            template, correlation_id, request = opened
+            api = self._apis[template.api_key]
+            call = _record(
+                Call,
+                (services, template.version, template.client_id, conn.peer, request, None, {}, conn.listener, None),
+            )
+        else:
+            decoded = self._decode(conn, frame)
+            if decoded is None:
                 return
-            raise WireError(f"{api.name} v{version} is not served; v{api.oldest} to v{api.newest} are")
-        position = header.body
-        flexible = version >= api.flexible
-        if flexible:
-            try:
-                position = skip_tags(frame, position)
-            except IndexError:
-                raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
-        request, original, tags = api.decode(version, frame, position)
-        call = Call(self.services, version, header.client_id, conn.peer, request, original, tags, conn.listener)
-        self._run(conn, api, call, correlation_id, frame)
-        if api.known is not None:
-            self._learn(conn, api.key, api.known, call, frame)
-
-    def _run(self, conn: Connection, api: Api, call: Call, correlation_id: int, frame: memoryview) -> None:
-        """Call the handler, and answer its response: now, at the commit of the turn, or later."""
-        if self.services.quotas is not None:
-            api = self._metered(conn, api, call.client_id, len(frame), self.services.quotas)
+            api, call, correlation_id = decoded
+        if services.quotas is not None:
+            api = self._metered(conn, api, call.client_id, len(frame), services.quotas)
         try:
             response = api.handle(call, self._now)
         except Backpressure as wait:
@@ -426,7 +425,39 @@ class Engine:
         elif response is None:
             self.metrics.of_api(api.key).observe(self._clock_ns() - self._began_ns)
         else:
-            self._reply(conn, api, call.version, correlation_id, response, None)
+            # Other rows than the table's have more to do with an answer than to encode it.
+            reply = template.encode(correlation_id, response) if template is not None and api.__class__ is Api else None
+            if reply is None:
+                self._reply(conn, api, call.version, correlation_id, response, None)
+            else:
+                parts, size = reply
+                conn.put(parts, size)
+                self._ready.append(conn)
+                self.metrics.of_api(api.key).observe(self._clock_ns() - self._began_ns)
+
+    def _decode(self, conn: Connection, frame: memoryview) -> tuple[Api, Call, int] | None:
+        """Return a request that has no template, with its row and its correlation id; None if it is answered."""
+        header = read_request_header(frame)
+        key, version, correlation_id = header.api_key, header.version, header.correlation_id
+        api = self._apis.get(key)
+        if api is None:
+            raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
+        if not api.oldest <= version <= api.newest:
+            if key == API_VERSIONS:
+                self._unsupported(conn, api, correlation_id)
+                return None
+            raise WireError(f"{api.name} v{version} is not served; v{api.oldest} to v{api.newest} are")
+        position = header.body
+        if version >= api.flexible:
+            try:
+                position = skip_tags(frame, position)
+            except IndexError:
+                raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
+        request, original, tags = api.decode(version, frame, position)
+        if key in self._repeated:
+            self._repeated[key].learn(frame, header, request)
+        call = Call(self.services, version, header.client_id, conn.peer, request, original, tags, conn.listener)
+        return api, call, correlation_id
 
     # --- Produce -------------------------------------------------------------------------------------------------
 
@@ -545,28 +576,6 @@ class Engine:
         for conn in conns:
             self._close(conn, "a fault of the broker's own; see the log")
 
-    def _answer_known(self, conn: Connection, frame: memoryview) -> bool:
-        """Whether the request was a question that the connection asks again and again, and has been answered."""
-        known = conn.known.get(frame[1]) if len(frame) > 1 else None
-        answer = None if known is None else known.answer(frame, self._now)
-        if known is None or answer is None:
-            return False
-        conn.put(*answer)
-        self._ready.append(conn)
-        self.metrics.of_api(known.api_key).observe(self._clock_ns() - self._began_ns)
-        return True
-
-    @staticmethod
-    def _learn(conn: Connection, key: int, known_of: KnownOf, call: Call, frame: memoryview) -> None:
-        """Know the question that was asked the next time."""
-        known = conn.known.get(key)
-        if known is None or not known.opens(frame):
-            known = known_of(call, frame)
-            if known is not None:
-                conn.known[key] = known
-            else:
-                conn.known.pop(key, None)
-
     def _reply(
         self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
     ) -> None:
@@ -670,11 +679,6 @@ class Engine:
         muted: Delayed[bool] = Delayed((), until_ms, lambda now: None, lambda now: True)
         conn.mute(muted)
         self.services.purgatory.watch(muted, is_over, self._now, limited=False)  # one a connection is limit enough
-
-    def _forget_known(self) -> None:
-        """Forget the questions that were learned from clients without quotas, because they may have some now."""
-        for conn in self._connections:
-            conn.known.clear()
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
         """KIP-511: a version of ApiVersions that is not known here is answered in v0, with those that are."""

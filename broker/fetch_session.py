@@ -15,7 +15,7 @@ because large sessions save most.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
@@ -83,9 +83,11 @@ class WantedPartition:
         return failed or not known or result.diverging is not None or result.size > 0
 
 
-def wanted(partitions: Iterable[FetchPartition]) -> dict[PartitionKey, WantedPartition]:
+def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
     """Return each partition once, in order. If a partition is named twice the last one counts, as in Kafka."""
-    return {(asked.topic, asked.partition): WantedPartition(asked) for asked in partitions}
+    if len(partitions) == 1:
+        return [WantedPartition(partitions[0])]
+    return [WantedPartition(asked) for asked in {(each.topic, each.partition): each for each in partitions}.values()]
 
 
 class FetchSession:

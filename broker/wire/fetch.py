@@ -33,8 +33,10 @@ from broker.wire.topics import by_topic, read_topic
 from broker.wire.topics import topic as encode_topic
 
 API_KEY = 1
+VERSION_MAX = 18
 FLEXIBLE = 12
 TOPIC_IDS = 13
+REPLICA_STATES = 15  # the replica id is a tag from this version on
 SESSIONS = 7
 
 READ_UNCOMMITTED = 0
@@ -140,7 +142,7 @@ def decode_request(version: int, data: memoryview, position: int) -> FetchReques
     """A request from its body; WireError names what is wrong with it."""
     flexible = version >= FLEXIBLE
     replica_id = CONSUMER
-    if version < 15:
+    if version < REPLICA_STATES:
         (replica_id,) = I32.unpack_from(data, position)
         position += 4
     max_wait_ms, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(data, position)
@@ -217,7 +219,7 @@ def encode_request(version: int, request: FetchRequest) -> bytes:
     """The body, for a client."""
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
-    out: list[Buffer] = [I32.pack(request.replica_id)] if version < 15 else []
+    out: list[Buffer] = [I32.pack(request.replica_id)] if version < REPLICA_STATES else []
     out.append(_LIMITS.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level))
     if version >= SESSIONS:
         out.append(_SESSION.pack(request.session_id, request.session_epoch))
@@ -235,7 +237,7 @@ def encode_request(version: int, request: FetchRequest) -> bytes:
         out.append(string(request.rack, flexible))
     if flexible:
         fields = {tags.IDS: tags.REQUEST} if request.wants_ids else {}
-        if version >= 15 and request.replica_id != CONSUMER:
+        if version >= REPLICA_STATES and request.replica_id != CONSUMER:
             fields[REPLICA_STATE] = _REPLICA_STATE.pack(request.replica_id, -1) + b"\0"
         out.append(tag_section(fields) if fields else b"\0")
     return b"".join(out)

@@ -6,7 +6,6 @@ time; v4 leader epochs (KIP-320); v6 flexible (KIP-482); v10 a timeout (KIP-1075
 """
 
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.wire import tags
@@ -56,8 +55,7 @@ class ListOffsetsRequest(NamedTuple):
     by_id: bool = False
 
 
-@dataclass(slots=True)
-class FoundOffset:
+class FoundOffset(NamedTuple):
     """The answer for one partition."""
 
     topic: str
