@@ -33,7 +33,7 @@ class Connection:
 
     __slots__ = (
         "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
-        "key_end", "staged", "queued", "readable", "backlogged", "muted", "_starved", "_starved_of_ids",
+        "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_starved", "_starved_of_ids",
         "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
 
@@ -56,6 +56,8 @@ class Connection:
         self.staged = 0
         self.queued = False
         self.readable = True
+        self.due_ns = 0
+        """When the requests that a turn has left are due again."""
         self.backlogged = False
         """More bytes of requests are waiting to be executed than the engine wants to keep."""
         self.muted: AnyDelayed | None = None
@@ -66,6 +68,11 @@ class Connection:
         self._max_queued_bytes = max_queued_bytes
 
     @property
+    def has_room(self) -> bool:
+        """True if one more request may wait for its answer."""
+        return len(self.slots) + self.staged < self._max_inflight
+
+    @property
     def wants_data(self) -> bool:
         return self.readable and not self.backlogged
 
@@ -73,7 +80,7 @@ class Connection:
         """Work out `readable` anew, because something has changed that it depends on."""
         self.readable = (
             self.held is None
-            and len(self.slots) < self._max_inflight
+            and len(self.slots) + self.staged < self._max_inflight
             and self.queued_bytes < self._max_queued_bytes
             and self.close_reason is None
             and not self._starved

@@ -19,17 +19,16 @@ it happened on, with its traceback in the log.
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from traceback import format_exc
-from typing import TYPE_CHECKING, Any, TypeAlias
+from traceback import format_exc, format_exception
+from typing import TYPE_CHECKING, Any
 
 from broker.api_table import API_VERSIONS, APIS, PRODUCE, Api
 from broker.connection import Connection, Slot
 from broker.connection_limits import ConnectionLimits
 from broker.handlers.call import Backpressure, Call, Services
 from broker.handlers.produce import stage, when_on_disk
-from broker.log.log_manager import Sync
+from broker.log.io_jobs import IoJob, ReadJob
 from broker.log.partition_log import PartitionLog
-from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
@@ -50,6 +49,8 @@ _LENGTH_AND_ID = struct.Struct(">ii")
 ACTIVE_STEP_MS = 1_000  # activity is noted this often at most, so a silent connection is closed as much later
 ROUNDS_MAX = 32  # requests of one connection in a turn
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
+CONTENDED_NS = 10_000_000  # for so long after others had requests, one with a backlog leaves them room
+BACKLOG_WAITS = 19  # so one connection with a backlog takes a twentieth of the time at most
 BACKLOG_BYTES = 64 * 1024  # a connection with more bytes of requests to be executed is not read from
 _PRODUCE = PRODUCE.to_bytes(2, "big")
 _record = tuple.__new__  # as Call(...), at half its price
@@ -69,7 +70,11 @@ class Engine:
         services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._queue: list[Connection] = []
-        """Connections with requests to be executed, in the order of their turns."""
+        """Connections with requests to be executed in the next turn."""
+        self._backlog: list[Connection] = []
+        """Connections with requests that earlier turns have left."""
+        self._contended_ns = -CONTENDED_NS
+        """When connections with and without a backlog had requests in one turn."""
         self._ready: list[Connection] = []
         """Connections with replies to be sent."""
         self._closes: list[Connection] = []
@@ -90,6 +95,8 @@ class Engine:
         self._limits = ConnectionLimits(services.listener_limits)
         memory = services.config.queued_max_request_bytes
         self._memory = RequestMemory(memory) if memory > 0 else None
+        self._must_commit = False
+        """The turn must be committed before the next round."""
         self._now = Now(0, 0)
 
     # --- connections ---------------------------------------------------------------------------------------------
@@ -235,24 +242,24 @@ class Engine:
             conn.active_ms = now.ms
             self._connections.move_to_end(conn)
 
-    def take_syncs(self, begin_round: bool = True) -> list[Sync]:
+    def take_syncs(self, begin_round: bool = True) -> list[IoJob]:
         """To be run in a thread each; then `synced` or `sync_failed`. The next round of the journal only with
         `begin_round`."""
         return self.services.logs.take_syncs(begin_round)
 
-    def synced(self, sync: Sync, now: Now) -> None:
+    def synced(self, sync: IoJob, now: Now) -> None:
         """A sync is done; answers that waited for it leave."""
         self._came_back(sync, self.services.logs.synced(sync), now)
 
-    def sync_failed(self, sync: Sync, error: Exception, now: Now) -> None:
+    def sync_failed(self, sync: IoJob, error: Exception, now: Now) -> None:
         """A sync failed; who waited for it is told."""
         self._came_back(sync, self.services.logs.sync_failed(sync, error), now)
 
-    def _came_back(self, sync: Sync, changed: list[PartitionLog], now: Now) -> None:
+    def _came_back(self, sync: IoJob, changed: list[PartitionLog], now: Now) -> None:
         self._now = now
         for log in changed:
             self.services.touch(log, now)
-        if isinstance(sync, LookUp):
+        if isinstance(sync, ReadJob):
             self.services.purgatory.touch(sync.key, now)
 
     # --- turns ---------------------------------------------------------------------------------------------------
@@ -260,33 +267,55 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """True if requests are left for another turn."""
-        return bool(self._queue)
+        return bool(self._queue or self._backlog)
 
     def execute(self, now: Now) -> None:
         """Execute one turn. The bytes that `receive` was given are invalid afterwards.
 
         In each round every connection left has one request executed: a Produce is staged, any other request runs at the
         end of the round, when all that is staged was committed. The turn goes on while more than half of the
-        connections it began with have more requests, so those that pipeline share its writes; and it ends when few are
-        left, after ROUNDS_MAX rounds or TURN_NS, so that they do not delay the others.
+        connections it began with have more requests, so those that pipeline share its writes. It ends when few are
+        left, after ROUNDS_MAX rounds or TURN_NS; the requests left are the backlog.
+
+        While connections come that have no backlog, one that has gets one request a turn, and waits BACKLOG_WAITS times
+        as long as that took, unless nobody else has requests.
         """
         self._now = now
-        queue, self._queue = self._queue, []
-        began = len(queue)
         self._began_ns = started_ns = self._clock_ns()
+        queue, later, is_contended = self._take_queue(started_ns)
+        began, executed = len(queue), 0
         for rounds in range(1, ROUNDS_MAX + 1):
+            executed += len(queue)
             queue = self._round(queue)
-            if not queue or (began > 1 and 2 * len(queue) <= began) or rounds == ROUNDS_MAX:
+            if not queue or rounds == ROUNDS_MAX or (2 * len(queue) <= began if began > 1 else is_contended):
                 break
             self._began_ns = self._clock_ns()
             if self._began_ns - started_ns > TURN_NS:
                 break
         if self._turn.requests:
             self._commit()
-        for conn in queue:
-            self._put_aside(conn)
         if queue:
-            self._queue = queue + self._queue
+            due_ns = self._clock_ns()
+            due_ns += BACKLOG_WAITS * (due_ns - started_ns) // executed
+            for conn in queue:
+                conn.due_ns = max(conn.due_ns, due_ns)
+                self._put_aside(conn)
+        self._backlog = later + queue
+
+    def _take_queue(self, now_ns: int) -> tuple[list[Connection], list[Connection], bool]:
+        """Choose the connections of a turn: return them, those with a backlog that wait, and whether they must share."""
+        queue, self._queue = self._queue, []
+        backlog = self._backlog
+        if not backlog:
+            return queue, [], False
+        if queue:
+            self._contended_ns = now_ns
+        elif now_ns - self._contended_ns > CONTENDED_NS:
+            return backlog, [], False
+        due = [conn for conn in backlog if conn.due_ns <= now_ns]
+        if not due and not queue:
+            return backlog, [], True
+        return due + queue, [conn for conn in backlog if conn.due_ns > now_ns], True
 
     def _round(self, queue: list[Connection]) -> list[Connection]:
         """Execute one request of each connection; return the connections that have more."""
@@ -294,6 +323,8 @@ class Engine:
         others: list[tuple[Connection, memoryview]] = []
         find_template = self._templates.open
         for conn in queue:
+            if conn.staged and not conn.has_room:
+                conn.readable = False
             if not conn.readable:
                 self._park(conn)
                 continue
@@ -310,14 +341,18 @@ class Engine:
                 self._handle_request(conn, frame)
             else:
                 others.append((conn, frame))
+        if (others or self._must_commit) and self._turn.requests:
+            self._commit()
         if others:
-            if self._turn.requests:
-                self._commit()
             for conn, frame in others:
                 if conn.staged:  # an earlier Produce of the connection has no ids yet
                     conn.decoder.put_back(frame)
                 elif conn.close_reason is None:
+                    began_ns = self._clock_ns()
                     self._handle_request(conn, frame)
+                    if conn.queued:
+                        now_ns = self._clock_ns()
+                        conn.due_ns = now_ns + BACKLOG_WAITS * (now_ns - began_ns)
         return following
 
     def _next_frame(self, conn: Connection, following: list[Connection]) -> memoryview | None:
@@ -327,6 +362,9 @@ class Engine:
         try:
             frame = decoder.next_frame()
         except WireError as error:
+            if not self._may_close(conn):  # the decoder says it again
+                self._park(conn)
+                return None
             self._close(conn, str(error))
             frame = None
         else:
@@ -347,6 +385,8 @@ class Engine:
         """Keep the requests of a connection for another turn."""
         self._unread(conn)
         conn.decoder.pause()
+        if self._memory is not None:
+            self._memory.settle(conn)
         conn.backlogged = conn.decoder.unread_bytes > BACKLOG_BYTES
         if not conn.wants_data:
             self._stalled.append(conn)
@@ -364,11 +404,20 @@ class Engine:
         try:
             self._request(conn, frame)
         except (WireError, ApiError) as error:
-            self._close(conn, str(error))
+            if self._may_close(conn):
+                self._close(conn, str(error))
+            else:
+                conn.decoder.put_back(frame)  # to be closed for it later
         except Exception:
             self._failed([conn])
         if not conn.readable:
             self._stalled.append(conn)
+
+    def _may_close(self, conn: Connection) -> bool:
+        """Answer what the connection has staged; return False if that waits for ids."""
+        if conn.staged:
+            self._commit()
+        return not conn.staged
 
     def _produce_again(self, conn: Connection, frame: memoryview, found: FoundTemplate) -> None:
         """Execute a Produce whose template was found."""
@@ -385,7 +434,7 @@ class Engine:
         try:
             stage(self.services, staged, 0, batch, self._now)
         except Exception:
-            self._turn.drop(conn)
+            self._turn.abandon(staged)
             self._failed([conn])
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
@@ -406,8 +455,9 @@ class Engine:
             if decoded is None:
                 return
             api, call, correlation_id = decoded
+        served = api
         if services.quotas is not None:
-            api = self._metered(conn, api, call.client_id, len(frame), services.quotas)
+            api = self._metered(conn, served, call.client_id, len(frame), services.quotas)
         try:
             response = api.handle(call, self._now)
         except Backpressure as wait:
@@ -417,6 +467,9 @@ class Engine:
             response.conn, response.api = conn, api
             response.correlation_id, response.began_ns = correlation_id, self._began_ns
             conn.staged += 1
+            if api is not served:
+                self._commit()  # the answer says how long the client is held back, from this request on
+            self._must_commit = self._must_commit or not response.acks  # if it fails, nothing more is executed
             return
         if conn.staged:
             self._commit()  # the answers of earlier requests go first
@@ -463,13 +516,15 @@ class Engine:
 
     def _commit(self) -> None:
         """Write what is staged, and answer the requests that are settled by that."""
+        self._must_commit = False
         settled = self._turn.commit(self._now)
         for log in self._turn.take_appended():
             try:
                 self.services.appended(log, self._now)
             except Exception:
                 self.services.report(f"a fault of the broker's own, after an append to {log.name}:\n{format_exc()}")
-        durable: dict[tuple[PartitionLog | None, int], list[StagedProduce]] = {}
+        durable: dict[tuple[PartitionLog | None, int], list[tuple[StagedProduce, Slot]]] = {}
+        failed: dict[int, list[StagedProduce]] = {}
         quick, began_ns = 0, 0
         for staged in settled:
             conn = staged.conn
@@ -478,11 +533,13 @@ class Engine:
                 conn.put_reply(staged.reply)
                 self._ready.append(conn)
                 quick, began_ns = quick + 1, staged.began_ns
-            elif staged.on_disk is not None and staged.failure is None:
+            elif staged.failure is not None:
+                failed.setdefault(id(staged.failure), []).append(staged)
+            elif staged.on_disk is not None:
                 # One round of the journal is for all its logs; any other log is synced separately.
                 log = staged.on_disk[0][0]
                 key = None if log.journal is not None else log, staged.request.timeout_ms
-                durable.setdefault(key, []).append(staged)
+                durable.setdefault(key, []).append((staged, conn.wait()))
             else:
                 self._answer(staged, None)
             if not conn.readable:
@@ -490,6 +547,8 @@ class Engine:
                 if not conn.staged:
                     conn.unstaged()
                     self._resume(conn)
+        for each in failed.values():
+            self._failed([staged.conn for staged in each], each[0].failure)
         for (_, timeout_ms), waiting in durable.items():
             self._wait_for_disk(waiting, self._now.ms + timeout_ms)
         if quick:
@@ -501,8 +560,6 @@ class Engine:
         """Answer a Produce that is settled; `slot` is where its answer was waited for."""
         conn = staged.conn
         try:
-            if staged.failure is not None:
-                raise staged.failure
             self._answer_in_full(staged, slot)
         except (WireError, ApiError) as error:
             self._close(conn, str(error))
@@ -523,22 +580,17 @@ class Engine:
         else:
             self._reply(staged.conn, staged.api, staged.version, staged.correlation_id, response, slot)
 
-    def _wait_for_disk(self, requests: list[StagedProduce], deadline_ms: int) -> None:
+    def _wait_for_disk(self, waiting: list[tuple[StagedProduce, Slot]], deadline_ms: int) -> None:
         """Answer requests when their batches are on the disk; if a connection is closed the others still wait."""
-        conns = [staged.conn for staged in requests]
-        slots = []
-        for conn in conns:
-            slots.append(conn.wait())
-            if not conn.readable:
-                self._stalled.append(conn)
-        delayed = when_on_disk(self.services, requests, deadline_ms)
+        conns = [staged.conn for staged, _ in waiting]
+        delayed = when_on_disk(self.services, [staged for staged, _ in waiting], deadline_ms)
         delayed.try_complete = self._guarded(conns, delayed.try_complete)
         delayed.expire = self._guarded(conns, delayed.expire)
 
         def done(answered: Sequence[StagedProduce] | None) -> None:
             if answered is None:
                 return  # a fault; the connections are being closed
-            for staged, slot in zip(answered, slots, strict=True):
+            for staged, slot in waiting:
                 if staged.conn.close_reason is None:
                     slot.began_ns = staged.began_ns
                     self._answer(staged, slot)
@@ -569,10 +621,11 @@ class Engine:
                 self._turn.drop(staged.conn)
                 self._failed([staged.conn])
 
-    def _failed(self, conns: Sequence[Connection]) -> None:
+    def _failed(self, conns: Sequence[Connection], error: Exception | None = None) -> None:
         """An exception that nobody expected: the connections it happened on pay for it, and the log has it all."""
         peers = ", ".join(conn.peer for conn in conns)
-        self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{format_exc()}")
+        trace = format_exc() if error is None else "".join(format_exception(error))
+        self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{trace}")
         for conn in conns:
             self._close(conn, "a fault of the broker's own; see the log")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from broker.api_table import APIS, Api, Handler
+from broker.api_table import APIS, PRODUCE, Api, Handler
 from broker.connection import Connection, Slot
 from broker.engine import Engine
 from broker.faults import AFTER, BEFORE, Fault, Faults
@@ -95,6 +95,11 @@ class FaultyEngine(Engine):
         else:
             response = api.handle(call, now)
         self._took(api, fault)
+        if api.key == PRODUCE and isinstance(response, list):  # it must be answered after what is staged
+            answer = StagedProduce(call.version, call.client_id, call.request, 0)
+            answer.results = response
+            self.services.turn.requests.append(answer)
+            response = answer
         return self._spoil(api, response, fault)
 
     def _took(self, api: Api, fault: Fault) -> None:

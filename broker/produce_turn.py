@@ -34,7 +34,7 @@ class StagedProduce:
     """
 
     __slots__ = (
-        "version", "client_id", "request", "acks", "results", "unsettled", "on_disk", "failure", "adapt", "conn", "api",
+        "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt", "conn", "api",
         "template", "reply", "correlation_id", "began_ns",
     )  # fmt: skip
 
@@ -51,6 +51,8 @@ class StagedProduce:
         self.acks = request.acks
         self.results: list[PartitionResult | None] = [None] * number
         self.unsettled = number
+        self.originals: dict[int, memoryview] | None = None
+        """By a partition's place, its batch as the producer sent it, if the topic's rules have changed it."""
         self.on_disk: list[tuple[PartitionLog, int, int]] | None = None
         """The logs whose disk the answer waits for: (log, the offset its disk must reach, the partition's place)."""
         self.failure: Exception | None = None
@@ -97,6 +99,12 @@ class ProduceTurn:
         self._appended: list[PartitionLog] = []
         self.retry_wall_ms: int | None = None
         """When held batches are to be staged again; None while there are none."""
+
+    def abandon(self, staged: StagedProduce) -> None:
+        """Forget a request: an exception came in the middle of staging it."""
+        self.requests = [each for each in self.requests if each is not staged]
+        for log, batches in self.by_log.items():
+            self.by_log[log] = [each for each in batches if each[2] is not staged]
 
     def drop(self, conn: Any) -> None:
         """Forget the requests of a connection that is closed."""
@@ -184,9 +192,17 @@ class ProduceTurn:
         return 1
 
     def _hold(self, batches: Sequence[StagedBatch], retry_wall_ms: int) -> None:
-        """Keep batches that found no ids. Their bytes are copied, because their frames end with the turn."""
-        self._held += [(staged, place, memoryview(bytearray(batch))) for batch, _, staged, place, _ in batches]
-        if self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms:
+        """Keep batches that found no ids. Their bytes are copied, because their frames end with the turn.
+
+        A request of which another batch is in the log must be answered; the client sends the rest again.
+        """
+        for batch, _, staged, place, _ in batches:
+            if any(result is not None and not result.error_code for result in staged.results):
+                self.refuse(staged, place, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock"))
+                continue
+            sent = batch if staged.originals is None else staged.originals.get(place, batch)
+            self._held.append((staged, place, memoryview(bytearray(sent))))
+        if self._held and (self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms):
             self.retry_wall_ms = retry_wall_ms
 
 

@@ -93,6 +93,7 @@ def install(busy_poll_us: int = 0) -> None:
 
         def __init__(self) -> None:
             self._after_events: list[Callable[[], None]] = []
+            self._polls_again = False
             self._looks = Looks(busy_poll_us if len(os.sched_getaffinity(0)) > 1 else 0)
             super().__init__()
 
@@ -100,7 +101,13 @@ def install(busy_poll_us: int = 0) -> None:
             """`call` when the events of a turn have all been seen to, before anything else happens."""
             self._after_events.append(call)
 
+        def poll_again(self) -> None:
+            """Do not sleep before the next turn: there is work left for it."""
+            self._polls_again = True
+
         def doPoll(self, timeout: float | None) -> None:
+            if self._polls_again:
+                self._polls_again, timeout = False, 0
             try:
                 events = self._looks.look(self._poller, timeout)
             except OSError as error:

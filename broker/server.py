@@ -20,11 +20,10 @@ from twisted.python.threadpool import ThreadPool
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.engine import Engine
-from broker.log.log_manager import Sync, SyncJournal
+from broker.log.io_jobs import IoJob, ReadJob, SyncJournal
 from broker.log.os_storage import read_into_memory
-from broker.log.syncs import LookUp
 from broker.now import Now
-from broker.transport import KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
+from broker.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
 from broker.wire.frame import FileRegion
 from broker.work_thread import WorkThread
 from idgen.clock import IdClock
@@ -54,7 +53,7 @@ class BrokerServer:
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # while a flush is under way
-        self._stirred = False  # the engine has requests to execute, or the turn has failed half way
+        self._stirred = False  # the engine has requests to execute
         self._continues = False  # another turn is due for requests that the last one left
         self._turn: Now | None = None  # the moment of this turn of the reactor, once something was received in it
         # A reactor of ours says when all that was readable has been read; on any other each read is a turn.
@@ -156,12 +155,11 @@ class BrokerServer:
 
         `data` lies in the receive buffer, or in a frame of the connection's decoder.
         """
-        now = self._turn
-        if now is None:
-            now = self._turn = self.now()
-        before, self._stirred = self._stirred, True  # also if it raises
-        self._stirred = self._engine.receive(conn, data, now) or before
-        if not self._turns or self.receive_buffer.is_full:
+        if self._turn is None:
+            self._turn = self.now()
+        if self._engine.receive(conn, data, self._turn):
+            self._stirred = True
+        if not self._turns or len(self.receive_buffer.room) < RECEIVE_BYTES:
             self._end_turn()
 
     def _end_turn(self) -> None:
@@ -225,10 +223,18 @@ class BrokerServer:
         self._paused.update(transports[conn] for conn in self._engine.take_stalled() if conn in transports)
         if self._paused:
             self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
-        if self._engine.has_work and not self._continues and not self._stopping:
-            self._continues = True
-            self._reactor.callLater(0, self._another_turn)  # after the reactor has looked at its events
+        if self._engine.has_work and not self._stopping:
+            self._continue()
         self._arm(now)
+
+    def _continue(self) -> None:
+        """Have another turn, once the reactor has looked at its events."""
+        if self._turns:
+            self._stirred = True
+            self._reactor.poll_again()
+        elif not self._continues:
+            self._continues = True
+            self._reactor.callLater(0, self._another_turn)
 
     def _another_turn(self) -> None:
         self._continues = False
@@ -256,7 +262,7 @@ class BrokerServer:
             self._log(f"connection of {conn.peer} closed: {conn.close_reason}")
             transport.close()
 
-    def _sync(self, sync: Sync) -> None:
+    def _sync(self, sync: IoJob) -> None:
         """Run a sync in a thread; its outcome comes back to the engine, in the reactor's thread."""
 
         def run() -> int:
@@ -267,12 +273,12 @@ class BrokerServer:
         if isinstance(sync, SyncJournal):
             done = self._journal_thread.defer(run)
         else:
-            pool = self._read_pool if isinstance(sync, LookUp) else self._pool
+            pool = self._read_pool if isinstance(sync, ReadJob) else self._pool
             done = deferToThreadPool(self._reactor, pool, run)
         self._syncs.add(done)
 
         def synced(duration_ns: int) -> None:
-            if not isinstance(sync, LookUp):
+            if not isinstance(sync, ReadJob):
                 self._engine.metrics.flushes.observe(duration_ns)
             self._engine.synced(sync, self.now())
 

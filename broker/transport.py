@@ -30,6 +30,7 @@ RECEIVE_BUFFER_BYTES = 1 << 20  # what a turn receives at most, besides large fr
 TURN_BYTES = 4 << 20  # most bytes one connection sends before the others have their turn
 READ_AHEAD_BYTES = 4 << 20  # a thread reads at least so much, as who reads old data goes on
 NEXT_BYTES = 64 * 1024  # past a region: where the next Fetch will look for a batch
+JOINED_BYTES = 64 * 1024  # small answers to a slow reader are joined to pieces of this size
 PREAD_BYTES = 128 * 1024  # below it one copy and one send are cheaper than a sendfile
 CLOSE_WAIT_SECONDS = 5  # how long a peer may take for what is queued when its connection is closed
 
@@ -39,25 +40,16 @@ _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 class ReceiveBuffer:
     """The bytes that connections receive in one turn, one after the other, so that none are copied."""
 
+    __slots__ = ("room", "_whole")
+
     def __init__(self) -> None:
-        self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self._filled = 0
-
-    @property
-    def is_full(self) -> bool:
-        """True if there is less room than one read wants, so that the turn must end."""
-        return self._filled > RECEIVE_BUFFER_BYTES - RECEIVE_BYTES
-
-    def room(self) -> memoryview:
-        return self._buffer[self._filled :]
-
-    def fill(self, size: int) -> None:
-        """Keep what the last read put there."""
-        self._filled += size
+        self._whole = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.room = self._whole
+        """Where the next read puts its bytes; the turn ends when that is less than RECEIVE_BYTES."""
 
     def clear(self) -> None:
         """All requests of the turn were executed, or copied."""
-        self._filled = 0
+        self.room = self._whole
 
 
 class Broker(Protocol):
@@ -102,9 +94,8 @@ class KafkaTransport(tcp.Server):
     # --- reading -------------------------------------------------------------------------------------------------
 
     def doRead(self) -> Exception | None:  # type: ignore[override]
-        shared = self._receive_buffer
-        own = None if self.conn.decoder.partial is None else self.conn.decoder.wanted()
-        buffer = own or shared.room()
+        conn, shared = self.conn, self._receive_buffer
+        buffer = shared.room if conn.decoder.partial is None else conn.decoder.wanted() or shared.room
         try:
             size = self.socket.recv_into(buffer)
         except BlockingIOError:
@@ -113,9 +104,9 @@ class KafkaTransport(tcp.Server):
             return main.CONNECTION_LOST
         if size == 0:
             return main.CONNECTION_DONE
-        if not own:
-            shared.fill(size)
-        self._broker.received(self.conn, buffer[:size])
+        if buffer is shared.room:
+            shared.room = buffer[size:]
+        self._broker.received(conn, buffer[:size])
         return None
 
     def pause_unless_readable(self) -> bool:
@@ -132,7 +123,7 @@ class KafkaTransport(tcp.Server):
         """Send in order. How many bytes went, where all did at once; else 0, and `drained` tells, as what the socket
         does not take now follows by itself."""
         if self._queue:
-            self._queue.extend(parts)
+            self._enqueue(parts)
             return 0
         data = parts[0] if len(parts) == 1 else _joined(parts)
         if isinstance(data, FileRegion):
@@ -159,6 +150,18 @@ class KafkaTransport(tcp.Server):
             self._broker.drained(self.conn, sent)
         self.startWriting()
         return 0
+
+    def _enqueue(self, parts: list[Part]) -> None:
+        """Queue parts behind those that wait. Small answers are joined: one send each would take a reader's turn."""
+        queue = self._queue
+        for part in parts:
+            last = queue[-1]
+            if isinstance(part, FileRegion) or len(part) > JOINED_BYTES:
+                queue.append(part)
+            elif isinstance(last, bytearray) and len(last) < JOINED_BYTES:
+                last += part
+            else:
+                queue.append(bytearray(part))
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
         error = self._write()

@@ -101,8 +101,6 @@ class Services:
     turn: ProduceTurn = field(init=False)
     quotas: "QuotaManager | None" = field(init=False, default=None)
     """None while no client has any."""
-    quotas_changed: Callable[[], None] = field(init=False, default=lambda: None)
-    """For who remembers that a client has none."""
     transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
@@ -145,7 +143,6 @@ class Services:
         """Quotas of clients in place of those there are, which hold from now on; StorageError."""
         self.metadata.alter_quotas(quotas)
         self._use_quotas()
-        self.quotas_changed()
 
     def _use_quotas(self) -> None:
         if not self.metadata.quotas:

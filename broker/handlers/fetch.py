@@ -18,10 +18,10 @@ from broker.fetch_session import FetchSession, WantedPartition, wanted
 from broker.handlers.call import Call
 from broker.log import leader_epochs
 from broker.log.glance import NotInMemory, look_up
+from broker.log.io_jobs import ReadJob
 from broker.log.leader_epochs import NO_EPOCH
 from broker.log.partition_log import EMPTY, LARGE_READ_BYTES, PartitionLog
 from broker.log.segment import Segment
-from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.compression import Codec
@@ -213,7 +213,7 @@ class _LookingUp:
         # The lookups refer to this request. A reference back would keep files open until the garbage collector runs.
         self._left = len(unread)
         for segment, offset in unread:
-            self._call.services.logs.look_up(LookUp(partial(look_up, segment, offset), self))
+            self._call.services.logs.syncs.add_job(ReadJob(partial(look_up, segment, offset), self))
         return Delayed((self,), None, self._once_found, self._answer, self._found_one)
 
     def _found_one(self, _: Hashable) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 from broker.handlers.call import Call
 from broker.log import leader_epochs
 from broker.log.glance import NotNow
+from broker.log.io_jobs import ReadJob
 from broker.log.partition_log import PartitionLog
 from broker.log.search import ASIDE, AT_ONCE, WAITING, Search, Way
-from broker.log.syncs import LookUp
 from broker.now import Now
 from broker.purgatory import Delayed
 from broker.record.batch import CorruptBatch
@@ -38,7 +38,7 @@ _log_end_offset = attrgetter("log_end_offset")
 _high_watermark = attrgetter("high_watermark")
 _last_stable_offset = attrgetter("last_stable_offset")
 _record = tuple.__new__  # as FoundOffset(...), at half its price
-NOTHING_SEARCHED: Mapping[PartitionLog, LookUp] = {}
+NOTHING_SEARCHED: Mapping[PartitionLog, ReadJob] = {}
 
 
 def handle(call: Call, now: Now) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
@@ -49,7 +49,7 @@ def handle(call: Call, now: Now) -> ListOffsetsResponse | Delayed[ListOffsetsRes
 
 
 def _answer(
-    call: Call, way: Way, searched: Mapping[PartitionLog, LookUp], unread: list[tuple[PartitionLog, int]]
+    call: Call, way: Way, searched: Mapping[PartitionLog, ReadJob], unread: list[tuple[PartitionLog, int]]
 ) -> ListOffsetsResponse:
     """Return the answer for the partitions that can be searched this way; append to `unread` (log, what is asked of it)
     of the others. `searched` has what threads have found."""
@@ -93,13 +93,13 @@ class _Aside:
         self._call = call
         by_id = call.request.by_id
         self._searches = {
-            log: LookUp(partial(_search_aside, log.search(), wanted, by_id), self) for log, wanted in unread
+            log: ReadJob(partial(_search_aside, log.search(), wanted, by_id), self) for log, wanted in unread
         }
         self._left = len(self._searches)
 
     def search(self) -> Delayed[ListOffsetsResponse]:
         for each in self._searches.values():
-            self._call.services.logs.look_up(each)
+            self._call.services.logs.syncs.add_job(each)
         return Delayed((self,), None, self._once_found, self._answer, self._found_one)
 
     def _found_one(self, _: Hashable) -> None:
@@ -120,7 +120,7 @@ def _search_aside(search: Search, wanted: int, by_id: bool) -> object:
     return search.of_newest(ASIDE)[0] if wanted == MAX_TIMESTAMP else search.of_time(wanted, ASIDE)
 
 
-def _find(call: Call, log: PartitionLog, wanted: int, way: Way, searched: LookUp | None) -> tuple[int, int]:
+def _find(call: Call, log: PartitionLog, wanted: int, way: Way, searched: ReadJob | None) -> tuple[int, int]:
     """Return (offset, timestamp) of what is asked for: what a thread found, if the log still has it, or what is found
     now. Raise ApiError, or NotNow."""
     request = call.request

@@ -24,7 +24,7 @@ from broker.metadata import INTERNAL_TOPICS
 from broker.now import Now
 from broker.produce_turn import StagedProduce
 from broker.purgatory import Delayed
-from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional
+from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional, record_count_of
 from broker.wire.errors import ApiError, ErrorCode
 
 ZSTD_VERSION = 7
@@ -33,9 +33,12 @@ _ACKS = (0, 1, -1)
 
 
 def handle(call: Call, now: Now) -> StagedProduce:
-    """Stage the batches of a request; partitions that are refused are settled already."""
+    """Stage the batches of a request; partitions that are refused are settled already. Backpressure: no ids now."""
     services, request = call.services, call.request
     batches = [each.records for each in request.partitions]
+    if len(batches) > 1:
+        # A request that must wait for ids waits before any of its batches is appended.
+        services.stamp.ensure(max(sum(record_count_of(batch) for batch in batches if batch is not None), 1), now)
     staged = StagedProduce(call.version, call.client_id, request, len(batches))
     turn = services.turn
     turn.requests.append(staged)
@@ -48,8 +51,12 @@ def handle(call: Call, now: Now) -> StagedProduce:
         for place in range(len(batches)):
             turn.refuse(staged, place, error)
     else:
-        for place, batch in enumerate(batches):
-            stage(services, staged, place, batch, now)
+        try:
+            for place, batch in enumerate(batches):
+                stage(services, staged, place, batch, now)
+        except Exception:
+            turn.abandon(staged)
+            raise
     return staged
 
 
@@ -65,6 +72,7 @@ def stage(services: Services, staged: StagedProduce, place: int, batch: memoryvi
         if header.attributes & TRANSACTIONAL_BIT:
             services.transactions.verify(staged.request.transactional_id, header, log, staged.version)
         if config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms:
+            staged.originals = {**(staged.originals or {}), place: batch}
             batch, header, rewrite = _by_topic_rules(services, staged.client_id, log, batch, header, now)
     except RecordsRefused as error:
         services.turn.refuse(staged, place, error, record_errors=error.record_errors)

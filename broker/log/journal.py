@@ -31,9 +31,9 @@ from uuid import UUID
 
 from crc32c import crc32c
 
+from broker.log.io_jobs import CutJournal, SyncJournal
 from broker.log.partition_log import PartitionLog
 from broker.log.storage import Buffer, File, Storage, StorageError
-from broker.log.syncs import CutJournal, SyncJournal
 from broker.record.batch import HEADER_BYTES, BatchHeader, read_header
 
 SUFFIX = ".journal"

@@ -9,8 +9,6 @@ from crc32c import crc32c
 
 from broker.config import LOG_APPEND_TIME, BrokerConfig, TopicConfig
 from broker.record.batch import (
-    COMPRESSION_MASK,
-    CONTROL_BIT,
     CRC_START,
     HEADER,
     HEADER_BYTES,
@@ -19,6 +17,7 @@ from broker.record.batch import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     CorruptBatch,
     seal,
@@ -40,19 +39,19 @@ def validate(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig,
     `zstd`: this version of Produce knows the codec. A bit that only the broker may set is cleared in `batch`. Whether a
     transaction may write the batch is for `TransactionCoordination.verify` to say.
     """
-    size = 0 if batch is None else len(batch)
-    if batch is not None and size >= HEADER_BYTES:
+    if batch is not None and len(batch) >= HEADER_BYTES:
+        size = len(batch)
         fields = _unpack_header(batch)
         base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, number = fields
-        codec = attributes & COMPRESSION_MASK
+        plain = attributes & ~TRANSACTIONAL_BIT  # the codec alone, unless a bit is set that only the broker may set
         # All rules at once, because nearly every batch is valid; `validate_by_rule` asks them one by one.
         if (
             magic == MAGIC
             and not base_offset
             and length + LENGTH_END == size <= topic.max_message_bytes
-            and not attributes & (TIMESTAMP_TYPE_BIT | CONTROL_BIT)
+            and 0 <= plain < _ZSTD
             and 0 < number == delta + 1 <= broker.max_batch_records
-            and (number * _RECORD_BYTES_MIN <= size - HEADER_BYTES if not codec else codec < _ZSTD)
+            and (plain or number * _RECORD_BYTES_MIN <= size - HEADER_BYTES)
             and (sequence >= 0 or producer_id <= NO_PRODUCER_ID)
             and crc32c(batch[CRC_START:]) == crc
         ):

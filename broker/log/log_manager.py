@@ -1,101 +1,92 @@
-"""All logs of a broker: opening them, syncing them, keeping the checkpoint.
+"""The registry of a broker's logs: opening, creating, looking up, configuring and deleting them, and their retention.
 
-Syncs are values: `take_syncs` hands them out, a thread runs them, `synced` or `sync_failed` brings the outcome back.
-Between the two, appends go on; a sync covers what was there when it was made. One sync of a log is out at a time, and
-of all logs no more than there are threads; what falls due meanwhile waits, what somebody waits for before what a round
-wants. The checkpoint is written after a round in which every log with something new was synced. Logs whose answers wait
-for the disk share a journal (broker.log.journal), whose rounds wait for nothing else.
+    LogManager -> SyncScheduler     which log is synced when, the journal, the checkpoint (`syncs`)
+               -> NewLogs           logs of new topics that are created later
+               -> Deletions         files of dropped segments
+               -> Cleaning          compaction
+
+The engine drives them all through this class: it calls `tick` when `next_deadline_ms` has come, runs the jobs of
+`take_syncs` in worker threads, and passes each outcome to `synced` or `sync_failed`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heappush
 from itertools import islice
 from uuid import UUID
 
-from broker.config import LONG_MAX, BrokerConfig, TopicConfig
-from broker.log import checkpoint, clean_stop, producer_state, retention
-from broker.log.checkpoint import LogPosition
+from broker.config import BrokerConfig, TopicConfig
+from broker.log import clean_stop, retention
 from broker.log.cleaner import CleanLog
 from broker.log.cleaning import CleanerFigures, Cleaning
 from broker.log.closed_segment import OpenSegments
 from broker.log.deletions import Deletions
-from broker.log.journal import FoundJournal, Journal
+from broker.log.io_jobs import IoJob, ReadJob, RemoveFiles, WriteCheckpoint
+from broker.log.journal import FoundJournal
 from broker.log.log_walk import LogWalk
 from broker.log.new_logs import NewLog, NewLogs
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
-from broker.log.recovery import LogDamaged, RecoveryReport, open_log
-from broker.log.segment import DELETED, file_name
+from broker.log.recovery import LogDamaged, open_log
+from broker.log.segment import DELETED
 from broker.log.storage import Storage, StorageError
-from broker.log.syncs import CutJournal, LookUp, NotJournaled, RemoveFiles, Sync, SyncJournal, SyncLog, WriteCheckpoint
+from broker.log.sync_scheduler import SyncScheduler
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
 FILES_SHARE = 32
-"""Closed segments have an eighth of the process's files at most, four each."""
-FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka: what has become too old meanwhile goes soon
+"""Closed segments may use an eighth of the process's open files, at four files each."""
+FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka, so that segments that expired meanwhile are dropped soon
 Report = Callable[[str], None]
-
-__all__ = ["LogManager", "Sync", "SyncJournal", "SyncLog", "WriteCheckpoint"]
 
 
 class LogManager:
-    """Logs by (topic, partition). `report` takes lines for the operator; `max_open_files` is what the system lets this
-    process open."""
+    """The logs of a broker by (topic, partition).
+
+    `report` takes lines for the operator. `max_open_files` is the process's limit on open files.
+    """
 
     def __init__(self, storage: Storage, config: BrokerConfig, report: Report, max_open_files: int = 1 << 30) -> None:
         self.storage = storage
         self.config = config
+        self.syncs = SyncScheduler(storage, config, report)
+        self.open_segments = OpenSegments(min(config.max_open_segments, max(max_open_files // FILES_SHARE, 1)))
         self._report = report
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._offline: dict[tuple[str, int], str] = {}
-        self._known: dict[str, LogPosition] = {}
-        self._journal = Journal(storage, config.journal_max_bytes)
+        """Logs that could not be opened, with the reason."""
         self._found: FoundJournal | None = None
+        """The journal of the previous process, until all logs are open."""
         self._stopped_cleanly = True
         self._noted: dict[tuple[str, str], clean_stop.Noted] = {}
-        self.open_segments = OpenSegments(min(config.max_open_segments, max(max_open_files // FILES_SHARE, 1)))
-        self._syncing: set[PartitionLog] = set()
-        self._urgent: dict[PartitionLog, None] = {}
-        self._background: dict[PartitionLog, None] = {}
-        self._background_next = False
-        self._asked: list[Sync] = []
-        self._lost: list[PartitionLog] = []
-        """Logs that have gone offline: who waits for them is to be told."""
-        self._stale: list[str] = []
-        self._uncovered: dict[PartitionLog, LogPosition] = {}
-        """Logs synced for a checkpoint that is not on the disk yet."""
-        self._round: set[PartitionLog] | None = None
-        """While a round is on: the logs whose sync for the checkpoint is not back."""
-        self._changed = False
-        self._writing = False
-        self._checkpoint_ms: int | None = None
-        self._flush_due: list[tuple[int, int, PartitionLog]] = []
-        self._flush_noted: set[PartitionLog] = set()
+        """Closed segments as noted by a clean stop, for logs that are not open yet."""
         self._new = NewLogs()
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
         self._retention_ms: int | None = None
+        """Time of the next look for expired segments."""
         self._retaining = LogWalk()
 
-    # --- logs ----------------------------------------------------------------------------------------------------
+    # --- opening -------------------------------------------------------------------------------------------------
 
     def load_checkpoint(self) -> None:
-        """Read the checkpoint, once, before logs are opened; deletions go on. CheckpointDamaged, StorageError."""
+        """Read the checkpoint and the journal, once, before logs are opened. Continue the deletions of earlier runs.
+
+        Raise CheckpointDamaged or StorageError.
+        """
         self._remove([name for name in self.storage.list("") if name.endswith(DELETED)])
-        if self.storage.exists(checkpoint.FILE):
-            file = self.storage.open(checkpoint.FILE)
-            self._known = checkpoint.decode(file.read(0, file.size))
+        self.syncs.load_checkpoint()
         self._stopped_cleanly = self.storage.exists(clean_stop.FILE)
         if self._stopped_cleanly:
             file = self.storage.open(clean_stop.FILE)
             self._noted = clean_stop.decode(file.read(0, file.size))
         self._found = FoundJournal(self.storage)
-        self._journal = Journal(self.storage, self.config.journal_max_bytes, self._found.next_number)
+        self.syncs.number_journal(self._found.next_number)
 
     def open(self, topic: str, partition: int, config: TopicConfig, topic_id: UUID = NO_TOPIC_ID) -> None:
-        """Open or make a log. One that is damaged stays offline, by name; the others are not disturbed."""
+        """Open or create a log. If it is damaged, report it and keep it offline; other logs are not affected.
+
+        Raise StorageError if the disk is full.
+        """
         key = topic, partition
-        known = self._known.get(f"{topic}-{partition}")
+        known = self.syncs.known.get(f"{topic}-{partition}")
         found = self._found.entries(topic_id, partition) if self._found else ()
         try:
             log, report = open_log(
@@ -121,16 +112,37 @@ class LogManager:
                 self._found.keep(topic_id, partition)
             return
         self._logs[key] = log
-        log.ask_sync = self._ask
-        log.on_offline = self._went_offline
-        self._configure(log, config)
+        self.syncs.add_log(log)
         if report.cut or report.from_journal:
-            self._report(self._recovered(log, report))
+            self._report(report.line(log))
+
+    def opened(self) -> None:
+        """Finish the start, once all logs are open: sync the logs that a crash left unsynced, and remove the journal.
+
+        Wait for the disk. After a clean stop, no log needs a sync.
+        """
+        found, self._found = self._found, None
+        for log in self._logs.values():
+            journaled = found is not None and bool(found.entries(log.topic_id, log.partition))
+            # Consumers that saw a record before a crash must see it after the crash.
+            if log.unflushed and (journaled or log.config.visible_after_flush):
+                self._run(self.syncs.begin_sync(log))
+                if log.offline is not None and found is not None:
+                    found.keep(log.topic_id, log.partition)
+        if found is not None:
+            found.remove()
+        if self._stopped_cleanly:
+            self.storage.remove(clean_stop.FILE)
+            self.storage.sync_directory("")
+        self._noted.clear()
+        self._stopped_cleanly = True  # logs that are created from now on are new
+
+    # --- logs of new topics --------------------------------------------------------------------------------------
 
     def make(self, logs: Mapping[tuple[str, int], NewLog]) -> None:
-        """Make the logs of partitions nobody had before: the first at once, the others soon (broker.log.new_logs).
+        """Create the logs of new partitions: the first few at once, the others soon (broker.log.new_logs).
 
-        ApiError where one of the first could not be made.
+        Raise ApiError KAFKA_STORAGE_ERROR if one of the first cannot be created.
         """
         for key, new in logs.items():
             self._new.add(key, new)
@@ -138,10 +150,10 @@ class LogManager:
         self._make_directories(key for key, _ in first)
         for key, new in first:
             self._make(key, new)
-            self.get(*key)  # one that could not be opened is offline
+            self.get(*key)  # raises if the log is offline
 
     def _make_directories(self, keys: Iterable[tuple[str, int]]) -> None:
-        """All at once: the disk is waited for once."""
+        """Create all directories with a single wait for the disk."""
         try:
             self.storage.make_directory(*(f"{topic}-{partition}" for topic, partition in keys))
         except StorageError as error:
@@ -166,48 +178,17 @@ class LogManager:
 
     @property
     def to_make(self) -> int:
-        """Logs of new topics that are still to be made."""
+        """Return the number of logs that are still to be created."""
         return len(self._new)
 
-    def _configure(self, log: PartitionLog, config: TopicConfig) -> None:
-        log.config, log.waiting_acks = config, config.waiting_acks
-        log.journal = self._journal if config.group_commit else None
-        if log.journal is not None:
-            log.offline = self._journal.failed or log.offline
-        if log.unflushed and log.waiting_acks:
-            self._ask(log)  # what came before it is to be on the disk too
-
-    def opened(self) -> None:
-        """All logs are open: sync what a crash left to the journal or unseen, and remove the journal. Waits for the
-        disk; there is nothing to do after a clean stop."""
-        found, self._found = self._found, None
-        for log in self._logs.values():
-            journaled = found is not None and bool(found.entries(log.topic_id, log.partition))
-            # What consumers saw before a crash they must see after it.
-            if log.unflushed and (journaled or log.config.visible_after_flush):
-                self._run(self._begin(log))
-                if log.offline is not None and found is not None:
-                    found.keep(log.topic_id, log.partition)
-        if found is not None:
-            found.remove()
-        if self._stopped_cleanly:
-            self.storage.remove(clean_stop.FILE)
-            self.storage.sync_directory("")
-        self._noted.clear()
-        self._stopped_cleanly = True  # a log that is made from now on is new
-
-    @staticmethod
-    def _recovered(log: PartitionLog, report: RecoveryReport) -> str:
-        line = f"partition {log.name} recovered: ends at offset {log.log_end_offset}, "
-        line += f"{report.batches_read} batches past the checkpoint"
-        if report.from_journal:
-            line += f", {report.from_journal} from the journal"
-        if not report.cut:
-            return line
-        return f"{line}; cut {report.bytes_cut} bytes and {report.segments_removed} segments ({report.reason})"
+    # --- lookups -------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog:
-        """The log; ApiError where there is none, or it is offline."""
+        """Return the log. If it is still to be created, create it now (`NewLogs.asked_for`).
+
+        Raise ApiError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if the log could not be opened or created, or
+        NOT_LEADER_OR_FOLLOWER if too many logs were created on demand.
+        """
         log = self._logs.get((topic, partition))
         if log is not None:
             return log
@@ -220,46 +201,45 @@ class LogManager:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition} here")
 
     def has(self, log: PartitionLog) -> bool:
-        """Whether it is here still, and was not deleted."""
+        """Return True unless the log was deleted."""
         return self._logs.get((log.topic, log.partition)) is log
 
     def all(self) -> list[PartitionLog]:
         return list(self._logs.values())
 
-    def use(self, config: BrokerConfig) -> None:
-        """Settings of the broker that hold from now on."""
-        self.config = self._cleaning.config = config
-
-    def configure(self, configs: Mapping[str, TopicConfig]) -> None:
-        """Settings of topics that hold from now on: their logs look them up at each use."""
-        self._new.configure(configs)
-        changed = [log for log in self._logs.values() if configs.get(log.topic, log.config) != log.config]
-        for log in changed:
-            self._configure(log, configs[log.topic])
-        noted = self._flush_noted.intersection(changed)
-        if noted:  # for a time that may no longer be the one
-            self._flush_noted -= noted
-            self._flush_due = [each for each in self._flush_due if each[2] not in noted]
-            heapify(self._flush_due)
-        for log in changed:
-            self._look(log)
-
-    @property
-    def cleaner(self) -> CleanerFigures:
-        """What the cleaner has done."""
-        return self._cleaning.figures
-
     @property
     def offline(self) -> dict[str, str]:
-        """Why partitions are offline, by name."""
+        """Return the reasons why partitions are offline, by partition name."""
         found = {f"{topic}-{partition}": reason for (topic, partition), reason in self._offline.items()}
         return found | {log.name: log.offline for log in self.all() if log.offline is not None}
 
-    def delete(self, topics: Mapping[str, Iterable[int]]) -> dict[str, StorageError]:
-        """Take logs away, by topic and partition: their directories are renamed, so half a deletion is never taken for
-        a log, and a thread removes them. Why topics could not go, by their names: ask for them again.
+    @property
+    def cleaner(self) -> CleanerFigures:
+        """Return the cleaner's totals."""
+        return self._cleaning.figures
 
-        The checkpoint is written again: a log that gets the name anew must not be held to what this one had.
+    # --- settings ------------------------------------------------------------------------------------------------
+
+    def use(self, config: BrokerConfig) -> None:
+        """Apply changed settings of the broker."""
+        self.config = self.syncs.config = self._cleaning.config = config
+
+    def configure(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Apply changed settings of topics, by topic name. Logs read their settings at each use."""
+        self._new.configure(configs)
+        changed = [log for log in self._logs.values() if configs.get(log.topic, log.config) != log.config]
+        for log in changed:
+            log.config = configs[log.topic]
+            log.waiting_acks = log.config.waiting_acks
+        self.syncs.reconfigured(changed)
+
+    # --- deletion ------------------------------------------------------------------------------------------------
+
+    def delete(self, topics: Mapping[str, Iterable[int]]) -> dict[str, StorageError]:
+        """Delete logs, given as partitions by topic. Return the errors by topic; the caller may retry these topics.
+
+        The directories are renamed, so that a half-deleted directory is never opened as a log, and a worker thread
+        removes them. The checkpoint is written again, because a new log of the same name must not be compared with it.
         """
         gone: list[str] = []
         failed: dict[str, StorageError] = {}
@@ -270,7 +250,7 @@ class LogManager:
                     gone += self._put_away(f"{topic}-{partition}")
             except StorageError as error:
                 failed[topic] = error
-        self._write_checkpoint()
+        self.syncs.write_checkpoint()
         if gone:
             try:
                 self.storage.sync_directory("")
@@ -281,7 +261,7 @@ class LogManager:
 
     def _remove(self, paths: list[str]) -> None:
         if paths:
-            self._asked.append(RemoveFiles(self.storage, "", tuple(paths)))
+            self.syncs.add_job(RemoveFiles(self.storage, "", tuple(paths)))
 
     def _forget(self, topic: str, partition: int) -> None:
         log = self._logs.pop((topic, partition), None)
@@ -289,31 +269,28 @@ class LogManager:
         self._new.forget((topic, partition))
         if log is not None:
             log.deleted()
-            self._journal.forget(log)
-            self._out_of_queues(log)
             self._deletions.forget(log)
-        if self._known.pop(f"{topic}-{partition}", None) is not None:
-            self._changed = True
+        self.syncs.forget(f"{topic}-{partition}", log)
 
     def _put_away(self, directory: str) -> Iterator[str]:
-        """The name it has now, where there is such a directory."""
+        """Rename the directory, if it exists, and yield its new name."""
         if self.storage.exists(directory):
             number = 1
             while self.storage.exists(path := f"{directory}.{number}{DELETED}"):
-                number += 1  # one that had the name before, and is still being removed
+                number += 1  # an earlier log of this name is still being removed
             self.storage.rename(directory, path)
             yield path
 
-    # --- what old records ask for --------------------------------------------------------------------------------
+    # --- retention -----------------------------------------------------------------------------------------------
 
     def delete_records(self, log: PartitionLog, offset: int, now: Now) -> None:
-        """Nobody reads below `offset` any more, and whole segments below it go. ApiError OFFSET_OUT_OF_RANGE."""
+        """Raise the log's start to `offset`, and drop the segments below it. Raise ApiError OFFSET_OUT_OF_RANGE."""
         if log.advance_start(offset):
             self._deletions.begins_later(log, now.ms)
             self._retain(log, now)
 
     def _retain(self, log: PartitionLog, now: Now) -> bool:
-        """Drop what is too old or too much; whether the log begins later now."""
+        """Drop the log's expired segments. Return True if its start has risen."""
         number = retention.expired(
             log.segments, log.size, log.config, log.log_start_offset, log.high_watermark, now.wall_ms
         )
@@ -326,303 +303,117 @@ class LogManager:
             return False
         return True
 
-    # --- syncs ---------------------------------------------------------------------------------------------------
+    # --- time ----------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self, now_ms: int) -> int:
-        """When `tick` has something to do."""
-        if self._lost:
-            return now_ms
-        if self._checkpoint_ms is None or self._retention_ms is None:
-            self._checkpoint_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
+        """Return the time of the next `tick`, by the monotonic clock."""
+        if self._retention_ms is None:
             self._retention_ms = now_ms + min(FIRST_RETENTION_MS, self.config.log_retention_check_interval_ms)
-        deadline = min(self._checkpoint_ms, self._retention_ms)
-        if self._flush_due:
-            deadline = min(deadline, self._flush_due[0][0])
+        deadline = min(self.syncs.next_deadline_ms(now_ms), self._retention_ms)
         others = self._new, self._deletions, self._retaining
         for due in (*(each.next_deadline_ms() for each in others), self._cleaning.next_deadline_ms(now_ms)):
             deadline = deadline if due is None else min(deadline, due)
         return deadline
 
     def tick(self, now: Now) -> list[PartitionLog]:
-        """Ask for the syncs that time has made due, and at each interval for a checkpoint. The logs that begin later
-        now, or have gone offline: who waits for records of theirs is to know."""
-        while self._flush_due and self._flush_due[0][0] <= now.ms:
-            log = heappop(self._flush_due)[2]
-            self._flush_noted.discard(log)
-            since = log.unflushed_since_ms
-            if since is not None and since + log.config.flush_ms <= now.ms:
-                self._ask(log)
-            else:
-                self._note_flush(log)
-        if self._checkpoint_ms is not None and now.ms >= self._checkpoint_ms:
-            self._checkpoint_ms = now.ms + self.config.log_flush_offset_checkpoint_interval_ms
-            for log in self._logs.values():
-                log.producers.expire(now.wall_ms, self.config.producer_id_expiration_ms)
-            self.start_round()
+        """Do everything that is due: syncs, the checkpoint, retention, removals, new logs and the cleaner.
+
+        Return the logs whose start has risen or that went offline, because requests may wait for their records.
+        """
+        self.syncs.tick(now)
         if self._retention_ms is not None and now.ms >= self._retention_ms:
             self._retention_ms = now.ms + self.config.log_retention_check_interval_ms
             self._retaining.begin(self._logs.values(), now.ms)
         shorter = [log for log in self._retaining.due(now.ms) if self._retain(log, now)]
-        if begun := self._deletions.to_checkpoint(now.ms, busy=self._round is not None):
-            self.start_round(begun)
+        if begun := self._deletions.to_checkpoint(now.ms, busy=self.syncs.in_round):
+            self.syncs.start_round(begun)
         self._deletions.rename(now.ms)
-        self._asked += self._deletions.to_remove(now.ms)
+        for removal in self._deletions.to_remove(now.ms):
+            self.syncs.add_job(removal)
         if len(self._new):
             self._make_due(now.ms)
-        self._asked += self._cleaning.tick(self._logs.values(), now)
+        for work in self._cleaning.tick(self._logs.values(), now):
+            self.syncs.add_job(work)
         if uncovered := self._cleaning.take_uncovered():
-            self.start_round(uncovered)
-        return shorter + self._take_lost()
+            self.syncs.start_round(uncovered)
+        return shorter + self.syncs.take_lost()
 
     def appended(self, log: PartitionLog) -> None:
-        """After an append: ask for a sync where the topic counts messages, note when one is due where it counts ms."""
-        self._look(log)
+        """Ask for the sync that an append makes due. The caller must call this after each append."""
+        self.syncs.ask_if_due(log)
 
-    def _look(self, log: PartitionLog) -> None:
-        if log.unflushed >= log.config.flush_messages:
-            self._ask(log)
-        elif log.config.flush_ms < LONG_MAX:
-            self._note_flush(log)
-        config = self.config
-        limit_bytes = config.background_sync_bytes
-        if log.journal is not None:  # which keeps what is not synced, and has room for so much
-            limit_bytes = min(limit_bytes, config.journal_max_bytes // 4)
-        if log.unsynced_bytes >= limit_bytes:
-            self._ask(log, soon=False)
+    def start_round(self) -> None:
+        """Start a checkpoint round: sync every log with something new, then write the checkpoint."""
+        self.syncs.start_round()
 
-    def _note_flush(self, log: PartitionLog) -> None:
-        """One entry a log: it is looked at again when it comes up."""
-        since = log.unflushed_since_ms
-        if since is not None and log not in self._flush_noted:
-            self._flush_noted.add(log)
-            heappush(self._flush_due, (since + log.config.flush_ms, id(log), log))
+    # --- jobs ----------------------------------------------------------------------------------------------------
 
-    def start_round(self, among: Iterable[PartitionLog] | None = None) -> None:
-        """Sync every log with something new, or those of them named, then write the checkpoint. Nothing while an
-        earlier round is on."""
-        if self._round is not None:
-            return
-        logs = [log for log in (self._logs.values() if among is None else among) if log.offline is None]
-        self._round = {log for log in logs if not log.is_at(self._known.get(log.name))}
-        self._background.update((log, None) for log in logs if log in self._round)
-        if among is None:
-            self._journal.rotate()
-        self._finish_round()
+    def take_syncs(self, begin_round: bool = True) -> list[IoJob]:
+        """Return the jobs to start now in worker threads, with the next journal round if `begin_round`."""
+        return self.syncs.take(begin_round)
 
-    def _ask(self, log: PartitionLog, soon: bool = True) -> None:
-        """Have all that is in the log synced; one that is out meanwhile does not count. `soon`: somebody waits."""
-        if log.offline is not None:
-            return
-        if soon:
-            self._urgent[log] = None
-        else:
-            self._background[log] = None
+    def synced(self, job: IoJob) -> list[PartitionLog]:
+        """Take back a job that succeeded. Return the logs that have more records on the disk now."""
+        if isinstance(job, CleanLog):
+            self._cleaning.back(job)
+        if isinstance(job, (CleanLog, RemoveFiles, ReadJob)):
+            return []
+        changed = self.syncs.synced(job)
+        if isinstance(job, WriteCheckpoint):
+            self._cleaning.covered(job.covers)
+            self._deletions.checkpointed()
+        return changed
 
-    def take_syncs(self, begin_round: bool = True) -> list[Sync]:
-        """The syncs to be begun now; each comes back by `synced` or `sync_failed`."""
-        journal = self._journal.take_round() if begin_round else None
-        if journal is not None:
-            self._asked.append(journal)
-        cut = self._journal.take_cut()
-        if cut is not None:
-            self._asked.append(cut)
-        if self._urgent or self._background:
-            while len(self._syncing) < self.config.sync_threads and (log := self._next()) is not None:
-                self._asked.append(self._begin(log))
-        asked, self._asked = self._asked, []
-        return asked
-
-    def _next(self) -> PartitionLog | None:
-        """The next log to sync. Where somebody waits for many, every second one is a round's, so that it ends."""
-        queues = (self._background, self._urgent) if self._background_next else (self._urgent, self._background)
-        self._background_next = not self._background_next
-        for queue in queues:
-            log = next((each for each in queue if each not in self._syncing), None)
-            if log is not None:
-                self._urgent.pop(log, None)
-                self._background.pop(log, None)
-                return log
-        return None
-
-    def _begin(self, log: PartitionLog) -> SyncLog:
-        self._syncing.add(log)
-        segments = log.unflushed_segments()
-        files = tuple(file for segment in segments for file in segment.files)
-        whole = tuple(segment.log for segment in segments[:-1])
-        position = log.position()
-        for_checkpoint = self._round is not None and log in self._round
-        snapshot = log.producers.snapshot() if for_checkpoint and position.producers else None
-        log.unflushed_since_ms = None
-        log.unsynced_bytes = 0
-        return SyncLog(log, files, position, self.storage, for_checkpoint, snapshot, log.mending, whole)
-
-    # --- outcomes ------------------------------------------------------------------------------------------------
-
-    def look_up(self, work: LookUp) -> None:
-        """Have a thread do it."""
-        self._asked.append(work)
-
-    def synced(self, sync: Sync) -> list[PartitionLog]:
-        """The logs of which more is on the disk now: answers may wait for that."""
-        if isinstance(sync, SyncJournal):
-            return self._journal.synced()
-        if isinstance(sync, SyncLog):
-            return self._log_synced(sync)
-        if isinstance(sync, WriteCheckpoint):
-            self._written(sync)
-        elif isinstance(sync, CleanLog):
-            self._cleaning.back(sync)
+    def sync_failed(self, job: IoJob, error: Exception) -> list[PartitionLog]:
+        """Take back a job that failed. Return the logs that went offline."""
+        if isinstance(job, CleanLog):
+            self._cleaning.back(job, error)
+        elif isinstance(job, RemoveFiles):
+            self._report(f"{error}; what is left of what was deleted goes at the next start")
+        elif not isinstance(job, ReadJob):
+            return self.syncs.failed(job, error)
         return []
 
-    def _log_synced(self, sync: SyncLog) -> list[PartitionLog]:
-        log = sync.log
-        self._syncing.discard(log)
-        if not self.has(log):
-            return []  # deleted meanwhile; the checkpoint must not speak of it
-        log.synced(sync.position)
-        if sync.mends:
-            log.mending = False
-        self._journal.log_synced(log)
-        if sync.for_checkpoint:
-            self._checkpointed(log, sync.position)
-            self._out_of_round(log)
-        elif log.offline is not None:
-            self._out_of_round(log)
-        self._look(log)
-        return [log]
+    def _run(self, job: IoJob) -> None:
+        """Run a job in this thread, at a start or stop."""
+        try:
+            job.run()
+        except StorageError as error:
+            self.sync_failed(job, error)
+        else:
+            self.synced(job)
 
-    def _checkpointed(self, log: PartitionLog, position: LogPosition) -> None:
-        before = self._known.get(log.name)
-        if before is not None and before.producers and before.offset != position.offset:
-            self._stale.append(f"{log.name}/{file_name(before.offset, producer_state.SUFFIX)}")
-        self._known[log.name] = self._uncovered[log] = position
-        self._changed = True
-
-    def sync_failed(self, sync: Sync, error: Exception) -> list[PartitionLog]:
-        """The logs that went offline, for good: the kernel may have dropped what it could not write."""
-        if isinstance(sync, LookUp):
-            return []
-        if isinstance(sync, SyncJournal):
-            return self._journal_failed(error)
-        if isinstance(sync, CutJournal):
-            self._report(f"{', '.join(sync.names)} could not be removed: {error}; the next start does it")
-            return []
-        if isinstance(sync, CleanLog):
-            self._cleaning.back(sync, error)
-            return []
-        if isinstance(sync, RemoveFiles):
-            self._report(f"{error}; what is left of what was deleted goes at the next start")
-            return []
-        if isinstance(sync, WriteCheckpoint):
-            self._report(f"the checkpoint could not be written: {error}; the older one stays")
-            self._uncovered = sync.covers | self._uncovered
-            self._changed = True
-            self._writing = False
-            return []
-        log = sync.log
-        self._syncing.discard(log)
-        if not self.has(log):
-            return []
-        log.take_offline(f"a sync failed: {error}")
-        return self._take_lost()
-
-    def _went_offline(self, log: PartitionLog) -> None:
-        self._report(f"partition {log.name} is offline: {log.offline}")
-        self._journal.recount()
-        self._out_of_queues(log)
-        self._lost.append(log)
-
-    def _take_lost(self) -> list[PartitionLog]:
-        lost, self._lost = self._lost, []
-        return lost
-
-    def _journal_failed(self, error: Exception) -> list[PartitionLog]:
-        if isinstance(error, NotJournaled):
-            self._journal.not_written()
-            return []
-        self._journal.failed = f"a sync of the journal failed: {error}"
-        for log in self._logs.values():
-            if log.journal is not None and log.offline is None:
-                log.take_offline(self._journal.failed)
-        return self._take_lost()
-
-    # --- the checkpoint ------------------------------------------------------------------------------------------
-
-    def _out_of_queues(self, log: PartitionLog) -> None:
-        self._urgent.pop(log, None)
-        self._background.pop(log, None)
-        self._out_of_round(log)
-
-    def _out_of_round(self, log: PartitionLog) -> None:
-        if self._round is not None:
-            self._round.discard(log)
-            self._finish_round()
-
-    def _finish_round(self) -> None:
-        if self._round is not None and not self._round:
-            self._round = None
-            self._write_checkpoint()
-
-    def _write_checkpoint(self) -> None:
-        """Ask for it, where it has changed; one at a time, so that an older one never comes after a newer."""
-        if self._changed and not self._writing:
-            self._changed, self._writing = False, True
-            stale, self._stale = tuple(self._stale), []
-            covers, self._uncovered = self._uncovered, {}
-            self._asked.append(WriteCheckpoint(self.storage, dict(self._known), stale, covers))
-
-    def _written(self, sync: WriteCheckpoint) -> None:
-        for log, position in sync.covers.items():
-            log.checkpointed = position
-        self._cleaning.covered(sync.covers)
-        self._deletions.checkpointed()
-        self._writing = False
-        if self._round is None:
-            self._write_checkpoint()
+    # --- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync everything and write the checkpoint, here and now: after it, opening reads nothing of the logs.
+        """Sync all logs and write the checkpoint in this thread, so that the next start reads nothing of the logs.
 
-        The threads have ended: what is still out will not come back.
+        The worker threads have ended, so no outcome of a running job will be returned.
         """
-        self._syncing.clear()
-        removals = [sync for sync in self._asked if isinstance(sync, RemoveFiles)]
-        self._asked.clear()
-        self._urgent.clear()
-        self._background.clear()
-        self._changed, self._writing, self._round = self._changed or self._writing, False, None
+        removals = [job for job in self.syncs.stop() if isinstance(job, RemoveFiles)]
         for log in self._logs.values():
             if log.offline is None:
                 self._seal(log)
-        self.start_round()
-        while syncs := self.take_syncs():
-            for sync in syncs:
-                self._run(sync)
+        self.syncs.start_round()
+        while jobs := self.syncs.take():
+            for job in jobs:
+                self._run(job)
         for log in self._logs.values():
             if log.offline is None:
                 log.segments[-1].log.trim()
-        gone = self._journal.close()
-        if gone is not None:
-            self._run(gone)
+        cut = self.syncs.close_journal()
+        if cut is not None:
+            self._run(cut)
         for removal in removals:
             self._run(removal)
-        if not self.offline and not self._changed:
-            self._say_stopped_cleanly()
+        if not self.offline and self.syncs.is_checkpointed:
+            self._note_clean_stop()
 
-    def _say_stopped_cleanly(self) -> None:
+    def _note_clean_stop(self) -> None:
         try:
             self.storage.replace(clean_stop.FILE, clean_stop.encode(self._logs.values()))
-        except StorageError as error:  # a full disk: the next start only syncs more than it must
+        except StorageError as error:  # a full disk: without the note, the next start only does more work
             self._report(f"the clean stop could not be noted: {error}")
-
-    def _run(self, sync: Sync) -> None:
-        """Here and now, at the start and at the end."""
-        try:
-            sync.run()
-        except StorageError as error:
-            self.sync_failed(sync, error)
-        else:
-            self.synced(sync)
 
     def _seal(self, log: PartitionLog) -> None:
         try:

@@ -22,6 +22,7 @@ from broker.log.checkpoint import LogPosition
 from broker.log.clean_stop import Noted
 from broker.log.closed_segment import OpenSegments, closed
 from broker.log.id_index import IdIndex
+from broker.log.io_jobs import RemoveFiles
 from broker.log.journal import Entry
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
@@ -29,7 +30,6 @@ from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Placed, Se
 from broker.log.storage import Storage, StorageError
 from broker.log.swap import finish_swaps
 from broker.log.synced import LogDamaged, Synced, offsets_of
-from broker.log.syncs import RemoveFiles
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.record.control import decode_marker
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry
@@ -51,6 +51,16 @@ class RecoveryReport:
     @property
     def cut(self) -> bool:
         return bool(self.bytes_cut or self.segments_removed)
+
+    def line(self, log: PartitionLog) -> str:
+        """Return the line for the operator."""
+        line = f"partition {log.name} recovered: ends at offset {log.log_end_offset}, "
+        line += f"{self.batches_read} batches past the checkpoint"
+        if self.from_journal:
+            line += f", {self.from_journal} from the journal"
+        if not self.cut:
+            return line
+        return f"{line}; cut {self.bytes_cut} bytes and {self.segments_removed} segments ({self.reason})"
 
 
 def open_log(

@@ -178,8 +178,15 @@ class FrameDecoder:
 
     def put_back(self, frame: memoryview) -> None:
         """Give back a frame, so that `next_frame` returns it again before those that follow it."""
+        following = bytearray(self._view[self._at :])
+        if self.partial is not None:  # it follows the frame, so it must begin again behind it
+            following = bytearray(self._size.to_bytes(LENGTH_BYTES, "big")) + self.partial[: self._filled] + following
+            self.partial = None
+        elif self._head:
+            following = bytearray(self._head) + following
+            self._head = b""
         size = len(frame).to_bytes(LENGTH_BYTES, "big")
-        self._view, self._at = memoryview(bytearray(size) + frame + self._view[self._at :]), 0
+        self._view, self._at = memoryview(bytearray(size) + frame + following), 0
         self._owned = True
 
     def pause(self) -> None:

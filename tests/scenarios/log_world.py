@@ -9,9 +9,9 @@ or abort.
 import re
 
 from broker.config import TopicConfig
+from broker.log.io_jobs import SyncJournal
 from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
-from broker.log.syncs import SyncJournal
 from broker.now import Now
 from broker.record.control import Marker, decode_marker
 from broker.record.records import decode_records

@@ -17,8 +17,9 @@ from uuid import UUID
 import pytest
 
 from broker.config import LONG_MAX, BrokerConfig, TopicConfig
+from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.judge import judge
-from broker.log.log_manager import LogManager, SyncJournal, SyncLog
+from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
 from broker.log.storage import StorageError
 from broker.now import Now

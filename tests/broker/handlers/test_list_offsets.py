@@ -160,7 +160,7 @@ def test_what_is_not_in_memory_is_looked_for_by_a_thread_and_nobody_else_waits(o
     send(reader, wanted, by_id)
     assert ask(other, 8, LATEST) == (0, 8)
     if place != WALL_MS + 9:  # a time after all records needs no look at the disk
-        assert reader.replies() == [] and [type(each).__name__ for each in held] == ["LookUp"]
+        assert reader.replies() == [] and [type(each).__name__ for each in held] == ["ReadJob"]
         old.run(held.pop())
         old.storage.not_in_memory.update(old.storage.files)  # memory that is too short does not keep the answer
     old.pump()

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.handlers.topic_changes import alter_topics, create_topic
-from broker.log.log_manager import SyncJournal, SyncLog
+from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED
 from broker.wire.produce import PartitionRecords, ProduceRequest

@@ -9,8 +9,8 @@ from broker.config import BrokerConfig
 from broker.log.cleaner import CleanLog
 from broker.log.cleaner_keys import ENTRY_BYTES, KeyOffsets
 from broker.log.cleaner_plan import plan
+from broker.log.io_jobs import WriteCheckpoint
 from broker.log.log_walk import SLICE
-from broker.log.syncs import WriteCheckpoint
 from broker.record.batch import read_header, verify, walk
 from broker.record.compression import Codec
 from broker.record.control import Marker

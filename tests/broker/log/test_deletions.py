@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from broker.log.deletions import CHECKPOINT_WITHIN_MS, RENAMED_AT_ONCE
+from broker.log.io_jobs import RemoveFiles
 from broker.log.memory_storage import MemoryStorage
 from broker.log.os_storage import OsStorage
-from broker.log.syncs import RemoveFiles
 from broker.now import Now
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
@@ -160,12 +160,12 @@ def test_a_sync_covers_what_was_dropped_before_it():
     for _ in range(4):
         broker.append(log, b"x" * 700)
     delete(broker, log, 2)
-    broker.manager._ask(log)
+    log.ask_sync(log, True)
     (sync,) = broker.manager.take_syncs()
     assert [file.path.endswith(f"{0:020d}.log") for file in sync.files].count(True) == 1
     broker.run(sync)
     broker.append(log, b"x")
-    broker.manager._ask(log)
+    log.ask_sync(log, True)
     (sync,) = broker.manager.take_syncs()
     assert {int(file.path.split("/")[-1].split(".")[0]) for file in sync.files} == {3}
 

@@ -5,9 +5,10 @@ import tracemalloc
 import pytest
 
 from broker.config import BrokerConfig, TopicConfig
+from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.journal import SUFFIX, FoundJournal
 from broker.log.judge import judge
-from broker.log.log_manager import LogManager, SyncJournal, SyncLog
+from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryStorage
 from broker.log.os_storage import OsStorage
 from broker.wire.errors import ApiError

@@ -6,11 +6,11 @@ import pytest
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.log import checkpoint
-from broker.log.log_manager import LogManager, SyncLog, WriteCheckpoint
+from broker.log.io_jobs import RemoveFiles, SyncLog, WriteCheckpoint
+from broker.log.log_manager import LogManager
 from broker.log.memory_storage import MemoryFile, MemoryStorage
 from broker.log.os_storage import OsStorage
 from broker.log.storage import StorageError
-from broker.log.syncs import RemoveFiles
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -263,7 +263,7 @@ def test_many_appends_leave_one_note_of_when_a_flush_is_due():
     log = broker.open()
     for _ in range(100):
         broker.append(log)
-    assert len(broker.manager._flush_due) == 1
+    assert len(broker.manager.syncs._flush_due) == 1
 
 
 def test_silent_producers_are_forgotten_by_the_brokers_clock():
@@ -375,7 +375,7 @@ def test_a_failed_sync_takes_the_log_offline_for_good(broker, suffix):
     broker.storage.failing_syncs.clear()
     assert broker.manager.offline == {"flights-0": log.offline}
     assert len(broker.lines) == 1 and f"{suffix}: Input/output error" in broker.lines[0]
-    assert "flights-0" not in broker.manager._known
+    assert "flights-0" not in broker.manager.syncs.known
     for use in (lambda: broker.append(log), lambda: log.read(0, 1, True)):
         with pytest.raises(ApiError, match="offline") as caught:
             use()
@@ -473,7 +473,7 @@ def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
     broker.manager.delete({"flights": [0]})
     broker.manager.synced(sync)
     broker.manager.sync_failed(sync, StorageError("flights-0", "gone"))
-    assert broker.manager._known == {} and broker.lines == [] and broker.manager.offline == {}
+    assert broker.manager.syncs.known == {} and broker.lines == [] and broker.manager.offline == {}
     broker.append(broker.open())
     broker.round()
     assert broker.checkpoint()["flights-0"].offset == 1

@@ -1,4 +1,8 @@
-"""The log manager's jobs for threads, as values. A thread calls `run`, which touches only files."""
+"""The jobs that the log manager hands to worker threads, as values.
+
+A worker thread calls `run`, which may wait for the disk and touches only files. The reactor thread then passes the job
+to `LogManager.synced`, or to `LogManager.sync_failed` with the error.
+"""
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -16,7 +20,7 @@ from broker.record.batch import CorruptBatch
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SyncLog:
-    """A sync of one log's files. A thread calls `run`, which touches nothing of the log except files."""
+    """A sync of one log's files."""
 
     log: PartitionLog
     files: tuple[File, ...]
@@ -115,13 +119,13 @@ class CutJournal:
 
 
 @dataclass(eq=False, slots=True)
-class LookUp:
-    """A lookup for a thread, because it is slow or waits for the disk and would delay other connections.
+class ReadJob:
+    """A lookup for a worker thread, because it is slow or waits for the disk and would delay other connections.
 
     `key` is the key under which its request waits in the purgatory.
     """
 
-    look: Callable[[], Any]
+    read: Callable[[], Any]
     key: Hashable
     is_done: bool = False
     """True after success. After a failure, the request repeats the lookup and receives the error."""
@@ -129,8 +133,10 @@ class LookUp:
 
     def run(self) -> None:
         with suppress(StorageError, CorruptBatch):
-            self.found = self.look()
+            self.found = self.read()
             self.is_done = True
 
 
-Sync: TypeAlias = SyncLog | WriteCheckpoint | RemoveFiles | SyncJournal | CutJournal | CleanLog | LookUp
+Sync: TypeAlias = SyncLog | SyncJournal | CutJournal | WriteCheckpoint
+"""A job of the sync scheduler (broker.log.sync_scheduler)."""
+IoJob: TypeAlias = Sync | CleanLog | RemoveFiles | ReadJob

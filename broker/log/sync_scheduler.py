@@ -1,0 +1,378 @@
+"""The schedule of syncs: which log is synced next, and when the checkpoint is written.
+
+    urgent queue         flush.messages, flush.ms, an answer that waits for the disk, a failed write that was undone
+    background queue     a checkpoint round, a rolled segment, too many unsynced bytes
+
+`take` hands out jobs (broker.log.io_jobs), a worker thread runs each, and `synced` or `failed` takes its outcome.
+Appends continue meanwhile; a sync covers the records that the log had when the sync was made. At most one sync per log
+and at most `flakelog.sync.threads` syncs in all run at a time.
+
+A checkpoint round syncs every log with something new, and then writes the checkpoint. Logs whose answers wait for the
+disk share a journal (broker.log.journal); its rounds have a separate thread and are not queued behind other syncs.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from heapq import heapify, heappop, heappush
+
+from broker.config import LONG_MAX, BrokerConfig
+from broker.log import checkpoint, producer_state
+from broker.log.checkpoint import LogPosition
+from broker.log.io_jobs import CutJournal, IoJob, NotJournaled, Sync, SyncJournal, SyncLog, WriteCheckpoint
+from broker.log.journal import Journal
+from broker.log.partition_log import PartitionLog
+from broker.log.segment import file_name
+from broker.log.storage import Storage
+from broker.now import Now
+
+
+class SyncScheduler:
+    """The syncs of all logs of a broker, its journal and its checkpoint.
+
+    The scheduler syncs the logs that were added and not forgotten. `report` takes lines for the operator.
+    """
+
+    def __init__(self, storage: Storage, config: BrokerConfig, report: Callable[[str], None]) -> None:
+        self.config = config
+        self.known: dict[str, LogPosition] = {}
+        """The synced position of each log by name, as the next checkpoint will have it."""
+        self._storage = storage
+        self._report = report
+        self._logs: dict[PartitionLog, None] = {}
+        self._journal = Journal(storage, config.journal_max_bytes)
+        self._jobs: list[IoJob] = []
+        """Jobs that `take` hands out next, in this order."""
+        self._syncing: set[PartitionLog] = set()
+        """Logs whose sync a thread runs."""
+        self._urgent: dict[PartitionLog, None] = {}
+        """Logs to sync soon, because an answer or a setting requires it. A dict, because its keys are ordered."""
+        self._background: dict[PartitionLog, None] = {}
+        """Logs to sync without urgency."""
+        self._background_next = False
+        self._lost: list[PartitionLog] = []
+        """Logs that went offline. Requests that wait for them are still to be answered."""
+        self._flush_due: list[tuple[int, int, PartitionLog]] = []
+        """A heap of (due time, id, log) for flush.ms."""
+        self._flush_noted: set[PartitionLog] = set()
+        """Logs with an entry in `_flush_due`."""
+        self._checkpoint_ms: int | None = None
+        """Time of the next periodic checkpoint round."""
+        self._round: set[PartitionLog] | None = None
+        """While a checkpoint round is running: its logs that are not synced yet."""
+        self._changed = False
+        """True if `known` differs from the last checkpoint that was asked for."""
+        self._writing = False
+        """True while a checkpoint is being written."""
+        self._uncovered: dict[PartitionLog, LogPosition] = {}
+        """Synced logs whose new position is not in a written checkpoint yet."""
+        self._stale: list[str] = []
+        """Producer snapshots that the next checkpoint replaces."""
+
+    # --- logs ----------------------------------------------------------------------------------------------------
+
+    def load_checkpoint(self) -> None:
+        """Read the checkpoint, before any log is added. Raise CheckpointDamaged or StorageError."""
+        if self._storage.exists(checkpoint.FILE):
+            file = self._storage.open(checkpoint.FILE)
+            self.known = checkpoint.decode(file.read(0, file.size))
+
+    def number_journal(self, first_number: int) -> None:
+        """Number the journal's files from `first_number`, before any log is added."""
+        self._journal = Journal(self._storage, self.config.journal_max_bytes, first_number)
+
+    def add_log(self, log: PartitionLog) -> None:
+        """Sync this log from now on."""
+        self._logs[log] = None
+        log.ask_sync = self._ask
+        log.on_offline = self._went_offline
+        self._use_journal(log)
+
+    def reconfigured(self, logs: Collection[PartitionLog]) -> None:
+        """Reschedule these logs, because their settings have changed."""
+        for log in logs:
+            self._use_journal(log)
+        noted = self._flush_noted.intersection(logs)
+        if noted:  # their due times come from the old flush.ms
+            self._flush_noted -= noted
+            self._flush_due = [each for each in self._flush_due if each[2] not in noted]
+            heapify(self._flush_due)
+        for log in logs:
+            self.ask_if_due(log)
+
+    def _use_journal(self, log: PartitionLog) -> None:
+        log.journal = self._journal if log.config.group_commit else None
+        if log.journal is not None:
+            log.offline = self._journal.failed or log.offline
+        if log.unflushed and log.waiting_acks:
+            self._ask(log)  # earlier records must be on the disk too
+
+    def forget(self, name: str, log: PartitionLog | None) -> None:
+        """Forget a deleted partition; `log` is None if it was never added. The caller then calls `write_checkpoint`."""
+        if log is not None:
+            self._logs.pop(log, None)
+            self._journal.forget(log)
+            self._drop(log)
+        if self.known.pop(name, None) is not None:
+            self._changed = True
+
+    def _went_offline(self, log: PartitionLog) -> None:
+        self._report(f"partition {log.name} is offline: {log.offline}")
+        self._journal.recount()
+        self._drop(log)
+        self._lost.append(log)
+
+    def take_lost(self) -> list[PartitionLog]:
+        """Return the logs that went offline since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self, now_ms: int) -> int:
+        """Return the time of the next `tick`, by the monotonic clock; at once if logs went offline."""
+        if self._lost:
+            return now_ms
+        if self._checkpoint_ms is None:
+            self._checkpoint_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
+        return min(self._checkpoint_ms, self._flush_due[0][0]) if self._flush_due else self._checkpoint_ms
+
+    def tick(self, now: Now) -> None:
+        """Ask for the syncs that flush.ms makes due, and start a checkpoint round if its interval is over."""
+        while self._flush_due and self._flush_due[0][0] <= now.ms:
+            log = heappop(self._flush_due)[2]
+            self._flush_noted.discard(log)
+            since = log.unflushed_since_ms
+            if since is not None and since + log.config.flush_ms <= now.ms:
+                self._ask(log)
+            else:
+                self._note_flush(log)
+        if self._checkpoint_ms is not None and now.ms >= self._checkpoint_ms:
+            self._checkpoint_ms = now.ms + self.config.log_flush_offset_checkpoint_interval_ms
+            for log in self._logs:
+                log.producers.expire(now.wall_ms, self.config.producer_id_expiration_ms)
+            self.start_round()
+
+    def ask_if_due(self, log: PartitionLog) -> None:
+        """Ask for a sync if the log has too many unsynced messages or bytes. Note the time if flush.ms requires one."""
+        if log.unflushed >= log.config.flush_messages:
+            self._ask(log)
+        elif log.config.flush_ms < LONG_MAX:
+            self._note_flush(log)
+        config = self.config
+        limit_bytes = config.background_sync_bytes
+        if log.journal is not None:  # the journal keeps the unsynced records, in limited space
+            limit_bytes = min(limit_bytes, config.journal_max_bytes // 4)
+        if log.unsynced_bytes >= limit_bytes:
+            self._ask(log, soon=False)
+
+    def _note_flush(self, log: PartitionLog) -> None:
+        """Note when flush.ms requires a sync. A log has one entry, and `tick` checks it again when it comes up."""
+        since = log.unflushed_since_ms
+        if since is not None and log not in self._flush_noted:
+            self._flush_noted.add(log)
+            heappush(self._flush_due, (since + log.config.flush_ms, id(log), log))
+
+    # --- jobs ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, log: PartitionLog, soon: bool = True) -> None:
+        """Ask for a sync of all records in the log, with a new sync even if one is running. `soon`: it is urgent."""
+        if log.offline is not None:
+            return
+        if soon:
+            self._urgent[log] = None
+        else:
+            self._background[log] = None
+
+    def add_job(self, job: IoJob) -> None:
+        """Hand out this job with the next `take`."""
+        self._jobs.append(job)
+
+    def take(self, begin_round: bool = True) -> list[IoJob]:
+        """Return the jobs to start now, with the next journal round if `begin_round`.
+
+        The caller must return the outcome of each `Sync` to `synced` or `failed`.
+        """
+        journal = self._journal.take_round() if begin_round else None
+        if journal is not None:
+            self._jobs.append(journal)
+        cut = self._journal.take_cut()
+        if cut is not None:
+            self._jobs.append(cut)
+        if self._urgent or self._background:
+            while len(self._syncing) < self.config.sync_threads and (log := self._next()) is not None:
+                self._jobs.append(self.begin_sync(log))
+        jobs, self._jobs = self._jobs, []
+        return jobs
+
+    def _next(self) -> PartitionLog | None:
+        """Return the next log to sync. Prefer the queues in turn, so that urgent syncs cannot delay a round forever."""
+        queues = (self._background, self._urgent) if self._background_next else (self._urgent, self._background)
+        self._background_next = not self._background_next
+        for queue in queues:
+            log = next((each for each in queue if each not in self._syncing), None)
+            if log is not None:
+                self._urgent.pop(log, None)
+                self._background.pop(log, None)
+                return log
+        return None
+
+    def begin_sync(self, log: PartitionLog) -> SyncLog:
+        """Return a sync of all records in the log now."""
+        self._syncing.add(log)
+        segments = log.unflushed_segments()
+        files = tuple(file for segment in segments for file in segment.files)
+        whole = tuple(segment.log for segment in segments[:-1])
+        position = log.position()
+        for_checkpoint = self._round is not None and log in self._round
+        snapshot = log.producers.snapshot() if for_checkpoint and position.producers else None
+        log.unflushed_since_ms = None
+        log.unsynced_bytes = 0
+        return SyncLog(log, files, position, self._storage, for_checkpoint, snapshot, log.mending, whole)
+
+    def _drop(self, log: PartitionLog) -> None:
+        """Drop a log that is deleted or offline from the queues and from the round."""
+        self._urgent.pop(log, None)
+        self._background.pop(log, None)
+        self._leave_round(log)
+
+    # --- outcomes ------------------------------------------------------------------------------------------------
+
+    def synced(self, sync: Sync) -> list[PartitionLog]:
+        """Take back a job that succeeded. Return the logs that have more records on the disk now."""
+        if isinstance(sync, SyncJournal):
+            return self._journal.synced()
+        if isinstance(sync, SyncLog):
+            return self._log_synced(sync)
+        if isinstance(sync, WriteCheckpoint):
+            self._checkpoint_written(sync)
+        return []
+
+    def _log_synced(self, sync: SyncLog) -> list[PartitionLog]:
+        log = sync.log
+        self._syncing.discard(log)
+        if log not in self._logs:
+            return []  # deleted meanwhile, so the checkpoint must not name it
+        log.synced(sync.position)
+        if sync.mends:
+            log.mending = False
+        self._journal.log_synced(log)
+        if sync.for_checkpoint:
+            self._note_position(log, sync.position)
+            self._leave_round(log)
+        elif log.offline is not None:
+            self._leave_round(log)
+        self.ask_if_due(log)
+        return [log]
+
+    def failed(self, sync: Sync, error: Exception) -> list[PartitionLog]:
+        """Take back a job that failed. Return the logs that went offline."""
+        if isinstance(sync, SyncLog):
+            return self._log_failed(sync, error)
+        if isinstance(sync, SyncJournal):
+            return self._journal_failed(error)
+        if isinstance(sync, CutJournal):
+            self._report(f"{', '.join(sync.names)} could not be removed: {error}; the next start does it")
+        else:
+            self._report(f"the checkpoint could not be written: {error}; the older one stays")
+            self._uncovered = sync.covers | self._uncovered
+            self._changed = True
+            self._writing = False
+        return []
+
+    def _log_failed(self, sync: SyncLog, error: Exception) -> list[PartitionLog]:
+        """Take the log offline until a restart, because the kernel may have dropped the bytes it could not write."""
+        log = sync.log
+        self._syncing.discard(log)
+        if log not in self._logs:
+            return []
+        log.take_offline(f"a sync failed: {error}")
+        return self.take_lost()
+
+    def _journal_failed(self, error: Exception) -> list[PartitionLog]:
+        """Take every log of the journal offline; if the round was only not written, sync its logs separately."""
+        if isinstance(error, NotJournaled):
+            self._journal.not_written()
+            return []
+        self._journal.failed = f"a sync of the journal failed: {error}"
+        for log in self._logs:
+            if log.journal is not None and log.offline is None:
+                log.take_offline(self._journal.failed)
+        return self.take_lost()
+
+    # --- the checkpoint ------------------------------------------------------------------------------------------
+
+    def start_round(self, among: Iterable[PartitionLog] | None = None) -> None:
+        """Sync every log with something new, or those of `among`, then write the checkpoint.
+
+        Do nothing while an earlier round is running.
+        """
+        if self._round is not None:
+            return
+        logs = [log for log in (self._logs if among is None else among) if log.offline is None]
+        self._round = {log for log in logs if not log.is_at(self.known.get(log.name))}
+        self._background.update((log, None) for log in logs if log in self._round)
+        if among is None:
+            self._journal.rotate()
+        self._finish_round()
+
+    @property
+    def in_round(self) -> bool:
+        """Return True while a checkpoint round is running."""
+        return self._round is not None
+
+    def _leave_round(self, log: PartitionLog) -> None:
+        if self._round is not None:
+            self._round.discard(log)
+            self._finish_round()
+
+    def _finish_round(self) -> None:
+        if self._round is not None and not self._round:
+            self._round = None
+            self.write_checkpoint()
+
+    def _note_position(self, log: PartitionLog, position: LogPosition) -> None:
+        before = self.known.get(log.name)
+        if before is not None and before.producers and before.offset != position.offset:
+            self._stale.append(f"{log.name}/{file_name(before.offset, producer_state.SUFFIX)}")
+        self.known[log.name] = self._uncovered[log] = position
+        self._changed = True
+
+    def write_checkpoint(self) -> None:
+        """Ask for a write of the checkpoint if it has changed.
+
+        Only one write runs at a time, so that an older version never replaces a newer one.
+        """
+        if self._changed and not self._writing:
+            self._changed, self._writing = False, True
+            stale, self._stale = tuple(self._stale), []
+            covers, self._uncovered = self._uncovered, {}
+            self._jobs.append(WriteCheckpoint(self._storage, dict(self.known), stale, covers))
+
+    def _checkpoint_written(self, sync: WriteCheckpoint) -> None:
+        for log, position in sync.covers.items():
+            log.checkpointed = position
+        self._writing = False
+        if self._round is None:
+            self.write_checkpoint()
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def stop(self) -> list[IoJob]:
+        """Forget the running jobs, because the threads have ended, and the queues. Return the jobs not handed out yet.
+
+        The caller can then start a last round and run its jobs itself.
+        """
+        jobs, self._jobs = self._jobs, []
+        self._syncing.clear()
+        self._urgent.clear()
+        self._background.clear()
+        self._changed, self._writing, self._round = self._changed or self._writing, False, None
+        return jobs
+
+    def close_journal(self) -> CutJournal | None:
+        """Return the removal of the journal's files that no log needs, None if there are none."""
+        return self._journal.close()
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Return True if the written checkpoint has every synced position."""
+        return not self._changed
