@@ -185,10 +185,11 @@ def _answer(call: Call, session: FetchSession | None, found: Found, now: Now) ->
         # As Kafka's: no session is begun, and one that goes on is told nothing, so that nothing is passed over.
         return FetchResponse() if session is None else session.answer(request.session_epoch, [])
     for each, result in found:
+        records = result.records
         if result.error_code:
             call.services.metrics.failed_fetch(each.log.topic if each.log is not None else None)
-        elif each.log is not None:
-            each.log.bytes_out += result.size
+        elif records.__class__ is FileRegion and each.log is not None:
+            each.log.bytes_out += records.length
     if session is not None:
         return session.answer(request.session_epoch, found)
     response = FetchResponse([result for _, result in found])

@@ -155,6 +155,8 @@ class OffsetIndex(EntryFile):
             at = bisect_right(lasts, relative_offset)
             if 0 < at < len(lasts):
                 return positions[at - 1], positions[at]
+        if not self.file.size:
+            return 0, end
         number = self.rank(relative_offset)
         return self._second_before(number), int(self.near(number)[1]) if number < len(self) else end
 

@@ -10,7 +10,7 @@ bytes around these numbers are the key of a template. Fetches of several partiti
 import struct
 
 from broker.wire import fetch
-from broker.wire.fetch import NO_REPLICA, FetchPartition, FetchRequest, FetchResponse
+from broker.wire.fetch import FetchPartition, FetchRequest, FetchResponse
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, RequestHeader, request_header
 from broker.wire.primitives import length
 from broker.wire.templates import KEY_BYTES_MAX, Key, TemplateStore
@@ -68,8 +68,7 @@ class FetchTemplate:
         self._before = tag + bytes(6)  # no throttle time, no error
         self._between = one + encode_topic(self._topic, flexible, version >= fetch.TOPIC_IDS) + one
         self._head = struct.Struct(f">ii{len(self._before)}si{len(self._between)}sihqqq")
-        self._after = length(-1, flexible) + NO_REPLICA, length(0, flexible) + NO_REPLICA
-        """What precedes the length of the records: no aborted transactions were asked for, or there are none."""
+        self._after = fetch.nothing_aborted(version, False), fetch.nothing_aborted(version, True)
         self._tail = tag * 3
         self._fixed_bytes = self._head.size + len(self._tail)
 
