@@ -52,7 +52,6 @@ TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 CONTENDED_NS = 10_000_000  # for so long after others had requests, one with a backlog leaves them room
 BACKLOG_WAITS = 19  # so one connection with a backlog takes a twentieth of the time at most
 BACKLOG_BYTES = 64 * 1024  # a connection with more bytes of requests to be executed is not read from
-_PRODUCE = PRODUCE.to_bytes(2, "big")
 _record = tuple.__new__  # as Call(...), at half its price
 
 
@@ -87,6 +86,8 @@ class Engine:
             fetch.API_KEY: FetchTemplates(store),
             list_offsets.API_KEY: ListOffsetsTemplates(store),
         }
+        self._answered: dict[int, int] = {}
+        """How many requests of an API were answered by templates in this round."""
         self._retry: Delayed[bool] | None = None
         """The end of the wait for ids, while Produce requests are held."""
         idle_ms = services.config.connections_max_idle_ms
@@ -337,7 +338,7 @@ class Engine:
             found = find_template(frame, conn.key_end)
             if found is not None:
                 self._produce_again(conn, frame, found)
-            elif frame[:2] == _PRODUCE:
+            elif len(frame) > 1 and not frame[0] and not frame[1]:  # the API key of Produce
                 self._handle_request(conn, frame)
             else:
                 others.append((conn, frame))
@@ -353,6 +354,11 @@ class Engine:
                     if conn.queued:
                         now_ns = self._clock_ns()
                         conn.due_ns = now_ns + BACKLOG_WAITS * (now_ns - began_ns)
+        if self._answered:
+            took_ns = self._clock_ns() - self._began_ns
+            for key, number in self._answered.items():
+                self.metrics.of_api(key).observe(took_ns, number)
+            self._answered.clear()
         return following
 
     def _next_frame(self, conn: Connection, following: list[Connection]) -> memoryview | None:
@@ -486,7 +492,7 @@ class Engine:
                 parts, size = reply
                 conn.put(parts, size)
                 self._ready.append(conn)
-                self.metrics.of_api(api.key).observe(self._clock_ns() - self._began_ns)
+                self._answered[api.key] = self._answered.get(api.key, 0) + 1
 
     def _decode(self, conn: Connection, frame: memoryview) -> tuple[Api, Call, int] | None:
         """Return a request that has no template, with its row and its correlation id; None if it is answered."""
@@ -632,12 +638,10 @@ class Engine:
     def _reply(
         self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
     ) -> None:
-        body = api.encode(version, response)
+        parts = api.encode(version, response)
         tags = b"\0" if version >= api.flexible and api.key != API_VERSIONS else b""
-        size = 4 + len(tags) + size_of(body)
-        head = _LENGTH_AND_ID.pack(size, correlation_id) + tags
-        first = body[0]
-        parts = [head, *body] if isinstance(first, FileRegion) else [head + first, *body[1:]]
+        size = 4 + len(tags) + size_of(parts)
+        parts.insert(0, _LENGTH_AND_ID.pack(size, correlation_id) + tags)
         if slot is None:
             began_ns = self._began_ns
             conn.put(parts, size + LENGTH_BYTES)

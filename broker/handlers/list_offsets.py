@@ -41,23 +41,19 @@ _record = tuple.__new__  # as FoundOffset(...), at half its price
 NOTHING_SEARCHED: Mapping[PartitionLog, ReadJob] = {}
 
 
-def handle(call: Call, now: Now) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
-    """Return the offsets, or a Delayed if some have to be searched by threads."""
-    unread: list[tuple[PartitionLog, int]] = []
-    response = _answer(call, AT_ONCE, NOTHING_SEARCHED, unread)
-    return _Aside(call, unread).search() if unread else response
+def handle(
+    call: Call, now: Now, way: Way = AT_ONCE, searched: Mapping[PartitionLog, ReadJob] = NOTHING_SEARCHED
+) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
+    """Return the offsets, or a Delayed if some cannot be searched this way, so that threads have to do it.
 
-
-def _answer(
-    call: Call, way: Way, searched: Mapping[PartitionLog, ReadJob], unread: list[tuple[PartitionLog, int]]
-) -> ListOffsetsResponse:
-    """Return the answer for the partitions that can be searched this way; append to `unread` (log, what is asked of it)
-    of the others. `searched` has what threads have found."""
+    `searched` has what threads have found.
+    """
     request: ListOffsetsRequest = call.request
     _, _, wanted, by_id = request
     log_of, end_of = call.services.log_of, _end_for(request)
     repeated = _repeated(wanted) if len(wanted) > 1 else ()
     found: list[FoundOffset] = []
+    unread: list[tuple[PartitionLog, int]] = []
     for topic, partition, timestamp, leader_epoch in wanted:
         try:
             if repeated and (topic, partition) in repeated:
@@ -77,7 +73,7 @@ def _answer(
             unread.append((log, timestamp))
         else:
             found.append(_record(FoundOffset, (topic, partition, 0, found_ms, offset, epoch)))
-    return _record(ListOffsetsResponse, (found, by_id))
+    return _Aside(call, unread).search() if unread else _record(ListOffsetsResponse, (found, by_id))
 
 
 def _repeated(wanted: Iterable[WantedOffset]) -> Collection[tuple[str, int]]:
@@ -110,7 +106,9 @@ class _Aside:
 
     def _answer(self, now: Now) -> ListOffsetsResponse:
         """Return the answer, however long it takes, because threads have searched."""
-        return _answer(self._call, WAITING, self._searches, [])
+        answer = handle(self._call, now, WAITING, self._searches)
+        assert isinstance(answer, ListOffsetsResponse)
+        return answer
 
 
 def _search_aside(search: Search, wanted: int, by_id: bool) -> object:
