@@ -1,4 +1,4 @@
-# make demo | make test | make venv | make stock | make unit | make lint | make bench | make soak
+# make demo | make test | make venv | make stock | make unit | make lint | make docs | make bench | make soak
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ FRANZ := tests/compat/go/target/stock
 CONNECTOR := benchmarks/connector/target/classpath
 ID_PACKAGES := build/id-packages
 
-.PHONY: demo test venv bytecode stock unit lint compat bench soak clean
+.PHONY: demo test venv bytecode stock unit lint docs compat bench soak clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
@@ -56,7 +56,7 @@ $(FRANZ): tests/compat/go/stock.go tests/compat/go/go.mod tests/compat/go/go.sum
 demo: bytecode
 	$(BIN)/flakelog demo
 
-test: lint unit compat
+test: lint docs unit compat
 
 # Style, types, import contracts, and the house rules no linter knows.
 lint: venv
@@ -65,6 +65,10 @@ lint: venv
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest tests/test_tidy.py
+
+# README's pages and the API reference, in build/docs. Every warning is an error. Nothing is fetched.
+docs: venv
+	$(BIN)/mkdocs build --strict
 
 # The cores: no Java, no sockets, under a minute.
 unit: venv

@@ -1,1 +1,1 @@
-"""Load programs of our own, each figure beside its peer's in the same run: `make bench`."""
+"""Load programs that measure Flakelog beside its peers in the same run: `make bench`, README.md."""

@@ -1,20 +1,28 @@
-"""`python -m benchmarks [ROW...]`: each figure beside its peer's, from the same run, min - median - max."""
+"""`python -m benchmarks [ROW...]`: print the figures of each row beside its peers': least - median - most."""
 
 import json
 import os
 import platform
 import sys
+from pathlib import Path
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import apache, big_log, bulk, consumers, ids, single, startup
+from benchmarks import apache, big_log, bulk, clients, consumers, defaults, flooder, ids, single, startup
+from benchmarks.brokers import checkouts, compile_packages, tree_of
 from benchmarks.measure import QUICK, SERIOUS, Result, Row, Scale, Spread, measure
 from benchmarks.native import Unavailable
+from tests.compat.server_process import ROOT
 
-ROWS = {row.name: row for row in [*bulk.ROWS, *single.ROWS, *consumers.ROWS, *ids.ROWS, *startup.ROWS, *big_log.ROWS]}
+PLAIN_WIDTH = 160  # of tables that go to a file
+MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log
+ROWS = {row.name: row for module in MODULES for row in module.ROWS}
+
+
+CHECKOUT = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 
 
 def _text(value: float) -> str:
@@ -42,7 +50,8 @@ def _machine() -> dict[str, str | int]:
 def _run(rows: list[Row], scale: Scale, as_json: bool) -> tuple[dict[str, Result], dict[str, str]]:
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
-    out, progress = Console(), Console(stderr=True)
+    out = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    progress = Console(stderr=True)
     for row in rows:
         try:
             with progress.status(row.name) as status:
@@ -60,14 +69,27 @@ def _run(rows: list[Row], scale: Scale, as_json: bool) -> tuple[dict[str, Result
 @click.command()
 @click.argument("names", metavar="[ROW]...", nargs=-1, type=click.Choice(list(ROWS)))
 @click.option("--runs", type=click.IntRange(1), default=SERIOUS.runs, show_default=True, help="Counted runs of each.")
-@click.option("--kafka/--no-kafka", default=None, help="Apache Kafka too; by default where it is, and not if --quick.")
+@click.option("--warm-up", type=click.IntRange(0), default=SERIOUS.warm_up, show_default=True, help="Runs before them.")
+@click.option("--kafka/--no-kafka", default=None, help="Measure Apache Kafka. Default: if installed, unless --quick.")
 @click.option("--quick", is_flag=True, help="One tiny run of each: shows that it works, says nothing of speed.")
+@click.option("--against", type=CHECKOUT, metavar="DIR", help="Measure the servers of another checkout too, in pairs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def main(names: tuple[str, ...], runs: int, kafka: bool | None, quick: bool, as_json: bool) -> None:
-    """Measure ROWs, by default all of them."""
+def main(
+    names: tuple[str, ...],
+    runs: int,
+    warm_up: int,
+    kafka: bool | None,
+    quick: bool,
+    against: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure ROWs, by default all of them. benchmarks/README.md explains them."""
     if not sys.platform.startswith("linux"):
         raise click.ClickException("the benchmarks read /proc, so they need Linux")
-    scale = QUICK if quick else SERIOUS._replace(runs=runs)
+    if against is not None:
+        compile_packages(ROOT)
+        compile_packages(against)
+    scale = (QUICK if quick else SERIOUS._replace(runs=runs, warm_up=warm_up))._replace(against=against)
     if kafka is not None:
         scale = scale._replace(kafka=kafka)
     if scale.kafka and apache.why_not() is not None:
@@ -78,7 +100,9 @@ def main(names: tuple[str, ...], runs: int, kafka: bool | None, quick: bool, as_
             row: {who: {unit: spread._asdict() for unit, spread in units.items()} for who, units in result.items()}
             for row, result in results.items()
         }
-        print(json.dumps({"machine": _machine(), "runs": scale.runs, "rows": spreads, "skipped": skipped}, indent=1))
+        trees = {who: tree_of(root)._asdict() for who, root in checkouts(scale).items()}
+        report = {"machine": _machine(), "trees": trees, "runs": scale.runs, "rows": spreads, "skipped": skipped}
+        print(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

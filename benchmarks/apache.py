@@ -1,7 +1,7 @@
-"""Apache Kafka on this machine, as a peer: one node, JVM with 1 GiB of heap, the options of its own start script.
+"""Apache Kafka as a peer: one node, a JVM with 1 GiB of heap and the options of Kafka's start script.
 
-Its jars are those of the tests (`make stock` brings them, where Maven is). One broker serves a whole run of the
-benchmarks: a JVM is slow while it is young, and rows warm it up further.
+The tests use the same jars; `make stock` fetches them if Maven is installed. The same broker serves a whole run of the
+benchmarks, because a JVM is slow in its first seconds. Each row warms it up further.
 """
 
 import atexit
@@ -32,21 +32,25 @@ JVM_OPTIONS = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
+NAME = "Apache Kafka"
 API_VERSIONS = 18
-_KEPT: list[FreePort] = []  # nobody else is given the ports of a broker that runs
+_KEPT: list[FreePort] = []  # keeps the ports of running brokers from being handed out again
 START_SECONDS = 120
 
 
 class Peer(NamedTuple):
-    """A broker to be measured."""
+    """A server to measure."""
 
     address: str
     pid: int
 
 
 def start_kafka(directory: Path) -> tuple[float, subprocess.Popen[str]]:
-    """(when, the process) of a broker on fresh data in `directory`, begun and not waited for; its address is in
-    `directory`/address. `when` is of time.perf_counter, the formatting of its data not counted. Unavailable."""
+    """Start a broker on fresh data in `directory`, without waiting for it. Raises Unavailable.
+
+    Returns the time.perf_counter() of the start, after the data was formatted, and the process. The file
+    `directory`/address has the broker's address.
+    """
     if not CLASSPATH.exists():
         raise Unavailable("Apache Kafka's jars are not there: `make stock` brings them where Maven (mvn) is installed")
     try:
@@ -69,7 +73,7 @@ def start_kafka(directory: Path) -> tuple[float, subprocess.Popen[str]]:
 
 
 def await_answer(address: str, process: subprocess.Popen[str]) -> None:
-    """Until ApiVersions is answered; Unavailable when the process ends or it takes too long."""
+    """Wait until the broker answers ApiVersions. Raises Unavailable when the process ends or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -83,15 +87,15 @@ def await_answer(address: str, process: subprocess.Popen[str]) -> None:
 
 
 def kafka(scale: Scale) -> dict[str, Peer]:
-    """{"Apache Kafka": its broker}, started when first asked for; nothing where it is not to be had."""
+    """Return {NAME: the broker}, which the first call starts; {} where Kafka is not measured or not installed."""
     if not scale.kafka or why_not() is not None:
         return {}
-    return {"Apache Kafka": _running()}
+    return {NAME: _running()}
 
 
 @functools.cache
 def why_not() -> str | None:
-    """Why Apache Kafka is not measured beside us, or None."""
+    """Return the reason why Apache Kafka cannot be measured, or None."""
     try:
         _running()
     except Unavailable as error:

@@ -1,4 +1,4 @@
-"""A log of many gigabytes: how soon a server answers that has it, and what disks do to a producer's latency."""
+"""A log of many gigabytes: how soon a server with such a log answers, and how a busy disk delays a producer."""
 
 import os
 import subprocess
@@ -10,18 +10,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.apache import Peer
-from benchmarks.bulk import Topics, produce
+from benchmarks.brokers import Topics
+from benchmarks.bulk import produce
+from benchmarks.load import Load, run_load
 from benchmarks.measure import Contenders, Figures, Row, Scale
 from benchmarks.native import program
-from benchmarks.single import Load, run_load
 from benchmarks.startup import start_ms
-from broker.config import BrokerConfig, TopicConfig
-from broker.log.judge import judge
 from broker.log.log_manager import LogManager
-from broker.log.os_storage import OsStorage
-from broker.metadata import FileMetadataStore, Metadata, NewTopic, Node, Topic
+from broker.log.storage.os_storage import OsStorage
+from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.records import Record, encode_batch
+from broker.services.metadata import FileMetadataStore, Metadata, NewTopic, Node, Topic
+from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 from tests.compat.server_process import ServerProcess
@@ -36,7 +37,8 @@ SEGMENT_BYTES, SMALL_SEGMENT_BYTES = 1 << 30, 1_000_000
 
 
 def write_log(directory: Path, log_bytes: int, segment_bytes: int) -> None:
-    """A data directory with one topic of so many bytes, as a clean stop leaves it; straight through the log layer."""
+    """Write a data directory with one topic of `log_bytes`, as a clean stop leaves it. The log layer writes it, without
+    a server."""
     directory.mkdir(parents=True)
     storage, config = OsStorage(str(directory)), BrokerConfig()
     metadata = Metadata(FileMetadataStore(storage), Node(config.node_id, "127.0.0.1", 1, None), uuid.uuid4)
@@ -53,7 +55,7 @@ def write_log(directory: Path, log_bytes: int, segment_bytes: int) -> None:
     now = Now(0, 1_700_000_000_000)
     worker = IdWorker(Layout(), 1, start_ms=now.wall_ms, limit_ms=now.wall_ms + 86_400_000)
     batch = bytearray(encode_batch([Record(0, 0, None, bytes(BATCH_BYTES), ())], base_timestamp_ms=now.wall_ms))
-    header = judge(memoryview(batch), topic_config, config)
+    header = validate(memoryview(batch), topic_config, config)
     for number in range(max(log_bytes // len(batch), 1)):
         log.append(memoryview(batch), header, worker, now)
         manager.appended(log)
@@ -74,14 +76,14 @@ def _start_row(segment_bytes: int, scale: Scale) -> Iterator[Contenders]:
 
 
 def _start(directory: Path) -> Figures:
-    """From files that are not in memory, as after a restart of the machine."""
+    """Start with the files out of the page cache, as after a restart of the machine."""
     forget(directory)
     return {"ms": start_ms(directory)}
 
 
 @contextmanager
 def _stalls_row(scale: Scale) -> Iterator[Contenders]:
-    """A producer with one request out at a time, whose p99 is to stay within five times that of an idle disk."""
+    """A producer with one request outstanding; its p99 should stay within five times the p99 on an idle disk."""
     log_bytes, written = scale.of(LOG_BYTES), scale.of(WRITTEN_BYTES // MESSAGE_BYTES)
     requests = scale.of(STALL_REQUESTS, 100)
     with TemporaryDirectory(prefix="flakelog-bench-") as name:
@@ -89,7 +91,7 @@ def _stalls_row(scale: Scale) -> Iterator[Contenders]:
         write_log(data, log_bytes, SEGMENT_BYTES)
         with ServerProcess(data) as server:
             peer, topics = Peer(server.address, server.pid), Topics(server.address)
-            load = partial(run_load, peer, topics, Path(name), Load(1), requests)
+            load = partial(run_load, peer, topics, Path(name), Load(connections=1), requests)
 
             def beside_a_cold_reader() -> Figures:
                 forget(data / f"{TOPIC}-0")
@@ -98,7 +100,7 @@ def _stalls_row(scale: Scale) -> Iterator[Contenders]:
 
             def after_writes() -> Figures:
                 with topics.fresh() as topic:
-                    produce(server.address, server.pid, topic, written, MESSAGE_BYTES, 1)
+                    produce(peer, topic, written, MESSAGE_BYTES, 1)
                     return load()
 
             yield {
@@ -110,10 +112,12 @@ def _stalls_row(scale: Scale) -> Iterator[Contenders]:
 
 @contextmanager
 def _reader(address: str, messages: int) -> Iterator[None]:
-    """Reads the big topic from its beginning; what is left of it at the end is not read."""
+    """Run a consumer that reads the big topic from its beginning, and stop it at the end wherever it is."""
     settings = f"bootstrap.servers={address}", "group.id=bench", "enable.auto.commit=false"
     process = subprocess.Popen(
-        [program("bulk_fetch"), TOPIC, str(messages), *settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [program("bulk_fetch"), "assign", TOPIC, str(messages), *settings],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         yield
@@ -123,7 +127,7 @@ def _reader(address: str, messages: int) -> Iterator[None]:
 
 
 def forget(directory: Path) -> None:
-    """Drop the files below a directory from the page cache; they must be on the disk."""
+    """Drop the files below a directory from the page cache. Only bytes that are on the disk leave it."""
     for parent, _, names in os.walk(directory):
         for name in names:
             fd = os.open(os.path.join(parent, name), os.O_RDONLY)

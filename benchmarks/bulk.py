@@ -1,106 +1,39 @@
-"""Bulk produce and fetch by librdkafka in C, beside Apache Kafka and librdkafka's own mock cluster (in memory, nothing
-checked or kept)."""
+"""Bulk produce and fetch by librdkafka in C, beside Apache Kafka and librdkafka's mock cluster, which keeps messages in
+memory and validates nothing."""
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from io import RawIOBase
-from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
-from benchmarks.apache import Peer, kafka
-from benchmarks.measure import Contenders, Figures, Row, Scale, cpu_seconds, numbered
-from benchmarks.native import program
-from broker.client.blocking import BlockingClient
-from broker.client.core import LATEST
-from broker.client.errors import ClientError
-from tests.compat.server_process import ServerProcess
+from benchmarks.apache import Peer
+from benchmarks.brokers import Topics, brokers
+from benchmarks.measure import Contenders, Figures, Row, Scale, cpu_seconds
+from benchmarks.native import child, program, run_program
 
 MOCK_TOPIC = "bench"
-LEADERS_SECONDS = 20
 RECORD_OVERHEAD_BYTES = 10
-BATCH_BYTES = 1_000_000  # librdkafka's, when it is in a hurry
-AT_HAND_BYTES_MAX = 2 << 30
-
-
-def run_program(*argv: str) -> list[float]:
-    """The numbers a load program prints; RuntimeError with what it says when it fails."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise RuntimeError(f"{Path(argv[0]).name}: {done.stderr.strip()}")
-    return [float(word) for word in done.stdout.split()]
-
-
-@contextmanager
-def child(*argv: str) -> Iterator[tuple[int, str]]:
-    """(pid, the first line it prints) of a server of ours in C, which ends when its standard input does."""
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        yield process.pid, process.stdout.readline().strip()
-    finally:
-        process.communicate()
-
-
-@contextmanager
-def flakelog(**settings: str) -> Iterator[ServerProcess]:
-    """A server in a directory of its own. As with its peer, what a deleted topic took is free at once."""
-    with TemporaryDirectory(prefix="flakelog-bench-") as directory:
-        with ServerProcess(Path(directory) / "data", {"log.segment.delete.delay.ms": "0"} | settings) as server:
-            yield server
-
-
-class Topics:
-    """A fresh topic for each run, taken away after it: what a run left dirty must not slow the next one down."""
-
-    def __init__(self, address: str) -> None:
-        self._admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-        self._address = address
-        self._numbers = numbered()
-
-    @contextmanager
-    def fresh(self, partitions: int = 1, **config: str) -> Iterator[str]:
-        name = f"bench-{next(self._numbers)}"
-        topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
-        self._admin.create_topics([topic])[name].result()
-        self._await_leaders(name, partitions)
-        try:
-            yield name
-        finally:
-            self._admin.delete_topics([name])[name].result()
-
-    def _await_leaders(self, name: str, partitions: int) -> None:
-        """Until each partition answers: Kafka says who leads it before that one knows."""
-        deadline = time.monotonic() + LEADERS_SECONDS
-        with BlockingClient(self._address) as client:
-            for partition in range(partitions):
-                while True:
-                    try:
-                        client.find_offset(name, partition, LATEST)
-                        break
-                    except ClientError:
-                        if time.monotonic() > deadline:
-                            raise
+BATCH_BYTES = 1_000_000  # a full batch of librdkafka's
+READY_BYTES_MAX = 2 << 30
 
 
 def kept_bytes(messages: int, size: int) -> int:
-    """What a log keeps of them."""
+    """How many bytes a log keeps for these messages."""
     return messages * (size + RECORD_OVERHEAD_BYTES)
 
 
-def have_memory_at_hand(size: int) -> None:
-    """Right before a run that keeps `size` bytes, whosever it is. A virtual machine may have to ask its host for memory
-    that it has not used for a second, page by page, which costs more than any log: several times as much is taken and
-    let go, in pieces as large as those that will be asked for, as a kernel keeps free memory by the size of its pieces.
+def ready_memory(size: int) -> None:
+    """Make the host of a virtual machine hand over memory, right before a run whose log keeps `size` bytes.
+
+    The host may have taken back memory that the guest left unused for a second, and returns it page by page, which
+    costs more than any log. So this writes several times `size` to a file and frees it. The pieces are as large as
+    those of the run, because a kernel keeps free memory by the size of its pieces.
     """
     for _ in range(2):
         with TemporaryFile(buffering=0) as file:
-            _fill(file, min(5 * size, AT_HAND_BYTES_MAX))
+            _fill(file, min(5 * size, READY_BYTES_MAX))
 
 
 def _fill(file: RawIOBase, size: int) -> None:
@@ -110,9 +43,9 @@ def _fill(file: RawIOBase, size: int) -> None:
 
 
 def plain_file(messages: int, size: int) -> Figures:
-    """So many bytes to a new file and nothing else: what any log on this machine has to pay its page cache."""
+    """Write the messages' bytes to a new file: every log on this machine pays this to the page cache."""
     kept = kept_bytes(messages, size)
-    have_memory_at_hand(kept)
+    ready_memory(kept)
     with TemporaryFile(buffering=0) as file:
         began, cpu = time.perf_counter(), time.process_time()
         _fill(file, kept)
@@ -120,15 +53,25 @@ def plain_file(messages: int, size: int) -> Figures:
     return {"MB/s": messages * size / seconds / 1e6, "msg/s": messages / seconds, "CPU s": cpu}
 
 
-def produce(address: str, pid: int, topic: str, messages: int, size: int, partitions: int) -> Figures:
-    before = cpu_seconds(pid)
-    settings = [f"bootstrap.servers={address}"]
+def produce(peer: Peer, topic: str, messages: int, size: int, partitions: int) -> Figures:
+    """Produce messages in bulk, and measure the broker's CPU time."""
+    before = cpu_seconds(peer.pid)
+    settings = [f"bootstrap.servers={peer.address}"]
     (seconds,) = run_program(program("bulk_produce"), topic, str(partitions), str(messages), str(size), *settings)
     return {
         "MB/s": messages * size / seconds / 1e6,
         "msg/s": messages / seconds,
-        "CPU s": cpu_seconds(pid) - before,
+        "CPU s": cpu_seconds(peer.pid) - before,
     }
+
+
+def fetch(peer: Peer, topic: str, messages: int, how: str, *settings: str) -> Figures:
+    """Fetch messages in bulk, and measure the broker's CPU time; `how` is bulk_fetch's."""
+    before = cpu_seconds(peer.pid)
+    argv = program("bulk_fetch"), how, topic, str(messages), f"bootstrap.servers={peer.address}", *settings
+    seconds, received = run_program(*argv)
+    cpu = cpu_seconds(peer.pid) - before
+    return {"MB/s": received / seconds / 1e6, "msg/s": messages / seconds, "CPU s": cpu}
 
 
 @contextmanager
@@ -141,40 +84,33 @@ def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Ite
 
         def run() -> Figures:
             with topics.fresh(partitions) as topic:
-                have_memory_at_hand(kept_bytes(count, size))
-                return produce(peer.address, peer.pid, topic, count, size, partitions)
+                ready_memory(kept_bytes(count, size))
+                return produce(peer, topic, count, size, partitions)
 
         return run
 
-    with flakelog() as server, child(*mock) as (mock_pid, mock_address):
-        peers = {"flakelog": Peer(server.address, server.pid)} | kafka(scale)
+    with brokers(scale) as peers, child(*mock) as (mock_pid, mock_address):
         contenders = {name: to_fresh_topics(peer) for name, peer in peers.items()}
 
         def mocks() -> Figures:
-            have_memory_at_hand(kept_bytes(count, size))
-            return produce(mock_address, mock_pid, MOCK_TOPIC, count, size, partitions)
+            ready_memory(kept_bytes(count, size))
+            return produce(Peer(mock_address, mock_pid), MOCK_TOPIC, count, size, partitions)
 
         yield contenders | {"librdkafka's mock": mocks, "a plain file": partial(plain_file, count, size)}
 
 
 @contextmanager
 def _fetch_row(messages: int, size: int, scale: Scale) -> Iterator[Contenders]:
-    """From the page cache: it was just written. The mock keeps only the newest few megabytes, so it is no peer here."""
+    """The messages are in the page cache, because they were just written. The mock cluster is not measured: it keeps
+    only the newest few megabytes."""
     count = scale.of(messages)
-
-    def fetch(peer: Peer, topic: str) -> Figures:
-        before = cpu_seconds(peer.pid)
-        settings = f"bootstrap.servers={peer.address}", "group.id=bench", "enable.auto.commit=false"
-        seconds, received = run_program(program("bulk_fetch"), topic, str(count), *settings)
-        cpu = cpu_seconds(peer.pid) - before
-        return {"MB/s": received / seconds / 1e6, "msg/s": count / seconds, "CPU s": cpu}
-
-    with flakelog() as server, ExitStack() as stack:
+    settings = "group.id=bench", "enable.auto.commit=false"
+    with brokers(scale) as peers, ExitStack() as stack:
         contenders = {}
-        for name, peer in ({"flakelog": Peer(server.address, server.pid)} | kafka(scale)).items():
+        for name, peer in peers.items():
             topic = stack.enter_context(Topics(peer.address).fresh())
-            produce(peer.address, peer.pid, topic, count, size, 1)
-            contenders[name] = partial(fetch, peer, topic)
+            produce(peer, topic, count, size, 1)
+            contenders[name] = partial(fetch, peer, topic, count, "assign", *settings)
         yield contenders
 
 

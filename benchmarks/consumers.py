@@ -1,5 +1,5 @@
-"""Reads by consumers that run in a Java machine: Kafka's own consumer, and Spark's official connector, which asks where
-the partition begins and ends with every 500 records. Beside Apache Kafka, the same job.
+"""Reads by consumers that run in a JVM: Kafka's Java consumer, and Spark's official connector, which asks for the
+partition's first and last offset with every 500 records. Apache Kafka gets the same job.
 """
 
 import subprocess
@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.apache import CLASSPATH, Peer, kafka
-from benchmarks.bulk import Topics, flakelog, produce
+from benchmarks.apache import CLASSPATH, Peer
+from benchmarks.brokers import Topics, brokers
+from benchmarks.bulk import produce
 from benchmarks.measure import Contenders, Figures, Row, Scale, cpu_seconds
 from benchmarks.native import Unavailable
 from coordination.java import JavaNotFound, find_java
@@ -27,14 +28,14 @@ Read = Callable[[Peer, str, int], Figures]
 
 @contextmanager
 def _read_row(open_reader: Callable[[ExitStack], Read], scale: Scale) -> Iterator[Contenders]:
-    """A reader of a topic of one partition, filled in bulk."""
+    """Read a topic of one partition that was filled in bulk."""
     count = scale.of(MESSAGES)
-    with flakelog() as server, ExitStack() as stack:
+    with brokers(scale) as peers, ExitStack() as stack:
         read = open_reader(stack)
         contenders = {}
-        for who, peer in ({"flakelog": Peer(server.address, server.pid)} | kafka(scale)).items():
+        for who, peer in peers.items():
             topic = stack.enter_context(Topics(peer.address).fresh())
-            produce(peer.address, peer.pid, topic, count, VALUE_BYTES, 1)
+            produce(peer, topic, count, VALUE_BYTES, 1)
             contenders[who] = partial(read, peer, topic, count)
         yield contenders
 
@@ -53,7 +54,8 @@ def _java_consumer(_: ExitStack) -> Read:
         done = subprocess.run([*argv, "--hide-header"], capture_output=True, text=True, timeout=PERF_SECONDS)
         if done.returncode:
             raise RuntimeError(f"{PERF_TEST}: {done.stderr.strip()}")
-        # start, end, MB, MB/s, records, records/s, ms of the rebalance, ms of fetching, MB/s and records/s of that
+        # The columns: start, end, MB, MB/s, records, records/s, ms of rebalancing, ms of fetching, and MB/s and
+        # records/s while fetching.
         *_, megabytes, records = done.stdout.strip().splitlines()[-1].split(", ")
         return {"MB/s": float(megabytes), "msg/s": float(records), "CPU s": cpu_seconds(peer.pid) - before}
 

@@ -1,8 +1,8 @@
-"""PyPI's packages that make ids, each in a process of its own: three of them bring a module of the same name.
+"""Packages of PyPI that make ids. Each runs in a separate process, because three of them have a module of one name.
 
-`make bench` installs them, in the versions of constraints.txt, to build/id-packages/NAME. `python -m
-benchmarks.id_packages` prints their names; with NAME and SECONDS, ids per second and how many of its first ones were
-there twice.
+`make bench` installs them to build/id-packages/NAME, in the versions of constraints.txt. `python -m
+benchmarks.id_packages` prints their names. With NAME and SECONDS it prints the ids per second, and how many of the
+first ids were duplicates.
 """
 
 import subprocess
@@ -20,12 +20,12 @@ ROOT = Path(__file__).parent.parent
 INSTALLED = ROOT / "build" / "id-packages"
 CHUNK = 1000
 BEGINNING = datetime(2020, 1, 1, tzinfo=UTC)
-SAMPLE_CHUNKS = 300  # their ids are compared
+SAMPLE_CHUNKS = 300  # searched for duplicates
 
 
 class Package(NamedTuple):
-    """`make` is given the module, and gives what makes one id; `key` is what an id is known by. `flaw` says why its
-    ids are not unique, so that nobody compares what cannot be."""
+    """`make` takes the module and returns a function that makes one id; `key` maps an id to its identity. `flaw` says
+    why the ids are not unique; the table shows it, because such a rate is not comparable."""
 
     module: str
     make: Callable[[Any], Callable[[], object]]
@@ -48,18 +48,18 @@ ABOUT = {"uuid-utils": "uuid-utils uuid7 (128 bits, Rust)", "python-ulid": "pyth
 
 
 def contender(name: str) -> str:
-    """How a package is named in the table."""
+    """Return the name of a package in the table."""
     flaw = PACKAGES[name].flaw
     return f"{name}, repeats ids: {flaw}" if flaw else ABOUT.get(name, name)
 
 
 def installed() -> list[str]:
-    """Those that can be measured."""
+    """Return the names of the installed packages."""
     return [name for name in PACKAGES if (INSTALLED / name).is_dir()]
 
 
 def run(name: str, seconds: float) -> Figures:
-    """Measure one in a process of its own. RuntimeError with what it says when it fails."""
+    """Measure a package in a separate process. RuntimeError has the process's message when it fails."""
     argv = [sys.executable, "-m", "benchmarks.id_packages", name, str(seconds)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=seconds * 5 + 60)
     if done.returncode:
@@ -69,7 +69,7 @@ def run(name: str, seconds: float) -> Figures:
 
 
 def _measured(name: str, seconds: float) -> tuple[float, int]:
-    """(ids per second, how many of the first were there twice, or were none)"""
+    """Return the ids per second, and how many of the first ids were duplicates or None."""
     sys.path.insert(0, str(INSTALLED / name))
     package = PACKAGES[name]
     make = package.make(import_module(package.module))

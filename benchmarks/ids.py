@@ -1,12 +1,12 @@
-"""Ids: in this process beside PyPI's packages and the loop everyone writes first; by RPC beside Thrift's own server;
-over HTTP beside twisted.web; and what a flood of them costs the log."""
+"""Ids: in this process beside PyPI's packages and a naive loop; by RPC beside Thrift's Twisted server; over HTTP beside
+twisted.web; and how much a flood of id requests slows the log."""
 
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,30 +15,31 @@ from urllib.request import urlopen
 
 from benchmarks import id_packages
 from benchmarks.apache import Peer
-from benchmarks.bulk import Topics, child, flakelog
-from benchmarks.measure import Contenders, Figures, Row, Scale
+from benchmarks.brokers import Topics, checkouts, flakelog, report_origin
+from benchmarks.load import CONNECTIONS, Load, first_answer, frame_plan, play, run_load
+from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
 from benchmarks.naive import NaiveWorker
-from benchmarks.native import program
-from benchmarks.single import CONNECTIONS, FrameLoad, Load, run_load
+from benchmarks.native import child, program
 from idgen.clock import IdClock
 from idgen.errors import SequenceExhausted
 from idgen.layout import Layout
 from idgen.snowflake import Snowflake
 from idgen.wire import Call, decode_reply, encode_call
 from idgen.worker import IdWorker
-from tests.compat.server_process import ServerProcess
+from tests.compat.server_process import ROOT, ServerProcess
 
-SECONDS = 2.0  # several times the run-ahead of 500 ms, so that the layout's 4.096 M/s show and not what is borrowed
+SECONDS = 2.0  # several times the run-ahead of 500 ms, so that the layout's limit of 4.096 M/s shows
 CHUNK = 1000
-AHEAD = 2_100_000  # ids, until the clock is waited for
+AHEAD = 2_100_000  # ids that a service gives before it has to wait for the clock
 RPC_CONNECTIONS = 10
 RPC_DEPTH = 256
 HTTP_CONNECTIONS = 50
+THRIFT = "thrift's TTwisted, naive worker"
 HTTP_REQUEST = b"POST /id HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"
 
 
 def _rate(make_chunk: Callable[[], object], seconds: float) -> Figures:
-    """Make CHUNK ids again and again for so long; rest when they run too far ahead of the clock, as callers do."""
+    """Make CHUNK ids repeatedly for `seconds`; sleep when they run too far ahead of the clock, as callers do."""
     rounds = 0
     start = time.perf_counter()
     end = start + seconds
@@ -97,66 +98,84 @@ class Rpc(NamedTuple):
 
 PIPELINED = Rpc(RPC_CONNECTIONS, RPC_DEPTH, 2_000_000)
 SERIAL = Rpc(1, 1, 50_000)
-BATCHES = Rpc(4, 4, 20_000)  # 20 M ids: five seconds of the format's cap
+BATCHES = Rpc(4, 4, 20_000)  # 20 M ids: five seconds at the layout's limit
+
+
+@contextmanager
+def _services(scale: Scale) -> Iterator[dict[str, ServerProcess]]:
+    """Run the id service of each checkout, and yield the servers by name."""
+    with ExitStack() as stack:
+        servers = {}
+        for who, root in checkouts(scale).items():
+            servers[f"{who} idgen"] = server = stack.enter_context(flakelog_ids(root))
+            if scale.against is not None:
+                report_origin(who, server.pid, root)
+        yield servers
+
+
+def _by_rpc(peer: Peer, directory: Path, frame: bytes, rpc: Rpc, requests: int) -> Figures:
+    """Call the service with one frame. A connection sends again when half of its calls are answered."""
+    options = {"connections": rpc.connections, "depth": rpc.depth, "refill": rpc.depth // 2}
+    return play(peer, directory, frame_plan(frame), protocol="frames", requests=requests, **options).figures
 
 
 @contextmanager
 def _rpc_row(rpc: Rpc, scale: Scale) -> Iterator[Contenders]:
     requests = scale.of(rpc.requests, least=rpc.connections * rpc.depth)
     frame = encode_call(Call("get_id", 1, "bench", None))
-    with TemporaryDirectory() as directory:
-        with ServerProcess(Path(directory) / "data", command="idgen") as server:
-            load = FrameLoad(Path(directory), frame, rpc.connections, rpc.depth, requests)
-            load.run(server.ids, server.pid)
-            reply = decode_reply(load.reply[4:])
-            assert isinstance(reply.value, int), f"the service refuses: {reply}"
-            peer = child(sys.executable, "-m", "benchmarks.thrift_peer")
-            floor = child(program("frame_floor"), str(len(load.reply)))
-            with peer as (peer_pid, peer_port), floor as (floor_pid, floor_port):
-                yield {
-                    "flakelog idgen": lambda: load.run(server.ids, server.pid),
-                    "thrift's TTwisted, naive worker": lambda: load.run(f"127.0.0.1:{peer_port}", peer_pid),
-                    "C epoll floor": lambda: load.run(f"127.0.0.1:{floor_port}", floor_pid),
-                }
+    with TemporaryDirectory() as name, _services(scale) as servers, ExitStack() as stack:
+        directory = Path(name)
+        peers = {who: Peer(server.ids, server.pid) for who, server in servers.items()}
+        _by_rpc(peers[f"{OURS} idgen"], directory, frame, rpc, 1)
+        answer = first_answer(directory)
+        reply = decode_reply(answer[4:])
+        assert isinstance(reply.value, int), f"the service refuses: {reply}"
+        peers[THRIFT] = _child_peer(stack, sys.executable, "-m", "benchmarks.thrift_peer")
+        peers["C epoll floor"] = _child_peer(stack, program("frame_floor"), str(len(answer)))
+        yield {who: partial(_by_rpc, peer, directory, frame, rpc, requests) for who, peer in peers.items()}
+
+
+def _child_peer(stack: ExitStack, *argv: str) -> Peer:
+    pid, port = stack.enter_context(child(*argv))
+    return Peer(f"127.0.0.1:{port}", pid)
 
 
 @contextmanager
 def _batches_row(scale: Scale) -> Iterator[Contenders]:
     requests = scale.of(BATCHES.requests, least=BATCHES.connections * BATCHES.depth)
     frame = encode_call(Call("get_ids", 1, "bench", CHUNK))
-    with TemporaryDirectory() as directory:
-        peer = child(sys.executable, "-m", "benchmarks.thrift_peer")
-        with ServerProcess(Path(directory) / "data", command="idgen") as server, peer as (peer_pid, peer_port):
-            load = FrameLoad(Path(directory), frame, BATCHES.connections, BATCHES.depth, requests)
+    with TemporaryDirectory() as directory, _services(scale) as servers, ExitStack() as stack:
+        peers = {who: Peer(server.ids, server.pid) for who, server in servers.items()}
+        peers[THRIFT] = _child_peer(stack, sys.executable, "-m", "benchmarks.thrift_peer")
 
-            def run(address: str, pid: int) -> Figures:
-                figures = load.run(address, pid)
-                return {"ids/s": figures["req/s"] * CHUNK, "p99 us": figures["p99 us"]}
+        def run(peer: Peer) -> Figures:
+            figures = _by_rpc(peer, Path(directory), frame, BATCHES, requests)
+            return {"ids/s": figures["req/s"] * CHUNK, "p99 us": figures["p99 us"]}
 
-            yield {
-                "flakelog idgen": lambda: run(server.ids, server.pid),
-                "thrift's TTwisted, naive worker": lambda: run(f"127.0.0.1:{peer_port}", peer_pid),
-            }
+        yield {who: partial(run, peer) for who, peer in peers.items()}
 
 
 @contextmanager
 def _http_row(connections: int, requests: int, scale: Scale) -> Iterator[Contenders]:
     count = scale.of(requests, least=connections)
-    with TemporaryDirectory() as directory:
-        peer = child(sys.executable, "-m", "benchmarks.web_peer")
-        with ServerProcess(Path(directory) / "data", command="idgen") as server, peer as (peer_pid, peer_port):
-            load = FrameLoad(Path(directory), HTTP_REQUEST, connections, 1, count)
-            yield {
-                "flakelog idgen": lambda: load.run(server.http, server.pid),
-                "twisted.web, naive worker": lambda: load.run(f"127.0.0.1:{peer_port}", peer_pid),
-            }
+    with TemporaryDirectory() as directory, _services(scale) as servers, ExitStack() as stack:
+        peers = {who: Peer(server.http, server.pid) for who, server in servers.items()}
+        peers["twisted.web, naive worker"] = _child_peer(stack, sys.executable, "-m", "benchmarks.web_peer")
+
+        def run(peer: Peer) -> Figures:
+            plan, options = frame_plan(HTTP_REQUEST), {"requests": count, "connections": connections}
+            return play(peer, Path(directory), plan, protocol="http", **options).figures
+
+        yield {who: partial(run, peer) for who, peer in peers.items()}
 
 
 @contextmanager
 def _stamping_row(scale: Scale) -> Iterator[Contenders]:
-    """What a flood of ids costs who produces to the same process: it stamps with a worker number of its own. The flood
-    takes processor time of the load's too, on a small machine most of what it costs; so it is also sent to another
-    process."""
+    """Measure how much a flood of id requests slows producers of the same process, whose messages get ids too.
+
+    The flood also takes processor time from the load program, on a small machine most of its cost. So a second
+    contender floods another process.
+    """
     count = scale.of(100_000, CONNECTIONS)
     with TemporaryDirectory() as name, flakelog() as server, flakelog_ids() as other:
         ours = Peer(server.address, server.pid)
@@ -169,21 +188,23 @@ def _stamping_row(scale: Scale) -> Iterator[Contenders]:
 
 
 @contextmanager
-def flakelog_ids() -> Iterator[ServerProcess]:
-    """The id service alone."""
+def flakelog_ids(root: Path = ROOT) -> Iterator[ServerProcess]:
+    """Run the id service of the checkout at `root`, without a broker."""
     with TemporaryDirectory() as directory:
-        with ServerProcess(Path(directory) / "data", command="idgen") as server:
+        with ServerProcess(Path(directory) / "data", command="idgen", root=root) as server:
             yield server
 
 
 def _beside(server: ServerProcess, directory: Path, run: Callable[[], Figures]) -> Figures:
-    """One run while `server` gives all the ids there are, from when its run-ahead is spent."""
-    frame, reply = directory / "flood", directory / "flooded"
-    frame.write_bytes(encode_call(Call("get_ids", 1, "flood", CHUNK)))
+    """Run once while `server` gives ids at the layout's limit; the run starts when the run-ahead is used up."""
+    frames = directory / "id-calls"
+    frames.write_bytes(frame_plan(encode_call(Call("get_ids", 1, "flood", CHUNK))).encode())
     host, _, port = server.ids.rpartition(":")
-    counts = str(BATCHES.connections), str(BATCHES.depth), "10000000"
+    options = {"connections": BATCHES.connections, "depth": BATCHES.depth, "refill": BATCHES.depth // 2}
+    options |= {"requests": 10_000_000, "pid": server.pid}
+    words = [f"{name}={value}" for name, value in options.items()]
     begin = _ids_issued(server)
-    flood = subprocess.Popen([program("frame_load"), host, port, *counts, str(frame), str(reply)])
+    flood = subprocess.Popen([program("request_load"), host, port, f"plan={frames}", "protocol=frames", *words])
     try:
         while _ids_issued(server) < begin + AHEAD:
             time.sleep(0.01)
@@ -219,7 +240,7 @@ ROWS = [
     Row("ids-http-serial", "ids over HTTP: one id per request, one connection", partial(_http_row, 1, 20_000)),
     Row(
         "stamping",
-        f"one 100 B record per request, {CONNECTIONS} connections, in the process that gives all the ids there are",
+        f"one 100 B record per request, {CONNECTIONS} connections, beside ids at the layout's limit, same process",
         _stamping_row,
     ),
 ]

@@ -1,11 +1,11 @@
-"""What our ids are measured beside: the Snowflake everyone writes first."""
+"""A peer for our ids: a Snowflake generator as programmers write it first."""
 
 import threading
 import time
 
 
 class NaiveWorker:
-    """A Snowflake as it is mostly written: a lock, the wall clock for each id, spinning to the next millisecond."""
+    """The usual Snowflake generator: a lock, the wall clock for each id, spinning to the next millisecond."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,14 +1,17 @@
-"""How soon a server answers, and what it takes when it is idle; beside a Python that only imports Twisted's reactor."""
+"""How soon a server answers after its start, and how much memory it uses idle. The peers are Apache Kafka and a Python
+process that only imports Twisted's reactor."""
 
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import apache
+from benchmarks.brokers import checkouts
 from benchmarks.measure import Contenders, Figures, Row, Scale
 from tests.compat.raw_connection import RawConnection, frame
 from tests.compat.server_process import ServerProcess
@@ -18,10 +21,10 @@ SETTLE_SECONDS = 1.0  # the HTTP site is imported after the first answer
 BARE = "from twisted.internet import reactor; print(flush=True); input()"
 
 
-def _server(settle_seconds: float) -> Figures:
+def _server(settle_seconds: float, root: Path) -> Figures:
     with TemporaryDirectory(prefix="flakelog-bench-") as directory:
         start = time.perf_counter()
-        with ServerProcess(Path(directory) / "data") as server:
+        with ServerProcess(Path(directory) / "data", root=root) as server:
             with RawConnection(server.address) as connection:
                 connection.socket.sendall(frame(API_VERSIONS, 0, 1, b"", flexible=False))
                 connection.read_frame()
@@ -31,7 +34,7 @@ def _server(settle_seconds: float) -> Figures:
 
 
 def start_ms(data_dir: Path) -> float:
-    """Start a server on a directory until it answers, and stop it cleanly."""
+    """Time a start on a data directory until the server answers, and stop it cleanly."""
     start = time.perf_counter()
     with ServerProcess(data_dir) as server:
         with RawConnection(server.address) as connection:
@@ -55,7 +58,7 @@ def _bare() -> Figures:
 
 
 def _kafka(settle_seconds: float) -> Figures:
-    """On formatted data, as ours makes its own on the way."""
+    """Start Kafka on formatted data. The formatting is not timed, although our server does it during its start."""
     with TemporaryDirectory(prefix="flakelog-bench-") as directory:
         start, process = apache.start_kafka(Path(directory))
         try:
@@ -75,9 +78,12 @@ def _resident_mib(pid: int) -> float:
 @contextmanager
 def _startup_row(scale: Scale) -> Iterator[Contenders]:
     settle_seconds = SETTLE_SECONDS * scale.share
-    contenders = {"flakelog server": lambda: _server(settle_seconds), "python, twisted's reactor": _bare}
+    contenders: dict[str, Callable[[], Figures]] = {
+        f"{who} server": partial(_server, settle_seconds, root) for who, root in checkouts(scale).items()
+    }
+    contenders["python, twisted's reactor"] = _bare
     if scale.kafka and apache.why_not() is None:
-        contenders["Apache Kafka"] = lambda: _kafka(settle_seconds)
+        contenders[apache.NAME] = partial(_kafka, settle_seconds)
     yield contenders
 
 

@@ -1,7 +1,7 @@
 """A peer for the id service: get_id and get_ids over Apache Thrift's own Twisted server, with a naive worker behind it.
 
-`python -m benchmarks.thrift_peer` prints its port and serves until its standard input ends. What thrift's compiler
-would generate is written out here, for these two methods.
+`python -m benchmarks.thrift_peer` prints its port and serves until its standard input ends. The code below is what
+Thrift's compiler would generate for these two methods, written by hand.
 """
 
 import sys

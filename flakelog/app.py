@@ -23,17 +23,17 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
-from broker.address import host_port
-from broker.engine import Engine
-from broker.handlers.call import Services
-from broker.handlers.lower_replication import lowered_default
-from broker.log.checkpoint import CheckpointDamaged
+from broker.engine.engine import Engine
+from broker.engine.purgatory import Purgatory
 from broker.log.log_manager import LogManager
-from broker.log.os_storage import OsStorage
-from broker.log.storage import StorageError
-from broker.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
-from broker.purgatory import Purgatory
-from broker.server import BrokerServer
+from broker.log.recovery.checkpoint import CheckpointDamaged
+from broker.log.storage.os_storage import OsStorage
+from broker.log.storage.port import StorageError
+from broker.net.address import host_port
+from broker.net.server import BrokerServer
+from broker.services.context import BrokerServices
+from broker.services.lower_replication import lowered_default
+from broker.services.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
 from broker.wire.errors import ApiError
 from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator
@@ -42,17 +42,17 @@ from flakelog.listeners import EVERYWHERE, Listener
 from flakelog.settings import Settings
 from idgen.claim import EXHAUSTED_RETRY_MS, WorkerClaim, registry_of, worker_claim
 from idgen.clock import IdClock
-from idgen.config import InvalidSetting
 from idgen.errors import IdError
 from idgen.http_port import HttpFactory
 from idgen.peers import Peers
 from idgen.registry import IDS, LOG
-from idgen.server import ClaimDriver, IdFactory, IdLine, ThriftFactory
+from idgen.server import ClaimDriver, IdFactory, IdQueue, ThriftFactory
 from idgen.service import IdService
+from idgen.settings import InvalidSetting
 from idgen.snowflake import IDS_DIRECTORY
 
 if TYPE_CHECKING:
-    from broker.faulty_engine import FaultyEngine
+    from broker.fault_injection.faulty_engine import FaultyEngine
     from flakelog.new_topic import NewTopic
 
 Report = Callable[[str], None]
@@ -148,7 +148,7 @@ class Server:
         parts = [f"{name}={address}" for name, address in self.addresses.items()]
         return f"ready: {' '.join(parts)} ids unique in {self.scope}"
 
-    def _make_topics(self, services: Services) -> None:
+    def _make_topics(self, services: BrokerServices) -> None:
         if not self.topics:
             return
         from flakelog.new_topic import make
@@ -186,7 +186,7 @@ class Server:
         metadata.load()
         logs = LogManager(self._storage, config, self._report, file_limit())
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
-        services = Services(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
+        services = BrokerServices(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
         services.transaction_config = self.settings.transaction
         services.listener_limits = self.settings.listener_limits
         services.max_open_files = file_limit()
@@ -197,10 +197,10 @@ class Server:
         self.engine = self._engine_over(services)
         server.use(self.engine)
 
-    def _engine_over(self, services: Services) -> Engine:
+    def _engine_over(self, services: BrokerServices) -> Engine:
         if not self.fails_on_demand:
             return Engine(services, time.perf_counter_ns)
-        from broker.faulty_engine import FaultyEngine
+        from broker.fault_injection.faulty_engine import FaultyEngine
 
         self.faulty_engine = FaultyEngine(services, time.perf_counter_ns)
         return self.faulty_engine
@@ -243,7 +243,7 @@ class Server:
         if self.engine is not None:
             node = self.engine.services.metadata.node  # the address that clients receive
             claim = yield self._hold(host_port(node.host, node.port), None, LOG)
-            self.engine.services.stamp.worker = claim.usable_worker
+            self.engine.services.id_stamper.worker = claim.usable_worker
         if self._ports:
             claim = yield self._hold(self._ids_address(), idgen.ids_worker, IDS)
             self.service = IdService(claim, idgen)
@@ -343,13 +343,13 @@ class Server:
     def _serve_ids(self) -> None:
         if self.service is None:
             return
-        line = IdLine(self.service, self.clock, self.reactor)
+        line = IdQueue(self.service, self.clock, self.reactor)
         if "ids" in self._ports:
             self._serve(self._ports["ids"], ThriftFactory(self.service, line))
         if "http" in self._ports:
             self._serve(self._ports["http"], self._http_factory(self.service, line))
 
-    def _http_factory(self, service: IdService, line: IdLine) -> HttpFactory:
+    def _http_factory(self, service: IdService, line: IdQueue) -> HttpFactory:
         def site() -> Any:
             from flakelog.site import make_site
 

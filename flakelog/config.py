@@ -13,7 +13,7 @@ from flakelog.listeners import (
     parse_protocols,
     refusal,
 )
-from idgen.config import Check, InvalidSetting, an_address, at_least, between, check_settings, setting, split_address
+from idgen.settings import Check, InvalidSetting, an_address, at_least, between, check_settings, setting, split_address
 
 
 def _parsed_by(parse: Callable[[str], object]) -> Check:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
-from broker.faults import error_of, key_of
+from broker.fault_injection.faults import error_of, key_of
 
 if TYPE_CHECKING:
-    from broker.faulty_engine import FaultyEngine
+    from broker.fault_injection.faulty_engine import FaultyEngine
     from flakelog.app import Server
 
 ORDER_BYTES_MAX = 1 << 16

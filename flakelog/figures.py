@@ -4,27 +4,43 @@ Durations are in seconds and sizes in bytes, by Prometheus's conventions, unless
 from the start of the process.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from broker.api_table import APIS
-from broker.engine import Engine
-from broker.handlers.call import Services
+from broker.engine.api_table import APIS
+from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
-from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
+from broker.services.context import BrokerServices
+from broker.services.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
+from idgen.claim import WorkerClaim
+from idgen.clock import IdClock
+from idgen.peers import Peers
+from idgen.service import IdService
 
-if TYPE_CHECKING:
-    from flakelog.app import Server
+
+class MeasuredServer(Protocol):
+    """The parts of a server process that have figures."""
+
+    engine: Engine | None
+    service: IdService | None
+    peers: Peers | None
+    clock: IdClock
+
+    @property
+    def scope(self) -> str: ...
+
+    @property
+    def claims(self) -> Sequence[WorkerClaim]: ...
 
 
 class Figures:
     """A Prometheus collector over one server process."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: MeasuredServer) -> None:
         self._server = server
 
     def collect(self) -> Iterator[Metric]:
@@ -33,7 +49,7 @@ class Figures:
         yield from _ids(self._server)
 
 
-def registry_of(server: "Server") -> CollectorRegistry:
+def registry_of(server: MeasuredServer) -> CollectorRegistry:
     """Return the figures of `/metrics`: the server's, and the process's memory, descriptors and garbage collections."""
     registry = CollectorRegistry()
     registry.register(Figures(server))
@@ -110,7 +126,7 @@ def _add(family: HistogramMetricFamily, labels: list[str], latency: Latency) -> 
     family.add_metric(labels, buckets, latency.sum_ns / NS_PER_SECOND)
 
 
-def _coordinators(services: Services) -> Iterator[Metric]:
+def _coordinators(services: BrokerServices) -> Iterator[Metric]:
     groups = GaugeMetricFamily("flakelog_groups", "Consumer groups, by state", labels=["state"])
     for state, number in sorted(services.group_states().items()):
         groups.add_metric([state], number)
@@ -183,7 +199,7 @@ def _cleaner(logs: LogManager) -> Iterator[Metric]:
     yield _gauge("flakelog_partitions_uncleanable", text, uncleanable)
 
 
-def _ids(server: "Server") -> Iterator[Metric]:
+def _ids(server: MeasuredServer) -> Iterator[Metric]:
     yield from _claims(server)
     yield _gauge("flakelog_ids_clock_skew_ms", "How far the id clock is ahead of the wall clock", server.clock.skew_ms)
     scope = GaugeMetricFamily("flakelog_ids_scope", "Where ids are unique, as a label", labels=["unique_in"])
@@ -210,7 +226,7 @@ def _ids(server: "Server") -> Iterator[Metric]:
     yield _counter("flakelog_ids_waited_seconds", "How long they waited", counters.waited_ms / 1000)
 
 
-def _claims(server: "Server") -> Iterator[Metric]:
+def _claims(server: MeasuredServer) -> Iterator[Metric]:
     now_ms = server.clock.now_ms()
     labels = ["worker"]
     lead = GaugeMetricFamily(

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from broker.config import TopicConfig
-from broker.handlers.call import Services
-from broker.handlers.lower_replication import lowered_properties
-from broker.handlers.topic_changes import create_topic
+from broker.services.context import BrokerServices
+from broker.services.lower_replication import lowered_properties
+from broker.services.topic_changes import create_topic
+from broker.settings.config import TopicConfig
 
 
 class NewTopic(NamedTuple):
@@ -37,7 +37,7 @@ def parse_topic(text: str) -> NewTopic:
     return NewTopic(name, int(count) if count else None, properties)
 
 
-def make(services: Services, topic: NewTopic) -> None:
+def make(services: BrokerServices, topic: NewTopic) -> None:
     """Create the topic unless it exists; raise ApiError or InvalidSetting."""
     there = services.metadata.topic(topic.name)
     partitions = topic.partitions or services.config.num_partitions

@@ -5,8 +5,8 @@ An unknown setting is refused by name.
     --set  over  FLAKELOG_NAME  over  the file  over  the settings of a mode (--dev)  over  the default
 
 Settings that a command fixes (`flakelog idgen` has no broker) go over all of these. A name of Kafka's that no dataclass
-here has is looked up in broker.kafka_settings: it is another name for one of our settings, ignored with a reason, or
-refused with an alternative.
+here has is looked up in broker.settings.kafka_settings: it is another name for one of our settings, ignored with a
+reason, or refused with an alternative.
 """
 
 import re
@@ -16,12 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.config import BrokerConfig, ListenerLimits, default_name
-from broker.group.config import GroupConfig
-from broker.txn.config import TransactionConfig
+from broker.settings.config import BrokerConfig, ListenerLimits, default_name
+from broker.settings.group_config import GroupConfig
+from broker.settings.transaction_config import TransactionConfig
 from flakelog.config import ServerConfig
 from flakelog.listeners import parse_listeners
-from idgen.config import IdgenConfig, InvalidSetting, Setting, from_properties, parse_setting, settings_of
+from idgen.config import IdgenConfig
+from idgen.settings import InvalidSetting, Setting, from_properties, parse_setting, settings_of
 
 CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, TransactionConfig, IdgenConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
@@ -33,7 +34,7 @@ class UnknownSetting(InvalidSetting):
     """A name that is not a setting; the message suggests the nearest one."""
 
     def __init__(self, name: str) -> None:
-        from broker.kafka_settings import nearest
+        from broker.settings.kafka_settings import nearest
 
         near, default = nearest(name, names()), default_name(name)
         wanted = f"there is no such setting; did you mean {near}?" if near else "there is no such setting"
@@ -152,7 +153,7 @@ def read_environment(environment: Mapping[str, str]) -> list[Given]:
     mine = {name: text for name, text in environment.items() if name.startswith(ENVIRONMENT_PREFIX)}
     variables = {variable_of(name): name for name in known()} if mine else {}
     if mine.keys() - variables.keys():
-        from broker.kafka_settings import broker_settings
+        from broker.settings.kafka_settings import broker_settings
 
         variables = {variable_of(row.name): row.name for row in broker_settings()} | variables
     return [Given(variables[each], text.strip(), each) for each, text in mine.items() if each in variables]
@@ -218,7 +219,7 @@ class Properties:
 
         Settings in TOLD_APART have the names they were given by, because Kafka describes each name separately.
         """
-        from broker.kafka_settings import TOLD_APART
+        from broker.settings.kafka_settings import TOLD_APART
 
         given = {name: self._names[name] for name in TOLD_APART if name in self.texts}
         ours = {name: text for name, text in self.texts.items() if name not in given}
@@ -268,7 +269,7 @@ def _judge_layer(given: list[Given]) -> list[Verdict]:
 def _judge(given: Given, layer: Mapping[str, Given]) -> Verdict:
     if given.name in known() or of_one_listener(given.name) is not None:
         return Verdict(given, HONOURED, "", given.name, given.text)
-    from broker.kafka_settings import broker_setting
+    from broker.settings.kafka_settings import broker_setting
 
     row = broker_setting(given.name)
     if row is None:
@@ -281,7 +282,7 @@ def _judge(given: Given, layer: Mapping[str, Given]) -> Verdict:
 
 def _judge_synonym(given: Given, layer: Mapping[str, Given]) -> Verdict:
     """Return the verdict on another name of one of our settings; a name that Kafka prefers may be in the same layer."""
-    from broker.kafka_settings import SYNONYMS, broker_setting
+    from broker.settings.kafka_settings import SYNONYMS, broker_setting
 
     target = next((name for name, others in SYNONYMS.items() if given.name in dict(others)), given.name)
     if target == given.name:

@@ -2,20 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from klein import Klein
 from prometheus_client import generate_latest
 from twisted.web.server import Site
 
-from flakelog.figures import registry_of
+from flakelog.figures import MeasuredServer, registry_of
+from flakelog.settings import Settings
 from idgen.http import SmallRequest, add_id_routes
 from idgen.http_api import Route
-from idgen.server import IdLine
-
-if TYPE_CHECKING:
-    from flakelog.app import Server
-
+from idgen.server import IdQueue
 
 _NOT_WELL = {503: "it is not"}
 HEALTH = (
@@ -25,7 +22,20 @@ HEALTH = (
 )
 
 
-def make_site(server: "Server", line: IdLine) -> Site:
+class SiteServer(MeasuredServer, Protocol):
+    """The parts of a server process that the site shows."""
+
+    settings: Settings
+    addresses: dict[str, str]
+
+    @property
+    def serving(self) -> bool: ...
+
+    @property
+    def stopped(self) -> bool: ...
+
+
+def make_site(server: SiteServer, line: IdQueue) -> Site:
     """Return the HTTP site of one server process."""
     app = Klein()
     registry = registry_of(server)

@@ -16,10 +16,10 @@ from twisted.web import server
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from idgen.errors import IdError, SequenceExhausted
+from idgen.fair_queue import UNLIMITED
 from idgen.http_api import OPENAPI, ROUTES, USER_AGENT, Route, Texts, arguments_of, describe, refusal, text_of
-from idgen.server import IdLine
+from idgen.server import IdQueue
 from idgen.service import IdService, Order
-from idgen.turns import UNLIMITED
 
 VERSION = "0.1.0"
 REQUEST_CALLS = 128  # a request of the web site takes as long as this many calls by Thrift
@@ -68,7 +68,7 @@ class SmallRequest(server.Request):
             super().process()  # type: ignore[no-untyped-call]
 
 
-def add_id_routes(app: Klein, service: IdService, line: IdLine, others: Iterable[Route] = ()) -> Klein:
+def add_id_routes(app: Klein, service: IdService, line: IdQueue, others: Iterable[Route] = ()) -> Klein:
     """Add the id routes to a klein app and return it. OpenAPI also describes `others`, which the app serves too."""
     for route in ROUTES:
         _Served(route, service, line).add_to(app)
@@ -94,7 +94,7 @@ def add_id_routes(app: Klein, service: IdService, line: IdLine, others: Iterable
 class _Served:
     """A row of the route table, served under klein."""
 
-    def __init__(self, route: Route, service: IdService, line: IdLine) -> None:
+    def __init__(self, route: Route, service: IdService, line: IdQueue) -> None:
         self._route = route
         self._service = service
         self._line = line
@@ -136,15 +136,15 @@ class _Turns:
     `ended` fires with the texts of the ids, or fails with an IdError.
     """
 
-    def __init__(self, service: IdService, order: Order | None, line: IdLine) -> None:
+    def __init__(self, service: IdService, order: Order | None, line: IdQueue) -> None:
         self.ended: Deferred[Texts] = Deferred(lambda _: line.leave(self))
         self._service = service
         self._order = order
-        self._look = line.look
+        self._budget = line.budget
         self._texts = Texts()
         now_ms = at_ms = line.clock.now_ms()
         at_once = line.may_answer() and (order is None or line.most_now > 0)
-        line.look.left -= REQUEST_CALLS
+        line.budget.left -= REQUEST_CALLS
         try:
             if at_once and self.take_turn(UNLIMITED, now_ms, line.clock.skew_ms):
                 return
@@ -153,9 +153,9 @@ class _Turns:
         line.join(self, at_ms)
 
     def take_turn(self, most: int, now_ms: int, skew_ms: int) -> bool:
-        """Take a turn in the queue (idgen.turns.Waiting)."""
+        """Take a turn in the queue (idgen.fair_queue.Waiting)."""
         try:
-            if self._order is not None and not self._fill(self._order, min(most, self._look.ids), now_ms, skew_ms):
+            if self._order is not None and not self._fill(self._order, min(most, self._budget.ids), now_ms, skew_ms):
                 return False
         except SequenceExhausted:
             raise
@@ -168,7 +168,7 @@ class _Turns:
     def _fill(self, order: Order, most: int, now_ms: int, skew_ms: int) -> bool:
         """Take ids and write their texts; return True if the order is complete."""
         taken = self._service.fill(order, most, now_ms, skew_ms)
-        self._look.pay(taken)
+        self._budget.pay(taken)
         self._texts.add(order.runs)
         order.runs.clear()
         return not order.due

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from idgen.errors import IdError, SequenceExhausted
+from idgen.fair_queue import TurnBudget
 from idgen.http_api import USER_AGENT, refusal
 from idgen.service import IdService
-from idgen.turns import Look
 
 HEAD_BYTES_MAX = 4_096  # of a request's head, which is remembered; real ones have fewer than 300
 START = b"POST /id HTTP/1.1\r\n"
@@ -57,12 +57,12 @@ def _head(status: bytes, length: int, now_ms: int, more: bytes = b"") -> bytes:
 
 
 class PlainCaller:
-    """The plain requests of one connection (idgen.turns.Caller). NotPlain if it cannot read a request."""
+    """The plain requests of one connection (idgen.fair_queue.Caller). NotPlain if it cannot read a request."""
 
-    def __init__(self, service: IdService, heads: Heads, look: Look) -> None:
+    def __init__(self, service: IdService, heads: Heads, budget: TurnBudget) -> None:
         self._service = service
         self._heads = heads
-        self._look = look
+        self._budget = budget
         self._request = b""  # the last request, whole
         self._data = b""
         self._at = 0  # where the first unanswered request begins
@@ -82,11 +82,11 @@ class PlainCaller:
         left = most
         try:
             while size := self._request_bytes():
-                if not left or self._look.left <= 0:
+                if not left or self._budget.left <= 0:
                     return
                 answer = self._answer(now_ms, skew_ms)
                 left -= 1
-                self._look.left -= 1
+                self._budget.left -= 1
                 self._at += size
                 yield answer
         except SequenceExhausted:

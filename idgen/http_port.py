@@ -7,7 +7,7 @@ from typing import Any
 
 from coordination.reactor import DelayedCall, Reactor
 from idgen.http_plain import Heads, NotPlain, PlainCaller
-from idgen.server import IdConnection, IdFactory, IdLine
+from idgen.server import IdConnection, IdFactory, IdQueue
 from idgen.service import IdService
 
 
@@ -66,9 +66,9 @@ class HttpProtocol(IdConnection):
         self._web.dataReceived(rest)
 
     def _look_again(self) -> None:
-        self._idle_call = self.owner.reactor.callLater(self.owner.idle_ms / 1000, self._look)
+        self._idle_call = self.owner.reactor.callLater(self.owner.idle_ms / 1000, self._budget)
 
-    def _look(self) -> None:
+    def _budget(self) -> None:
         """Close the connection if it received nothing since the last check. Requests do not set a timer each."""
         self._idle_call = None
         if not self._heard:
@@ -90,7 +90,7 @@ class HttpFactory(IdFactory):
     def __init__(
         self,
         service: IdService,
-        line: IdLine,
+        line: IdQueue,
         reactor: Reactor,
         make_site: Callable[[], Any],
         *,
@@ -113,6 +113,6 @@ class HttpFactory(IdFactory):
         return self._site
 
     def buildProtocol(self, addr: object) -> HttpProtocol:
-        connection = HttpProtocol(PlainCaller(self._service, self._heads, self.line.look), addr)
+        connection = HttpProtocol(PlainCaller(self._service, self._heads, self.line.budget), addr)
         connection.owner = self
         return connection

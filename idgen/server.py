@@ -2,9 +2,9 @@
 
 Each read leads to one write, with the answers in the order of the calls. The server does not read from a peer that does
 not read its answers, nor from a peer whose next call has to wait for the clock. Such calls wait in one fair queue
-(idgen/turns.py): back-pressure by timer, never by blocking. In one reactor iteration, all id connections together are
-answered at most flakelog.ids.look.calls calls, so that a log in the same process keeps its share of the reactor during
-a flood.
+(idgen/fair_queue.py): back-pressure by timer, never by blocking. In one reactor iteration, all id connections together
+are answered at most flakelog.ids.look.calls calls, so that a log in the same process keeps its share of the reactor
+during a flood.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,8 @@ from idgen.claim_news import ClaimNews
 from idgen.claim_state import State
 from idgen.clock import IdClock
 from idgen.errors import NoWorkerNumber, SequenceExhausted
+from idgen.fair_queue import UNLIMITED, Caller, FairQueue, ThriftCaller, TurnBudget, Waiting
 from idgen.service import IdService
-from idgen.turns import UNLIMITED, Caller, Line, Look, ThriftCaller, Waiting
 from idgen.wire import ThriftError
 
 WAKE_MS_MAX = 1_000  # the longest time between two checks of the session's events and of a stepped clock
@@ -159,7 +159,7 @@ class ClaimDriver:
             self._timer = self._reactor.callLater(wait_ms / 1000, self._turn)
 
 
-class IdLine:
+class IdQueue:
     """The fair queue of requests that wait for ids, of every protocol, with one timer for all of them.
 
     The call budget (`Look`) is renewed when the reactor reports that it has handled all events. With a reactor that
@@ -168,12 +168,12 @@ class IdLine:
 
     def __init__(self, service: IdService, clock: IdClock, reactor: Reactor) -> None:
         self.clock = clock
-        self.look = Look(service.config.ids_look_calls)
-        self._line = Line(service.turn_ids, self.look, service.counters.waited)
+        self.budget = TurnBudget(service.config.ids_look_calls)
+        self._line = FairQueue(service.turn_ids, self.budget, service.counters.waited)
         after_events = getattr(reactor, "after_events", None)
         self._tells_of_looks = after_events is not None
         if after_events is not None:
-            after_events(self.look.renew)
+            after_events(self.budget.renew)
         self._reactor = reactor
         self._timer: DelayedCall | None = None
 
@@ -185,8 +185,8 @@ class IdLine:
     def may_answer(self) -> bool:
         """Return True if the call budget allows more; otherwise the connection joins the queue."""
         if not self._tells_of_looks:
-            self.look.renew()
-        return self.look.left > 0
+            self.budget.renew()
+        return self.budget.left > 0
 
     def join(self, who: Waiting, at_ms: int) -> None:
         """Wait for a turn, behind all others. A lone waiter has its turn at `at_ms`, when all its ids are available."""
@@ -206,7 +206,7 @@ class IdLine:
         self._timer = None
         now_ms = self.clock.now_ms()
         if not self._tells_of_looks:
-            self.look.renew()
+            self.budget.renew()
         at_ms = self._line.serve(now_ms, self.clock.skew_ms)
         if at_ms is not None:
             self._arm(max(at_ms - now_ms, 0))
@@ -277,7 +277,7 @@ class IdConnection(Protocol):
         self.transport.loseConnection()
 
     def take_turn(self, most: int, now_ms: int, skew_ms: int) -> bool:
-        """Take a turn in the queue (idgen.turns.Waiting)."""
+        """Take a turn in the queue (idgen.fair_queue.Waiting)."""
         self.answer(most, now_ms, skew_ms)
         self._waiting = not (self.caller.idle or self._backlog)
         if not self._waiting:
@@ -331,8 +331,8 @@ class IdConnection(Protocol):
 class ThriftProtocol(IdConnection):
     """A Thrift connection of the id service."""
 
-    def __init__(self, service: IdService, look: Look) -> None:
-        self.caller = ThriftCaller(service, look)
+    def __init__(self, service: IdService, budget: TurnBudget) -> None:
+        self.caller = ThriftCaller(service, budget)
 
     def answer(self, most: int, now_ms: int, skew_ms: int) -> None:
         try:
@@ -348,7 +348,7 @@ class IdFactory(Factory):
     noisy = False
     log = Logger()
 
-    def __init__(self, line: IdLine, setting: str, connections_max: int) -> None:
+    def __init__(self, line: IdQueue, setting: str, connections_max: int) -> None:
         self.line = line
         self.connections: set[IdConnection] = set()
         self._setting = setting
@@ -372,11 +372,11 @@ class IdFactory(Factory):
 class ThriftFactory(IdFactory):
     """The factory of the id service over Thrift; at most `flakelog.ids.max.connections` connections at once."""
 
-    def __init__(self, service: IdService, line: IdLine) -> None:
+    def __init__(self, service: IdService, line: IdQueue) -> None:
         super().__init__(line, "flakelog.ids.max.connections", service.config.ids_max_connections)
         self._service = service
 
     def buildProtocol(self, addr: object) -> ThriftProtocol:
-        connection = ThriftProtocol(self._service, self.line.look)
+        connection = ThriftProtocol(self._service, self.line.budget)
         connection.owner = self
         return connection

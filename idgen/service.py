@@ -1,7 +1,7 @@
 """The id service, independent of its transports: it checks user agents and limits, answers calls, and counts.
 
 Every method takes the time and the clock's skew from the shell. `SequenceExhausted` passes through to the shell: the
-connection waits in the queue (idgen/turns.py), and the server does not read from it meanwhile.
+connection waits in the queue (idgen/fair_queue.py), and the server does not read from it meanwhile.
 """
 
 import re

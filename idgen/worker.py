@@ -98,6 +98,8 @@ class IdWorker:
 
         Raises the errors that waiting for the clock does not cure: Fenced, LeadExhausted, LayoutExhausted.
         """
+        if now_ms <= self._ms and floor < self._next and 0 < n <= self._end - self._next:
+            return now_ms  # in the millisecond entered last
         _, place = self._plan(n, now_ms, floor)
         ready = place.ms - self.max_ahead_ms
         self._check(place.ms, max(now_ms, ready))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from idgen.config import InvalidSetting, at_least, between, check_settings, one_of, setting
+from idgen.settings import InvalidSetting, at_least, between, check_settings, one_of, setting
 from partition_manager.retry import RetryPolicy
 
 EARLIEST = "earliest"

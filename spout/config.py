@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from idgen.config import at_least, check_settings, setting
+from idgen.settings import at_least, check_settings, setting
 from partition_manager.config import SpoutConfig
 
 __all__ = ["SpoutConfig", "TopologyConfig"]

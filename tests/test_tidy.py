@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.api_table import APIS
-from broker.config import BrokerConfig, TopicConfig
-from broker.group.config import GroupConfig
-from broker.txn.config import TransactionConfig
+from broker.engine.api_table import APIS
+from broker.settings.config import BrokerConfig, TopicConfig
+from broker.settings.group_config import GroupConfig
+from broker.settings.transaction_config import TransactionConfig
 from flakelog.config import ServerConfig
-from idgen.config import IdgenConfig, settings_of
+from idgen.config import IdgenConfig
+from idgen.settings import settings_of
 from partition_manager.config import SpoutConfig
 from spout.config import TopologyConfig
 
@@ -39,11 +40,11 @@ SHELLS = {
     "idgen/client/blocking.py",
     "idgen/client/twisted.py",
     "idgen/snowflake.py",
-    "broker/server.py",
-    "broker/transport.py",
-    "broker/reactor.py",
-    "broker/work_thread.py",
-    "broker/log/os_storage.py",
+    "broker/net/server.py",
+    "broker/net/transport.py",
+    "broker/net/reactor.py",
+    "broker/net/worker_thread.py",
+    "broker/log/storage/os_storage.py",
     "broker/client/blocking.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",
@@ -95,6 +96,58 @@ def tree_of(path):
     return ast.parse(path.read_text(), filename=str(path))
 
 
+def imports_of(path, modules):
+    """Return the given modules that a file imports, each with a line of such an import.
+
+    Imports for type checkers, imports in functions and `import_module` count like all others. `from package import
+    name` imports the module of that name, or else the package's `__init__`. An import of `package.module` does not
+    count as one of `package.__init__`, although Python runs that first: otherwise each re-export would make a circle.
+    """
+    found = {}
+    tree = tree_of(path)
+    nodes = list(ast.walk(tree))
+    calls = (ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call))
+    is_dynamic = any(call.split(".")[-1] == "import_module" for call in calls)
+    for node in nodes:
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}:{node.lineno}: name the package, as all other imports do"
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules else node.module for name in inner]
+        elif is_dynamic and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # Tables of modules, and names such as f"broker.handlers.{module}", of which the beginning is known.
+            names = [each for each in modules if each == node.value or node.value == each[: each.rfind(".") + 1]]
+        found.update((name, node.lineno) for name in names if name in modules)
+    return found
+
+
+def import_graph(root, paths):
+    """Return the imports of each module among the others: {module: {imported module: line}}."""
+    modules = {}
+    for path in paths:
+        parts = path.relative_to(root).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return {module: imports_of(path, modules) for module, path in modules.items()}
+
+
+def circles_in(graph):
+    """Return the strongly connected components that have more than one module, or one that imports itself."""
+
+    def reached_from(module):
+        reached, left = set(), [module]
+        while left:
+            new = graph[left.pop()].keys() - reached
+            reached |= new
+            left += new
+        return reached
+
+    reached = {module: reached_from(module) for module in graph}
+    circles = {frozenset(each for each in reached[module] if module in reached[each]) for module in graph}
+    return sorted(sorted(circle) for circle in circles if circle)
+
+
 ALL = sources(*PACKAGES)
 CORES = [p for p in ALL if is_core(p)]
 TESTS = sources("tests")
@@ -130,6 +183,38 @@ def test_a_core_does_not_touch_the_world(path):
                 f"{name_of(path)}:{node.lineno} imports {name}: hand it in, or make the module a SHELL "
                 f"and name it in tests/test_tidy.py"
             )
+
+
+def test_no_imports_form_a_circle():
+    """Each module can be read, tested and moved without the modules above it."""
+    graph = import_graph(ROOT, ALL)
+    told = [
+        "\n  ".join(f"{a}:{graph[a][b]} imports {b}" for a in circle for b in circle if b in graph[a])
+        for circle in circles_in(graph)
+    ]
+    assert not told, "circles of imports; let the lower module take a port:\n  " + "\n\n  ".join(told)
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        "import pkg.b",
+        "from pkg import b",
+        "from pkg.b import x",
+        "if TYPE_CHECKING:\n    from pkg.b import x",
+        "def f():\n    from pkg.b import x",
+        "import_module('pkg.b')",
+        "HOMES = {'x': 'pkg.b'}\nimportlib.import_module(HOMES[name])",
+        "import_module(f'pkg.{name}')",
+    ),
+)
+def test_every_kind_of_import_can_close_a_circle(tmp_path, text):
+    package = tmp_path / "pkg"
+    package.mkdir()
+    files = {"__init__": "from pkg.b import x", "a": text, "b": "from pkg.a import y"}
+    for name, content in files.items():
+        (package / f"{name}.py").write_text(content)
+    assert circles_in(import_graph(tmp_path, package.glob("*.py"))) == [["pkg.a", "pkg.b"]]
 
 
 @pytest.mark.parametrize("name", sorted(SHELLS))

@@ -1,7 +1,7 @@
 /* bulk_produce TOPIC PARTITIONS MESSAGES SIZE name=value...
  *
- * Produces MESSAGES of SIZE bytes as fast as librdkafka takes them, round robin over the partitions, and waits for every
- * delivery report. The clock starts when a first message has been acknowledged, so connecting is not counted.
+ * Produces MESSAGES of SIZE bytes as fast as librdkafka takes them, round robin over the partitions, and waits for
+ * every delivery report. The clock starts when each partition has acknowledged a message, so that connecting is not timed.
  * Prints the seconds. */
 #include "kafka.h"
 
@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
         send_one(rk, topic, (int32_t)(i % partitions), payload, size);
         if (i % 1024 == 0) rd_kafka_poll(rk, 0);
     }
-    rd_kafka_flush(rk, 0); /* nothing lingers any more */
+    rd_kafka_flush(rk, 0); /* send what lingers */
     wait_for(rk, partitions + messages);
     printf("%.6f\n", (double)(now_ns() - start) / 1e9);
     rd_kafka_topic_destroy(topic);

@@ -1,23 +1,26 @@
-/* frame_floor REPLY_BYTES
+/* frame_floor ANSWER_BYTES
  *
- * What any server on one core can reach: epoll, recv, send, nothing else. Reads frames (four bytes of length, then so
- * many bytes) and answers each with a frame of REPLY_BYTES in all. Prints its port, serves until standard input ends. */
-#include <arpa/inet.h>
-#include <errno.h>
+ * The least that a server on one core can do: epoll, recv, send. Reads frames (four bytes of length, then that many
+ * bytes) and answers each with a frame of ANSWER_BYTES, length included. An answer repeats the correlation id of a
+ * Kafka request; its other bytes are 0. Prints its port, and serves until standard input ends. */
 #include <netinet/tcp.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "common.h"
+#include "plan.h"
 
-enum { BUFFER = 1 << 18, CONNECTIONS = 1024, REPLIES = 1 << 18 };
+enum { BUFFER = 1 << 18, CONNECTIONS = 1024, ANSWERS = 1 << 18 };
 
 static unsigned char buffers[CONNECTIONS][BUFFER];
 static size_t filled[CONNECTIONS];
-static char replies[REPLIES];
-static size_t reply_size;
+static unsigned char answers[ANSWERS];
+static size_t answer_size;
+
+static void send_answers(int fd, size_t size) {
+    ssize_t sent = size ? send(fd, answers, size, MSG_NOSIGNAL) : 0;
+    if (sent >= 0 && (size_t)sent != size) die("this program cannot wait for a slow reader");
+    /* after an error the next recv ends the connection */
+}
 
 static void answer(int fd) {
     ssize_t got = recv(fd, buffers[fd] + filled[fd], BUFFER - filled[fd], 0);
@@ -29,40 +32,46 @@ static void answer(int fd) {
     filled[fd] += (size_t)got;
     size_t begin = 0, ready = 0;
     while (filled[fd] - begin >= 4) {
-        uint32_t length;
-        memcpy(&length, buffers[fd] + begin, 4);
-        size_t size = 4 + (size_t)ntohl(length);
+        const unsigned char *frame = buffers[fd] + begin;
+        size_t size = 4 + (size_t)get32(frame);
         if (filled[fd] - begin < size) break;
+        if (ready + answer_size > ANSWERS) {
+            send_answers(fd, ready);
+            ready = 0;
+        }
+        if (size >= REQUEST_ID + 4 && answer_size >= ANSWER_ID + 4)
+            memcpy(answers + ready + ANSWER_ID, frame + REQUEST_ID, 4);
         begin += size;
-        ready += reply_size;
+        ready += answer_size;
     }
     memmove(buffers[fd], buffers[fd] + begin, filled[fd] - begin);
     filled[fd] -= begin;
-    for (size_t done = 0; done < ready;) {
-        size_t size = ready - done < REPLIES / reply_size * reply_size ? ready - done : REPLIES / reply_size * reply_size;
-        ssize_t sent = send(fd, replies, size, MSG_NOSIGNAL);
-        if (sent < 0) return; /* it went away; the next recv says so */
-        done += (size_t)sent;
-        if ((size_t)sent != size) die("a reader that does not read is not this program's business");
-    }
+    send_answers(fd, ready);
 }
 
-int main(int argc, char **argv) {
-    if (argc != 2 || (reply_size = (size_t)atol(argv[1])) < 4 || reply_size > REPLIES) die("usage: frame_floor BYTES");
-    uint32_t length = htonl((uint32_t)(reply_size - 4));
-    for (size_t at = 0; at + reply_size <= REPLIES; at += reply_size) memcpy(replies + at, &length, 4);
-    int server = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+static int listen_anywhere(void) {
+    int server = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     if (bind(server, (struct sockaddr *)&address, size) || listen(server, 1024)) die("listen: %s", strerror(errno));
     getsockname(server, (struct sockaddr *)&address, &size);
     printf("%d\n", ntohs(address.sin_port));
     fflush(stdout);
-    int poll = epoll_create1(0);
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = server};
-    epoll_ctl(poll, EPOLL_CTL_ADD, server, &event);
-    event.data.fd = 0;
-    epoll_ctl(poll, EPOLL_CTL_ADD, 0, &event);
+    return server;
+}
+
+static void watch(int poll, int fd) {
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2) answer_size = (size_t)atol(argv[1]);
+    if (answer_size < 4 || answer_size > ANSWERS) die("usage: frame_floor ANSWER_BYTES");
+    for (size_t at = 0; at + answer_size <= ANSWERS; at += answer_size) put32(answers + at, (uint32_t)answer_size - 4);
+    int server = listen_anywhere(), poll = epoll_create1(0), on = 1;
+    watch(poll, server);
+    watch(poll, 0);
     for (;;) {
         struct epoll_event events[64];
         int count = epoll_wait(poll, events, 64, -1);
@@ -76,8 +85,7 @@ int main(int argc, char **argv) {
             int accepted = accept(server, NULL, NULL);
             if (accepted < 0 || accepted >= CONNECTIONS) die("too many connections");
             setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-            event.data.fd = accepted;
-            epoll_ctl(poll, EPOLL_CTL_ADD, accepted, &event);
+            watch(poll, accepted);
         }
     }
 }

@@ -1,5 +1,5 @@
-/* The few functions of librdkafka's public C API that the load programs use. The library is the one inside the
- * confluent-kafka wheel, which brings no header. Its ABI is stable; see
+/* The functions of librdkafka's public C API that the load programs use. The library is the one inside the
+ * confluent-kafka wheel, which has no header. Its ABI is stable; see
  * https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html */
 #ifndef FLAKELOG_LIBRDKAFKA_H
 #define FLAKELOG_LIBRDKAFKA_H
@@ -18,6 +18,7 @@ typedef struct rd_kafka_topic_partition_list_s rd_kafka_topic_partition_list_t;
 enum { RD_KAFKA_PRODUCER = 0, RD_KAFKA_CONSUMER = 1 };
 enum { RD_KAFKA_CONF_OK = 0 };
 enum { RD_KAFKA_RESP_ERR_QUEUE_FULL = -184 };
+enum { RD_KAFKA_MSG_F_COPY = 2 };
 #define RD_KAFKA_PARTITION_UA ((int32_t)-1)
 
 typedef struct rd_kafka_message_s {
@@ -54,6 +55,8 @@ void *rd_kafka_topic_partition_list_add(rd_kafka_topic_partition_list_t *, const
 int rd_kafka_topic_partition_list_set_offset(rd_kafka_topic_partition_list_t *, const char *topic, int32_t partition,
                                              int64_t offset);
 void rd_kafka_topic_partition_list_destroy(rd_kafka_topic_partition_list_t *);
+int rd_kafka_subscribe(rd_kafka_t *, const rd_kafka_topic_partition_list_t *);
+rd_kafka_message_t *rd_kafka_consumer_poll(rd_kafka_t *, int timeout_ms);
 int rd_kafka_assign(rd_kafka_t *, const rd_kafka_topic_partition_list_t *);
 rd_kafka_queue_t *rd_kafka_queue_get_consumer(rd_kafka_t *);
 void rd_kafka_queue_destroy(rd_kafka_queue_t *);

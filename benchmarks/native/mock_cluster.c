@@ -1,7 +1,7 @@
 /* mock_cluster TOPIC PARTITIONS
  *
- * librdkafka's own mock cluster as a process: messages stay in memory, nothing is checked or kept. Prints its address,
- * and serves until its standard input ends. */
+ * Runs librdkafka's mock cluster, which keeps messages in memory and validates nothing. Prints its address, and serves
+ * until its standard input ends. */
 #include "kafka.h"
 
 int main(int argc, char **argv) {

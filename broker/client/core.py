@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from broker.address import host_port
 from broker.client.errors import BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
+from broker.net.address import host_port
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-from broker.group.config import GroupConfig
 from broker.group.group import Group
 from broker.group.groups import Groups
 from broker.group.lifetime import is_abandoned, reads
@@ -19,6 +18,7 @@ from broker.group.results import (
 from broker.group.states import GroupState
 from broker.group.transactional_offsets import Place, TransactionalOffsets
 from broker.now import Now
+from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ErrorCode
 
 

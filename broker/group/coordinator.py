@@ -16,13 +16,12 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
 
 from broker.group.alarms import AlarmClock
-from broker.group.burials import Burials
 from broker.group.commits import Commits
-from broker.group.config import GroupConfig
 from broker.group.group import Group
 from broker.group.groups import Groups
 from broker.group.lifetime import restored
 from broker.group.membership import Membership, refused
+from broker.group.offset_expiration import OffsetExpiration
 from broker.group.offset_records import OffsetKey, is_too_long, read_group_value, read_key, read_offset_value
 from broker.group.offsets import GroupOffsets
 from broker.group.outbox import Append, Outbox
@@ -46,6 +45,7 @@ from broker.group.states import GroupState
 from broker.group.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.group.transactional_offsets import Place
 from broker.now import Now
+from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ErrorCode
 
 
@@ -60,7 +60,7 @@ class GroupCoordinator:
         self._rebalance = Rebalance(config, self._clock, self._outbox)
         self._membership = Membership(config, self._rebalance)
         self._commits = Commits(config, self._groups, self._rebalance, self._outbox)
-        self._burials = Burials(config, self._groups, self._commits, self._clock, now_ms)
+        self._offset_expiration = OffsetExpiration(config, self._groups, self._commits, self._clock, now_ms)
 
     def __len__(self) -> int:
         """Return the number of groups."""
@@ -153,7 +153,7 @@ class GroupCoordinator:
 
     def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
         """Remove the offsets of deleted topics."""
-        self._burials.forget_topics(is_gone, now)
+        self._offset_expiration.forget_topics(is_gone, now)
 
     # Administration
 
@@ -264,7 +264,7 @@ class GroupCoordinator:
 
     def settled(self, refused: Container[str], now: Now) -> None:
         """Finish the removals whose tombstones were appended. `refused` are the groups whose records failed."""
-        self._burials.settled(refused, now)
+        self._offset_expiration.settled(refused, now)
 
     def load(self, key: bytes, value: bytes | None, producer_id: int | None = None) -> None:
         """Replay one record; `producer_id` is set if it was written in a transaction.

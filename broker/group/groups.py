@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from broker.group.config import GroupConfig
 from broker.group.group import Group
 from broker.group.offset_records import group_key
 from broker.group.outbox import Outbox
 from broker.group.states import Event
 from broker.now import Now
+from broker.settings.group_config import GroupConfig
 
 
 class Groups:

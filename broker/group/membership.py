@@ -10,7 +10,6 @@ A join falls into one of these cases:
 
 from collections.abc import Sequence
 
-from broker.group.config import GroupConfig
 from broker.group.group import Group
 from broker.group.member import Member
 from broker.group.rebalance import Rebalance
@@ -25,6 +24,7 @@ from broker.group.results import (
 )
 from broker.group.states import GroupState
 from broker.now import Now
+from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ErrorCode
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 
 from broker.group.alarms import AlarmClock
-from broker.group.config import GroupConfig
 from broker.group.group import Group, InitialDelay
 from broker.group.member import Member
 from broker.group.offset_records import group_key, group_value
@@ -15,6 +14,7 @@ from broker.group.outbox import Outbox
 from broker.group.results import UNKNOWN_MEMBER_ID, JoinResult, SyncResult
 from broker.group.states import Event, GroupState
 from broker.now import Now
+from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ErrorCode
 
 

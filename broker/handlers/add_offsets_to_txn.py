@@ -5,20 +5,20 @@ AddPartitionsToTxn adds others.
 Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588).
 """
 
+from broker.engine.purgatory import Delayed
 from broker.handlers.add_partitions_to_txn import add_partitions
-from broker.handlers.call import Call
-from broker.handlers.coordinator_topic import Answer
-from broker.metadata import GROUP_OFFSETS_TOPIC
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.metadata import GROUP_OFFSETS_TOPIC
 
 
-def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = _handle(call, now)
     return call.services.transactions.topic.when_on_disk([call.request.transactional_id], answer, now)
 
 
-def _handle(call: Call, now: Now) -> Answer:
+def _handle(call: RequestContext, now: Now) -> Answer:
     request = call.request
     place = GROUP_OFFSETS_TOPIC, call.services.groups.topic.partition_of(request.group_id)
     producer = request.transactional_id, request.producer_id, request.producer_epoch

@@ -10,23 +10,23 @@ Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588)
 from collections.abc import Mapping
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.handlers.coordinator_topic import Answer
-from broker.metadata import INTERNAL_TOPICS
+from broker.engine.purgatory import Delayed
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.metadata import INTERNAL_TOPICS
 from broker.txn.coordinator import Partition
 from broker.wire.errors import ErrorCode
 
 FENCED_VERSION = 2
 
 
-def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = _handle(call, now)
     return call.services.transactions.topic.when_on_disk([call.request.v3_and_below_transactional_id], answer, now)
 
 
-def _handle(call: Call, now: Now) -> Answer:
+def _handle(call: RequestContext, now: Now) -> Answer:
     asked = [(topic.name, index) for topic in call.request.v3_and_below_topics for index in topic.partitions]
     refused = {each: error for each in asked if (error := _refusal(call, each))}
     if refused:
@@ -34,7 +34,7 @@ def _handle(call: Call, now: Now) -> Answer:
     return _answer(call, {}, _add(call, asked, now))
 
 
-def _refusal(call: Call, partition: Partition) -> ErrorCode:
+def _refusal(call: RequestContext, partition: Partition) -> ErrorCode:
     if partition[0] in INTERNAL_TOPICS:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = call.services.metadata.topic(partition[0])
@@ -42,7 +42,7 @@ def _refusal(call: Call, partition: Partition) -> ErrorCode:
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _add(call: Call, partitions: list[Partition], now: Now) -> ErrorCode:
+def _add(call: RequestContext, partitions: list[Partition], now: Now) -> ErrorCode:
     request = call.request
     return add_partitions(
         call,
@@ -55,7 +55,7 @@ def _add(call: Call, partitions: list[Partition], now: Now) -> ErrorCode:
 
 
 def add_partitions(
-    call: Call, transactional_id: str, producer_id: int, epoch: int, partitions: list[Partition], now: Now
+    call: RequestContext, transactional_id: str, producer_id: int, epoch: int, partitions: list[Partition], now: Now
 ) -> ErrorCode:
     """Add partitions, for AddPartitionsToTxn and AddOffsetsToTxn. Return an error that the request's version knows."""
     transactions = call.services.transactions
@@ -63,7 +63,7 @@ def add_partitions(
     if not error and transactions.is_held_up(producer_id):
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if not error:
-        call.services.stamp.ensure(1, now)
+        call.services.id_stamper.ensure(1, now)
         decision = transactions.core.add_partitions(transactional_id, producer_id, epoch, partitions, now)
         error = transactions.run(decision, now)
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
@@ -71,7 +71,7 @@ def add_partitions(
     return error
 
 
-def _answer(call: Call, refused: Mapping[Partition, ErrorCode], others: ErrorCode) -> dict[str, Any]:
+def _answer(call: RequestContext, refused: Mapping[Partition, ErrorCode], others: ErrorCode) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "results_by_topic_v3_and_below": [

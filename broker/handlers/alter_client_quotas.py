@@ -1,22 +1,22 @@
 """AlterClientQuotas, v0 to v1.
 
 Behaviour: validates quotas as Kafka does, stores them over restarts, and enforces them from this answer on
-(broker.quota_manager). All entries that are not refused are stored in one commit (KIP-546).
+(broker.quota.quota_manager). All entries that are not refused are stored in one commit (KIP-546).
 """
 
 from collections import Counter
 from typing import Any
 
-from broker.client_quotas import Quotas, altered, check_entity
-from broker.handlers.call import Call
-from broker.log.storage import StorageError
+from broker.log.storage.port import StorageError
 from broker.now import Now
+from broker.quota.client_quotas import Quotas, altered, check_entity
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 
 Answer = tuple[ErrorCode, str | None]
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = [tuple((part.entity_type, part.entity_name) for part in each.entity) for each in call.request.entries]
     named = Counter(asked)
     quotas: Quotas = call.services.metadata.quotas
@@ -42,14 +42,14 @@ def _part(kind: str, name: str | None) -> dict[str, Any]:
     return {"entity_type": kind, "entity_name": name}
 
 
-def _with_room(call: Call, quotas: Quotas) -> Quotas:
+def _with_room(call: RequestContext, quotas: Quotas) -> Quotas:
     most = call.services.config.max_client_quotas
     if len(quotas) > max(most, len(call.services.metadata.quotas)):
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"there are quotas enough: flakelog.max.client.quotas is {most}")
     return quotas
 
 
-def _commit(call: Call, quotas: Quotas, answers: list[Answer]) -> list[Answer]:
+def _commit(call: RequestContext, quotas: Quotas, answers: list[Answer]) -> list[Answer]:
     """Store the quotas and return the answers. If that fails, every entry that was not refused fails."""
     try:
         call.services.alter_quotas(quotas)

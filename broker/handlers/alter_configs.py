@@ -6,12 +6,12 @@ default back. Each resource is altered or refused separately. A change takes eff
 
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.handlers.config_resources import Properties, alter_each, refuse_null
 from broker.now import Now
+from broker.services.config_resources import Properties, alter_each, refuse_null
+from broker.services.context import RequestContext
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return alter_each(call, _given)
 
 

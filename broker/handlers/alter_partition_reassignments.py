@@ -8,14 +8,14 @@ Version notes: v1 can forbid to change the number of replicas, which is always o
 from collections.abc import Callable
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.handlers.create_topics import check_replicas
-from broker.handlers.time_limit import check_time
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.time_limit import check_time
 from broker.wire.errors import ApiError, ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     error = _error_of(lambda: check_time(call.request))
     return {
         "throttle_time": 0,
@@ -28,7 +28,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     }
 
 
-def _answer(call: Call, name: str, asked: Any) -> dict[str, Any]:
+def _answer(call: RequestContext, name: str, asked: Any) -> dict[str, Any]:
     error = _error_of(lambda: _check(call, name, asked.partition_index, asked.replicas))
     return {"partition_index": asked.partition_index} | error
 
@@ -41,7 +41,7 @@ def _error_of(check: Callable[[], None]) -> dict[str, Any]:
     return {"error_code": ErrorCode.NONE, "error_message": None}
 
 
-def _check(call: Call, name: str, index: int, replicas: Any) -> None:
+def _check(call: RequestContext, name: str, index: int, replicas: Any) -> None:
     check_time(call.request)
     topic = call.services.metadata.topic(name)
     if topic is None or not 0 <= index < len(topic.partitions):

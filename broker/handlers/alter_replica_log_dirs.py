@@ -6,12 +6,12 @@ LOG_DIR_NOT_FOUND (KIP-113).
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Move each partition once, as Kafka does. If a request names two directories for it, the last one counts.
     asked = {
         (topic.name, index): each.path
@@ -29,7 +29,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     }
 
 
-def _move(call: Call, topic: str, index: int, path: str) -> ErrorCode:
+def _move(call: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
     if path != call.services.logs.storage.location:
         return ErrorCode.LOG_DIR_NOT_FOUND
     try:

@@ -10,10 +10,10 @@ import hmac
 from collections import Counter
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.log.storage import StorageError
-from broker.metadata import Credential
+from broker.log.storage.port import StorageError
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import Credential
 from broker.wire.errors import ApiError, ErrorCode
 
 MECHANISMS = {1: "sha256", 2: "sha512"}
@@ -23,7 +23,7 @@ Credentials = dict[tuple[str, int], Credential]
 Answer = tuple[ErrorCode, str | None]
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = [*call.request.deletions, *call.request.upsertions]
     named = Counter(each.name for each in asked)
     credentials = dict(call.services.metadata.credentials)
@@ -46,7 +46,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     }
 
 
-def _alter(call: Call, credentials: Credentials, asked: Any) -> None:
+def _alter(call: RequestContext, credentials: Credentials, asked: Any) -> None:
     """Set or delete one credential in `credentials`. Raise ApiError."""
     key = asked.name, asked.mechanism
     if not asked.name:
@@ -76,7 +76,7 @@ def _credential(asked: Any) -> Credential:
     return Credential(bytes(asked.salt), asked.iterations, stored_key, server_key)
 
 
-def _commit(call: Call, credentials: Credentials, answers: dict[str, Answer]) -> dict[str, Answer]:
+def _commit(call: RequestContext, credentials: Credentials, answers: dict[str, Answer]) -> dict[str, Answer]:
     """Store the credentials and return the answers. If that fails, every entry that was not refused fails."""
     try:
         call.services.metadata.alter_credentials(credentials)

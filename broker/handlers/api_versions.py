@@ -11,8 +11,8 @@ are not among them.
 import re
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 # The oldest and the newest version of each feature. 7 is 3.3-IV3, the first that Kafka 4 knows; 25 is 4.0-IV3, the last
@@ -22,7 +22,7 @@ FEATURES = {"metadata.version": (7, 25)}
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     error, advertised = ErrorCode.NONE, call.services.advertised
     if call.version >= 3:
         name, version = call.request.client_software_name, call.request.client_software_version

@@ -5,12 +5,12 @@ Behaviour: answers SECURITY_DISABLED for each, as Kafka does if no authorizer is
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.handlers.describe_acls import MESSAGE
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     refused = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": MESSAGE}
     return {"throttle_time": 0, "results": [refused for _ in call.request.creations]}

@@ -9,18 +9,18 @@ Version notes: from v3 topics over the client's quota are refused (KIP-599).
 from collections import Counter
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.handlers.create_topics import check_replicas, too_many
-from broker.handlers.time_limit import check_time
-from broker.handlers.topic_changes import grow_topics
-from broker.metadata import Topic
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import Topic
+from broker.services.time_limit import check_time
+from broker.services.topic_changes import grow_topics
 from broker.wire.errors import ApiError, ErrorCode
 
 STRICT_VERSION = 3  # from this version a client over its quota is refused (KIP-599)
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     named = Counter(topic.name for topic in call.request.topics)
     refused: dict[str, ApiError | None] = {}
     grown: list[tuple[Topic, int]] = []
@@ -48,7 +48,7 @@ def _answer(name: str, error: ApiError | None) -> dict[str, Any]:
     return {"name": name, "error_code": code, "error_message": message}
 
 
-def _find(call: Call, asked: Any, most: int) -> Topic:
+def _find(call: RequestContext, asked: Any, most: int) -> Topic:
     """Return the topic if it may have the partitions asked for. Raise ApiError."""
     topic = call.services.metadata.topic(str(asked.name))
     if topic is None:
@@ -66,7 +66,7 @@ def _find(call: Call, asked: Any, most: int) -> Topic:
     return topic
 
 
-def _check_assignments(call: Call, topic: Topic, added: int, assignments: Any) -> None:
+def _check_assignments(call: RequestContext, topic: Topic, added: int, assignments: Any) -> None:
     if len(assignments) != added:
         said = f"{added} new partitions need so many assignments, not {len(assignments)}"
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, said)

@@ -14,17 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from broker.config import TopicConfig
-from broker.config_entries import topic_entries
-from broker.handlers.call import Call, Services
-from broker.handlers.config_resources import sources_of
-from broker.handlers.lower_replication import lowered_factor, lowered_properties
-from broker.handlers.time_limit import check_time
-from broker.handlers.topic_changes import create_topics
-from broker.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
 from broker.now import Now
+from broker.services.config_resources import sources_of
+from broker.services.context import BrokerServices, RequestContext
+from broker.services.lower_replication import lowered_factor, lowered_properties
+from broker.services.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
+from broker.services.time_limit import check_time
+from broker.services.topic_changes import create_topics
+from broker.settings.config import TopicConfig
+from broker.settings.config_entries import topic_entries
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.config import InvalidSetting
+from idgen.settings import InvalidSetting
 
 STRICT_VERSION = 6  # from this version a client over its quota is refused (KIP-599)
 _TWICE = "it stands in the request more than once"
@@ -37,7 +37,7 @@ class _Planned(NamedTuple):
     config: TopicConfig
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     named = Counter(topic.name for topic in call.request.topics)
     plans: list[_Planned | dict[str, Any]] = []
     left = call.services.config.new_partitions_max
@@ -62,7 +62,7 @@ def _refused(name: str, code: ErrorCode, message: str | None) -> dict[str, Any]:
     return {"name": name, "error_code": code, "error_message": message, "configs": ()}
 
 
-def _plan(call: Call, topic: Any, partitions_max: int) -> _Planned:
+def _plan(call: RequestContext, topic: Any, partitions_max: int) -> _Planned:
     services = call.services
     _check_name(call, topic.name)
     partitions = _partitions(call, topic)
@@ -76,13 +76,13 @@ def _plan(call: Call, topic: Any, partitions_max: int) -> _Planned:
     return _Planned(NewTopic(topic.name, partitions, properties), config)
 
 
-def too_many(services: Services) -> str:
+def too_many(services: BrokerServices) -> str:
     """Return the message for a request that would make too many partitions."""
     most = services.config.new_partitions_max
     return f"one request makes {most} partitions at most (flakelog.new.partitions.max)"
 
 
-def _make(call: Call, plans: Sequence[_Planned | dict[str, Any]]) -> list[dict[str, Any]]:
+def _make(call: RequestContext, plans: Sequence[_Planned | dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the answers. Unless the request is only validated, make all topics that can be made, together."""
     made: Iterator[Topic | ApiError | None] = repeat(None)
     if not call.request.validate_only:
@@ -90,7 +90,7 @@ def _make(call: Call, plans: Sequence[_Planned | dict[str, Any]]) -> list[dict[s
     return [_answer(call, each, next(made)) if isinstance(each, _Planned) else each for each in plans]
 
 
-def _answer(call: Call, planned: _Planned, made: Topic | ApiError | None) -> dict[str, Any]:
+def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | None) -> dict[str, Any]:
     new = planned.new
     if isinstance(made, ApiError):
         return _refused(new.name, made.code, made.message)
@@ -105,13 +105,13 @@ def _answer(call: Call, planned: _Planned, made: Topic | ApiError | None) -> dic
     }
 
 
-def _check_name(call: Call, name: str) -> None:
+def _check_name(call: RequestContext, name: str) -> None:
     if name == CLUSTER_METADATA_TOPIC:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is Kafka's name for its own log; no topic has it")
     call.services.metadata.check_new(name)
 
 
-def _properties(call: Call, topic: Any) -> dict[str, str]:
+def _properties(call: RequestContext, topic: Any) -> dict[str, str]:
     """Return the topic's settings. Raise InvalidSetting for an unknown name, ApiError for a null value."""
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
@@ -122,7 +122,7 @@ def _properties(call: Call, topic: Any) -> dict[str, str]:
     return properties if internal is None else {**internal.properties, **properties}
 
 
-def _configs(call: Call, config: TopicConfig, properties: Mapping[str, str]) -> list[dict[str, Any]]:
+def _configs(call: RequestContext, config: TopicConfig, properties: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the settings in effect for a topic, in the form of the answer."""
     return [
         {
@@ -136,7 +136,7 @@ def _configs(call: Call, config: TopicConfig, properties: Mapping[str, str]) -> 
     ]
 
 
-def _partitions(call: Call, topic: Any) -> int:
+def _partitions(call: RequestContext, topic: Any) -> int:
     """Return a topic's number of partitions. Raise ApiError for an impossible assignment or replication factor."""
     nodes = len(call.services.metadata.nodes)
     if topic.assignments:
@@ -159,7 +159,7 @@ def _partitions(call: Call, topic: Any) -> int:
     return call.services.config.num_partitions if topic.num_partitions == -1 else int(topic.num_partitions)
 
 
-def check_replicas(call: Call, broker_ids: Sequence[int], replicas: int) -> None:
+def check_replicas(call: RequestContext, broker_ids: Sequence[int], replicas: int) -> None:
     """Raise ApiError INVALID_REPLICA_ASSIGNMENT unless these are known nodes, each once, and `replicas` of them."""
     known = {node.id for node in call.services.metadata.nodes}
     if not broker_ids or len(set(broker_ids)) < len(broker_ids) or not known.issuperset(broker_ids):

@@ -4,28 +4,28 @@ Behaviour: deletes a group without members, and its offsets (KIP-229). A group t
 answer is sent when the deletion is in the log; if it cannot be written the group stays.
 """
 
-from broker.handlers.call import Call
-from broker.handlers.coordinator_topic import Answer
+from broker.engine.purgatory import Delayed
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = _handle(call, now)
     return call.services.groups.topic.when_on_disk(call.request.groups_names, answer, now)
 
 
-def _handle(call: Call, now: Now) -> Answer:
+def _handle(call: RequestContext, now: Now) -> Answer:
     names = dict.fromkeys(call.request.groups_names)
-    call.services.stamp.ensure(1, now)
+    call.services.id_stamper.ensure(1, now)
     return {
         "throttle_time": 0,
         "results": [{"group_id": group_id, "error_code": _delete(call, group_id, now)} for group_id in names],
     }
 
 
-def _delete(call: Call, group_id: str, now: Now) -> ErrorCode:
+def _delete(call: RequestContext, group_id: str, now: Now) -> ErrorCode:
     groups = call.services.groups
     error = groups.check(group_id) or groups.core.delete(group_id)
     error = error or groups.settle(now).get(group_id, ErrorCode.NONE)

@@ -10,17 +10,17 @@ records.
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.log.partition_log import PartitionLog
-from broker.metadata import INTERNAL_TOPICS
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import INTERNAL_TOPICS
 from broker.wire.errors import ApiError, ErrorCode
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     topics = [
         {"name": topic.name, "partitions": [_answer(call, topic.name, each, now) for each in topic.partitions]}
         for topic in call.request.topics
@@ -28,7 +28,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     return {"throttle_time": 0, "topics": topics}
 
 
-def _answer(call: Call, topic: str, each: Any, now: Now) -> dict[str, Any]:
+def _answer(call: RequestContext, topic: str, each: Any, now: Now) -> dict[str, Any]:
     error, low_watermark = ErrorCode.NONE, NO_LOW_WATERMARK
     try:
         log = call.services.log_of(topic, each.partition_index)
@@ -39,7 +39,7 @@ def _answer(call: Call, topic: str, each: Any, now: Now) -> dict[str, Any]:
     return {"partition_index": each.partition_index, "low_watermark": low_watermark, "error_code": error}
 
 
-def _delete(call: Call, log: PartitionLog, offset: int, now: Now) -> None:
+def _delete(call: RequestContext, log: PartitionLog, offset: int, now: Now) -> None:
     if log.topic in INTERNAL_TOPICS:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} holds the broker's own records; they stay")
     if log.offline is not None:

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from broker.handlers.call import Call
-from broker.handlers.time_limit import check_time
-from broker.handlers.topic_changes import delete_topics
-from broker.log.storage import StorageError
-from broker.metadata import Topic
+from broker.log.storage.port import StorageError
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import Topic
+from broker.services.time_limit import check_time
+from broker.services.topic_changes import delete_topics
 from broker.wire.errors import ApiError, ErrorCode
 
 TOPIC_IDS_VERSION = 6
@@ -29,7 +29,7 @@ Named: TypeAlias = tuple[str | None, UUID | None]
 Answer: TypeAlias = dict[str, Any]
 
 
-def handle(call: Call, now: Now) -> Answer:
+def handle(call: RequestContext, now: Now) -> Answer:
     if call.version >= TOPIC_IDS_VERSION:
         asked = [(topic.name, topic.topic_id) for topic in call.request.topics]
     else:
@@ -44,7 +44,7 @@ def handle(call: Call, now: Now) -> Answer:
     return {"throttle_time": 0, "responses": [answers[named] for named in told]}
 
 
-def _look_up(call: Call, times: Mapping[Named, int]) -> tuple[dict[Named, Topic], dict[Named, Answer]]:
+def _look_up(call: RequestContext, times: Mapping[Named, int]) -> tuple[dict[Named, Topic], dict[Named, Answer]]:
     """Return the topics to delete, and the answers for the others."""
     found: dict[Named, Topic] = {}
     refused: dict[Named, Answer] = {}
@@ -63,7 +63,7 @@ def _look_up(call: Call, times: Mapping[Named, int]) -> tuple[dict[Named, Topic]
     return found, refused
 
 
-def _count(call: Call, found: dict[Named, Topic], answers: dict[Named, Answer], now: Now) -> None:
+def _count(call: RequestContext, found: dict[Named, Topic], answers: dict[Named, Answer], now: Now) -> None:
     """Refuse the topics that the client's quota does not allow to delete."""
     for named, topic in list(found.items()):
         try:
@@ -73,14 +73,14 @@ def _count(call: Call, found: dict[Named, Topic], answers: dict[Named, Answer], 
             answers[named] = _answer(topic.name, topic.id, refusal.code, refusal.message)
 
 
-def _deleted(call: Call, topic: Topic, failure: StorageError | None) -> Answer:
+def _deleted(call: RequestContext, topic: Topic, failure: StorageError | None) -> Answer:
     if failure is None:
         return _answer(topic.name, topic.id, ErrorCode.NONE, None)
     call.services.report(f"topic {topic.name} could not be deleted: {failure}")
     return _answer(topic.name, topic.id, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
 
 
-def _check_enabled(call: Call) -> None:
+def _check_enabled(call: RequestContext) -> None:
     if not call.services.config.delete_topic_enable:
         known = call.version >= DISABLED_VERSION
         code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
@@ -95,7 +95,7 @@ def _is_clear(name: str | None, topic_id: UUID | None) -> bool:
     return (name is None) != (topic_id is None)
 
 
-def _find(call: Call, name: str | None, topic_id: UUID | None, times: int) -> Topic:
+def _find(call: RequestContext, name: str | None, topic_id: UUID | None, times: int) -> Topic:
     """Return the topic to delete, which the request names `times` times. Raise ApiError."""
     _check_enabled(call)
     check_time(call.request)

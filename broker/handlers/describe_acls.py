@@ -5,13 +5,13 @@ Behaviour: answers SECURITY_DISABLED, as Kafka does if no authorizer is configur
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 MESSAGE = "there are no access rules on this broker: everybody may do everything"
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     error = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": MESSAGE}
     return {"throttle_time": 0, "resources": ()} | error

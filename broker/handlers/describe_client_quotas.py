@@ -5,13 +5,13 @@ Behaviour: returns the quotas that were set and match the filter (KIP-546). See 
 
 from typing import Any
 
-from broker.client_quotas import filter_of
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.quota.client_quotas import filter_of
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     try:
         wanted = filter_of(call.request.components, call.request.strict)
     except ApiError as error:

@@ -7,15 +7,15 @@ brokers (KIP-1073), which do not exist here.
 
 from typing import Any
 
-from broker.handlers.authorized_operations import CLUSTER, operations
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.authorized_operations import CLUSTER, operations
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 BROKERS, CONTROLLERS = 1, 2
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     metadata = call.services.metadata
     nodes = [metadata.reached(node, call.listener) for node in metadata.nodes]
     kind = call.request.endpoint_type

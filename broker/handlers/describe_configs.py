@@ -8,20 +8,20 @@ Version notes: v1 has sources and synonyms (KIP-226); v3 types and documentation
 
 from typing import Any
 
-from broker.config_entries import ConfigEntry, broker_entries, default_entries, topic_entries
-from broker.handlers.call import Call
-from broker.handlers.config_resources import ResourceType, check_broker, find_topic, sources_of
 from broker.now import Now
+from broker.services.config_resources import ResourceType, check_broker, find_topic, sources_of
+from broker.services.context import RequestContext
+from broker.settings.config_entries import ConfigEntry, broker_entries, default_entries, topic_entries
 from broker.wire.errors import ApiError, ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Answer each resource once, because a name of a few bytes has an answer of some ten thousand.
     asked = {(each.resource_type, each.resource_name): each for each in call.request.resources}
     return {"throttle_time": 0, "results": [_describe(call, each) for each in asked.values()]}
 
 
-def _describe(call: Call, resource: Any) -> dict[str, Any]:
+def _describe(call: RequestContext, resource: Any) -> dict[str, Any]:
     named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
         entries = _entries(call, resource.resource_type, resource.resource_name)
@@ -32,7 +32,7 @@ def _describe(call: Call, resource: Any) -> dict[str, Any]:
     return named | {"error_code": ErrorCode.NONE, "error_message": "", "configs": configs}
 
 
-def _entries(call: Call, kind: int, name: str) -> list[ConfigEntry]:
+def _entries(call: RequestContext, kind: int, name: str) -> list[ConfigEntry]:
     services = call.services
     sources = sources_of(services)
     if kind == ResourceType.TOPIC:
@@ -51,7 +51,7 @@ def _entries(call: Call, kind: int, name: str) -> list[ConfigEntry]:
     raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource {name!r} of type {kind}; 2 is a topic, 4 a broker")
 
 
-def _config(call: Call, entry: ConfigEntry) -> dict[str, Any]:
+def _config(call: RequestContext, entry: ConfigEntry) -> dict[str, Any]:
     synonyms = entry.synonyms if call.request.include_synonyms else ()
     return {
         "name": entry.name,

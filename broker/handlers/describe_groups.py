@@ -9,19 +9,19 @@ from typing import Any
 
 from broker.group.results import DescribedGroup
 from broker.group.states import GroupState
-from broker.handlers.authorized_operations import GROUP, operations
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.authorized_operations import GROUP, operations
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 NOT_FOUND_VERSION = 6
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {"throttle_time": 0, "groups": [_describe(call, group_id) for group_id in call.request.groups]}
 
 
-def _describe(call: Call, group_id: str) -> dict[str, Any]:
+def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
     groups = call.services.groups
     error = groups.check(group_id)
     group = DescribedGroup(error, group_id, GroupState.DEAD.value) if error else groups.core.describe(group_id)

@@ -9,18 +9,18 @@ is closed to new logs (KIP-1066), which it never is.
 from itertools import groupby
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.log.partition_log import PartitionLog
-from broker.log.storage import StorageError
+from broker.log.storage.port import StorageError
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": [_directory(call)]}
 
 
-def _directory(call: Call) -> dict[str, Any]:
+def _directory(call: RequestContext) -> dict[str, Any]:
     storage = call.services.logs.storage
     named = {"log_dir": storage.location, "topics": ()}
     try:
@@ -35,7 +35,7 @@ def _directory(call: Call) -> dict[str, Any]:
     return named | {"error_code": ErrorCode.NONE, "topics": topics, "total_bytes": total, "usable_bytes": usable}
 
 
-def _logs(call: Call) -> list[PartitionLog]:
+def _logs(call: RequestContext) -> list[PartitionLog]:
     """Return the logs that the request names, or all, by topic and partition."""
     asked = call.request.topics
     found = call.services.logs.all()

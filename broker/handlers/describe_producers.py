@@ -6,13 +6,13 @@ Behaviour: returns the producers a partition remembers, with the offset at which
 
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.metadata import check_name
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import check_name
 from broker.wire.errors import ApiError
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "topics": [
@@ -22,7 +22,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     }
 
 
-def _partition(call: Call, topic: str, partition: int) -> dict[str, Any]:
+def _partition(call: RequestContext, topic: str, partition: int) -> dict[str, Any]:
     try:
         check_name(topic)
         log = call.services.log_of(topic, partition)

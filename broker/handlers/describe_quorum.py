@@ -8,15 +8,15 @@ of the controllers (KIP-853), which is this node's.
 
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.metadata import CLUSTER_METADATA_TOPIC
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import CLUSTER_METADATA_TOPIC
 from broker.wire.errors import ErrorCode
 
 LEADER_EPOCH = 1  # no other leader was ever elected
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in call.request.topics]
     if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
         topics = [{"topic_name": name, "partitions": list(map(_unknown, indexes))} for name, indexes in asked]
@@ -37,7 +37,7 @@ def _unknown(index: int) -> dict[str, Any]:
     return {"partition_index": index, "current_voters": (), "observers": ()} | error
 
 
-def _partition(call: Call, now: Now) -> dict[str, Any]:
+def _partition(call: RequestContext, now: Now) -> dict[str, Any]:
     metadata = call.services.metadata
     leader = {
         "replica_id": metadata.node.id,

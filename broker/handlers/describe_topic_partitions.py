@@ -8,14 +8,14 @@ topic is made.
 from bisect import bisect_left
 from typing import Any
 
-from broker.handlers import authorized_operations
-from broker.handlers.call import Call
-from broker.metadata import Topic, check_name
 from broker.now import Now
+from broker.services import authorized_operations
+from broker.services.context import RequestContext
+from broker.services.metadata import Topic, check_name
 from broker.wire.errors import ApiError, ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     request, metadata = call.request, call.services.metadata
     if not _fits(request):
         code = ErrorCode.INVALID_REQUEST
@@ -38,7 +38,7 @@ def _fits(request: Any) -> bool:
     return cursor is None or (cursor.partition_index >= 0 and (not asked or cursor.topic_name in asked))
 
 
-def _page(call: Call, names: list[str], first: int, room: int) -> dict[str, Any]:
+def _page(call: RequestContext, names: list[str], first: int, room: int) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for at, name in enumerate(names):
         begin = 0 if at else first

@@ -6,17 +6,17 @@ Behaviour: returns the state of each transactional id, and the partitions of its
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     states = [_describe(call, transactional_id) for transactional_id in call.request.transactional_ids]
     return {"throttle_time": 0, "transaction_states": states}
 
 
-def _describe(call: Call, transactional_id: str) -> dict[str, Any]:
+def _describe(call: RequestContext, transactional_id: str) -> dict[str, Any]:
     transactions = call.services.transactions
     error = transactions.check(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
     known = None if error else transactions.core.get(transactional_id)

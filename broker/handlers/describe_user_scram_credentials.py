@@ -6,12 +6,12 @@ Behaviour: returns the mechanisms for which users have credentials, and the iter
 from collections import Counter
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     credentials = call.services.metadata.credentials
     asked = Counter(each.name for each in call.request.users or ()) or Counter({user for user, _ in credentials})
     return {
@@ -22,7 +22,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     }
 
 
-def _describe(call: Call, user: str, times: int) -> dict[str, Any]:
+def _describe(call: RequestContext, user: str, times: int) -> dict[str, Any]:
     found = [
         {"mechanism": mechanism, "iterations": each.iterations}
         for (name, mechanism), each in call.services.metadata.credentials.items()

@@ -8,15 +8,15 @@ Version notes: v1 has the kind of the election (KIP-460): 0 the preferred leader
 
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.handlers.time_limit import check_time
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.time_limit import check_time
 from broker.wire.errors import ApiError, ErrorCode
 
 KINDS = (0, 1)
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     refused = _refusal(call)
     return {
         "throttle_time": 0,
@@ -28,7 +28,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     }
 
 
-def _refusal(call: Call) -> ApiError | None:
+def _refusal(call: RequestContext) -> ApiError | None:
     kind = call.request.election_type
     if kind not in KINDS:
         return ApiError(ErrorCode.INVALID_REQUEST, f"there is no election of kind {kind}; 0 is preferred, 1 unclean")
@@ -39,13 +39,13 @@ def _refusal(call: Call) -> ApiError | None:
     return None
 
 
-def _result(call: Call, name: str, index: int, refused: ApiError | None) -> dict[str, Any]:
+def _result(call: RequestContext, name: str, index: int, refused: ApiError | None) -> dict[str, Any]:
     """Return a partition's result. It repeats the error of the whole request, because v0 has no other place for it."""
     error = refused or _why_not(call, name, index)
     return {"partition_id": index, "error_code": error.code, "error_message": error.message}
 
 
-def _why_not(call: Call, name: str, index: int) -> ApiError:
+def _why_not(call: RequestContext, name: str, index: int) -> ApiError:
     topic = call.services.metadata.topic(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")

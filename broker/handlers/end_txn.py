@@ -7,12 +7,12 @@ Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588)
 and answers with it (KIP-890).
 """
 
-from broker.handlers.call import Call
-from broker.handlers.coordinator_topic import Answer
-from broker.handlers.transactions import MARKERS_AT_ONCE
-from broker.log.storage import StorageError
+from broker.engine.purgatory import Delayed
+from broker.log.storage.port import StorageError
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.transaction_coordination import MARKERS_AT_ONCE
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.wire.errors import ErrorCode
 
@@ -20,7 +20,7 @@ FENCED_VERSION = 2
 EPOCH_VERSION = 5
 
 
-def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = _handle(call, now)
     transactions, transactional_id = call.services.transactions, call.request.transactional_id
     if answer["error_code"]:
@@ -28,7 +28,7 @@ def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
     return transactions.when_ended(transactional_id, answer, now)
 
 
-def _handle(call: Call, now: Now) -> Answer:
+def _handle(call: RequestContext, now: Now) -> Answer:
     transactions, request = call.services.transactions, call.request
     error = transactions.check(request.transactional_id)
     if not error:
@@ -40,11 +40,11 @@ def _handle(call: Call, now: Now) -> Answer:
     return {"throttle_time": 0, "error_code": error, "producer_id": producer_id, "producer_epoch": epoch}
 
 
-def _end(call: Call, now: Now) -> ErrorCode:
+def _end(call: RequestContext, now: Now) -> ErrorCode:
     transactions, request = call.services.transactions, call.request
     known = transactions.core.get(request.transactional_id)
     markers = 0 if known is None else min(len(known.partitions), MARKERS_AT_ONCE)
-    call.services.stamp.ensure(2 + markers, now)
+    call.services.id_stamper.ensure(2 + markers, now)
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     try:
         decision = transactions.core.end(*producer, request.committed, call.version >= EPOCH_VERSION, now)

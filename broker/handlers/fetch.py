@@ -5,7 +5,7 @@ batch larger than the limits is returned whole (KIP-74). Records leave as region
 waits, an append to one of its partitions has only that one looked at. Old records that are not in memory are looked up
 by a thread, so that nobody else waits for the disk.
 Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
-broker.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
+broker.services.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
 A client over its quota gets no records, and the time it is to wait (KIP-219).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
@@ -14,17 +14,17 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from broker.fetch_session import FetchSession, WantedPartition, wanted
-from broker.handlers.call import Call
+from broker.engine.purgatory import Delayed
 from broker.log import leader_epochs
-from broker.log.glance import NotInMemory, look_up
 from broker.log.io_jobs import ReadJob
 from broker.log.leader_epochs import NO_EPOCH
+from broker.log.non_blocking_reader import NotCached, look_up
 from broker.log.partition_log import EMPTY, LARGE_READ_BYTES, PartitionLog
 from broker.log.segment import Segment
 from broker.now import Now
-from broker.purgatory import Delayed
 from broker.record.compression import Codec
+from broker.services.context import RequestContext
+from broker.services.fetch_session import FetchSession, WantedPartition, wanted
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import (
     INITIAL_EPOCH,
@@ -45,7 +45,7 @@ Unread: TypeAlias = list[tuple[Segment, int]]
 """Segments, each with an offset whose place has to be looked up on the disk first."""
 
 
-def handle(call: Call, now: Now) -> FetchResponse | Delayed[FetchResponse]:
+def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchResponse]:
     """Return what there is, or a Delayed until there is enough."""
     request: FetchRequest = call.request
     try:
@@ -65,7 +65,7 @@ def handle(call: Call, now: Now) -> FetchResponse | Delayed[FetchResponse]:
 
 
 def _collect(
-    call: Call, session: FetchSession | None, partitions: Sequence[WantedPartition], waits: bool
+    call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], waits: bool
 ) -> tuple[Found, bool, Unread]:
     """Return what there is of each partition, whether the answer need not wait (enough bytes, or no more to come), and
     what is not in memory, unless the disk may be waited for (`waits`).
@@ -105,7 +105,7 @@ def _collect(
         except ApiError as error:
             result = FetchedPartition(topic, partition, _told(call, error.code))
             enough = True
-        except NotInMemory as cold:
+        except NotCached as cold:
             unread.append((cold.segment, offset))
             continue
         else:
@@ -125,12 +125,12 @@ def _collect(
     return found, enough or size >= bytes_min, unread
 
 
-def _bytes_max(call: Call) -> int:
+def _bytes_max(call: RequestContext) -> int:
     most: int = min(call.request.max_bytes, call.services.config.fetch_max_bytes)
     return most if call.meter is None else min(most, call.meter.fetch_max_bytes)  # more could never leave
 
 
-def _find(call: Call, each: WantedPartition, generation: int) -> PartitionLog:
+def _find(call: RequestContext, each: WantedPartition, generation: int) -> PartitionLog:
     """Return the partition's log; a session may know a topic that was deleted since, or made anew (KIP-516)."""
     each.log = None
     try:
@@ -145,7 +145,7 @@ def _find(call: Call, each: WantedPartition, generation: int) -> PartitionLog:
     return log
 
 
-def _check(call: Call, log: PartitionLog, asked: FetchPartition) -> None:
+def _check(call: RequestContext, log: PartitionLog, asked: FetchPartition) -> None:
     replica = call.request.replica_id
     if replica >= 0:  # no partition has a second replica, so nobody follows; as Kafka tells a stranger
         named = asked.current_leader_epoch >= 0
@@ -155,7 +155,7 @@ def _check(call: Call, log: PartitionLog, asked: FetchPartition) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{log.name} is compressed by zstd")
 
 
-def _told(call: Call, code: ErrorCode) -> ErrorCode:
+def _told(call: RequestContext, code: ErrorCode) -> ErrorCode:
     if code == ErrorCode.KAFKA_STORAGE_ERROR and call.version < STORAGE_ERROR_VERSION:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER  # such a client would give up at a code it does not know
     return code
@@ -171,7 +171,7 @@ def _diverging(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | No
     return (epoch, end_offset) if diverges else None
 
 
-def _answer(call: Call, session: FetchSession | None, found: Found, now: Now) -> FetchResponse:
+def _answer(call: RequestContext, session: FetchSession | None, found: Found, now: Now) -> FetchResponse:
     request = call.request
     size = 0
     for each, result in found:
@@ -204,7 +204,9 @@ def _answer(call: Call, session: FetchSession | None, found: Found, now: Now) ->
 class _LookingUp:
     """A request for which threads look up what is not in memory, of all partitions at the same time."""
 
-    def __init__(self, call: Call, session: FetchSession | None, partitions: Sequence[WantedPartition]) -> None:
+    def __init__(
+        self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition]
+    ) -> None:
         self._call = call
         self._session = session
         self._partitions = partitions
@@ -238,7 +240,7 @@ class _Waiting:
     """
 
     def __init__(
-        self, call: Call, session: FetchSession | None, partitions: Sequence[WantedPartition], found: Found
+        self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], found: Found
     ) -> None:
         self._call = call
         self._session = session

@@ -8,9 +8,9 @@ groups (KIP-932), not served.
 
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.metadata import Node
 from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.metadata import Node
 from broker.wire.errors import ApiError, ErrorCode
 
 GROUP, TRANSACTION = 0, 1
@@ -18,14 +18,14 @@ KEYS_VERSION = 4
 NO_NODE = Node(-1, "", -1)
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     keys = call.request.coordinator_keys if call.version >= KEYS_VERSION else (call.original.key,)
     found = [_find(call, key) for key in keys]
     first = found[0] if found and call.version < KEYS_VERSION else {}
     return {"throttle_time": 0, "coordinators": found} | first
 
 
-def _find(call: Call, key: str) -> dict[str, Any]:
+def _find(call: RequestContext, key: str) -> dict[str, Any]:
     try:
         node = _coordinator(call, key)
     except ApiError as error:
@@ -33,7 +33,7 @@ def _find(call: Call, key: str) -> dict[str, Any]:
     return _answer(key, call.services.metadata.reached(node, call.listener), ErrorCode.NONE, None)
 
 
-def _coordinator(call: Call, key: str) -> Node:
+def _coordinator(call: RequestContext, key: str) -> Node:
     kind = call.request.key_type
     if kind == TRANSACTION:
         return call.services.transactions.topic.find(key)

@@ -6,11 +6,11 @@ Version notes: v3 has static members (KIP-345).
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     groups, request = call.services.groups, call.request
     error = groups.check(request.group_id)
     if not error:

@@ -8,13 +8,13 @@ and holds after a restart.
 from enum import IntEnum
 from typing import Any
 
-from broker.config import LISTS, BrokerConfig, TopicConfig
-from broker.handlers.call import Call
-from broker.handlers.config_resources import Properties, alter_each, refuse_null
-from broker.kafka_settings import topic_setting
 from broker.now import Now
+from broker.services.config_resources import Properties, alter_each, refuse_null
+from broker.services.context import RequestContext
+from broker.settings.config import LISTS, BrokerConfig, TopicConfig
+from broker.settings.kafka_settings import topic_setting
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.config import settings_of
+from idgen.settings import settings_of
 
 
 class Operation(IntEnum):
@@ -30,7 +30,7 @@ _LIST_DEFAULTS: dict[str, str] = {
 }
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return alter_each(call, _changed)
 
 

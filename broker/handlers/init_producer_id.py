@@ -10,11 +10,11 @@ INVALID_PRODUCER_EPOCH (KIP-588).
 
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.handlers.coordinator_topic import Answer
-from broker.log.storage import StorageError
+from broker.engine.purgatory import Delayed
+from broker.log.storage.port import StorageError
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
@@ -22,7 +22,7 @@ from broker.wire.errors import ErrorCode
 FENCED_VERSION = 4
 
 
-def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = _handle(call, now)
     transactional_id = call.request.transactional_id
     if transactional_id is None:
@@ -30,7 +30,7 @@ def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
     return call.services.transactions.topic.when_on_disk([transactional_id], answer, now)
 
 
-def _handle(call: Call, now: Now) -> Answer:
+def _handle(call: RequestContext, now: Now) -> Answer:
     producer = call.request.producer_id, call.request.producer_epoch
     if (producer[0] == NO_ID) != (producer[1] == NO_EPOCH):
         return _answer(ErrorCode.INVALID_REQUEST, NO_ID, NO_EPOCH)
@@ -43,12 +43,12 @@ def _handle(call: Call, now: Now) -> Answer:
         return _answer(ErrorCode.KAFKA_STORAGE_ERROR, NO_ID, NO_EPOCH)
 
 
-def _transactional(call: Call, expected: tuple[int, int] | None, now: Now) -> dict[str, Any]:
+def _transactional(call: RequestContext, expected: tuple[int, int] | None, now: Now) -> dict[str, Any]:
     transactions, transactional_id = call.services.transactions, call.request.transactional_id
     error = transactions.check(transactional_id)
     if error:
         return _answer(error, NO_ID, NO_EPOCH)
-    call.services.stamp.ensure(1, now)
+    call.services.id_stamper.ensure(1, now)
     timeout_ms = milliseconds(call.request.transaction_timeout)
     decision = transactions.core.init_producer_id(transactional_id, timeout_ms, expected, now)
     error = transactions.run(decision, now)

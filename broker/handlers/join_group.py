@@ -8,11 +8,11 @@ back learns that it need not assign (KIP-814).
 
 from typing import Any
 
+from broker.engine.purgatory import Delayed
 from broker.group.results import GroupProtocol, JoinRequest, JoinResult
-from broker.handlers.call import Call
-from broker.handlers.groups import when_answered
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.group_coordination import when_answered
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
 
@@ -21,7 +21,7 @@ NULL_PROTOCOL_VERSION = 7
 SKIP_ASSIGNMENT_VERSION = 9
 
 
-def handle(call: Call, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
     groups, request = call.services.groups, call.request
 
     def answer(result: JoinResult) -> dict[str, Any]:
@@ -30,14 +30,14 @@ def handle(call: Call, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
     error = groups.check(request.group_id)
     if error:
         return answer(JoinResult(error=error, member_id=request.member_id))
-    call.services.stamp.ensure(1, now)
+    call.services.id_stamper.ensure(1, now)
     pending = groups.core.join(_asked(call), now)
     groups.settle(now)
     crowded = JoinResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id)
     return when_answered(pending, answer, crowded)
 
 
-def _asked(call: Call) -> JoinRequest:
+def _asked(call: RequestContext) -> JoinRequest:
     request = call.request
     session_ms = milliseconds(request.session_timeout)
     return JoinRequest(

@@ -8,24 +8,24 @@ static member by its instance id alone (KIP-345); v5 has a reason (KIP-800), whi
 from typing import Any
 
 from broker.group.results import LeaveResult, MemberIdentity
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 
 MEMBERS_VERSION = 3
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     groups, request = call.services.groups, call.request
     error = groups.check(request.group_id)
     if error:
         return _answer(call.version, LeaveResult(error))
-    call.services.stamp.ensure(1, now)
+    call.services.id_stamper.ensure(1, now)
     result = groups.core.leave(request.group_id, _leaving(call), now)
     groups.settle(now)
     return _answer(call.version, result)
 
 
-def _leaving(call: Call) -> list[MemberIdentity]:
+def _leaving(call: RequestContext) -> list[MemberIdentity]:
     if call.version < MEMBERS_VERSION:
         return [MemberIdentity(call.original.member_id)]
     return [MemberIdentity(each.member_id, each.group_instance_id) for each in call.request.members]

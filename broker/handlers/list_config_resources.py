@@ -8,15 +8,15 @@ all (KIP-1142).
 
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.handlers.config_resources import ResourceType
 from broker.now import Now
+from broker.services.config_resources import ResourceType
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 TYPES_VERSION = 1
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = set(call.request.resource_types)
     if call.version < TYPES_VERSION:
         asked = {ResourceType.CLIENT_METRICS}

@@ -7,12 +7,12 @@ Version notes: v4 filters by state and returns it (KIP-518); v5 filters by type 
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     listed = call.services.groups.core.list_groups(call.request.states_filter, call.request.types_filter)
     return {
         "throttle_time": 0,

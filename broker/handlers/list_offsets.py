@@ -17,15 +17,15 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from broker.handlers.call import Call
+from broker.engine.purgatory import Delayed
 from broker.log import leader_epochs
-from broker.log.glance import NotNow
 from broker.log.io_jobs import ReadJob
+from broker.log.non_blocking_reader import WouldBlock
 from broker.log.partition_log import PartitionLog
-from broker.log.search import ASIDE, AT_ONCE, WAITING, Search, Way
+from broker.log.search import BLOCKING, IN_THREAD, NONBLOCKING, ReadMode, Search
 from broker.now import Now
-from broker.purgatory import Delayed
 from broker.record.batch import CorruptBatch
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import CONSUMER, READ_COMMITTED
 from broker.wire.list_offsets import FoundOffset, ListOffsetsRequest, ListOffsetsResponse, WantedOffset
@@ -42,9 +42,12 @@ NOTHING_SEARCHED: Mapping[PartitionLog, ReadJob] = {}
 
 
 def handle(
-    call: Call, now: Now, way: Way = AT_ONCE, searched: Mapping[PartitionLog, ReadJob] = NOTHING_SEARCHED
+    call: RequestContext,
+    now: Now,
+    mode: ReadMode = NONBLOCKING,
+    searched: Mapping[PartitionLog, ReadJob] = NOTHING_SEARCHED,
 ) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
-    """Return the offsets, or a Delayed if some cannot be searched this way, so that threads have to do it.
+    """Return the offsets, or a Delayed if some cannot be searched in this mode, so that threads have to do it.
 
     `searched` has what threads have found.
     """
@@ -65,11 +68,11 @@ def handle(
             if timestamp == LATEST and not by_id:
                 offset, found_ms, epoch = end_of(log), -1, log.leader_epoch
             else:
-                offset, found_ms = _find(call, log, timestamp, way, searched.get(log))
-                epoch = leader_epochs.NO_EPOCH if offset < 0 else leader_epochs.epoch_of(log.epochs, offset)
+                offset, found_ms = _find(call, log, timestamp, mode, searched.get(log))
+                epoch = _epoch_of(log, timestamp, offset)
         except ApiError as error:
             found.append(FoundOffset(topic, partition, error.code))
-        except NotNow:
+        except WouldBlock:
             unread.append((log, timestamp))
         else:
             found.append(_record(FoundOffset, (topic, partition, 0, found_ms, offset, epoch)))
@@ -85,7 +88,7 @@ def _repeated(wanted: Iterable[WantedOffset]) -> Collection[tuple[str, int]]:
 class _Aside:
     """A request for which threads search some logs, all at the same time."""
 
-    def __init__(self, call: Call, unread: Iterable[tuple[PartitionLog, int]]) -> None:
+    def __init__(self, call: RequestContext, unread: Iterable[tuple[PartitionLog, int]]) -> None:
         self._call = call
         by_id = call.request.by_id
         self._searches = {
@@ -106,7 +109,7 @@ class _Aside:
 
     def _answer(self, now: Now) -> ListOffsetsResponse:
         """Return the answer, however long it takes, because threads have searched."""
-        answer = handle(self._call, now, WAITING, self._searches)
+        answer = handle(self._call, now, BLOCKING, self._searches)
         assert isinstance(answer, ListOffsetsResponse)
         return answer
 
@@ -114,20 +117,29 @@ class _Aside:
 def _search_aside(search: Search, wanted: int, by_id: bool) -> object:
     """Search a log in a worker thread."""
     if by_id:
-        return search.of_id(wanted, ASIDE)
-    return search.of_newest(ASIDE)[0] if wanted == MAX_TIMESTAMP else search.of_time(wanted, ASIDE)
+        return search.of_id(wanted, IN_THREAD)
+    return search.of_newest(IN_THREAD)[0] if wanted == MAX_TIMESTAMP else search.of_time(wanted, IN_THREAD)
 
 
-def _find(call: Call, log: PartitionLog, wanted: int, way: Way, searched: ReadJob | None) -> tuple[int, int]:
+def _epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
+    """Return the leader epoch in which the record at `offset` was written; for the log's end the current one."""
+    if offset < 0:
+        return leader_epochs.NO_EPOCH
+    return log.leader_epoch if timestamp == LATEST else leader_epochs.epoch_of(log.epochs, offset)
+
+
+def _find(
+    call: RequestContext, log: PartitionLog, wanted: int, mode: ReadMode, searched: ReadJob | None
+) -> tuple[int, int]:
     """Return (offset, timestamp) of what is asked for: what a thread found, if the log still has it, or what is found
-    now. Raise ApiError, or NotNow."""
+    now. Raise ApiError, or WouldBlock."""
     request = call.request
     if searched is not None and searched.is_done:
         offset, found_ms = _seen(request, log, searched.found)
         if offset < 0 or offset >= log.log_start_offset:
             return offset, found_ms
     if request.by_id:
-        return log.offset_of_id(wanted, way), -1
+        return log.offset_of_id(wanted, mode), -1
     if wanted < 0 and call.version < _KNOWN_FROM.get(wanted, _NEVER):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} means nothing in v{call.version}")
     if wanted == EARLIEST or wanted == EARLIEST_LOCAL:
@@ -135,7 +147,7 @@ def _find(call: Call, log: PartitionLog, wanted: int, way: Way, searched: ReadJo
     if wanted == LATEST_TIERED or wanted == EARLIEST_PENDING:
         return NOT_FOUND
     try:
-        found = log.offset_of_newest(way) if wanted == MAX_TIMESTAMP else log.offset_of_time(wanted, way)
+        found = log.offset_of_newest(mode) if wanted == MAX_TIMESTAMP else log.offset_of_time(wanted, mode)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from None
     return _visible(request, log, found)

@@ -10,8 +10,8 @@ INVALID_REGULAR_EXPRESSION.
 from collections.abc import Iterator
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.txn.id_pattern import BadPattern, IdPattern, TooMuchWork
 from broker.txn.states import TransactionState
 from broker.txn.transaction import Transaction
@@ -21,7 +21,7 @@ from broker.wire.errors import ErrorCode
 TITLES = {state.title for state in TransactionState} | {"PrepareEpochFence"}
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     unknown = [each for each in call.request.state_filters if each not in TITLES]
     answer = {"throttle_time": 0, "error_code": ErrorCode.NONE, "unknown_state_filters": unknown}
     try:
@@ -40,7 +40,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     return answer | {"transaction_states": states}
 
 
-def _matching(call: Call, now: Now) -> Iterator[Transaction]:
+def _matching(call: RequestContext, now: Now) -> Iterator[Transaction]:
     request, coordination = call.request, call.services.transactions
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     longer_than_ms, pattern = request.duration_filter, None

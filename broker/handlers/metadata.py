@@ -14,18 +14,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from broker.handlers.authorized_operations import CLUSTER, TOPIC, operations
-from broker.handlers.call import Call, Services
-from broker.handlers.topic_changes import create_topics
-from broker.metadata import Metadata, NewTopic, Topic, check_name
 from broker.now import Now
+from broker.services.authorized_operations import CLUSTER, TOPIC, operations
+from broker.services.context import BrokerServices, RequestContext
+from broker.services.metadata import Metadata, NewTopic, Topic, check_name
+from broker.services.topic_changes import create_topics
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.config import InvalidSetting
+from idgen.settings import InvalidSetting
 
 BY_ID_VERSION = 12
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     metadata = call.services.metadata
     allowed = {"topic_authorized_operations": operations(call.request.include_topic_authorized_operations, TOPIC)}
     nodes = [metadata.reached(node, call.listener) for node in metadata.nodes]
@@ -42,7 +42,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     }
 
 
-def _topics(call: Call, now: Now) -> Iterable[dict[str, Any]]:
+def _topics(call: RequestContext, now: Now) -> Iterable[dict[str, Any]]:
     metadata = call.services.metadata
     asked = call.request.topics
     if asked is None or (call.version == 0 and not asked):
@@ -90,7 +90,7 @@ def _by_name(metadata: Metadata, name: str, missing: ErrorCode) -> dict[str, Any
     return {"error_code": missing, "name": name}
 
 
-def _make(call: Call, names: Sequence[str], now: Now) -> dict[str, ErrorCode]:
+def _make(call: RequestContext, names: Sequence[str], now: Now) -> dict[str, ErrorCode]:
     """Make the first of these topics, as far as the client's quota allows. Return the errors of the others, by name."""
     services = call.services
     refused: dict[str, ErrorCode] = {}
@@ -115,7 +115,7 @@ def _make(call: Call, names: Sequence[str], now: Now) -> dict[str, ErrorCode]:
     return refused
 
 
-def _new(services: Services, name: str) -> NewTopic:
+def _new(services: BrokerServices, name: str) -> NewTopic:
     internal = services.coordinator_topic(name)
     if internal is None:
         return NewTopic(name, services.config.num_partitions, {})

@@ -9,12 +9,12 @@ group is GROUP_ID_NOT_FOUND (KIP-848); v10 names topics by id.
 from typing import Any
 from uuid import UUID
 
+from broker.engine.purgatory import Delayed
 from broker.group.results import NO_RETENTION, CommitRequest, OffsetToCommit
-from broker.handlers.call import Call
-from broker.handlers.coordinator_topic import Answer
-from broker.metadata import Topic
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.metadata import Topic
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
 
@@ -23,12 +23,12 @@ TOPIC_IDS_VERSION = 10
 NO_ID = UUID(int=0)
 
 
-def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = _handle(call, now)
     return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
 
 
-def _handle(call: Call, now: Now) -> Answer:
+def _handle(call: RequestContext, now: Now) -> Answer:
     named = [(topic, _find(call, topic)) for topic in call.original.topics]
     errors = iter(_commit(call, named, now))
     return {
@@ -46,16 +46,16 @@ def _handle(call: Call, now: Now) -> Answer:
     }
 
 
-def _find(call: Call, asked: Any) -> Topic | None:
+def _find(call: RequestContext, asked: Any) -> Topic | None:
     by_id = call.version >= TOPIC_IDS_VERSION
     return call.services.metadata.topic((asked.topic_id or NO_ID) if by_id else str(asked.name))
 
 
-def _name(call: Call, asked: Any) -> dict[str, Any]:
+def _name(call: RequestContext, asked: Any) -> dict[str, Any]:
     return {"topic_id": asked.topic_id} if call.version >= TOPIC_IDS_VERSION else {"name": asked.name}
 
 
-def _unknown(call: Call, topic: Topic | None, asked: Any) -> ErrorCode:
+def _unknown(call: RequestContext, topic: Topic | None, asked: Any) -> ErrorCode:
     """Return an error if the partition does not exist; this bounds the offsets that a group remembers."""
     if topic is None:
         by_id = call.version >= TOPIC_IDS_VERSION
@@ -64,7 +64,7 @@ def _unknown(call: Call, topic: Topic | None, asked: Any) -> ErrorCode:
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _commit(call: Call, named: list[tuple[Any, Topic | None]], now: Now) -> list[ErrorCode]:
+def _commit(call: RequestContext, named: list[tuple[Any, Topic | None]], now: Now) -> list[ErrorCode]:
     """Return an error for each partition that exists, in order."""
     groups, group_id = call.services.groups, call.request.group_id
     offsets = tuple(
@@ -84,13 +84,13 @@ def _commit(call: Call, named: list[tuple[Any, Topic | None]], now: Now) -> list
     if error:
         return [error] * len(offsets)
     if offsets:
-        call.services.stamp.ensure(len(offsets), now)
+        call.services.id_stamper.ensure(len(offsets), now)
     errors = groups.core.commit(_request(call, offsets), now)
     refused = groups.settle(now).get(group_id, ErrorCode.NONE)
     return [error or refused for error in errors]
 
 
-def _request(call: Call, offsets: tuple[OffsetToCommit, ...]) -> CommitRequest:
+def _request(call: RequestContext, offsets: tuple[OffsetToCommit, ...]) -> CommitRequest:
     request = call.request
     retention = getattr(call.original, "retention_time", None)
     known_since = call.version >= GROUP_NOT_FOUND_VERSION

@@ -5,19 +5,19 @@ group still subscribe to, and all offsets stay for a group whose members are not
 deletion is in the log; if it cannot be written the offsets stay.
 """
 
-from broker.handlers.call import Call
-from broker.handlers.coordinator_topic import Answer
+from broker.engine.purgatory import Delayed
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = _handle(call, now)
     return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
 
 
-def _handle(call: Call, now: Now) -> Answer:
+def _handle(call: RequestContext, now: Now) -> Answer:
     named = [(topic.name, each.partition_index) for topic in call.request.topics for each in topic.partitions]
     known = [each for each in named if _exists(call, *each)]
     found = _delete(call, known, now)
@@ -45,18 +45,18 @@ def _handle(call: Call, now: Now) -> Answer:
     }
 
 
-def _exists(call: Call, name: str, partition: int) -> bool:
+def _exists(call: RequestContext, name: str, partition: int) -> bool:
     topic = call.services.metadata.topic(name)
     return topic is not None and 0 <= partition < len(topic.partitions)
 
 
-def _delete(call: Call, partitions: list[tuple[str, int]], now: Now) -> list[ErrorCode] | ErrorCode:
+def _delete(call: RequestContext, partitions: list[tuple[str, int]], now: Now) -> list[ErrorCode] | ErrorCode:
     groups, group_id = call.services.groups, call.request.group_id
     error = groups.check(group_id)
     if error:
         return error
     if partitions:
-        call.services.stamp.ensure(len(partitions), now)
+        call.services.id_stamper.ensure(len(partitions), now)
     found = groups.core.delete_offsets(group_id, partitions)
     refused = groups.settle(now).get(group_id)
     if refused is not None:

@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from broker.group.results import FetchedOffset
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 STABLE_VERSION = 7
@@ -21,13 +21,13 @@ GROUPS_VERSION = 8
 TOPIC_IDS_VERSION = 10
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     if call.version >= GROUPS_VERSION:
         return {"throttle_time": 0, "groups": [_group(call, each) for each in call.original.groups]}
     return {"throttle_time": 0} | _group(call, call.original)
 
 
-def _group(call: Call, asked: Any) -> dict[str, Any]:
+def _group(call: RequestContext, asked: Any) -> dict[str, Any]:
     error = call.services.groups.check(asked.group_id)
     if asked.topics is None:
         topics = [] if error else _all(call, asked.group_id)
@@ -36,7 +36,7 @@ def _group(call: Call, asked: Any) -> dict[str, Any]:
     return {"group_id": asked.group_id, "topics": topics, "error_code": error}
 
 
-def _all(call: Call, group_id: str) -> list[dict[str, Any]]:
+def _all(call: RequestContext, group_id: str) -> list[dict[str, Any]]:
     found = call.services.groups.core.fetch(group_id, None)
     named = [(name, _fetched(call, offsets)) for name, offsets in groupby(found, lambda offset: offset.topic)]
     if call.version < TOPIC_IDS_VERSION:
@@ -45,7 +45,7 @@ def _all(call: Call, group_id: str) -> list[dict[str, Any]]:
     return [{"topic_id": topic.id, "partitions": partitions} for topic, partitions in topics if topic is not None]
 
 
-def _topic(call: Call, group_id: str, asked: Any, error: ErrorCode) -> dict[str, Any]:
+def _topic(call: RequestContext, group_id: str, asked: Any, error: ErrorCode) -> dict[str, Any]:
     if call.version < TOPIC_IDS_VERSION:
         key, name = {"name": asked.name}, asked.name
     else:
@@ -58,7 +58,7 @@ def _topic(call: Call, group_id: str, asked: Any, error: ErrorCode) -> dict[str,
     return key | {"partitions": _fetched(call, call.services.groups.core.fetch(group_id, wanted))}
 
 
-def _fetched(call: Call, offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:
+def _fetched(call: RequestContext, offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:
     stable = call.version >= STABLE_VERSION and call.request.require_stable
     return [_unstable(each) if stable and each.is_open else _committed(each) for each in offsets]
 

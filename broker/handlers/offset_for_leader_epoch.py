@@ -8,13 +8,13 @@ Version notes: v3 names the replica that asks, which changes nothing here.
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.log import leader_epochs
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ApiError, ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "topics": [
@@ -24,7 +24,7 @@ def handle(call: Call, now: Now) -> dict[str, Any]:
     }
 
 
-def _answer(call: Call, topic: str, each: Any) -> dict[str, Any]:
+def _answer(call: RequestContext, topic: str, each: Any) -> dict[str, Any]:
     try:
         log = call.services.log_of(topic, each.partition)
         log.check_leader_epoch(each.current_leader_epoch)

@@ -1,11 +1,12 @@
 """Produce, v3 to v13.
 
 Behaviour: each partition is validated, appended and answered separately. A valid batch is staged, and appended with
-those of the same turn (broker.produce_turn). acks 0 has no answer, but an error closes the connection, as Kafka does,
-because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics whose answers wait
+those of the same turn (broker.engine.produce_turn). acks 0 has no answer, but an error closes the connection, as Kafka
+does, because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics whose
+answers wait
 for the disk: that answer leaves when each log is synced up to the batch, or names the partitions that are late.
-A topic may ask more of the records themselves (broker.log.demands). min.insync.replicas asks, as in Kafka, for no more
-replicas than a partition has; with one replica it asks for nothing.
+A topic may ask more of the records themselves (broker.log.validation.topic_rules). min.insync.replicas asks, as in
+Kafka, for no more replicas than a partition has; with one replica it asks for nothing.
 Version notes: Produce never creates a topic; producers ask Metadata first. v8 names the records at fault (KIP-467).
 From v13 topics have ids.
 With the private tag (broker.wire.tags) the answer says which ids the records got.
@@ -16,15 +17,15 @@ from functools import partial
 from itertools import islice
 from uuid import UUID
 
-from broker.handlers.call import Call, Services
-from broker.log.demands import Openable, RecordsRefused, meet, with_id_headers
-from broker.log.judge import validate
+from broker.engine.produce_turn import StagedProduce
+from broker.engine.purgatory import Delayed
 from broker.log.partition_log import PartitionLog, Rewrite
-from broker.metadata import INTERNAL_TOPICS
+from broker.log.validation.batch import validate
+from broker.log.validation.topic_rules import Openable, RecordsRefused, apply_topic_rules, with_id_headers
 from broker.now import Now
-from broker.produce_turn import StagedProduce
-from broker.purgatory import Delayed
 from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional, record_count_of
+from broker.services.context import BrokerServices, RequestContext
+from broker.services.metadata import INTERNAL_TOPICS
 from broker.wire.errors import ApiError, ErrorCode
 
 ZSTD_VERSION = 7
@@ -32,13 +33,13 @@ ADMIN_CLIENT_ID = "__admin_client"  # Kafka's way for its tools to write to inte
 _ACKS = (0, 1, -1)
 
 
-def handle(call: Call, now: Now) -> StagedProduce:
+def handle(call: RequestContext, now: Now) -> StagedProduce:
     """Stage the batches of a request; partitions that are refused are settled already. Backpressure: no ids now."""
     services, request = call.services, call.request
     batches = [each.records for each in request.partitions]
     if len(batches) > 1:
         # A request that must wait for ids waits before any of its batches is appended.
-        services.stamp.ensure(max(sum(record_count_of(batch) for batch in batches if batch is not None), 1), now)
+        services.id_stamper.ensure(max(sum(record_count_of(batch) for batch in batches if batch is not None), 1), now)
     staged = StagedProduce(call.version, call.client_id, request, len(batches))
     turn = services.turn
     turn.requests.append(staged)
@@ -60,7 +61,7 @@ def handle(call: Call, now: Now) -> StagedProduce:
     return staged
 
 
-def stage(services: Services, staged: StagedProduce, place: int, batch: memoryview | None, now: Now) -> None:
+def stage(services: BrokerServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now) -> None:
     """Validate and stage the batch of one partition, or refuse it."""
     each = staged.request.partitions[place]
     rewrite: Rewrite | None = None
@@ -86,7 +87,7 @@ def stage(services: Services, staged: StagedProduce, place: int, batch: memoryvi
         batches.append((batch, header, staged, place, rewrite))
 
 
-def _acks_refusal(services: Services, staged: StagedProduce, place: int) -> ApiError:
+def _acks_refusal(services: BrokerServices, staged: StagedProduce, place: int) -> ApiError:
     """As in Kafka, a partition that does not exist is the first error."""
     each = staged.request.partitions[place]
     try:
@@ -101,7 +102,7 @@ def _is_of_transaction(batch: memoryview | None) -> bool:
 
 
 def _by_topic_rules(
-    services: Services, client_id: str | None, log: PartitionLog, batch: memoryview, header: BatchHeader, now: Now
+    services: BrokerServices, client_id: str | None, log: PartitionLog, batch: memoryview, header: BatchHeader, now: Now
 ) -> tuple[memoryview, BatchHeader, Rewrite | None]:
     """Apply the rules of a topic that asks more of a batch than its header shows.
 
@@ -111,7 +112,7 @@ def _by_topic_rules(
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is written by the broker, not by clients")
     config, broker = log.config, services.config
     openable = Openable(broker.max_unpacked_batch_bytes, broker.max_opened_batch_records)
-    batch, header = meet(batch, header, config, log.name, now.wall_ms, openable)
+    batch, header = apply_topic_rules(batch, header, config, log.name, now.wall_ms, openable)
     rewrite = partial(with_id_headers, topic=config, openable=openable) if config.id_header else None
     return batch, header, rewrite
 
@@ -120,7 +121,7 @@ def _by_topic_rules(
 
 
 def when_on_disk(
-    services: Services, requests: Sequence[StagedProduce], deadline_ms: int
+    services: BrokerServices, requests: Sequence[StagedProduce], deadline_ms: int
 ) -> Delayed[Sequence[StagedProduce]]:
     """Wait until every batch of some requests is on the disk, or cannot be any more; a partition that is late at the
     deadline has timed out (`flakelog.durable.acks`, `flakelog.visible.after.flush`)."""
@@ -147,7 +148,7 @@ def when_on_disk(
     return Delayed(keys, deadline_ms, try_complete, answer)
 
 
-def _why_late(services: Services, log: PartitionLog, topic: str | UUID) -> ApiError:
+def _why_late(services: BrokerServices, log: PartitionLog, topic: str | UUID) -> ApiError:
     """Say why a batch appended to `log`, which the request names `topic`, is not known to be on the disk."""
     try:
         services.log_of(topic, log.partition)

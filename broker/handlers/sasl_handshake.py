@@ -6,13 +6,13 @@ and not all say why, so the broker reports it to the operator.
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 NO_SASL = "it asks for SASL; this listener is plain (security.protocol=PLAINTEXT)"
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     call.services.report(f"connection of {call.peer}: {NO_SASL}")
     return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "mechanisms": ()}

@@ -6,24 +6,24 @@ Version notes: v3 has static members (KIP-345); from v5 the member must name the
 
 from typing import Any
 
+from broker.engine.purgatory import Delayed
 from broker.group.results import SyncRequest, SyncResult
-from broker.handlers.call import Call
-from broker.handlers.groups import when_answered
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.group_coordination import when_answered
 from broker.wire.errors import ErrorCode
 
 PROTOCOL_VERSION = 5
 
 
-def handle(call: Call, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
     groups, request = call.services.groups, call.request
     error = groups.check(request.group_id)
     if not error and call.version >= PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name):
         error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if error:
         return _answer(SyncResult(error=error))
-    call.services.stamp.ensure(1, now)
+    call.services.id_stamper.ensure(1, now)
     asked = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,

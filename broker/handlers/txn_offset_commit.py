@@ -8,23 +8,23 @@ clients know TRANSACTION_ABORTABLE (KIP-890), and for earlier ones a group that 
 
 from typing import Any
 
+from broker.engine.purgatory import Delayed
 from broker.group.results import CommitRequest, OffsetToCommit
-from broker.handlers.call import Call
-from broker.handlers.coordinator_topic import Answer
-from broker.metadata import GROUP_OFFSETS_TOPIC
 from broker.now import Now
-from broker.purgatory import Delayed
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.metadata import GROUP_OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 
 ABORTABLE_VERSION = 4
 
 
-def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = _handle(call, now)
     return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
 
 
-def _handle(call: Call, now: Now) -> Answer:
+def _handle(call: RequestContext, now: Now) -> Answer:
     asked = [(topic.name, each) for topic in call.original.topics for each in topic.partitions]
     known = [(topic, each) for topic, each in asked if _exists(call, topic, each.partition_index)]
     errors = iter(_commit(call, known, now))
@@ -48,18 +48,18 @@ def _handle(call: Call, now: Now) -> Answer:
     }
 
 
-def _exists(call: Call, name: str, partition: int) -> bool:
+def _exists(call: RequestContext, name: str, partition: int) -> bool:
     topic = call.services.metadata.topic(name)
     return topic is not None and 0 <= partition < len(topic.partitions)
 
 
-def _commit(call: Call, known: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
+def _commit(call: RequestContext, known: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
     """Return an error for each partition that exists, in order."""
     groups = call.services.groups
     error = _refusal(call)
     if error or not known:
         return [error] * len(known)
-    call.services.stamp.ensure(len(known), now)
+    call.services.id_stamper.ensure(len(known), now)
     request = _request(call, known)
     errors = groups.core.commit(request, now)
     refused = groups.settle(now).get(request.group_id, ErrorCode.NONE)
@@ -68,7 +68,7 @@ def _commit(call: Call, known: list[tuple[str, Any]], now: Now) -> list[ErrorCod
     return [error or refused for error in errors]
 
 
-def _refusal(call: Call) -> ErrorCode:
+def _refusal(call: RequestContext) -> ErrorCode:
     request, groups = call.request, call.services.groups
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
@@ -80,7 +80,7 @@ def _refusal(call: Call) -> ErrorCode:
     return call.services.transactions.refusal(*producer, place, call.version >= ABORTABLE_VERSION)
 
 
-def _request(call: Call, known: list[tuple[str, Any]]) -> CommitRequest:
+def _request(call: RequestContext, known: list[tuple[str, Any]]) -> CommitRequest:
     request = call.request
     return CommitRequest(
         group_id=request.group_id,

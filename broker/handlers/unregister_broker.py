@@ -6,12 +6,12 @@ INVALID_REQUEST. Kafka would unregister it, and it would serve no partition unti
 
 from typing import Any
 
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = call.request.broker_id
     if asked == call.services.metadata.node.id:
         error, message = ErrorCode.INVALID_REQUEST, f"broker {asked} is the one node there is; stop it instead"

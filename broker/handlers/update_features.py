@@ -10,12 +10,12 @@ request.
 from typing import Any
 
 from broker.handlers.api_versions import FEATURES
-from broker.handlers.call import Call
 from broker.now import Now
+from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: Call, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     updates = call.request.feature_updates
     refused = next((why for each in updates if (why := _refusal(each.feature, each.max_version_level))), None)
     done = {"error_code": ErrorCode.NONE, "error_message": None}

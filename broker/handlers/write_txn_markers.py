@@ -11,17 +11,17 @@ Version notes: v2 names the rules the transaction follows (KIP-1228), which chan
 from collections import deque
 from typing import Any
 
-from broker.handlers.call import Call
-from broker.handlers.coordinator_topic import Answer
-from broker.handlers.transactions import COORDINATOR_EPOCH, MARKERS_AT_ONCE
+from broker.engine.purgatory import Delayed
 from broker.now import Now
-from broker.purgatory import Delayed
 from broker.record.control import Marker
+from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer
+from broker.services.transaction_coordination import COORDINATOR_EPOCH, MARKERS_AT_ONCE
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError
 
 
-def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     asked = _Asked(call)
     if asked.left > MARKERS_AT_ONCE and not call.services.transactions.has_room_for_markers:
         return asked.refused(ErrorCode.BROKER_NOT_AVAILABLE)  # Kafka's admin clients retry this code
@@ -35,7 +35,7 @@ def handle(call: Call, now: Now) -> Answer | Delayed[Answer]:
 class _Asked:
     """The markers of one request, written in slices as those of EndTxn. The answer is sent after the last."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RequestContext) -> None:
         self._call = call
         self._to_write = deque(
             (each, topic.name, index)
@@ -53,7 +53,7 @@ class _Asked:
         """Write at most `most` of the remaining markers. Raise Backpressure, with none written."""
         count = min(most, self.left)
         if count:
-            self._call.services.stamp.ensure(count, now)
+            self._call.services.id_stamper.ensure(count, now)
         self._write(count, now)
 
     def finish(self, now: Now) -> None:
@@ -101,7 +101,7 @@ class _Asked:
         }
 
 
-def _write(call: Call, asked: Any, topic: str, index: int, now: Now) -> ErrorCode:
+def _write(call: RequestContext, asked: Any, topic: str, index: int, now: Now) -> ErrorCode:
     if asked.coordinator_epoch > COORDINATOR_EPOCH:
         return ErrorCode.TRANSACTION_COORDINATOR_FENCED
     marker = Marker(asked.transaction_result, asked.coordinator_epoch)

@@ -7,11 +7,11 @@ meanwhile.
 
 from typing import Any, NamedTuple
 
-from broker.log.id_index import IdIndex
-from broker.log.index import OffsetIndex, TimeIndex
+from broker.log.index.id_index import IdIndex
+from broker.log.index.index import OffsetIndex, TimeIndex
+from broker.log.index.txn_index import TXN_INDEX, TransactionIndex
 from broker.log.segment import DELETED, ID_INDEX, INDEX, LOG, TIME_INDEX, Segment, file_name
-from broker.log.storage import File, Storage
-from broker.log.txn_index import TXN_INDEX, TransactionIndex
+from broker.log.storage.port import File, Storage
 from broker.record.batch import BatchHeader
 
 

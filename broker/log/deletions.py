@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from broker.log.io_jobs import RemoveFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment, retire_files
-from broker.log.storage import Storage, StorageError
+from broker.log.storage.port import Storage, StorageError
 
 CHECKPOINT_WITHIN_MS = 1000
 """Delay before a log's new start is written to the checkpoint. Changes within the delay share one checkpoint, so a

@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from broker.log import checkpoint, producer_state
-from broker.log.checkpoint import LogPosition
-from broker.log.cleaner import CleanLog
+from broker.log import producer_state
+from broker.log.compaction.cleaner import CleanLog
 from broker.log.partition_log import PartitionLog
+from broker.log.recovery import checkpoint
+from broker.log.recovery.checkpoint import LogPosition
 from broker.log.segment import file_name
-from broker.log.storage import Buffer, File, Storage, StorageError
+from broker.log.storage.port import Buffer, File, Storage, StorageError
 from broker.record.batch import CorruptBatch
 
 

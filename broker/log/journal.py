@@ -5,7 +5,7 @@
 An append writes its batch to the segment at once and copies it here. The batches that gather during one round form the
 next round, so the journal adds no delay. Segments are synced in the background. The journal is a few files
 `<number>.journal`; a file is removed when every log in it is synced past it. After a crash, recovery takes the batches
-that a segment lacks from the journal, with their ids (broker.log.recovery).
+that a segment lacks from the journal, with their ids (broker.log.recovery.recovery).
 
     0       4        8          24          28        32                    32 + 12 * number
     +-------+--------+----------+-----------+---------+---------------------+---------+
@@ -33,7 +33,7 @@ from crc32c import crc32c
 
 from broker.log.io_jobs import CutJournal, SyncJournal
 from broker.log.partition_log import PartitionLog
-from broker.log.storage import Buffer, File, Storage, StorageError
+from broker.log.storage.port import Buffer, File, Storage, StorageError
 from broker.record.batch import HEADER_BYTES, BatchHeader, read_header
 
 SUFFIX = ".journal"

@@ -13,22 +13,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from uuid import UUID
 
-from broker.config import BrokerConfig, TopicConfig
-from broker.log import clean_stop, retention
-from broker.log.cleaner import CleanLog
-from broker.log.cleaning import CleanerFigures, Cleaning
+from broker.log import retention
 from broker.log.closed_segment import OpenSegments
+from broker.log.compaction.cleaner import CleanLog
+from broker.log.compaction.cleaning import CleanerFigures, Cleaning
 from broker.log.deletions import Deletions
 from broker.log.io_jobs import IoJob, ReadJob, RemoveFiles, WriteCheckpoint
 from broker.log.journal import FoundJournal
 from broker.log.log_walk import LogWalk
 from broker.log.new_logs import NewLog, NewLogs
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
-from broker.log.recovery import LogDamaged, open_log
+from broker.log.recovery import clean_stop
+from broker.log.recovery.recovery import LogDamaged, open_log
 from broker.log.segment import DELETED
-from broker.log.storage import Storage, StorageError
+from broker.log.storage.port import Storage, StorageError
 from broker.log.sync_scheduler import SyncScheduler
 from broker.now import Now
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
 FILES_SHARE = 32

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.config import TopicConfig
+from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
 SLICE_EVERY_MS = 10  # leaves most of the time for requests; flakelog.max.new.logs.at.once has the number per slice

@@ -1,6 +1,6 @@
 """One partition's log: batches and their ids in, regions of files out.
 
-    append    validate (broker.log.judge) -> duplicate? -> ids -> place -> roll? -> idindex, log, indexes
+    append    validate (broker.log.validation.batch) -> duplicate? -> ids -> place -> roll? -> idindex, log, indexes
     read      bisect over the segments -> offset index -> region, for read_committed up to the last stable offset
 
 Offsets rise by one a record, ids strictly with them; both numbers are taken here and nowhere else. A failed write
@@ -12,29 +12,26 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from broker.config import BrokerConfig, TopicConfig
 from broker.log import leader_epochs
-from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
-from broker.log.glance import Glanced, NotInMemory, find_now
+from broker.log.index.txn_index import AbortedTransaction
+from broker.log.non_blocking_reader import NonBlockingReader, NotCached, find_now
 from broker.log.producer_state import ProducerState
-from broker.log.search import NOT_COUNTED, WAITING, Search, Way
+from broker.log.recovery.checkpoint import LogPosition
+from broker.log.search import BLOCKING, NOT_COUNTED, ReadMode, Search
 from broker.log.segment import RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
-from broker.log.storage import Storage, StorageError
-from broker.log.txn_index import AbortedTransaction
+from broker.log.storage.port import Buffer, Storage, StorageError
 from broker.now import Now
 from broker.record.batch import LENGTH_END, NO_TIMESTAMP, PLACE, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
 from broker.wire.frame import FileRegion
 from idgen.worker import Run
-
-if TYPE_CHECKING:
-    from broker.log.journal import Journal
 
 NO_TOPIC_ID = UUID(int=0)
 LARGE_READ_BYTES = 128 * 1024  # below it, looking where a batch ends costs more than to send a piece too much
@@ -64,6 +61,14 @@ class IdSource(Protocol):
         ...
 
     def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]: ...
+
+
+class JournalPort(Protocol):
+    """The journal that a log's batches are copied to (broker.log.journal)."""
+
+    def add(self, log: "PartitionLog", first_offset: int, batches: Buffer, runs: Sequence[Run]) -> None:
+        """Copy one write's batches, which begin at `first_offset` and end at the log's end, and their ids."""
+        ...
 
 
 class Appended(NamedTuple):
@@ -121,7 +126,7 @@ class PartitionLog:
         self.name = f"{topic}-{partition}"
         self.config = config
         self.waiting_acks = config.waiting_acks
-        self.journal: Journal | None = None
+        self.journal: JournalPort | None = None
         self.ask_sync: Callable[[PartitionLog, bool], None] = lambda log, soon: None
         """Has the log synced, `soon` where somebody waits for it; the log manager's."""
         self.on_offline: Callable[[PartitionLog], None] = lambda log: None
@@ -209,9 +214,10 @@ class PartitionLog:
     def append(
         self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now, rewrite: Rewrite | None = None
     ) -> Appended:
-        """Append a batch that `broker.log.judge` found valid; its base offset and leader epoch are written into `batch`.
+        """Append a batch that `broker.log.validation.batch` found valid; its base offset and leader epoch are written
+        into `batch`.
 
-        `rewrite`: the batch is to hold its ids (broker.log.demands), so it is finished when it has them.
+        `rewrite`: the batch is to hold its ids (broker.log.validation.topic_rules), so it is finished when it has them.
         ApiError for a wrong sequence or a disk that failed, an error of `idgen.errors` where no id is to be had; in
         each case the log is as it was.
         """
@@ -519,7 +525,7 @@ class PartitionLog:
         """Whole batches from the one that holds `offset` on, at most `max_bytes` of one segment; the last may be cut.
 
         `at_least_one`: a first batch larger than that is returned whole (KIP-74). `committed`: what lies below the
-        last stable offset, and which transactions in it were aborted. ApiError OFFSET_OUT_OF_RANGE; NotInMemory where
+        last stable offset, and which transactions in it were aborted. ApiError OFFSET_OUT_OF_RANGE; NotCached where
         the disk is not to be waited for (`waits`), and the place would have to be looked for there.
         """
         if self.offline is not None:
@@ -571,9 +577,9 @@ class PartitionLog:
             if segment.log is not records.file:
                 return records
             in_memory = offset >= self.opened_at and segment is self._segments[-1]
-            offsets = segment.offsets if in_memory else Glanced(segment).offsets
+            offsets = segment.offsets if in_memory else NonBlockingReader(segment).offsets
             last = offsets.last_up_to(end)
-        except (NotInMemory, StorageError):
+        except (NotCached, StorageError):
             return records
         # No further from the entry a batch may begin that has none: what ends there ends between two batches, as at the
         # high watermark, or with a small piece.
@@ -693,26 +699,26 @@ class PartitionLog:
         end_position = self._segments[-1].log.size
         return Search(self._segments, self._newest, self.log_start_offset, end_position, self._counted)
 
-    def offset_of_id(self, id: int, way: Way = WAITING) -> int:
-        """The first offset whose id is not below `id`; the high watermark where consumers see none. NotNow."""
+    def offset_of_id(self, id: int, mode: ReadMode = BLOCKING) -> int:
+        """The first offset whose id is not below `id`; the high watermark where consumers see none. WouldBlock."""
         with _answered():
-            return self.bounded(self.search().of_id(id, way))
+            return self.bounded(self.search().of_id(id, mode))
 
     def bounded(self, found: int | None) -> int:
         """What was found by its id, as far as consumers see the log."""
         return self.high_watermark if found is None else max(min(found, self.high_watermark), self.log_start_offset)
 
-    def offset_of_time(self, timestamp_ms: int, way: Way = WAITING) -> tuple[int, int] | None:
-        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are. NotNow,
+    def offset_of_time(self, timestamp_ms: int, mode: ReadMode = BLOCKING) -> tuple[int, int] | None:
+        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are. WouldBlock,
         CorruptBatch."""
         with _answered():
-            return self.search().of_time(timestamp_ms, way)
+            return self.search().of_time(timestamp_ms, mode)
 
-    def offset_of_newest(self, way: Way = WAITING) -> tuple[int, int] | None:
+    def offset_of_newest(self, mode: ReadMode = BLOCKING) -> tuple[int, int] | None:
         """(offset, its timestamp) of the first record with the largest timestamp of those that are left; None where
         none has a time. Errors as of `offset_of_time`."""
         with _answered():
-            found, self._counted = self.search().of_newest(way)
+            found, self._counted = self.search().of_newest(mode)
         return found
 
     # --- the disk ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from broker.log.txn_index import AbortedTransaction
+from broker.log.index.txn_index import AbortedTransaction
 from broker.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader
 from broker.record.control import Marker
 from broker.wire.errors import ApiError, ErrorCode

@@ -9,8 +9,8 @@ start.
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from broker.config import TopicConfig
 from broker.log.segment import Segment
+from broker.settings.config import TopicConfig
 
 Policy: TypeAlias = Callable[[Sequence[Segment], int], bool]
 """Takes the segments and a number. Returns True if that segment may be dropped once all before it are."""

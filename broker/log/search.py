@@ -1,21 +1,22 @@
 """Search for an offset in a log by time or by id, in one of three ways.
 
-    AT_ONCE   in the reactor thread, which must not wait: raises NotNow if the search would wait for the disk, or would
+    NONBLOCKING   in the reactor thread, which must not wait: raises WouldBlock if the search would wait for the disk,
+    or would
               open a batch of very many records
-    ASIDE     in a worker thread, with its own open files
-    WAITING   in the calling thread; waits for the disk as long as necessary
+    IN_THREAD     in a worker thread, with its own open files
+    BLOCKING   in the calling thread; waits for the disk as long as necessary
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from broker.log.glance import Glanced, NotNow
+from broker.log.non_blocking_reader import NonBlockingReader, WouldBlock
 from broker.log.segment import Segment
 from broker.record.batch import NO_TIMESTAMP, BatchHeader
 from broker.record.records import times_of
 
-OPENED_AT_ONCE = 10_000  # records, which takes some milliseconds
+OPENED_NON_BLOCKING = 10_000  # records, which takes some milliseconds
 NOT_COUNTED = -1, 0, NO_TIMESTAMP
 
 Found = tuple[int, int]
@@ -25,16 +26,16 @@ Counted = tuple[int, int, int]
 start, counted up to the batch at the position."""
 
 
-class Way(NamedTuple):
+class ReadMode(NamedTuple):
     """A way to read a segment, and the largest number of records in a batch that it opens."""
 
     see: Callable[[Segment], Any]
     records_max: int | None = None
 
 
-AT_ONCE = Way(Glanced, OPENED_AT_ONCE)
-ASIDE = Way(Segment.apart)
-WAITING = Way(lambda segment: segment)
+NONBLOCKING = ReadMode(NonBlockingReader, OPENED_NON_BLOCKING)
+IN_THREAD = ReadMode(Segment.apart)
+BLOCKING = ReadMode(lambda segment: segment)
 
 
 class Search(NamedTuple):
@@ -49,19 +50,19 @@ class Search(NamedTuple):
     """End of the last segment's log."""
     counted: Counted
 
-    def of_id(self, id: int, way: Way) -> int | None:
+    def of_id(self, id: int, mode: ReadMode) -> int | None:
         """Return the first offset whose id is at least `id`, None if all ids are below it. Raise StorageError."""
         is_empty = not self.end_position
         low, high = 0, len(self.segments) - is_empty
         while low < high:
             middle = (low + high) // 2
-            if (way.see(self.segments[middle]).ids.last_id() or 0) < id:
+            if (mode.see(self.segments[middle]).ids.last_id() or 0) < id:
                 low = middle + 1
             else:
                 high = middle
-        return way.see(self.segments[low]).ids.offset_of_id(id) if low < len(self.segments) - is_empty else None
+        return mode.see(self.segments[low]).ids.offset_of_id(id) if low < len(self.segments) - is_empty else None
 
-    def of_time(self, timestamp_ms: int, way: Way) -> Found | None:
+    def of_time(self, timestamp_ms: int, mode: ReadMode) -> Found | None:
         """Return the first record at or after `timestamp_ms`, None if all are older (KIP-33).
 
         Its batch is opened. Raise CorruptBatch if the producer filled that batch with bytes that are not records.
@@ -69,17 +70,17 @@ class Search(NamedTuple):
         for segment in self.segments[bisect_left(self.newest, timestamp_ms) :]:
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
-            seen = way.see(segment)
+            seen = mode.see(segment)
             start = max(seen.times.offset_before(timestamp_ms), self.start - segment.base_offset)
             for at, header in seen.batches(seen.offsets.position_before(start), self._end_of(segment)):
                 if header.max_timestamp < timestamp_ms or header.last_offset < self.start:
                     continue
-                for offset, time_ms in _opened(segment, seen, at, header, way):
+                for offset, time_ms in _opened(segment, seen, at, header, mode):
                     if time_ms >= timestamp_ms and offset >= self.start:
                         return offset, time_ms
         return None
 
-    def of_newest(self, way: Way) -> tuple[Found | None, Counted]:
+    def of_newest(self, mode: ReadMode) -> tuple[Found | None, Counted]:
         """Return the first record with the largest timestamp in the log (KIP-734), and the new `counted`.
 
         The record is None if no record has a timestamp. Raise the errors of `of_time`.
@@ -88,19 +89,19 @@ class Search(NamedTuple):
         newest, counted = max((self.segments[-1].max_timestamp_ms, *self.newest[-1:])), self.counted
         if first.max_timestamp_ms >= newest and self.start > first.base_offset:
             later = max((each.max_timestamp_ms for each in self.segments[1:]), default=NO_TIMESTAMP)
-            counted = self._count(first, way)
+            counted = self._count(first, mode)
             newest = max(later, counted[2])
-        return None if newest < 0 else self.of_time(newest, way), counted
+        return None if newest < 0 else self.of_time(newest, mode), counted
 
-    def _count(self, first: Segment, way: Way) -> Counted:
+    def _count(self, first: Segment, mode: ReadMode) -> Counted:
         """Return the count of the first segment: its largest timestamp, without records below the log's start."""
         known, position, newest = self.counted
-        seen, start = way.see(first), self.start
+        seen, start = mode.see(first), self.start
         if known != start:
             position, newest = seen.offsets.position_before(start - first.base_offset), NO_TIMESTAMP
         for position, header in seen.batches(position, self._end_of(first)):
             if header.base_offset < start <= header.last_offset:
-                times = _opened(first, seen, position, header, way)
+                times = _opened(first, seen, position, header, mode)
                 newest = max((newest, *(time_ms for offset, time_ms in times if offset >= start)))
             elif header.base_offset >= start and header.record_count:
                 newest = max(newest, header.max_timestamp)
@@ -111,7 +112,7 @@ class Search(NamedTuple):
         return self.end_position if segment is self.segments[-1] else None
 
 
-def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, way: Way) -> Any:
-    if way.records_max is not None and header.record_count > way.records_max:
-        raise NotNow(f"the batch at {header.base_offset} of {segment.directory} has {header.record_count} records")
+def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, mode: ReadMode) -> Any:
+    if mode.records_max is not None and header.record_count > mode.records_max:
+        raise WouldBlock(f"the batch at {header.base_offset} of {segment.directory} has {header.record_count} records")
     return times_of(seen.log.read(position, header.size))

@@ -1,10 +1,10 @@
 """A segment: a range of the log with its indexes, in files named by its first offset.
 
     00000000000000000000.log         record batches, one after the other
-    00000000000000000000.index       positions by offset       (broker.log.index)
-    00000000000000000000.timeindex   offsets by time           (broker.log.index)
-    00000000000000000000.idindex     ids by offset             (broker.log.id_index)
-    00000000000000000000.txnindex    aborted transactions, if the segment has any (broker.log.txn_index)
+    00000000000000000000.index       positions by offset       (broker.log.index.index)
+    00000000000000000000.timeindex   offsets by time           (broker.log.index.index)
+    00000000000000000000.idindex     ids by offset             (broker.log.index.id_index)
+    00000000000000000000.txnindex    aborted transactions, if the segment has any (broker.log.index.txn_index)
 
 A reader keeps the segments that it holds, even after the log drops them from its list.
 """
@@ -13,10 +13,10 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from broker.log.id_index import IdIndex
-from broker.log.index import OffsetIndex, TimeIndex
-from broker.log.storage import Buffer, File, Storage
-from broker.log.txn_index import TXN_INDEX, TransactionIndex
+from broker.log.index.id_index import IdIndex
+from broker.log.index.index import OffsetIndex, TimeIndex
+from broker.log.index.txn_index import TXN_INDEX, TransactionIndex
+from broker.log.storage.port import Buffer, File, Storage
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
 
 LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"

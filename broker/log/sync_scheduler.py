@@ -14,15 +14,16 @@ disk share a journal (broker.log.journal); its rounds have a separate thread and
 from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush
 
-from broker.config import LONG_MAX, BrokerConfig
-from broker.log import checkpoint, producer_state
-from broker.log.checkpoint import LogPosition
+from broker.log import producer_state
 from broker.log.io_jobs import CutJournal, IoJob, NotJournaled, Sync, SyncJournal, SyncLog, WriteCheckpoint
 from broker.log.journal import Journal
 from broker.log.partition_log import PartitionLog
+from broker.log.recovery import checkpoint
+from broker.log.recovery.checkpoint import LogPosition
 from broker.log.segment import file_name
-from broker.log.storage import Storage
+from broker.log.storage.port import Storage
 from broker.now import Now
+from broker.settings.config import LONG_MAX, BrokerConfig
 
 
 class SyncScheduler:

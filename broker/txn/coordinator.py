@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from broker.now import Now
-from broker.txn.config import TransactionConfig
+from broker.settings.transaction_config import TransactionConfig
 from broker.txn.records import ID_BYTES_MAX, read_key, read_value
 from broker.txn.states import TransactionState
 from broker.txn.transaction import EPOCH_BUMPING, EPOCH_LAST, NO_EPOCH, Transaction

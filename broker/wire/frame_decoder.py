@@ -2,7 +2,8 @@
 
 A frame that lies whole in the bytes received is a view into them, valid until the turn ends. A frame that does not is
 gathered in a buffer of its own; `wanted` is the free part of that buffer, and bytes received straight into it need no
-copy. The buffer begins small and grows as bytes come, because a length is only a claim and must not cost what it claims.
+copy. The buffer begins small and grows as bytes come, because a length is only a claim and must not cost what it
+claims.
 """
 
 import struct

@@ -152,7 +152,10 @@ def length(value: int, flexible: bool) -> bytes:
 
 def read_count(data: Buffer, position: int, flexible: bool, item_bytes_min: int) -> tuple[int, int]:
     """Read the length of an array, 0 for null. Raise WireError if the remaining bytes cannot hold that many items."""
-    count, position = read_length(data, position, flexible)
+    if flexible and (count := data[position] - 1) < 0x7F:  # one byte, as nearly always: without a call
+        position += 1
+    else:
+        count, position = read_length(data, position, flexible)
     if count * item_bytes_min > len(data) - position:
         raise WireError(f"an array at byte {position} says {count} items, more than the bytes that follow can hold")
     return max(count, 0), position

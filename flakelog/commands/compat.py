@@ -8,8 +8,8 @@ import click
 from flakelog.commands.terminal import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from broker.kafka_settings import KafkaSetting
-    from idgen.config import Setting
+    from broker.settings.kafka_settings import KafkaSetting
+    from idgen.settings import Setting
 
 PAGE = """# Compatibility with Apache Kafka {kafka}
 
@@ -32,12 +32,12 @@ def compat(as_json: bool, as_page: bool) -> None:
 
 def report() -> dict[str, Any]:
     """Return the whole report as data for JSON."""
-    from broker.config import BrokerConfig, TopicConfig
-    from broker.group.config import GroupConfig
-    from broker.kafka_apis import DIFFERENCES, KAFKA
-    from broker.kafka_settings import broker_settings, topic_settings
+    from broker.settings.config import BrokerConfig, TopicConfig
+    from broker.settings.group_config import GroupConfig
+    from broker.settings.kafka_apis import DIFFERENCES, KAFKA
+    from broker.settings.kafka_settings import broker_settings, topic_settings
     from flakelog.config import ServerConfig
-    from idgen.config import settings_of
+    from idgen.settings import settings_of
 
     server = {each.name: each for config in (ServerConfig, BrokerConfig, GroupConfig) for each in settings_of(config)}
     topic = {each.name: each for each in settings_of(TopicConfig)}
@@ -51,8 +51,8 @@ def report() -> dict[str, Any]:
 
 
 def _apis() -> Iterator[dict[str, Any]]:
-    from broker.api_table import APIS
-    from broker.kafka_apis import KAFKA_APIS, NOT_SERVED
+    from broker.engine.api_table import APIS
+    from broker.settings.kafka_apis import KAFKA_APIS, NOT_SERVED
 
     for key, (name, oldest, newest) in sorted(KAFKA_APIS.items()):
         api = APIS.get(key)
@@ -72,7 +72,7 @@ def _kafka_default(row: "KafkaSetting") -> str | None:
 
     For example, log.retention.ms is by default log.retention.hours=168.
     """
-    from broker.kafka_settings import SYNONYMS, broker_setting
+    from broker.settings.kafka_settings import SYNONYMS, broker_setting
 
     last = broker_setting(SYNONYMS[row.name][-1][0]) if row.name in SYNONYMS else None
     if row.default is not None or last is None or last.default is None:

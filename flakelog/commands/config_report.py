@@ -8,7 +8,7 @@ from flakelog.commands.terminal import count_of
 
 if TYPE_CHECKING:
     from flakelog.settings import Properties, Settings, Verdict
-    from idgen.config import InvalidSetting
+    from idgen.settings import InvalidSetting
 
 
 def print_verdicts(properties: "Properties") -> bool:
@@ -45,7 +45,7 @@ def _wrong_together(properties: "Properties", verdicts: "list[Verdict]") -> "Inv
     The values are not checked together if one of them alone is invalid.
     """
     from flakelog.settings import HONOURED, Settings
-    from idgen.config import InvalidSetting
+    from idgen.settings import InvalidSetting
 
     honoured = {each.target for each in verdicts if each.standing == HONOURED}
     if properties.texts.keys() - honoured:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from flakelog.settings import Given, Properties, Settings, collect, gather, misspelt_variables
-from idgen.config import InvalidSetting
+from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from flakelog.app import Server
@@ -210,7 +210,7 @@ def _directory(run: Run, settings: Settings) -> Iterator[Path]:
 
 
 def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -> None:
-    from broker import reactor as fast
+    from broker.net import reactor as fast
 
     fast.install(settings.server.busy_poll_us)
     _leave_test_tools_out()

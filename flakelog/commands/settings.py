@@ -7,8 +7,8 @@ import click
 from flakelog.commands.terminal import fail, json_option, print_json
 
 if TYPE_CHECKING:
-    from broker.kafka_settings import KafkaSetting
-    from idgen.config import Setting
+    from broker.settings.kafka_settings import KafkaSetting
+    from idgen.settings import Setting
 
 
 @click.command()
@@ -41,9 +41,9 @@ def settings(words: tuple[str, ...], as_json: bool) -> None:
 
 
 def _all() -> "list[tuple[str, Setting]]":
-    from broker.config import TopicConfig
+    from broker.settings.config import TopicConfig
     from flakelog.settings import CONFIGS
-    from idgen.config import settings_of
+    from idgen.settings import settings_of
 
     scopes = [("server", config) for config in CONFIGS] + [("topic", TopicConfig)]
     found = [(scope, each) for scope, config in scopes for each in settings_of(config)]
@@ -51,7 +51,7 @@ def _all() -> "list[tuple[str, Setting]]":
 
 
 def _unused() -> "list[tuple[str, KafkaSetting]]":
-    from broker.kafka_settings import HONOURED, broker_settings, topic_settings
+    from broker.settings.kafka_settings import HONOURED, broker_settings, topic_settings
 
     scopes = (("server", broker_settings()), ("topic", topic_settings()))
     return [(scope, row) for scope, rows in scopes for row in rows if row.standing != HONOURED]

@@ -86,7 +86,8 @@ def idgen_options(command: Command) -> Command:
 def _settings_options(command: Command, name: str, what_for: str, of: "Callable[[IdgenConfig], Any]") -> Command:
     def convert(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         from flakelog.settings import collect
-        from idgen.config import IdgenConfig, InvalidSetting, from_properties
+        from idgen.config import IdgenConfig
+        from idgen.settings import InvalidSetting, from_properties
 
         try:
             properties = collect(context.params.pop("settings_file", None), value, os.environ)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from kio.serial import entity_reader
 
-from broker.api_table import APIS
+from broker.engine.api_table import APIS
 from broker.record.records import Record, encode_batch
 from broker.wire import cold
 from broker.wire.errors import ErrorCode

@@ -13,25 +13,25 @@ from contextlib import contextmanager
 from itertools import count
 from uuid import UUID
 
-from broker.api_table import API_VERSIONS, APIS
-from broker.config import BrokerConfig
-from broker.engine import Engine
-from broker.group.config import GroupConfig
-from broker.handlers.call import Services
-from broker.handlers.topic_changes import create_topic, delete_topics
+from broker.engine.api_table import API_VERSIONS, APIS
+from broker.engine.engine import Engine
+from broker.engine.purgatory import Purgatory
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
-from broker.log.storage import StorageError
-from broker.metadata import FileMetadataStore, Metadata, Node
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.port import StorageError
 from broker.now import Now
-from broker.purgatory import Purgatory
 from broker.record.records import Record, decode_records, encode_batch
-from broker.txn.config import TransactionConfig
+from broker.services.context import BrokerServices
+from broker.services.metadata import FileMetadataStore, Metadata, Node
+from broker.services.topic_changes import create_topic, delete_topics
+from broker.settings.config import BrokerConfig
+from broker.settings.group_config import GroupConfig
+from broker.settings.transaction_config import TransactionConfig
 from broker.wire import cold, fetch, produce
 from broker.wire.frame import FileRegion, request_header
 from broker.wire.primitives import skip_tags
-from idgen.config import settings_of
 from idgen.layout import Layout
+from idgen.settings import settings_of
 from idgen.worker import IdWorker
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
@@ -81,7 +81,7 @@ class EngineBroker:
         metadata.load()
         logs = LogManager(self.storage, config, self.reported.append)
         purgatory = Purgatory(now_ms, config.max_delayed_operations)
-        self.services = Services(
+        self.services = BrokerServices(
             config, metadata, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
         )
         self.services.transaction_config = TransactionConfig(**transaction)
@@ -90,7 +90,7 @@ class EngineBroker:
         self.worker = IdWorker(
             Layout(), 1, start_ms=WALL_MS + now_ms, limit_ms=WALL_MS + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
         )
-        self.services.stamp.worker = lambda: self.worker
+        self.services.id_stamper.worker = lambda: self.worker
         self.services.load_coordinators(self.now)
         self.engine = engine(self.services)
         self.clients = {}

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from broker.api_table import APIS
-from broker.config import LONG_MAX
-from broker.log.storage import StorageError
-from broker.metadata import PRODUCER_ID_BLOCK
+from broker.engine.api_table import APIS
+from broker.log.storage.port import StorageError
 from broker.record.compression import Codec
+from broker.services.metadata import PRODUCER_ID_BLOCK
+from broker.settings.config import LONG_MAX
 from broker.txn.transaction import EPOCH_LAST
 from broker.wire.errors import ErrorCode as E
 from tests.broker.any_api import KEYS, World, batch_of, create_topic, offsets_of

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.config import INT_MAX, BrokerConfig, ListenerLimits
-from broker.connection_limits import ConnectionLimits
-from idgen.config import InvalidSetting
-from tests.broker.engine_client import PRODUCE, EngineBroker, produce_request
+from broker.engine.connection_limits import ConnectionLimits
+from broker.settings.config import INT_MAX, BrokerConfig, ListenerLimits
+from idgen.settings import InvalidSetting
+from tests.broker.engine_client import FETCH, METADATA, PRODUCE, EngineBroker, fetch_request, produce_request
 
 
 def refusals(config, *addresses):
@@ -140,6 +140,19 @@ def test_a_peer_that_goes_gives_its_claim_back():
     assert three.conn.readable
 
 
+def test_a_peer_that_goes_before_its_request_is_executed_gives_its_claim_back():
+    """Its last bytes and its end are found in one turn of the reactor."""
+    broker = EngineBroker(queued_max_request_bytes=1)
+    one, two = broker.connect(), broker.connect()
+    _, whole = one.frame(3, 0, {"topics": [{"name": "x" * 100}]})
+    one.feed(whole[:50])
+    with broker.turn():
+        one.feed(whole[50:])
+        broker.engine.closed(one.conn)
+    two.feed(HALF)
+    assert two.conn.readable
+
+
 def test_a_request_that_comes_whole_claims_nothing():
     broker = EngineBroker(queued_max_request_bytes=1)
     one, two = broker.connect(), broker.connect()
@@ -157,4 +170,17 @@ def test_a_request_that_is_whole_claims_nothing_also_where_its_connection_is_not
     client.feed(frame[100:])
     assert held and not client.conn.readable, "it waits for the disk"
     other.feed(frame[:100])
+    assert other.conn.readable
+
+
+def test_a_request_that_is_whole_claims_nothing_while_others_behind_it_wait():
+    broker = EngineBroker(queued_max_request_bytes=1, max_inflight_requests=1)
+    broker.create("flights")
+    client, other = broker.connect(), broker.connect()
+    _, waiting = client.frame(FETCH, 12, fetch_request("flights", max_wait_ms=1_000))
+    _, behind = client.frame(METADATA, 1, {"topics": []})
+    client.feed(waiting[:20])
+    client.feed(waiting[20:] + behind)
+    assert not client.conn.readable, "one request may wait, and one does"
+    other.feed(HALF)
     assert other.conn.readable

@@ -6,8 +6,8 @@ behaviour of each API; these tests leave out no API and no version.
 
 import pytest
 
-from broker.api_table import APIS
-from broker.kafka_apis import KAFKA_APIS, NOT_SERVED
+from broker.engine.api_table import APIS
+from broker.settings.kafka_apis import KAFKA_APIS, NOT_SERVED
 from tests.broker.any_api import EngineLine, World, code_of, codes_of, create_topic, offsets_of
 from tests.broker.engine_client import EngineBroker
 

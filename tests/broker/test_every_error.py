@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import broker
-from broker.api_table import APIS
+from broker.engine.api_table import APIS
 from tests.broker.any_api import EngineLine, World, codes_of
 from tests.broker.engine_client import EngineBroker
 from tests.broker.every_error import CASES

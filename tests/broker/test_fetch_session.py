@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 
-from broker.fetch_session import FetchSessions, next_epoch, wanted
 from broker.now import Now
+from broker.services.fetch_session import FetchSessions, next_epoch, wanted
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 

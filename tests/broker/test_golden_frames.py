@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.api_table import API_VERSIONS, APIS
+from broker.engine.api_table import API_VERSIONS, APIS
 from broker.record.batch import read_header
 from broker.wire import cold
 from tests.broker.engine_client import FETCH, HEARTBEAT, INIT_PRODUCER_ID, METADATA, PRODUCE, EngineBroker

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
-from broker.group.config import GroupConfig
-from broker.kafka_settings import (
+from broker.settings.config import BrokerConfig, TopicConfig
+from broker.settings.group_config import GroupConfig
+from broker.settings.kafka_settings import (
     HONOURED,
     IGNORED,
     REFUSED,
@@ -15,9 +15,9 @@ from broker.kafka_settings import (
     topic_setting,
     topic_settings,
 )
-from broker.txn.config import TransactionConfig
+from broker.settings.transaction_config import TransactionConfig
 from flakelog.config import ServerConfig
-from idgen.config import InvalidSetting, settings_of
+from idgen.settings import InvalidSetting, settings_of
 
 CONFIGS = ServerConfig, BrokerConfig, GroupConfig, TransactionConfig
 SERVER_NAMES = {each.name for config in CONFIGS for each in settings_of(config)}
@@ -30,7 +30,7 @@ def kafkas(names):
 
 
 def test_what_is_honoured_is_what_the_dataclasses_have():
-    """A setting that is added to a dataclass must move to the honoured rows of broker/kafka_settings.py."""
+    """A setting that is added to a dataclass must move to the honoured rows of broker/settings/kafka_settings.py."""
     assert {row.name for row in broker_settings() if row.standing == HONOURED} == kafkas(SERVER_NAMES) | OTHER_NAMES
     assert {row.name for row in topic_settings() if row.standing == HONOURED} == kafkas(TOPIC_NAMES)
 
@@ -48,7 +48,7 @@ def test_a_refused_row_says_what_to_do():
 
 
 def test_a_name_is_in_the_table_once():
-    from broker.kafka_settings import _BROKER_ROWS, _TOPIC_ROWS
+    from broker.settings.kafka_settings import _BROKER_ROWS, _TOPIC_ROWS
 
     for rows in (_BROKER_ROWS, _TOPIC_ROWS):
         names = [row.name for row in rows]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import TOPIC_DEFAULTS, BrokerConfig, TopicConfig
-from broker.group.config import GroupConfig
-from broker.txn.config import TransactionConfig
-from idgen.config import settings_of
+from broker.settings.config import TOPIC_DEFAULTS, BrokerConfig, TopicConfig
+from broker.settings.group_config import GroupConfig
+from broker.settings.transaction_config import TransactionConfig
+from idgen.settings import settings_of
 
 TESTS = Path(__file__).parent
 LIMIT = re.compile(r"\b(max|min|limit)\b")

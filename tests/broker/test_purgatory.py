@@ -2,8 +2,8 @@
 
 import pytest
 
+from broker.engine.purgatory import Delayed, Purgatory
 from broker.now import Now
-from broker.purgatory import Delayed, Purgatory
 
 
 def at(ms):

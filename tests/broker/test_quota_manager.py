@@ -4,9 +4,9 @@ import tracemalloc
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.metadata import entity_of
-from broker.quota_manager import QuotaManager
+from broker.quota.quota_manager import QuotaManager
+from broker.services.metadata import entity_of
+from broker.settings.config import BrokerConfig
 from broker.wire.errors import ApiError, ErrorCode
 
 MS = 1_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.quota_rates import Rate, TokenBucket, Windows
+from broker.quota.quota_rates import Rate, TokenBucket, Windows
 
 ELEVEN = Windows(11, 1_000)  # Kafka's defaults: ten whole windows and the current one
 

@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.selectreactor import SelectReactor
 
-from broker.reactor import SHORT_SLEEPS, Looks, when_stopped_again
+from broker.net.reactor import SHORT_SLEEPS, BusyPoll, when_stopped_again
 
 BUSY_POLL_US = 30
 READY = [(7, 1)]
@@ -41,7 +41,7 @@ class Clock:
 
 def looked_at(*ready_after_us, busy_poll_us=BUSY_POLL_US):
     clock = Clock(*ready_after_us)
-    looks = Looks(busy_poll_us, clock)
+    looks = BusyPoll(busy_poll_us, clock)
     for _ in ready_after_us:
         assert looks.look(clock, None) == READY
     return clock
@@ -84,7 +84,7 @@ def test_it_does_not_look_where_it_is_told_not_to(after_us):
 
 def test_a_look_that_may_not_wait_tells_nothing_of_what_pays():
     clock = Clock(10, 100, 10)
-    looks = Looks(BUSY_POLL_US, clock)
+    looks = BusyPoll(BUSY_POLL_US, clock)
     looks.look(clock, None)
     assert looks.look(clock, 0) == []
     assert looks.look(clock, None) == READY and clock.sleeps == 2

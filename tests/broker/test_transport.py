@@ -5,7 +5,7 @@ import inspect
 import pytest
 from twisted.internet import abstract, main, tcp
 
-from broker.transport import KafkaPort, KafkaTransport
+from broker.net.transport import KafkaPort, KafkaTransport
 
 epollreactor = pytest.importorskip("twisted.internet.epollreactor", reason="epoll is Linux's")
 

@@ -22,7 +22,7 @@ import kafka
 import kafka.admin
 from confluent_kafka import admin as confluent_admin
 
-from broker.api_table import APIS
+from broker.engine.api_table import APIS
 from tests.compat import franz_go_session, stock_go, stock_java, stock_node
 from tests.compat.frame_recorder import FrameRecorder
 from tests.compat.server_process import ServerProcess

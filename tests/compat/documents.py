@@ -1,8 +1,10 @@
-"""Run the fenced blocks of a document in order against one real server.
+"""Run the fenced blocks of a document in order, as a reader would.
 
-```console   `$ command`, then its output. `flakelog server ...` starts a server that keeps running.
-```python    a program; the ```text block after it shows its output. A program that calls run(...) is stopped with
-             Ctrl-C after that output. A program that defines tests is run by pytest, and the tests must pass.
+```console     `$ command`, then its output. A command whose output begins with `ready:` is a server: it keeps running
+               until the document ends or starts another one. A page that needs a server starts it.
+```python      a program; the ```text block after it shows its output. A program that calls run(...) is stopped with
+               Ctrl-C after that output. A program that defines tests is run by pytest, and the tests must pass.
+```properties  settings of a server; a server must be able to start with them. They become server.properties.
 
 Output to stdout is compared line by line, after times, durations, addresses and ids are replaced by placeholders. HOME
 stands for the reader's directory. An id in the document stands for the real id printed in its place, so that a later
@@ -24,6 +26,7 @@ from tests.patience import PROGRAM_SECONDS, SECONDS
 
 BIN = Path(sys.executable).parent
 ADDRESSES = {"broker": "127.0.0.1:9092", "ids": "127.0.0.1:7609", "http": "127.0.0.1:8609"}
+PORTS = {"server": tuple(FREE_PORTS), "idgen": ("flakelog.ids.listener", "flakelog.http.listener")}
 HOME = "/home/ada"
 ID = re.compile(r"\d{18,19}")
 VARYING = (
@@ -98,10 +101,13 @@ class Tour:
     def _do(self, block):
         if block.language == "console":
             for command, output in commands_of(block):
-                if command.startswith("flakelog server"):
+                if output.startswith("ready:"):
                     self.serve(command, output)
                 else:
                     self.check(f"$ {command}", output, self.shell(command))
+        elif block.language == "properties":
+            (self.directory / "server.properties").write_text(block.text)
+            self.shell("flakelog server --check-config server.properties")
         else:
             assert block.language == "python", f"a block of {block.language!r} at line {block.line} is run by nobody"
             if re.search(r"^def test_", block.text, re.MULTILINE):
@@ -111,7 +117,8 @@ class Tour:
 
     def serve(self, command, output):
         """Start a server as the document does, but on free ports, and check its `ready:` line."""
-        free = [f"--set={name}={value}" for name, value in FREE_PORTS.items()]
+        self.close()
+        free = [f"--set={name}={value}" for name, value in FREE_PORTS.items() if name in PORTS[command.split()[1]]]
         self._server = subprocess.Popen(
             [*command.split(), *free], cwd=self.directory, env=self.env, stdout=subprocess.PIPE, text=True
         )
@@ -119,7 +126,8 @@ class Tour:
         self.check(f"$ {command}", output, ready)
         words = [word.partition("=") for word in ready.split()]
         self.real |= {ADDRESSES[name]: address for name, _, address in words if address and name in ADDRESSES}
-        self.env |= {"FLAKELOG_SERVERS": self.real[ADDRESSES["broker"]], "FLAKELOG_IDS": self.real[ADDRESSES["ids"]]}
+        for variable, name in (("FLAKELOG_SERVERS", "broker"), ("FLAKELOG_IDS", "ids")):
+            self.env[variable] = self.real.get(ADDRESSES[name], "")
 
     def shell(self, command):
         done = subprocess.run(

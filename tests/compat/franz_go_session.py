@@ -4,7 +4,7 @@ It produces frames for tests/golden, so that another project's encoder covers bo
 Requests that only administrators and other brokers send are given field by field, with the names of franz-go's kmsg.
 """
 
-from broker.api_table import APIS
+from broker.engine.api_table import APIS
 from tests.compat.stock_go import stock_go
 
 TOPIC = "flights"

@@ -15,7 +15,7 @@ from idgen.clock import IdClock
 from idgen.config import IdgenConfig
 from idgen.http import add_id_routes
 from idgen.http_port import HttpFactory
-from idgen.server import ClaimDriver, IdLine, ThriftFactory
+from idgen.server import ClaimDriver, IdQueue, ThriftFactory
 from idgen.service import IdService
 from idgen.snowflake import connect
 
@@ -28,7 +28,7 @@ def main(kind, where):
     driver = ClaimDriver(reactor, coordinator, clock)
     claim = worker_claim(config, address="127.0.0.1:0", token=uuid.uuid4().hex)
     service = IdService(claim, config)
-    line = IdLine(service, clock, reactor)
+    line = IdQueue(service, clock, reactor)
     thrift = ThriftFactory(service, line)
 
     def site():

@@ -38,11 +38,16 @@ class DidNotStart(Exception):
 class ServerProcess:
     """A server on free local ports. `settings` override the defaults; an empty listener turns that part off.
 
+<<<<<<< HEAD
     `log` keeps the output of all runs. `prefix` is a command to run the server under (`unshare`, `prlimit`, ...), which
     must exec the rest.
+=======
+    `prefix` is a command to run it under (`unshare`, `prlimit`, ...), which must exec the rest. `root` is the checkout
+    whose code it runs.
+>>>>>>> wt-bench
     """
 
-    def __init__(self, data_dir, settings=None, *, zookeeper=None, prefix=(), env=None, command="server"):
+    def __init__(self, data_dir, settings=None, *, zookeeper=None, prefix=(), env=None, command="server", root=ROOT):
         self.data_dir = Path(data_dir)
         self.settings = FREE_PORTS | (settings or {})
         if not any(name.startswith("log.retention") for name in self.settings):
@@ -51,6 +56,7 @@ class ServerProcess:
         self._prefix = tuple(prefix)
         self._env = env or {}
         self._command = command
+        self._root = root
         self._process = None
         self._addresses = {}
         self._log = []
@@ -90,8 +96,8 @@ class ServerProcess:
         self._addresses = {}
         self._process = subprocess.Popen(
             self.argv,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **self._env},
+            cwd=self._root,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(self._root), **self._env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """Each row of `make bench` runs next to its peer and prints machine-readable figures. Speed is not checked here."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -9,18 +10,27 @@ import pytest
 from benchmarks.__main__ import ROWS
 from tests.compat.server_process import ROOT
 from tests.patience import PROGRAM_SECONDS
+from tests.test_tidy import PACKAGES
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the benchmarks read /proc")
 
 
-# Rows whose peer is Apache Kafka, which takes too long to start here.
-ALONE = {"fetch-1k", "single-100-50p", "list-offsets", "fetch-small", "java-consumer", "spark-connector"}
+# Rows whose only peer is Apache Kafka, which takes too long to start here.
+ALONE = {
+    "fetch-1k", "fetch-default", "trickle-1000", "list-offsets", "fetch-small", "java-consumer", "spark-connector",
+    "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch",
+}  # fmt: skip
 BROUGHT_BY_MAVEN = {"java-consumer", "spark-connector"}
+MAY_BE_NOTHING = {"repeated", "flood answered/s"}
+
+
+def run_bench(*arguments):
+    argv = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
 
 
 def bench(*arguments):
-    argv = [sys.executable, "-m", "benchmarks", *arguments]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    done = run_bench(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -31,7 +41,7 @@ def test_every_row_gives_figures_for_each_contender():
     for row, contenders in report["rows"].items():
         assert len(contenders) > 1 or row in ALONE, f"{row} stands alone"
         for who, units in contenders.items():
-            rates = [spread for unit, spread in units.items() if "CPU" not in unit and unit != "repeated"]
+            rates = [spread for unit, spread in units.items() if unit not in MAY_BE_NOTHING and "CPU" not in unit]
             assert rates and all(0 < spread["least"] <= spread["median"] <= spread["most"] for spread in rates), who
     if report["skipped"].keys() - BROUGHT_BY_MAVEN:
         pytest.skip(str(report["skipped"]))  # with the reason: no C compiler here
@@ -40,3 +50,22 @@ def test_every_row_gives_figures_for_each_contender():
 def test_one_row_can_be_asked_for_and_is_printed_as_a_table():
     printed = bench("--quick", "startup")
     assert "RSS MiB" in printed and "flakelog server" in printed and "produce" not in printed
+
+
+def test_another_checkout_is_measured_in_pairs_and_runs_its_own_code(tmp_path):
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    done = run_bench("--quick", "--json", "--against", tmp_path, "list-offsets")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert set(report["rows"]["list-offsets"]) == {"flakelog", f"flakelog at {tmp_path}", "flakelog: ratio of pairs"}
+    assert report["trees"][f"flakelog at {tmp_path}"] == {"directory": str(tmp_path), "commit": "no commit"}
+    assert f"flakelog: {ROOT}/broker/engine/engine.py" in done.stderr
+    assert f"flakelog at {tmp_path}: {tmp_path}/broker/engine/engine.py, no commit" in done.stderr
+
+
+def test_a_checkout_whose_server_would_run_other_code_is_refused(tmp_path):
+    """An empty directory: Python finds the packages where they are installed, if anywhere."""
+    done = run_bench("--quick", "--against", tmp_path, "list-offsets")
+    assert done.returncode != 0
+    assert f"which is not below {tmp_path}" in done.stderr or "No module named flakelog" in done.stderr

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.big_log import forget
 from broker.client.blocking import BlockingClient
 from broker.client.core import EARLIEST
-from broker.log.os_storage import is_in_memory
+from broker.log.storage.os_storage import is_in_memory
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import CLIENTS, Message
 from tests.patience import SECONDS, until

@@ -8,8 +8,8 @@ from twisted.internet import reactor
 from twisted.internet.protocol import Factory
 
 from broker.client.blocking import BlockingClient
-from broker.config import BrokerConfig
-from broker.transport import KafkaPort, NullProtocol
+from broker.net.transport import KafkaPort, NullProtocol
+from broker.settings.config import BrokerConfig
 from tests.compat.raw_connection import RawConnection
 from tests.compat.server_process import ServerProcess
 from tests.patience import SECONDS

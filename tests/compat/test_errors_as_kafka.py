@@ -1,6 +1,6 @@
 """The errors of tests/broker/every_error.py and the sources of settings are those of a real Apache Kafka node."""
 
-from broker.config_entries import ConfigSource
+from broker.settings.config_entries import ConfigSource
 from tests.broker.any_api import World, codes_of
 from tests.broker.every_error import CASES
 from tests.compat.raw_connection import SocketLine

@@ -1,4 +1,4 @@
-"""Each fenced block of the README and each program in examples/ runs against one real server, as for a reader."""
+"""Each fenced block of the README and of the pages in docs/ runs, and each program in examples/, as for a reader."""
 
 import signal
 import subprocess
@@ -13,19 +13,27 @@ from tests.compat.documents import Tour, blocks_of
 from tests.patience import PROGRAM_SECONDS, SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
-BLOCKS = blocks_of(README)
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+BLOCKS = [(page, block) for page in PAGES for block in blocks_of(page)]
 
 
 @pytest.fixture(scope="module")
-def tour(tmp_path_factory):
-    tour = Tour(tmp_path_factory.mktemp("reader"))
+def tour(request, tmp_path_factory):
+    """The reader of one page."""
+    tour = Tour(tmp_path_factory.mktemp(f"reader-of-{request.param.stem}"))
     yield tour
     tour.close()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=[f"line-{block.line}-{block.language}" for block in BLOCKS])
-def test_the_readme_shows_what_happens(tour, block):
+@pytest.mark.parametrize(
+    "tour, block",
+    BLOCKS,
+    ids=[f"{page.stem}-line-{block.line}-{block.language}" for page, block in BLOCKS],
+    indirect=["tour"],
+    scope="module",
+)
+def test_a_page_shows_what_happens(tour, block):
+    """The blocks of a page run in order."""
     tour.do(block)
 
 

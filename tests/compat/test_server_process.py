@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, Producer
 from broker.client.blocking import BlockingClient
 from broker.client.core import LATEST
 from broker.client.errors import BrokerError
-from broker.log import checkpoint
+from broker.log.recovery import checkpoint
 from broker.record.batch import LENGTH_END, PLACE
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode

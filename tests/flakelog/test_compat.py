@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker.api_table import APIS
-from broker.kafka_apis import KAFKA_APIS, NOT_SERVED
+from broker.engine.api_table import APIS
+from broker.settings.kafka_apis import KAFKA_APIS, NOT_SERVED
 from flakelog.cli import main
 from flakelog.commands.compat import page
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from broker.config import ListenerLimits
-from broker.kafka_settings import broker_settings
+from broker.settings.config import ListenerLimits
+from broker.settings.kafka_settings import broker_settings
 from flakelog.listeners import Listener
 from flakelog.settings import (
     Given,
@@ -19,7 +19,7 @@ from flakelog.settings import (
     read_properties,
     variable_of,
 )
-from idgen.config import InvalidSetting
+from idgen.settings import InvalidSetting
 
 # The config/server.properties that Kafka 4 ships, without its comments.
 KAFKAS_OWN = """
@@ -322,6 +322,6 @@ def test_a_plain_start_does_not_load_the_table_of_kafkas_settings():
     program = (
         "import sys; from flakelog.settings import Settings, collect; "
         "Settings(collect(None, ['num.partitions=2'], {'FLAKELOG_NODE_ID': '2'}).texts); "
-        "sys.exit('broker.kafka_settings' in sys.modules)"
+        "sys.exit('broker.settings.kafka_settings' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

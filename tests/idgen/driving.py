@@ -39,7 +39,7 @@ def settle(claim, coordinator, now_ms):
 
 
 class LookingClock(Clock):
-    """A reactor that reports when it has handled all events, as broker.reactor's does."""
+    """A reactor that reports when it has handled all events, as broker.net.reactor's does."""
 
     def after_events(self, call):
         self.end_look = call

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from idgen.config import IdgenConfig, InvalidSetting, from_properties, settings_of
+from idgen.config import IdgenConfig
 from idgen.layout import Layout
+from idgen.settings import InvalidSetting, from_properties, settings_of
 
 
 def test_the_defaults_are_the_designs():

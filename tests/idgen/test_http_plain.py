@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.config import IdgenConfig
 from idgen.errors import SequenceExhausted
+from idgen.fair_queue import UNLIMITED, TurnBudget
 from idgen.http_plain import HEAD_BYTES_MAX, Heads, NotPlain, PlainCaller, is_plain
 from idgen.service import IdService
-from idgen.turns import UNLIMITED, Look
 from tests.idgen.driving import NOW, claim, settle
 
 CURL = b"POST /id HTTP/1.1\r\nHost: 127.0.0.1:8609\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\n\r\n"
@@ -30,7 +30,7 @@ def service():
 
 @pytest.fixture
 def caller(service):
-    return PlainCaller(service, Heads(), Look(1_000))
+    return PlainCaller(service, Heads(), TurnBudget(1_000))
 
 
 def ask(caller, data=b"", most=UNLIMITED, now_ms=NOW):
@@ -117,7 +117,7 @@ def test_requests_sent_together_are_answered_in_their_order_up_to_the_first_othe
 @given(st.lists(st.sampled_from([CURL, REQUESTS, BARE]), max_size=6), st.data())
 def test_requests_come_out_whole_however_the_bytes_are_cut(sent, data):
     held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
-    caller = PlainCaller(IdService(held, IdgenConfig()), Heads(), Look(1_000))
+    caller = PlainCaller(IdService(held, IdgenConfig()), Heads(), TurnBudget(1_000))
     stream, got = b"".join(sent), 0
     while stream:
         size = data.draw(st.integers(1, len(stream)))

@@ -11,7 +11,7 @@ from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
 from idgen.http_port import HttpFactory
-from idgen.server import IdLine, ThriftFactory
+from idgen.server import IdQueue, ThriftFactory
 from idgen.service import IdService
 from idgen.wire import Call, encode_call
 from tests.idgen.driving import NOW, claim, settle
@@ -36,7 +36,7 @@ class House:
         clock = IdClock(self.wall_ns, self.wall_ns)
         held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
         self.service = IdService(held, IdgenConfig())
-        line = IdLine(self.service, clock, self.reactor)
+        line = IdQueue(self.service, clock, self.reactor)
         self.sites = 0
         self.factory = HttpFactory(
             self.service, line, self.reactor, self.make_site, connections_max=connections_max, idle_ms=60_000

@@ -11,11 +11,11 @@ from twisted.web.server import Site
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
+from idgen.fair_queue import IDS_OF_A_CALL
 from idgen.http import REQUEST_CALLS, SmallRequest, add_id_routes
 from idgen.http_port import HttpFactory
-from idgen.server import IdLine, ThriftFactory
+from idgen.server import IdQueue, ThriftFactory
 from idgen.service import IdService
-from idgen.turns import IDS_OF_A_CALL
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
 from tests.idgen.driving import NOW, LookingClock, claim, settle
 from tests.idgen.test_thrift_protocol import Transport
@@ -30,7 +30,7 @@ class House:
         clock = IdClock(self.wall_ns, self.wall_ns)
         held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
         self.service = IdService(held, IdgenConfig(ids_look_calls=LOOK, **settings))
-        self.line = IdLine(self.service, clock, self.reactor)
+        self.line = IdQueue(self.service, clock, self.reactor)
         app = add_id_routes(Klein(), self.service, self.line)
         self.http = HttpFactory(
             self.service,
@@ -50,10 +50,10 @@ class House:
         protocol.makeConnection(Transport())
         return protocol
 
-    def look(self):
+    def budget(self):
         """Run one reactor iteration; return how many ids were issued in it."""
         before = self.service.counters.ids
-        self.reactor.look()
+        self.reactor.budget()
         return self.service.counters.ids - before
 
 
@@ -85,7 +85,7 @@ def test_many_ids_are_written_in_as_many_looks_as_they_need_and_none_is_long(hou
     taken = [house.service.counters.ids]
     while house.service.counters.ids < 100_000:
         assert answers(peer) == []
-        taken.append(house.look())
+        taken.append(house.budget())
     assert max(taken) <= LOOK_IDS and len(taken) == 4
     [(status, body)] = answers(peer)
     assert status == 200 and len(set(body["ids"])) == 100_000 and body["ids"] == sorted(body["ids"])
@@ -96,8 +96,8 @@ def test_others_have_their_ids_while_a_large_answer_is_written(house):
     peer, other = house.connect(), house.connect(house.thrift)
     peer.dataReceived(post_ids(100_000))
     other.dataReceived(encode_call(Call("get_id", 7, "agent")))
-    house.look()
-    house.look()
+    house.budget()
+    house.budget()
     [answer] = FrameDecoder().frames(other.transport.value())
     assert decode_reply(answer).seqid == 7
     assert answers(peer) == []
@@ -110,7 +110,7 @@ def test_requests_sent_together_are_answered_in_their_order_some_in_each_look(ho
     seen = answers(peer)
     assert 0 < len(seen) <= 5
     while len(seen) < 30:
-        house.look()
+        house.budget()
         more = answers(peer)
         assert 0 < len(more) <= 5
         seen += more
@@ -129,7 +129,7 @@ def test_a_request_that_had_some_of_its_ids_is_refused_when_there_are_no_more(ho
     peer = house.connect()
     peer.dataReceived(post_ids(100_000))
     house.service.claim.close(NOW)
-    house.look()
+    house.budget()
     [(status, body)] = answers(peer)
     assert (status, body["error"]) == (503, "Fenced")
 
@@ -179,5 +179,5 @@ def test_a_request_whose_connection_is_lost_holds_nobody_up(house):
     other.dataReceived(post_ids(1))
     peer.connectionLost(Failure(ConnectionDone()))
     house.reactor.rightNow += 0.001
-    house.look()
+    house.budget()
     assert [status for status, _ in answers(other)] == [200]

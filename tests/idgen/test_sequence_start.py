@@ -4,11 +4,12 @@ from collections import Counter
 
 import pytest
 
-from idgen.config import IdgenConfig, InvalidSetting
+from idgen.config import IdgenConfig
 from idgen.errors import SequenceExhausted
 from idgen.layout import Layout
 from idgen.sequence_start import sequence_start
 from idgen.service import flat
+from idgen.settings import InvalidSetting
 from idgen.worker import IdWorker
 
 NOW = 1_700_000_000_000

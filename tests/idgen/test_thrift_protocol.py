@@ -7,7 +7,7 @@ from twisted.internet.testing import StringTransport
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
-from idgen.server import BURST_BYTES, IdLine, ThriftFactory
+from idgen.server import BURST_BYTES, IdQueue, ThriftFactory
 from idgen.service import IdService
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
 from tests.idgen.driving import NOW, LookingClock, claim, settle
@@ -40,7 +40,7 @@ class House:
         self.clock = IdClock(self.wall_ns, self.wall_ns)
         held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
         self.service = IdService(held, IdgenConfig(**settings))
-        self.line = IdLine(self.service, self.clock, self.reactor)
+        self.line = IdQueue(self.service, self.clock, self.reactor)
         self.factory = ThriftFactory(self.service, self.line)
 
     def wall_ns(self):
@@ -160,7 +160,7 @@ def test_between_two_looks_at_everything_else_all_connections_together_are_answe
         flood.dataReceived(b"".join(get_id(n) for n in range(150)))
     issued = [house.service.counters.ids]
     while issued[-1] < 1_500:
-        house.reactor.look()
+        house.reactor.budget()
         issued.append(house.service.counters.ids)
     assert issued == [100 * looks for looks in range(1, 16)]
     for flood in floods:
@@ -175,7 +175,7 @@ def test_who_comes_while_others_wait_for_the_next_look_is_answered_after_them():
     small.dataReceived(get_id(7))
     served = []
     while not small.transport.value():
-        house.reactor.look()
+        house.reactor.budget()
         served.append(len(flood.transport.read()))
     assert served == [200, 50]
 

@@ -1,15 +1,15 @@
-"""idgen.turns: the order in which ids are given when they are used up, with literal times. A turn has 4,096 ids, those
-of one millisecond."""
+"""idgen.fair_queue: the order in which ids are given when they are used up, with literal times. A turn has 4,096 ids,
+those of one millisecond."""
 
 import pytest
 
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.config import IdgenConfig
 from idgen.errors import SequenceExhausted
+from idgen.fair_queue import UNLIMITED, FairQueue, ThriftCaller, TurnBudget
 from idgen.registry import Registry
 from idgen.sequence_start import sequence_start
 from idgen.service import IdService
-from idgen.turns import UNLIMITED, Line, Look, ThriftCaller
 from idgen.wire import Call, ThriftError, decode_reply, encode_call
 from tests.idgen.driving import NOW, claim, settle
 
@@ -19,8 +19,8 @@ TURN = 4_096
 class Peer:
     """A connection: its calls, and its answers so far with the time of each."""
 
-    def __init__(self, service, look, *calls):
-        self.caller = ThriftCaller(service, look)
+    def __init__(self, service, budget, *calls):
+        self.caller = ThriftCaller(service, budget)
         self.caller.receive(b"".join(map(encode_call, calls)))
         self.answers = []
 
@@ -46,8 +46,8 @@ class House:
         claimed = claim(registry=Registry(max_ahead_ms=max_ahead_ms), sequence_start=start)
         held = settle(claimed, MemoryCoordinator(Ensemble()), NOW)
         self.service = IdService(held, config)
-        self.look = Look(config.ids_look_calls)
-        self.line = Line(self.service.turn_ids, self.look, self.waits.append)
+        self.budget = TurnBudget(config.ids_look_calls)
+        self.line = FairQueue(self.service.turn_ids, self.budget, self.waits.append)
         self.spend(NOW)
 
     def spend(self, now_ms):
@@ -59,16 +59,16 @@ class House:
             pass
 
     def join(self, *calls, now_ms=NOW):
-        peer = Peer(self.service, self.look, *calls)
+        peer = Peer(self.service, self.budget, *calls)
         self.line.join(peer, now_ms)
         return peer
 
     def serve(self, *times_ms):
         """Serve at each of these times, with as many call budgets as that takes."""
         for at_ms in times_ms:
-            self.look.renew()
+            self.budget.renew()
             while (told := self.line.serve(NOW + at_ms, 0)) == NOW + at_ms:
-                self.look.renew()
+                self.budget.renew()
         return told
 
 
@@ -156,7 +156,7 @@ def test_who_is_not_alone_any_more_takes_what_is_there_and_lets_the_other_in():
 
 
 def test_calls_that_need_no_ids_are_answered_while_others_wait(house):
-    peer = Peer(house.service, house.look, Call("get_timestamp", 1), one(2), Call("get_timestamp", 3))
+    peer = Peer(house.service, house.budget, Call("get_timestamp", 1), one(2), Call("get_timestamp", 3))
     peer.take_turn(0, NOW, 0)
     assert [reply.seqid for _, reply in peer.answers] == [1]
     peer.take_turn(UNLIMITED, NOW + 1, 0)
@@ -205,7 +205,7 @@ def test_a_call_that_is_wrong_is_refused_in_its_turn(house):
 
 
 def test_what_cannot_be_read_is_met_after_what_came_before_it(house):
-    peer = Peer(house.service, house.look)
+    peer = Peer(house.service, house.budget)
     peer.caller.receive(encode_call(Call("get_timestamp", 1)) + b"GET / HTTP/1.0\r\n")
     with pytest.raises(ThriftError):
         peer.take_turn(TURN, NOW, 0)
@@ -228,7 +228,7 @@ def test_a_turn_is_what_a_millisecond_has_where_sequences_begin_later():
 
 def served(house, at_ms, *peers):
     """Serve with one call budget; return when to continue, and how many calls of each peer are answered so far."""
-    house.look.renew()
+    house.budget.renew()
     told = house.line.serve(NOW + at_ms, 0)
     return (told if told is None else told - NOW), [len(peer.answers) for peer in peers]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from idgen.config import InvalidSetting
+from idgen.settings import InvalidSetting
 from partition_manager.asks import Asks
 from partition_manager.config import SpoutConfig
 from partition_manager.coordinator import MessageId, PartitionCoordinator

@@ -8,13 +8,13 @@ or abort.
 
 import re
 
-from broker.config import TopicConfig
 from broker.log.io_jobs import SyncJournal
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
+from broker.log.storage.memory_storage import MemoryStorage
 from broker.now import Now
 from broker.record.control import Marker, decode_marker
 from broker.record.records import decode_records
+from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError
 from idgen.layout import Layout
 from tests.broker.log.conftest import BROKER, START_MS, append, new_worker

@@ -106,7 +106,7 @@ def live(seed, generations):
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch):
-    monkeypatch.setattr("broker.log.cleaner.SLICE_BYTES", 1500)
+    monkeypatch.setattr("broker.log.compaction.cleaner.SLICE_BYTES", 1500)
 
 
 @pytest.mark.parametrize("start", range(0, 60, 20))

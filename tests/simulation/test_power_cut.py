@@ -16,16 +16,16 @@ from uuid import UUID
 
 import pytest
 
-from broker.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.log.io_jobs import SyncJournal, SyncLog
-from broker.log.judge import judge
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
-from broker.log.storage import StorageError
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.port import StorageError
+from broker.log.validation.batch import validate
 from broker.now import Now
-from broker.record.batch import walk
+from broker.record.batch import read_header, walk
 from broker.record.control import Marker, decode_marker, encode_marker
 from broker.record.records import Record, decode_records, encode_batch
+from broker.settings.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
 from idgen.layout import Layout
@@ -126,7 +126,7 @@ class Life:
 
     def generation(self):
         for _ in range(self.random.randrange(1, 25)):
-            writes = self.append, self.append, self.append_together, self.append_together, self.mark, self.repeat
+            writes = self.append, self.append, self.append_batches, self.append_batches, self.mark, self.repeat
             self.random.choice((*writes, self.round, self.run_sync))()
         end = self.random.choice((self.power_cut, self.power_cut, self.kill, self.close))
         end()
@@ -161,30 +161,30 @@ class Life:
 
     def append(self):
         part_number = self.random.randrange(PARTITIONS)
-        batch = self.some_batch(self.parts[part_number])
+        batch = self.some_batch(self.parts[part_number].sequences)
         self.trouble(part_number)
         self.put(part_number, batch)
         self.storage.free_bytes = None
         self.storage.failing_cuts.clear()
 
-    def append_together(self):
-        """Write the batches of several producers at once, as many as fit."""
+    def append_batches(self):
+        """Write the batches of several producers at once, as many as fit; each producer may have several of them."""
         part_number = self.random.randrange(PARTITIONS)
         log, part = self.log(part_number), self.parts[part_number]
-        batches = [self.some_batch(part) for _ in range(self.random.randrange(1, 6))]
+        batches = self.some_batches(part, self.random.randrange(1, 6))
         self.trouble(part_number)
         sent = [bytearray(batch) for batch in batches]
-        judged = [(memoryview(each), judge(memoryview(each), self.topic, self.broker)) for each in sent]
+        staged = [(memoryview(each), validate(memoryview(each), self.topic, self.broker)) for each in sent]
         offset, self.stamp.last = log.log_end_offset, []
         try:
-            done = log.append_together(judged, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
+            done, _ = log.append_batches(staged, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
         except ApiError:
             assert log.log_end_offset == offset
             done = []
         self.storage.free_bytes = None
         self.storage.failing_cuts.clear()
         left = list(self.stamp.last)
-        for number, (_, header) in enumerate(judged):
+        for number, (_, header) in enumerate(staged):
             own, left = left[: header.record_count], left[header.record_count :]
             if len(own) < header.record_count:
                 break
@@ -202,7 +202,18 @@ class Life:
             self.manager.appended(log)
             self.syncs += self.manager.take_syncs()
 
-    def some_batch(self, part):
+    def some_batches(self, part, number):
+        """Return batches of which a producer's continue each other, or repeat its sequence now and then."""
+        sequences, batches = dict(part.sequences), []
+        for _ in range(number):
+            batch = self.some_batch(sequences)
+            batches.append(batch)
+            header = read_header(batch)
+            if header.producer_id >= 0 and self.random.randrange(4):
+                sequences[header.producer_id] = (header.base_sequence + header.record_count,)
+        return batches
+
+    def some_batch(self, sequences):
         random = self.random
         self.now_ms += random.randrange(3)
         records = [
@@ -215,7 +226,7 @@ class Life:
             fields = {
                 "producer_id": producer,
                 "producer_epoch": 0,
-                "base_sequence": part.sequences.get(producer, (0,))[0],
+                "base_sequence": sequences.get(producer, (0,))[0],
                 "transactional": producer >= TRANSACTIONAL_FROM,
             }
         return encode_batch(records, base_timestamp_ms=START_MS + random.randrange(-1000, 1000), **fields)
@@ -251,7 +262,7 @@ class Life:
     def put(self, partition, batch):
         log, part = self.log(partition), self.parts[partition]
         sent = bytearray(batch)
-        header = judge(memoryview(sent), self.topic, self.broker)
+        header = validate(memoryview(sent), self.topic, self.broker)
         offset = log.log_end_offset
         self.stamp.last = []
         try:

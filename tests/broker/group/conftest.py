@@ -2,7 +2,6 @@
 
 import pytest
 
-from broker.group.config import GroupConfig
 from broker.group.coordinator import GroupCoordinator
 from broker.group.results import (
     CommitRequest,
@@ -13,6 +12,7 @@ from broker.group.results import (
     SyncRequest,
 )
 from broker.now import Now
+from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ErrorCode
 
 WALL_MS = 1_700_000_000_000

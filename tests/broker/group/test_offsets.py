@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.group.burials import BURIED_AT_ONCE, BURY_EVERY_MS
+from broker.group.offset_expiration import BURIED_AT_ONCE, BURY_EVERY_MS
 from broker.group.offsets import NO_COMMITTED_OFFSET, CommittedOffset
 from broker.wire.errors import ErrorCode
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.handlers.authorized_operations import CLUSTER, NOT_ASKED
+from broker.services.authorized_operations import CLUSTER, NOT_ASKED
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DESCRIBE_CLUSTER, EngineBroker
 

@@ -3,7 +3,7 @@
 import pytest
 from crc32c import crc32c
 
-from broker.log.search import OPENED_AT_ONCE
+from broker.log.search import OPENED_NON_BLOCKING
 from broker.wire import tags
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import LIST_OFFSETS, PRODUCE, WALL_MS, EngineBroker, batch_of, produce_request
@@ -216,7 +216,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_unknown(old):
 
 def test_a_time_within_a_batch_of_very_many_records_is_looked_for_by_a_thread(client):
     """Decoding such a batch takes as long as hundreds of requests."""
-    batch = batch_of(*[b""] * (OPENED_AT_ONCE + 1), timestamp_ms=WALL_MS + 5)
+    batch = batch_of(*[b""] * (OPENED_NON_BLOCKING + 1), timestamp_ms=WALL_MS + 5)
     client.ask(PRODUCE, 9, produce_request("flights", batch=batch))
     held = client.broker.hold_syncs()
     send(client, WALL_MS + 5)
@@ -226,7 +226,7 @@ def test_a_time_within_a_batch_of_very_many_records_is_looked_for_by_a_thread(cl
 
 
 def test_what_is_looked_for_by_a_thread_may_be_damaged(client):
-    batch = bytearray(batch_of(*[b""] * (OPENED_AT_ONCE + 1), timestamp_ms=WALL_MS + 5))
+    batch = bytearray(batch_of(*[b""] * (OPENED_NON_BLOCKING + 1), timestamp_ms=WALL_MS + 5))
     batch[61:] = b"\xff" * (len(batch) - 61)
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     client.ask(PRODUCE, 9, produce_request("flights", batch=batch))

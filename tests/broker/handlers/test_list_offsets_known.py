@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.faulty_engine import FaultyEngine
+from broker.fault_injection.faulty_engine import FaultyEngine
 from broker.wire import cold, tags
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DELETE_TOPICS, FETCH, LIST_OFFSETS, WALL_MS, EngineBroker, fetch_request

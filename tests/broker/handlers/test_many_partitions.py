@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
 from broker.log.new_logs import ASKED_FOR, SLICE_EVERY_MS
-from broker.log.storage import StorageError
+from broker.log.storage.port import StorageError
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import CREATE_TOPICS, DELETE_TOPICS, METADATA, EngineBroker
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.handlers.topic_changes import alter_topics, create_topic
 from broker.log.io_jobs import SyncJournal, SyncLog
+from broker.services.topic_changes import alter_topics, create_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED
 from broker.wire.produce import PartitionRecords, ProduceRequest
@@ -92,6 +92,7 @@ def test_the_shell_says_when_the_next_round_of_the_journal_begins(broker):
     with broker.turn():
         client.send(PRODUCE, 9, produce_request("flights", b"a"))
         other.send(PRODUCE, 9, produce_request("trains", b"b"))
+        broker.engine.execute(broker.now)
         assert kinds(broker.engine.take_syncs(begin_round=False)) == ["SyncLog"]
         assert kinds(broker.engine.take_syncs()) == ["SyncJournal"]
 
@@ -357,7 +358,7 @@ def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
     broker.create("flights")
     client = broker.connect()
     client.produce("flights", b"a")
-    alter_topics(broker.services, [(broker.services.metadata.topic("flights"), DURABLE)])
+    alter_topics(broker.services, [(broker.metadata.topic("flights"), DURABLE)])
     client.produce("flights", b"b")
     found = EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000)
     assert found.connect().fetch("flights") == [b"a", b"b"]

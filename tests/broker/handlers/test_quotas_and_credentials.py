@@ -6,7 +6,7 @@ import hmac
 
 import pytest
 
-from broker.log.storage import StorageError
+from broker.log.storage.port import StorageError
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import ALTER_QUOTAS, ALTER_SCRAM, DESCRIBE_QUOTAS, DESCRIBE_SCRAM, EngineBroker
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from broker.client.records import read_records
-from broker.handlers.transactions import MARKERS_AT_ONCE, Keyed
 from broker.log.keyed_records import append_records
+from broker.services.transaction_coordination import MARKERS_AT_ONCE, Keyed
 from broker.wire.errors import ErrorCode
 from idgen.layout import Layout
 from idgen.worker import IdWorker
@@ -191,10 +191,9 @@ def test_a_batch_of_a_transaction_in_no_transactional_ids_name_is_refused(broker
     assert producer.send("flights", b"a") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_the_short_way_of_produce_does_not_let_one_in(broker):
+def test_a_batch_of_a_transaction_is_refused_also_where_requests_repeat(broker):
     client = broker.connect()
     client.produce("flights", b"one")
-    assert client.conn.again is not None
     producer = TransactionalProducer(broker)
     producer.init()
     producer.client = client
@@ -614,7 +613,7 @@ def strand_a_transaction(broker):
     producer.init()
     producer.write("flights", b"a")
     broker.services.logs.delete({STATE: [0, 1]})
-    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
+    broker.metadata.delete_topics([broker.metadata.topic(STATE)])
 
 
 def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_start(broker):
@@ -643,7 +642,7 @@ def test_stranded_transactions_are_ended_some_at_a_time_and_nobody_begins_before
     """A late marker would end a transaction that has begun since."""
     producer = begin_in_many(broker)
     broker.services.logs.delete({STATE: [0, 1]})
-    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
+    broker.metadata.delete_topics([broker.metadata.topic(STATE)])
     broker.storage.free_bytes = broker.storage.open("metadata.json").size + 20
     again = broker.restarted(clean=False)
     again.storage.free_bytes = None
@@ -689,7 +688,7 @@ def test_where_records_of_the_coordinator_are_damaged_nothing_is_guessed(broker)
     producer.write("flights", b"a")
     for partition in (0, 1):
         log = broker.services.logs.get(STATE, partition)
-        append_records(log, [Keyed(b"\0\0\0\x01t", b"\0\x09")], broker.services.stamp, broker.now)
+        append_records(log, [Keyed(b"\0\0\0\x01t", b"\0\x09")], broker.id_stamper, broker.now)
     again = broker.restarted()
     assert again.services.logs.get("flights", 0).last_stable_offset == 0
     assert any("damaged" in line for line in again.reported)

@@ -1,7 +1,7 @@
 """A broker with one compacted log, for tests of the cleaner: put keyed records, run passes, read the rest."""
 
-from broker.log.cleaner import CleanLog
-from broker.log.judge import judge
+from broker.log.compaction.cleaner import CleanLog
+from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import walk
 from broker.record.records import Record, decode_records, encode_batch
@@ -40,7 +40,7 @@ class CleanerWorld(Broker):
         time_ms = START_MS + self.ms if timestamp_ms is None else timestamp_ms
         batch = memoryview(encode_batch(made, base_timestamp_ms=time_ms, **fields))
         fields.pop("codec", None)
-        header = judge(batch, self.log.config, BROKER)
+        header = validate(batch, self.log.config, BROKER)
         done = self.log.append(batch, header, self.worker, self.now)
         self.manager.appended(self.log)
         return done

@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
-from broker.log.judge import judge
-from broker.log.memory_storage import MemoryStorage
-from broker.log.recovery import open_log
+from broker.log.recovery.recovery import open_log
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.records import Record, encode_batch
+from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 
@@ -29,13 +29,19 @@ def batch_of(*values, timestamp_ms=START_MS, **fields):
 
 def append(log, *values, worker, now=NOW, **fields):
     batch = memoryview(batch_of(*values, **fields))
-    return log.append(batch, judge(batch, log.config, BROKER), worker, now)
+    return log.append(batch, validate(batch, log.config, BROKER), worker, now)
 
 
-def append_together(log, *batches, worker, now=NOW):
-    """Append batches of the given values with one write."""
-    judged = [(batch, judge(batch, log.config, BROKER)) for batch in (memoryview(batch_of(*each)) for each in batches)]
-    return log.append_together(judged, worker, now)
+def validated(log, *batches):
+    """Return batches with their headers, as `append_batches` takes them."""
+    views = [memoryview(batch) for batch in batches]
+    return [(view, validate(view, log.config, BROKER)) for view in views]
+
+
+def append_batches(log, *batches, worker, now=NOW):
+    """Append batches of the given values with one write; return their first and last offsets."""
+    offsets, _ = log.append_batches(validated(log, *(batch_of(*each) for each in batches)), worker, now)
+    return offsets
 
 
 def uuid_of(number):

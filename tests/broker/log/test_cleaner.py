@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.config import BrokerConfig
-from broker.log.cleaner import CleanLog
-from broker.log.cleaner_keys import ENTRY_BYTES, KeyOffsets
-from broker.log.cleaner_plan import plan
+from broker.log.compaction.cleaner import CleanLog
+from broker.log.compaction.cleaner_keys import ENTRY_BYTES, KeyOffsets
+from broker.log.compaction.cleaner_plan import plan
 from broker.log.io_jobs import WriteCheckpoint
 from broker.log.log_walk import SLICE
 from broker.record.batch import read_header, verify, walk
 from broker.record.compression import Codec
 from broker.record.control import Marker
 from broker.record.records import decode_records
+from broker.settings.config import BrokerConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.id_entries import read_entries
 
@@ -384,7 +384,7 @@ def test_how_far_a_log_is_cleaned_outlives_the_process(world):
 
 def test_a_long_log_is_cleaned_in_slices(monkeypatch):
     """A thread that is asked to end, or a stop of the broker, waits for one slice at most."""
-    monkeypatch.setattr("broker.log.cleaner.SLICE_BYTES", 1000)
+    monkeypatch.setattr("broker.log.compaction.cleaner.SLICE_BYTES", 1000)
     world = CleanerWorld()
     for number in range(20):
         world.put((str(number % 3), "x" * 300))
@@ -668,7 +668,7 @@ def test_the_dirtiest_of_many_logs_is_cleaned_first_and_all_are_in_the_end():
 
 def test_the_cleaner_reads_and_writes_no_more_in_a_second_than_it_may(monkeypatch):
     """The limit is log.cleaner.io.max.bytes.per.second."""
-    monkeypatch.setattr("broker.log.cleaner.SLICE_BYTES", 1000)
+    monkeypatch.setattr("broker.log.compaction.cleaner.SLICE_BYTES", 1000)
     world = CleanerWorld(config=BrokerConfig(log_cleaner_io_max_bytes_per_second=1000), segment_bytes=5000)
     for n in range(8):
         world.put((str(n), "x" * 400))

@@ -4,13 +4,13 @@ import gc
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
-from broker.log import clean_stop
-from broker.log.glance import look_up
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
-from broker.log.os_storage import OsStorage
+from broker.log.non_blocking_reader import look_up
+from broker.log.recovery import clean_stop
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.os_storage import OsStorage
 from broker.record.batch import walk
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError
 
 from .conftest import START_MS, append, new_worker, uuid_of

@@ -6,8 +6,8 @@ import pytest
 
 from broker.log.deletions import CHECKPOINT_WITHIN_MS, RENAMED_AT_ONCE
 from broker.log.io_jobs import RemoveFiles
-from broker.log.memory_storage import MemoryStorage
-from broker.log.os_storage import OsStorage
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.os_storage import OsStorage
 from broker.now import Now
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode

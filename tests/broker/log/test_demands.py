@@ -5,12 +5,12 @@ from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.config import BrokerConfig, TopicConfig
-from broker.log.demands import RECORD_ERRORS_MAX, Openable, meet, with_id_headers
-from broker.log.judge import judge
+from broker.log.validation.batch import validate
+from broker.log.validation.topic_rules import RECORD_ERRORS_MAX, Openable, apply_topic_rules, with_id_headers
 from broker.record.batch import HEADER_BYTES, read_header, seal, verify
 from broker.record.compression import Codec
 from broker.record.records import Record, build_batch, decode_records, encode_batch
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from tests.broker.log.conftest import START_MS, batch_of
 
@@ -22,8 +22,8 @@ CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY
 def met(batch, openable=OPENABLE, **topic):
     """Return the batch as the topic stores it: (its bytes, its header)."""
     sent, config = memoryview(bytearray(batch)), TopicConfig(**topic)
-    header = judge(sent, config, BrokerConfig())
-    return meet(sent, header, config, "flights-0", START_MS, openable)
+    header = validate(sent, config, BrokerConfig())
+    return apply_topic_rules(sent, header, config, "flights-0", START_MS, openable)
 
 
 def refusal(batch, code, **topic):
@@ -66,7 +66,7 @@ def test_the_bytes_of_the_request_are_left_alone_as_it_may_be_tried_again():
     sent = memoryview(batch_of(b"a"))
     before = bytes(sent)
     config = TopicConfig(message_timestamp_type="LogAppendTime")
-    meet(sent, judge(sent, config, BrokerConfig()), config, "flights-0", START_MS, OPENABLE)
+    apply_topic_rules(sent, validate(sent, config, BrokerConfig()), config, "flights-0", START_MS, OPENABLE)
     assert bytes(sent) == before
 
 
@@ -262,7 +262,7 @@ IDS = [b"%d" % id for id in (1 << 60, (1 << 60) + 1, (1 << 60) + 4096)]
 
 def with_ids(batch, openable=OPENABLE, **topic):
     sent, config = memoryview(bytearray(batch)), TopicConfig(id_header=True, **topic)
-    return with_id_headers(sent, judge(sent, config, BrokerConfig()), RUNS, config, openable)
+    return with_id_headers(sent, validate(sent, config, BrokerConfig()), RUNS, config, openable)
 
 
 @pytest.mark.parametrize("codec", Codec)

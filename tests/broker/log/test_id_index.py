@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.id_index import IdIndex
-from broker.log.memory_storage import MemoryStorage
-from broker.log.storage import StorageError
+from broker.log.index.id_index import IdIndex
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.port import StorageError
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry, read_entries
 
 BASE = 1_000

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config import TopicConfig
-from broker.log.index import OffsetIndex, TimeIndex
-from broker.log.memory_storage import MemoryStorage
-from broker.log.storage import StorageError
+from broker.log.index.index import OffsetIndex, TimeIndex
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.port import StorageError
+from broker.settings.config import TopicConfig
 
 from .conftest import START_MS, append, new_worker, reopen
 

@@ -4,13 +4,13 @@ import tracemalloc
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
 from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.journal import SUFFIX, FoundJournal
-from broker.log.judge import judge
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
-from broker.log.os_storage import OsStorage
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.os_storage import OsStorage
+from broker.log.validation.batch import validate
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError
 from idgen.layout import Layout
 from idgen.worker import IdWorker
@@ -19,7 +19,7 @@ from tests.broker.log.conftest import (
     NOW,
     START_MS,
     append,
-    append_together,
+    append_batches,
     batch_of,
     new_worker,
     uuid_of,
@@ -127,7 +127,7 @@ def test_of_batches_that_were_written_together_those_that_a_log_lacks_are_restor
     """The batches are one record of the journal, and here a run of ids ends inside the second one."""
     broker = Broker()
     broker.worker = IdWorker(Layout(58, 0, 0, 5), 0, start_ms=START_MS, limit_ms=START_MS + 1000)
-    append_together(broker.log(), [b"a"] * 20, [b"b"] * 20, [b"c"] * 20, worker=broker.worker)
+    append_batches(broker.log(), [b"a"] * 20, [b"b"] * 20, [b"c"] * 20, worker=broker.worker)
     broker.manager.appended(broker.log())
     broker.run(SyncJournal)
     path, log = f"flights-0/{0:020d}{suffix}", f"flights-0/{0:020d}.log"
@@ -160,7 +160,7 @@ def test_a_batchs_memory_may_be_written_over_before_its_round_is_on_the_disk():
     broker = Broker()
     batch = memoryview(batch_of(b"a" * 5000))
     log = broker.log()
-    log.append(batch, judge(batch, log.config, BROKER), broker.worker, NOW)
+    log.append(batch, validate(batch, log.config, BROKER), broker.worker, NOW)
     written = bytes(batch)
     batch[:] = bytes(len(batch))
     broker.run(SyncJournal)

@@ -4,14 +4,14 @@ import os
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
-from broker.log import checkpoint
 from broker.log.io_jobs import RemoveFiles, SyncLog, WriteCheckpoint
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryFile, MemoryStorage
-from broker.log.os_storage import OsStorage
-from broker.log.storage import StorageError
+from broker.log.recovery import checkpoint
+from broker.log.storage.memory_storage import MemoryFile, MemoryStorage
+from broker.log.storage.os_storage import OsStorage
+from broker.log.storage.port import StorageError
 from broker.now import Now
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
 from .conftest import BROKER, NOW, START_MS, append, new_worker

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.config import BrokerConfig
 from broker.log.log_walk import SLICE, SLICE_EVERY_MS, LogWalk
 from broker.now import Now
+from broker.settings.config import BrokerConfig
 
 from .conftest import NOW, START_MS
 from .test_log_manager import Broker

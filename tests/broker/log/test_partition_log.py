@@ -2,15 +2,15 @@
 
 import pytest
 
-from broker.config import TopicConfig
-from broker.log.judge import judge
+from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import read_header, walk
 from broker.record.records import Record, decode_records, encode_batch
+from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
 
-from .conftest import BROKER, NOW, START_MS, append, batch_of, mend, new_worker, reopen
+from .conftest import BROKER, NOW, START_MS, append, batch_of, mend, new_worker, reopen, validated
 
 
 def read(log, offset, max_bytes=1 << 20, **options):
@@ -173,7 +173,7 @@ def test_an_id_is_found_in_a_million_by_a_few_entries_of_the_id_index(storage, w
     batch, count = bytes(batch_of(*[b""] * 4_000)), 250
     for number in range(count):
         sent = memoryview(bytearray(batch))
-        log.append(sent, judge(sent, log.config, BROKER), worker, Now(ms=number, wall_ms=START_MS + number))
+        log.append(sent, validate(sent, log.config, BROKER), worker, Now(ms=number, wall_ms=START_MS + number))
     assert (log.high_watermark, len(log.segments) > 5) == (1_000_000, True)
     for offset in (0, 3_999, 777_777, 999_999):
         ((id, _),) = log.ids_of(offset, offset + 1)
@@ -298,16 +298,17 @@ def test_a_disk_that_runs_full_under_several_batches_leaves_all_files_as_they_we
     log, _ = reopen(storage, config=TopicConfig(index_interval_bytes=0))
     append(log, b"a", worker=worker)
     before = {path: bytes(content.data) for path, content in storage.files.items()}
-    batches = [memoryview(batch_of(b"b", timestamp_ms=START_MS + n)) for n in range(1, 6)]
-    judged = [(batch, judge(batch, log.config, BROKER)) for batch in batches]
+    batches = [batch_of(b"b", timestamp_ms=START_MS + n) for n in range(1, 6)]
+    staged = validated(log, *batches)
     storage.free_bytes = ENTRY_BYTES + 5 * len(batches[0]) + spare
     with pytest.raises(ApiError, match="No space left"):
-        log.append_together(judged, worker, NOW)
+        log.append_batches(staged, worker, NOW)
     assert {path: bytes(content.data) for path, content in storage.files.items()} == before
     assert (log.log_end_offset, log.segments[-1].next_offset, log.offline) == (1, 1, None)
     storage.free_bytes = None
     mend(log)
-    assert log.append_together(judged, worker, NOW) == [(offset, offset) for offset in range(1, 6)]
+    offsets, _ = log.append_batches(staged, worker, NOW)
+    assert offsets == [(offset, offset) for offset in range(1, 6)]
     assert log.offset_of_time(START_MS + 3) == (3, START_MS + 3)
 
 

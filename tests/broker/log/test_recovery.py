@@ -5,18 +5,18 @@ from uuid import UUID
 
 import pytest
 
-from broker.config import TopicConfig
 from broker.log import leader_epochs
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
-from broker.log.recovery import LogDamaged
+from broker.log.recovery.recovery import LogDamaged
 from broker.log.segment import CLEANED
-from broker.log.storage import StorageError
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.port import StorageError
 from broker.record.batch import walk
+from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES
 
-from .conftest import BROKER, NOW, START_MS, append, append_together, new_worker, reopen
+from .conftest import BROKER, NOW, START_MS, append, append_batches, new_worker, reopen
 
 LOG, IDS, INDEX, TIMES = (f"flights-0/{0:020d}{s}" for s in (".log", ".idindex", ".index", ".timeindex"))
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=0)
@@ -100,7 +100,7 @@ def test_batches_that_were_written_together_and_cut_at_any_byte_keep_their_ids_u
     whole, worker = MemoryStorage(), new_worker()
     log, _ = reopen(whole)
     worker.next_ids(4096 - 5, START_MS)
-    append_together(log, *[[b"a%d" % n, b"b%d" % n] for n in range(4)], worker=worker)
+    append_batches(log, *[[b"a%d" % n, b"b%d" % n] for n in range(4)], worker=worker)
     data, sizes = data_of(whole, path), [position + h.size for position, h in walk(data_of(whole, LOG))]
     ids = log.ids_of(0, 8)
     each_id = [first + n for first, length in ids for n in range(length)]
@@ -124,7 +124,7 @@ def test_batches_that_were_written_together_and_cut_at_any_byte_keep_their_ids_u
 def test_an_entry_of_which_the_log_lost_the_end_is_shortened_on_the_disk_before_anything_follows_it():
     storage = MemoryStorage()
     log, _ = reopen(storage)
-    append_together(log, [b"a"], [b"b"], [b"c"], worker=new_worker())
+    append_batches(log, [b"a"], [b"b"], [b"c"], worker=new_worker())
     put(storage, LOG, data_of(storage, LOG)[:-1])
     log, _ = reopen(storage)
     assert storage.files[IDS].synced == data_of(storage, IDS) and log.log_end_offset == 2

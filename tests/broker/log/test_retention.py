@@ -3,9 +3,9 @@
 
 import pytest
 
-from broker.config import TopicConfig
-from broker.log.recovery import open_log
+from broker.log.recovery.recovery import open_log
 from broker.log.retention import expired
+from broker.settings.config import TopicConfig
 
 from .conftest import BROKER, START_MS, append
 

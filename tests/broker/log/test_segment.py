@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.log.glance import find_now
-from broker.log.memory_storage import MemoryStorage
+from broker.log.non_blocking_reader import find_now
 from broker.log.segment import Segment
+from broker.log.storage.memory_storage import MemoryStorage
 from broker.record.batch import read_header
 from broker.record.records import Record, encode_batch
 
@@ -21,7 +21,7 @@ def segment_of(sizes, interval_bytes):
         batch = encode_batch(records, base_timestamp_ms=0, base_offset=100 + 3 * number)
         placed.append((segment.size, batch))
         runs = ((number * 10, 3),)
-        segment.append([(batch, read_header(batch), 100 + 3 * number)], runs, interval_bytes)
+        segment.append([(read_header(batch), 100 + 3 * number, batch)], runs, interval_bytes)
     return segment, [position for position, _ in placed]
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.log.memory_storage import PAGE_BYTES, MemoryStorage
-from broker.log.os_storage import OsStorage, _c_library, is_in_memory, read_into_memory, read_now
-from broker.log.storage import StorageError
+from broker.log.storage.memory_storage import PAGE_BYTES, MemoryStorage
+from broker.log.storage.os_storage import OsStorage, _c_library, is_in_memory, read_into_memory, read_now
+from broker.log.storage.port import StorageError
 
 
 @pytest.fixture(params=["os", "memory"])
@@ -263,7 +263,7 @@ def test_giving_room_back_takes_nothing_that_another_handle_has_written(reservin
 def test_a_file_system_that_is_not_known_to_gain_by_it_sets_no_room_aside(on_disk, monkeypatch):
     """On btrfs a file that once had preallocated space is no longer compressed: it took thirty times its space."""
     file, taken = on_disk
-    monkeypatch.setattr("broker.log.os_storage._GAINING", ())
+    monkeypatch.setattr("broker.log.storage.os_storage._GAINING", ())
     for _ in range(4):
         file.append(LARGE)
     os.fsync(file.fileno())

@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from broker.log.memory_storage import MemoryStorage
-from broker.log.os_storage import OsStorage
-from broker.log.storage import StorageError
-from broker.log.swap import finish_swaps
+from broker.log.compaction.swap import finish_swaps
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.os_storage import OsStorage
+from broker.log.storage.port import StorageError
 
 from .cleaner_world import CleanerWorld
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from broker.config import BrokerConfig, TopicConfig
-from broker.log import checkpoint
 from broker.log.io_jobs import CutJournal, RemoveFiles, SyncJournal, SyncLog, WriteCheckpoint
-from broker.log.memory_storage import MemoryStorage
-from broker.log.recovery import open_log
-from broker.log.storage import StorageError
+from broker.log.recovery import checkpoint
+from broker.log.recovery.recovery import open_log
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.storage.port import StorageError
 from broker.log.sync_scheduler import SyncScheduler
 from broker.now import Now
+from broker.settings.config import BrokerConfig, TopicConfig
 
 from .conftest import BROKER, NOW, START_MS, append, new_worker
 

@@ -4,12 +4,12 @@ import struct
 
 import pytest
 
-from broker.config import TopicConfig
+from broker.log.index.txn_index import AbortedTransaction
 from broker.log.log_manager import LogManager
-from broker.log.memory_storage import MemoryStorage
-from broker.log.txn_index import AbortedTransaction
+from broker.log.storage.memory_storage import MemoryStorage
 from broker.record.batch import walk
 from broker.record.control import Marker, decode_marker
+from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from tests.broker.log.conftest import BROKER, NOW, append, mend, new_worker, reopen
 

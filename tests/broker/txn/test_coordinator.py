@@ -3,7 +3,7 @@
 import pytest
 
 from broker.now import Now
-from broker.txn.config import TransactionConfig
+from broker.settings.transaction_config import TransactionConfig
 from broker.txn.coordinator import TransactionCoordinator
 from broker.txn.records import transaction_key, transaction_value
 from broker.txn.transaction import Transaction

@@ -11,7 +11,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial._serialize import get_field_writer
 
-from broker.api_table import APIS
+from broker.engine.api_table import APIS
 from broker.wire import cold, tags
 from broker.wire.errors import WireError
 from broker.wire.primitives import tags as tag_section

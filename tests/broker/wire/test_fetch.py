@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.memory_storage import MemoryStorage
+from broker.log.storage.memory_storage import MemoryStorage
 from broker.wire import cold, fetch, tags
 from broker.wire.errors import WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, IdRegion

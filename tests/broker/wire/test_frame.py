@@ -7,7 +7,7 @@ from kio.schema.request_header.v1.header import RequestHeader as HeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
 from kio.serial import entity_reader
 
-from broker.log.memory_storage import MemoryStorage
+from broker.log.storage.memory_storage import MemoryStorage
 from broker.wire.errors import WireError
 from broker.wire.frame import FileRegion, read_request_header, request_header, size_of
 

@@ -21,11 +21,20 @@ def feed(decoder, data):
         into = decoder.wanted()
         taken = bytearray(data) if into is None else into[: len(data)]
         taken[:] = data[: len(taken)]
-        decoder.feed(memoryview(taken))
+        if decoder.feed(memoryview(taken)):
+            frames += take(decoder)
         data = data[len(taken) :]
-        while (frame := decoder.next_frame()) is not None:
-            frames.append(bytes(frame))
-        decoder.end()
+    return frames
+
+
+def take(decoder):
+    """Take all whole frames, as the engine does."""
+    frames = []
+    while (frame := decoder.next_frame()) is not None:
+        frames.append(bytes(frame))
+        if not decoder.has_frame():
+            return frames
+    assert not decoder.has_frame()
     return frames
 
 
@@ -92,19 +101,122 @@ def test_what_is_often_sent_by_mistake_is_named(data, name):
         feed(FrameDecoder(MAX_FRAME_BYTES), data)
 
 
-def test_what_is_put_aside_is_read_on_later_with_a_frame_given_back_before_it():
+# --- requests for another turn ---------------------------------------------------------------------------------------
+
+
+def test_bytes_that_were_not_read_survive_a_pause_with_a_frame_put_back_before_them():
     decoder = FrameDecoder(1000)
     data = bytearray(framed(b"one", b"two", b"three")[:-2])
     decoder.feed(memoryview(data))
     held = bytearray(decoder.next_frame())
     decoder.pause()
     data[:] = bytes(len(data))  # the shell uses its buffer again
-    assert decoder.has_more
+    assert decoder.has_frame()
     decoder.put_back(memoryview(held))
-    assert [bytes(decoder.next_frame()) for _ in range(2)] == [b"one", b"two"]
-    assert decoder.next_frame() is None
-    decoder.end()
+    assert take(decoder) == [b"one", b"two"]
     assert feed(decoder, b"ee") == [b"three"]
+
+
+@pytest.mark.parametrize("begun", [b"", b"\0", b"\0\0\0", b"\0\0\0\x05", b"\0\0\0\x05thr"])
+def test_a_frame_put_back_comes_before_the_frame_that_has_only_begun(begun):
+    """The engine has already asked for more frames when it finds that a request must wait."""
+    decoder, rest = FrameDecoder(1000), framed(b"three")[len(begun) :]
+    decoder.feed(memoryview(bytearray(framed(b"one", b"two") + begun)))
+    assert take(decoder) == [b"one", b"two"]
+    decoder.put_back(memoryview(bytearray(b"two")))
+    assert decoder.has_frame()
+    assert take(decoder) == [b"two"]
+    assert feed(decoder, rest) == [b"three"]
+
+
+def test_a_frame_put_back_comes_before_what_is_fed_after_it():
+    decoder = FrameDecoder(1000)
+    assert feed(decoder, framed(b"one")) == [b"one"]
+    decoder.put_back(memoryview(bytearray(b"one")))
+    decoder.feed(memoryview(bytearray(framed(b"two"))))
+    assert take(decoder) == [b"one", b"two"]
+
+
+def test_there_is_a_frame_once_its_last_byte_has_come():
+    decoder, stream = FrameDecoder(1000), framed(b"one", b"two")
+    found = []
+    for position in range(len(stream)):
+        decoder.feed(memoryview(bytearray(stream[position : position + 1])))
+        found.append(decoder.has_frame())
+        if found[-1]:
+            assert decoder.next_frame() is not None and not decoder.has_frame()
+    assert found == [False] * 6 + [True] + [False] * 6 + [True]
+
+
+def test_a_length_past_the_limit_counts_as_a_frame_because_there_is_something_to_say():
+    decoder = FrameDecoder(1000)
+    decoder.feed(memoryview(bytearray(framed(b"one") + b"\0\0\x03\xe9")))
+    assert decoder.next_frame() == b"one" and decoder.has_frame()
+    with pytest.raises(WireError, match="1001 bytes is announced"):
+        decoder.next_frame()
+
+
+def test_unread_bytes_are_those_of_the_frames_that_were_not_taken():
+    decoder = FrameDecoder(1000)
+    decoder.feed(memoryview(bytearray(framed(b"one", b"two", b"three")[:-2])))
+    found = [decoder.unread_bytes]
+    for _ in range(2):
+        decoder.next_frame()
+        found.append(decoder.unread_bytes)
+    assert found == [21, 14, 7]
+    assert not decoder.has_frame() and decoder.unread_bytes == 0, "the beginning of a frame has its own buffer"
+
+
+class Taker:
+    """A decoder whose frames are taken a few at a time, while the bytes it was fed become invalid after each turn."""
+
+    def __init__(self):
+        self.decoder = FrameDecoder(1 << 20)
+        self.found = []
+        self._fed = bytearray()
+
+    def feed(self, data, wanted):
+        into = self.decoder.wanted() if wanted else None
+        if into:
+            taken = into[: len(data)]
+            taken[:] = data[: len(taken)]
+            self.decoder.feed(taken)
+            data = data[len(taken) :]
+        if data:
+            self._fed = bytearray(data)
+            self.decoder.feed(memoryview(self._fed))
+
+    def turn(self, most, put_back):
+        """Take at most so many frames, then put the last one back or not, and end the turn."""
+        for _ in range(most):
+            frame = self.decoder.next_frame()
+            if frame is None:
+                break
+            self.found.append(bytes(frame))
+            if not self.decoder.has_frame():
+                break
+        if put_back and self.found:
+            self.decoder.put_back(memoryview(bytearray(self.found.pop())))
+        self.decoder.pause()
+        self._fed[:] = b"\xee" * len(self._fed)
+
+
+TURNS = st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 3), st.booleans())
+
+
+@given(st.lists(st.binary(max_size=30), max_size=8), st.lists(TURNS, max_size=20))
+def test_frames_come_out_whole_and_in_order_however_turns_cut_pause_and_put_them_back(bodies, turns):
+    stream, taker = framed(*bodies), Taker()
+    for size, wanted, most, put_back in turns:
+        taker.feed(stream[:size], wanted)
+        stream = stream[size:]
+        taker.turn(most, put_back)
+    taker.feed(stream, False)
+    taker.turn(len(bodies) + 1, False)
+    assert taker.found == bodies
+
+
+# --- a frame that came alone -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [b"\0\0\0\x05hello", b"\0\0\0\0"])
@@ -123,15 +235,19 @@ def test_bytes_that_are_less_more_or_too_much_are_fed(data):
 @pytest.mark.parametrize("begun", [b"\0", b"\0\0\0\x09", b"\0\0\0\x09hello"])
 def test_what_follows_the_beginning_of_a_frame_is_no_frame_of_its_own(begun):
     decoder = FrameDecoder(100)
-    decoder.feed(memoryview(bytearray(begun)))
-    assert decoder.next_frame() is None
-    decoder.end()
+    assert feed(decoder, begun) == []
     assert decoder.sole_frame(memoryview(bytearray(b"\0\0\0\x01a"))) is None
 
 
-def test_nor_is_what_follows_bytes_that_were_put_aside():
+def test_nor_is_what_follows_bytes_that_were_not_read():
     decoder = FrameDecoder(100)
     decoder.feed(memoryview(bytearray(b"\0\0\0\x01a\0\0\0\x01b")))
     assert decoder.next_frame() == b"a"
     decoder.pause()
     assert decoder.sole_frame(memoryview(bytearray(b"\0\0\0\x01c"))) is None
+
+
+def test_a_frame_that_comes_alone_after_others_were_taken_needs_no_feeding():
+    decoder = FrameDecoder(100)
+    assert feed(decoder, framed(b"a", b"b")) == [b"a", b"b"]
+    assert decoder.sole_frame(memoryview(bytearray(framed(b"c")))) == b"c"

@@ -43,12 +43,9 @@ def results_of(version):
 
 def seen(version, results):
     """Return the results with only the fields that a version has."""
-    for result in results:
-        if version < 5:
-            result.log_start_offset = -1
-        if version < 8:
-            result.message, result.record_errors = None, ()
-    return results
+    lacks = {"log_start_offset": -1} if version < 5 else {}
+    lacks |= {"message": None, "record_errors": ()} if version < 8 else {}
+    return [result._replace(**lacks) for result in results]
 
 
 def schema(version, kind, body):
@@ -113,7 +110,7 @@ def test_ids_are_asked_for_and_answered_by_private_tags(version):
     assert produce.decode_request(version, memoryview(body), 0).wants_ids
     assert schema(version, "request", body)[1] == {tags.IDS: tags.REQUEST}
     results = results_of(version)
-    results[0].runs = ((2**62, 4096), (2**62 + 2**22, 1))
+    results[0] = results[0]._replace(runs=((2**62, 4096), (2**62 + 2**22, 1)))
     answer = produce.encode_response(version, results)
     assert produce.decode_response(version, memoryview(answer), 0)[0].runs == results[0].runs
     assert schema(version, "response", answer)[0].responses[0].partition_responses[0].base_offset == 2**40
@@ -158,7 +155,7 @@ def test_a_request_cut_at_any_byte_is_a_wire_error(version):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_cut_at_any_byte_is_a_wire_error(version):
     results = results_of(version)
-    results[0].runs = ((5, 6),)
+    results[0] = results[0]._replace(runs=((5, 6),))
     body = produce.encode_response(version, results)
     for size in range(len(body)):
         with pytest.raises(WireError):

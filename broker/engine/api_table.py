@@ -1,0 +1,132 @@
+"""The APIs served: one row each. ApiVersions answers from it, and the engine finds codec and handler in it.
+
+To add one: a handler in `broker/handlers/`, a row here, a test. A handler's module is imported when its API is first
+asked for, so a broker that serves no groups loads none of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from broker.now import Now
+from broker.services.context import RequestContext, Tagged
+from broker.wire import fetch, list_offsets, produce
+from broker.wire.frame import Part
+
+Handler = Callable[[RequestContext, Now], Any]
+
+
+@dataclass(frozen=True)
+class Api:
+    """`oldest` to `newest` are served; `flexible` is the first flexible version (KIP-482)."""
+
+    key: int
+    name: str
+    oldest: int
+    newest: int
+    flexible: int
+    module: str
+    advertise_from: int | None = None
+
+    @property
+    def advertised_oldest(self) -> int:
+        """ApiVersions' lowest version. Produce says 0, for older librdkafka turns compression off without it."""
+        return self.oldest if self.advertise_from is None else self.advertise_from
+
+    @cached_property
+    def handle(self) -> Handler:
+        handler: Handler = import_module(f"broker.handlers.{self.module}").handle
+        return handler
+
+    def decode(self, version: int, data: memoryview, position: int) -> tuple[Any, Any, Any]:
+        """(request, as it was sent, unknown tags); WireError."""
+        if self.key == produce.API_KEY:
+            return produce.decode_request(version, data, position), None, None
+        if self.key == fetch.API_KEY:
+            return fetch.decode_request(version, data, position), None, None
+        if self.key == list_offsets.API_KEY:
+            return list_offsets.decode_request(version, data, position), None, None
+        from broker.wire import cold
+
+        message = cold.decode(self.key, version, "request", data, position, self.newest)
+        return message.newest, message.original, message.tags
+
+    def encode(self, version: int, response: Any, throttle_ms: int = 0) -> list[Part]:
+        """The body of the answer, with how long the client is held back, where it has a field for it."""
+        if self.key == produce.API_KEY:
+            return [produce.encode_response(version, response, throttle_ms)]
+        if self.key == fetch.API_KEY:
+            response.throttle_ms = throttle_ms
+            return fetch.encode_response(version, response)
+        if self.key == list_offsets.API_KEY:
+            return [list_offsets.encode_response(version, response, throttle_ms)]
+        from broker.wire import cold
+
+        fields, tags = response if isinstance(response, Tagged) else (response, None)
+        if throttle_ms and "throttle_time" in fields:
+            fields = {**fields, "throttle_time": throttle_ms}
+        return [cold.encode(self.key, version, "response", fields, tags)]
+
+
+PRODUCE = produce.API_KEY
+API_VERSIONS = 18
+
+_ROWS = (
+    Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0),
+    Api(1, "Fetch", 4, 18, 12, "fetch"),
+    Api(2, "ListOffsets", 1, 11, 6, "list_offsets"),
+    Api(3, "Metadata", 0, 13, 9, "metadata"),
+    Api(8, "OffsetCommit", 2, 10, 8, "offset_commit"),
+    Api(9, "OffsetFetch", 1, 10, 6, "offset_fetch"),
+    Api(10, "FindCoordinator", 0, 6, 3, "find_coordinator"),
+    Api(11, "JoinGroup", 0, 9, 6, "join_group"),
+    Api(12, "Heartbeat", 0, 4, 4, "heartbeat"),
+    Api(13, "LeaveGroup", 0, 5, 4, "leave_group"),
+    Api(14, "SyncGroup", 0, 5, 4, "sync_group"),
+    Api(15, "DescribeGroups", 0, 6, 5, "describe_groups"),
+    Api(16, "ListGroups", 0, 5, 3, "list_groups"),
+    Api(17, "SaslHandshake", 0, 1, 2, "sasl_handshake"),
+    Api(18, "ApiVersions", 0, 4, 3, "api_versions"),
+    Api(19, "CreateTopics", 2, 7, 5, "create_topics"),
+    Api(20, "DeleteTopics", 1, 6, 4, "delete_topics"),
+    Api(21, "DeleteRecords", 0, 2, 2, "delete_records"),
+    Api(22, "InitProducerId", 0, 5, 2, "init_producer_id"),
+    Api(23, "OffsetForLeaderEpoch", 2, 4, 4, "offset_for_leader_epoch"),
+    Api(24, "AddPartitionsToTxn", 0, 3, 3, "add_partitions_to_txn"),
+    Api(25, "AddOffsetsToTxn", 0, 4, 3, "add_offsets_to_txn"),
+    Api(26, "EndTxn", 0, 5, 3, "end_txn"),
+    Api(27, "WriteTxnMarkers", 1, 2, 1, "write_txn_markers"),
+    Api(28, "TxnOffsetCommit", 0, 5, 3, "txn_offset_commit"),
+    Api(29, "DescribeAcls", 1, 3, 2, "describe_acls"),
+    Api(30, "CreateAcls", 1, 3, 2, "create_acls"),
+    Api(31, "DeleteAcls", 1, 3, 2, "delete_acls"),
+    Api(32, "DescribeConfigs", 1, 4, 4, "describe_configs"),
+    Api(33, "AlterConfigs", 0, 2, 2, "alter_configs"),
+    Api(34, "AlterReplicaLogDirs", 1, 2, 2, "alter_replica_log_dirs"),
+    Api(35, "DescribeLogDirs", 1, 5, 2, "describe_log_dirs"),
+    Api(36, "SaslAuthenticate", 0, 2, 2, "sasl_authenticate"),
+    Api(37, "CreatePartitions", 0, 3, 2, "create_partitions"),
+    Api(42, "DeleteGroups", 0, 2, 2, "delete_groups"),
+    Api(43, "ElectLeaders", 0, 2, 2, "elect_leaders"),
+    Api(44, "IncrementalAlterConfigs", 0, 1, 1, "incremental_alter_configs"),
+    Api(45, "AlterPartitionReassignments", 0, 1, 0, "alter_partition_reassignments"),
+    Api(46, "ListPartitionReassignments", 0, 0, 0, "list_partition_reassignments"),
+    Api(48, "DescribeClientQuotas", 0, 1, 1, "describe_client_quotas"),
+    Api(49, "AlterClientQuotas", 0, 1, 1, "alter_client_quotas"),
+    Api(50, "DescribeUserScramCredentials", 0, 0, 0, "describe_user_scram_credentials"),
+    Api(51, "AlterUserScramCredentials", 0, 0, 0, "alter_user_scram_credentials"),
+    Api(55, "DescribeQuorum", 0, 2, 0, "describe_quorum"),
+    Api(57, "UpdateFeatures", 0, 2, 0, "update_features"),
+    Api(47, "OffsetDelete", 0, 0, 1, "offset_delete"),
+    Api(60, "DescribeCluster", 0, 2, 0, "describe_cluster"),
+    Api(61, "DescribeProducers", 0, 0, 0, "describe_producers"),
+    Api(64, "UnregisterBroker", 0, 0, 0, "unregister_broker"),
+    Api(65, "DescribeTransactions", 0, 0, 0, "describe_transactions"),
+    Api(66, "ListTransactions", 0, 2, 0, "list_transactions"),
+    Api(74, "ListConfigResources", 0, 1, 0, "list_config_resources"),
+    Api(75, "DescribeTopicPartitions", 0, 0, 0, "describe_topic_partitions"),
+)
+
+APIS: dict[int, Api] = {row.key: row for row in _ROWS}

@@ -1,0 +1,167 @@
+"""One connection as the engine sees it: bytes become requests, replies leave in the order of their requests.
+
+A request that waits holds a slot; replies behind it wait with it, though they may be ready. `readable` is False while
+too many requests wait, while too many bytes of replies are unsent, while a request must be tried again later (`hold`),
+or while its client is over a quota (`mute`): no request of the connection is executed then, and the shell stops
+reading.
+"""
+
+from collections import deque
+
+from broker.engine.purgatory import AnyDelayed
+from broker.wire.frame import Part
+from broker.wire.frame_decoder import FrameDecoder
+
+
+class Slot:
+    """The place of one reply. `delayed` is what it waits for until `parts` are set; it has waited since `began_ns`."""
+
+    __slots__ = ("parts", "delayed", "began_ns")
+
+    def __init__(self) -> None:
+        self.parts: list[Part] | None = None
+        self.delayed: AnyDelayed | None = None
+        self.began_ns = 0
+
+
+class Connection:
+    """`peer` is "host:port", `listener` the name of the listener it connected to.
+
+    `out` is what `Engine.take_replies` hands to the shell. `queued_bytes` counts all replies that have not been sent,
+    whether in `out`, behind a slot that waits, or with the shell. `staged` counts the Produce requests of this turn.
+    `queued`: the connection is in the engine's queue. `wants_data`: the shell may read from the socket.
+    """
+
+    __slots__ = (
+        "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
+        "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_starved", "_starved_of_ids",
+        "_max_inflight", "_max_queued_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self, peer: str, max_frame_bytes: int, max_inflight: int, max_queued_bytes: int, listener: str = ""
+    ) -> None:
+        self.peer = peer
+        self.listener = listener
+        self.decoder = FrameDecoder(max_frame_bytes)
+        self.frame: memoryview | None = None
+        """A request that came as one whole frame, with nothing before it in the decoder."""
+        self.slots: deque[Slot] = deque()
+        self.out: list[Part] = []
+        self.queued_bytes = 0
+        self.held: memoryview | None = None
+        self.close_reason: str | None = None
+        self.active_ms = 0
+        self.key_end = 0
+        """Of the last Produce template that a request had (broker.wire.produce_template)."""
+        self.staged = 0
+        self.queued = False
+        self.readable = True
+        self.due_ns = 0
+        """When the requests that a turn has left are due again."""
+        self.backlogged = False
+        """More bytes of requests are waiting to be executed than the engine wants to keep."""
+        self.muted: AnyDelayed | None = None
+        """The end of the pause while the client is over a quota (KIP-219)."""
+        self._starved = False
+        self._starved_of_ids = False
+        self._max_inflight = max_inflight
+        self._max_queued_bytes = max_queued_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """True if one more request may wait for its answer."""
+        return len(self.slots) + self.staged < self._max_inflight
+
+    @property
+    def wants_data(self) -> bool:
+        return self.readable and not self.backlogged
+
+    def look(self) -> None:
+        """Work out `readable` anew, because something has changed that it depends on."""
+        self.readable = (
+            self.held is None
+            and len(self.slots) + self.staged < self._max_inflight
+            and self.queued_bytes < self._max_queued_bytes
+            and self.close_reason is None
+            and not self._starved
+            and not self._starved_of_ids
+            and self.muted is None
+        )
+
+    def close(self, reason: str) -> bool:
+        """Execute nothing more, for this reason; return False if there is one already."""
+        if self.close_reason is not None:
+            return False
+        self.close_reason = reason
+        self.readable = False
+        return True
+
+    def starve(self, starved: bool) -> None:
+        """Set whether the next request waits for memory (broker.engine.request_memory)."""
+        self._starved = starved
+        self.look()
+
+    def starve_of_ids(self) -> None:
+        """Execute nothing until the staged requests are answered, because there are no ids for them yet."""
+        self._starved_of_ids = True
+        self.readable = False
+
+    def mute(self, muted: AnyDelayed | None) -> None:
+        """Execute nothing until this is over; None once it is."""
+        self.muted = muted
+        self.look()
+
+    def hold(self, frame: memoryview) -> None:
+        """Keep a copy of a request that is to be tried again, before any that follow it."""
+        self.held = memoryview(bytearray(frame))
+        self.readable = False
+
+    def release(self) -> memoryview | None:
+        frame, self.held = self.held, None
+        self.look()
+        return frame
+
+    def unstaged(self) -> None:
+        """Every staged request is answered, or waits in a slot: ids are no longer waited for."""
+        self._starved_of_ids = False
+        self.look()
+
+    def put_reply(self, reply: bytes) -> None:
+        """`put` for a reply of one part."""
+        self.queued_bytes += len(reply)
+        if self.queued_bytes >= self._max_queued_bytes:
+            self.readable = False
+        if self.slots:
+            self.wait().parts = [reply]
+        else:
+            self.out.append(reply)
+
+    def put(self, parts: list[Part], size: int) -> None:
+        """Add a reply of `size` bytes: to `out`, or behind the slots that wait."""
+        self.queued_bytes += size
+        if self.queued_bytes >= self._max_queued_bytes:
+            self.readable = False
+        if self.slots:
+            self.wait().parts = parts
+            return
+        self.out += parts
+
+    def wait(self) -> Slot:
+        """Add a slot for a reply that comes later."""
+        slot = Slot()
+        self.slots.append(slot)
+        if len(self.slots) >= self._max_inflight:
+            self.readable = False
+        return slot
+
+    def fill(self, slot: Slot, parts: list[Part], size: int) -> None:
+        """Put the reply of a slot; it leaves with all that are ready behind it."""
+        self.queued_bytes += size
+        slot.parts = parts
+        slot.delayed = None
+        slots = self.slots
+        while slots and slots[0].parts is not None:
+            self.out += slots.popleft().parts or []
+        if not self.readable or self.queued_bytes >= self._max_queued_bytes:
+            self.look()

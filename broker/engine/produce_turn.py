@@ -1,0 +1,246 @@
+"""The Produce requests of one turn: their batches are staged, then written together, one write for each log.
+
+    stage     a handler validates a batch and adds it to its log's
+    commit    each log appends what was staged for it; every request whose batches all have a result is settled
+
+A turn is one pass of the engine over its connections. Batches of one log are appended in the order they were staged, so
+the order of a connection's requests, and of a producer's batches, is kept. A batch that finds no ids (the id clock is
+behind, the high-water mark is being raised) is held with its request, and staged again later: nothing of it was
+written, and it is validated again, because anything may have changed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from broker.log.partition_log import PartitionLog, Rewrite
+from broker.now import Now
+from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
+from broker.services.id_stamper import LEAD_RETRY_MS, IdStamper
+from broker.services.metadata import Metadata
+from broker.services.metrics import Metrics
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.produce import NO_OFFSET, PartitionResult, ProduceRequest
+from broker.wire.produce_template import ProduceTemplate
+from idgen.errors import IdError, LeadExhausted, SequenceExhausted
+
+
+class StagedProduce:
+    """A Produce request that the handler has taken, and what has become of each of its partitions.
+
+    `results` are in the request's order, None for a partition whose batch is not appended yet; `unsettled` counts
+    those. The engine keeps in `conn`, `api`, `template`, `correlation_id` and `began_ns` where the answer goes to.
+    """
+
+    __slots__ = (
+        "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
+        "conn", "api",
+        "template", "reply", "correlation_id", "began_ns",
+    )  # fmt: skip
+
+    conn: Any
+    api: Any
+    correlation_id: int
+    began_ns: int
+
+    def __init__(self, version: int, client_id: str | None, request: ProduceRequest, number: int) -> None:
+        """`number` of partitions; `request` may lack the records, which are staged with the partitions."""
+        self.version = version
+        self.client_id = client_id
+        self.request = request
+        self.acks = request.acks
+        self.results: list[PartitionResult | None] = [None] * number
+        self.unsettled = number
+        self.originals: dict[int, memoryview] | None = None
+        """By a partition's place, its batch as the producer sent it, if the topic's rules have changed it."""
+        self.on_disk: list[tuple[PartitionLog, int, int]] | None = None
+        """The logs whose disk the answer waits for: (log, the offset its disk must reach, the partition's place)."""
+        self.failure: Exception | None = None
+        """An exception that nobody expected."""
+        self.adapt: Callable[[Any], Any] | None = None
+        """What the row of the API table makes of the response before it is answered."""
+        self.template: ProduceTemplate | None = None
+
+        self.reply: bytes | None = None
+        """The whole answer, encoded by the template, if every batch was appended."""
+
+    def settle(self, place: int, error: ApiError, **more: Any) -> None:
+        """Settle one partition with an error."""
+        topic, partition, *_ = self.request.partitions[place]
+        self.results[place] = PartitionResult(topic, partition, error.code, message=error.message, **more)
+        self.unsettled -= 1
+
+    def late(self, place: int, error: ApiError) -> None:
+        """Turn a result into an error: its batch is in the log, and not known to be on the disk."""
+        before = self.results[place]
+        assert before is not None
+        self.results[place] = before._replace(
+            error_code=error.code, message=error.message, base_offset=NO_OFFSET, runs=()
+        )
+
+
+StagedBatch: TypeAlias = tuple[memoryview, BatchHeader, StagedProduce, int, Rewrite | None]
+"""A valid batch and its header, its request, its partition's place there, and how it is finished once it has ids."""
+
+Held: TypeAlias = tuple[StagedProduce, int, memoryview]
+"""A batch to be staged again: its request, its partition's place there, and its bytes."""
+
+
+class ProduceTurn:
+    """What was staged since the last commit."""
+
+    def __init__(self, metadata: Metadata, metrics: Metrics, id_stamper: IdStamper) -> None:
+        self._metadata = metadata
+        self._metrics = metrics
+        self._id_stamper = id_stamper
+        self.by_log: dict[PartitionLog, list[StagedBatch]] = {}
+        """The valid batches of each log, in the order they were staged."""
+        self.requests: list[StagedProduce] = []
+        """Those that are not answered yet, in the order they came."""
+        self._held: list[Held] = []
+        self._appended: list[PartitionLog] = []
+        self.retry_wall_ms: int | None = None
+        """When held batches are to be staged again; None while there are none."""
+
+    def abandon(self, staged: StagedProduce) -> None:
+        """Forget a request: an exception came in the middle of staging it."""
+        self.requests = [each for each in self.requests if each is not staged]
+        for log, batches in self.by_log.items():
+            self.by_log[log] = [each for each in batches if each[2] is not staged]
+
+    def drop(self, conn: Any) -> None:
+        """Forget the requests of a connection that is closed."""
+        self.requests = [each for each in self.requests if each.conn is not conn]
+        self._held = [each for each in self._held if each[0].conn is not conn]
+        for log, batches in self.by_log.items():
+            self.by_log[log] = [each for each in batches if each[2].conn is not conn]
+
+    def refuse(self, staged: StagedProduce, place: int, error: ApiError, **more: Any) -> None:
+        """Settle one partition with an error, and count it."""
+        topic = self._metadata.topic(staged.request.partitions[place][0])
+        self._metrics.failed_produce(topic.name if topic is not None else None)
+        staged.settle(place, error, **more)
+
+    def take_held(self) -> list[Held]:
+        """Return the batches to be staged again, in their order."""
+        held, self._held = self._held, []
+        self.retry_wall_ms = None
+        return held
+
+    def take_appended(self) -> list[PartitionLog]:
+        """Return the logs that the last commits have made longer."""
+        appended, self._appended = self._appended, []
+        return appended
+
+    def commit(self, now: Now) -> list[StagedProduce]:
+        """Append what is staged. Return the requests that can be answered, each connection's in their order."""
+        by_log, self.by_log = self.by_log, {}
+        for log, batches in by_log.items():
+            self._append(log, batches, now)
+        staged, self.requests = self.requests, []
+        if not self._held:
+            return staged
+        settled, blocked = [], set()
+        for each in staged:
+            if each.unsettled or each.conn in blocked:
+                blocked.add(each.conn)
+                self.requests.append(each)
+            else:
+                settled.append(each)
+        return settled
+
+    def _append(self, log: PartitionLog, batches: list[StagedBatch], now: Now) -> None:
+        """Append to one log with as few writes as possible."""
+        end_offset = log.log_end_offset
+        done = 0
+        while done < len(batches):
+            try:
+                done += self._write(log, batches[done:] if done else batches, now)
+            except SequenceExhausted as error:
+                self._hold(batches[done:], error.retry_at_ms)
+                break
+            except LeadExhausted:
+                self._hold(batches[done:], now.wall_ms + LEAD_RETRY_MS)
+                break
+            except ApiError as error:
+                self.refuse(*batches[done][2:4], error)
+                done += 1
+            except IdError as error:
+                self.refuse(*batches[done][2:4], ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+                done += 1
+            except Exception as error:
+                for _, _, staged, place, _ in batches[done:]:
+                    staged.failure = error
+                    staged.unsettled -= 1
+                break
+        if log.log_end_offset > end_offset:
+            self._appended.append(log)
+
+    def _write(self, log: PartitionLog, batches: Sequence[StagedBatch], now: Now) -> int:
+        """Append the first batch, and those behind it that fit into the same write. Return how many were."""
+        batch, header, staged, place, rewrite = batches[0]
+        if rewrite is None:
+            offsets, runs = log.append_batches(batches, self._id_stamper, now)
+            if offsets:
+                _settle(log, batches, offsets, runs)
+                return len(offsets)
+        appended = log.append(batch, header, self._id_stamper, now, rewrite)
+        if appended.duplicate and header.attributes & TIMESTAMP_TYPE_BIT:
+            header = header._replace(max_timestamp=appended.timestamp_ms)
+        offsets = ((appended.base_offset, appended.last_offset),)
+        _settle(log, ((batch, header, staged, place, rewrite),), offsets, appended.runs)
+        return 1
+
+    def _hold(self, batches: Sequence[StagedBatch], retry_wall_ms: int) -> None:
+        """Keep batches that found no ids. Their bytes are copied, because their frames end with the turn.
+
+        A request of which another batch is in the log must be answered; the client sends the rest again.
+        """
+        for batch, _, staged, place, _ in batches:
+            if any(result is not None and not result.error_code for result in staged.results):
+                self.refuse(staged, place, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock"))
+                continue
+            sent = batch if staged.originals is None else staged.originals.get(place, batch)
+            self._held.append((staged, place, memoryview(bytearray(sent))))
+        if self._held and (self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms):
+            self.retry_wall_ms = retry_wall_ms
+
+
+def _settle(
+    log: PartitionLog,
+    batches: Sequence[StagedBatch],
+    offsets: Sequence[tuple[int, int]],
+    runs: Sequence[tuple[int, int]],
+) -> None:
+    """Note where batches stand; `runs` are the ids of all of them."""
+    start_offset, durable_end, waiting_acks = log.log_start_offset, log.durable_end_offset, log.waiting_acks
+    first_offset = offsets[0][0]
+    for (_, header, staged, place, _), (base_offset, last_offset) in zip(batches, offsets, strict=False):
+        staged.unsettled -= 1
+        append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else NO_TIMESTAMP
+        template = staged.template
+        if template is not None and (durable_end > last_offset or staged.acks not in waiting_acks):
+            staged.reply = template.encode_reply(staged.correlation_id, base_offset, append_ms, start_offset)
+            continue
+        request = staged.request
+        topic, partition, *_ = request.partitions[place]
+        ids = part_of(runs, base_offset - first_offset, last_offset + 1 - first_offset) if request.wants_ids else ()
+        staged.results[place] = PartitionResult(
+            topic, partition, 0, base_offset, append_ms, start_offset, None, (), ids
+        )
+        if durable_end <= last_offset and staged.acks in waiting_acks:
+            waiting = log, last_offset + 1, place
+            if staged.on_disk is None:
+                staged.on_disk = [waiting]
+            else:
+                staged.on_disk.append(waiting)
+
+
+def part_of(runs: Sequence[tuple[int, int]], start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """Return the ids number `start` to `end` - 1 of some runs (first id, how many), as runs."""
+    found = []
+    for first, count in runs:
+        low, high = max(start, 0), min(end, count)
+        if low < high:
+            found.append((first + low, high - low))
+        start, end = start - count, end - count
+    return tuple(found)

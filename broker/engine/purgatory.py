@@ -1,0 +1,166 @@
+"""Requests that cannot be answered yet: each waits for an event on one of its keys, or for its deadline.
+
+A handler returns a response, or a `Delayed` that the engine passes to `Purgatory.watch`. Code that changes something
+requests may wait for (a partition's end, a group) calls `touch` with that key. The names are Kafka's
+(DelayedOperationPurgatory). Two things are simpler because one thread does all of it:
+
+- Kafka checks an operation again after it has put it under its keys, because an event may come in between. Here no
+  other code runs between the check and the watching.
+- Kafka leaves completed operations on their watch lists and purges now and then. Here completion takes an operation off
+  all its keys at once, so a list holds only waiting requests.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from broker.engine.timing_wheel import Timer, TimingWheel
+from broker.now import Now
+
+Response = TypeVar("Response")
+
+# Default of flakelog.max.delayed.operations. Each costs about a kilobyte besides its request.
+MAX_DELAYED = 1_000_000
+
+
+class Delayed(Generic[Response]):
+    """A request that waits. It is answered once: by `try_complete` when one of `keys` is touched, or by `expire`.
+
+    `deadline_ms` is on the engine's monotonic clock. If it is None the owner of the key limits the time (a group has
+    timers). `try_complete` returns None while there is no answer. Before it, `touched` receives the touched key, for
+    requests that wait on many keys.
+    """
+
+    __slots__ = ("keys", "deadline_ms", "try_complete", "expire", "touched", "_on_done", "_timer")
+
+    def __init__(
+        self,
+        keys: Iterable[Hashable],
+        deadline_ms: int | None,
+        try_complete: Callable[[Now], Response | None],
+        expire: Callable[[Now], Response],
+        touched: Callable[[Hashable], None] | None = None,
+    ) -> None:
+        self.keys = tuple(keys)
+        self.deadline_ms = deadline_ms
+        self.try_complete = try_complete
+        self.expire = expire
+        self.touched = touched
+        self._on_done: Callable[[Response], None] | None = None
+        self._timer: Timer[Delayed[Any]] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """True while a purgatory watches it."""
+        return self._on_done is not None
+
+
+AnyDelayed: TypeAlias = Delayed[Any]
+
+
+class Purgatory:
+    """All delayed requests of one engine. Not thread-safe; may be called again from within `on_done`.
+
+    `max_delayed` limits how many requests wait. Past it a request gets at once the answer it would get at its deadline:
+    a fetch the available records, a produce its timeout. `overflowed` counts these requests.
+    """
+
+    def __init__(self, start_ms: int = 0, max_delayed: int = MAX_DELAYED) -> None:
+        self._wheel: TimingWheel[AnyDelayed] = TimingWheel(start_ms=start_ms)
+        self._watchers: dict[Hashable, dict[AnyDelayed, None]] = {}
+        self._waiting = 0
+        self._max_delayed = max_delayed
+        self.overflowed = 0
+
+    def __len__(self) -> int:
+        """Return the number of waiting requests, each counted once."""
+        return self._waiting
+
+    @property
+    def watched_keys(self) -> int:
+        """Return the number of keys that requests wait on."""
+        return len(self._watchers)
+
+    def watch(
+        self, delayed: Delayed[Response], on_done: Callable[[Response], None], now: Now, limited: bool = True
+    ) -> None:
+        """Answer `delayed` through `on_done`: now if possible, else when a key is touched or its deadline comes.
+
+        If not `limited`, it waits even past `max_delayed`, for requests that must not be answered early.
+        """
+        if delayed.waiting:
+            raise ValueError("this delayed request is watched already; each is answered once")
+        response = delayed.try_complete(now)
+        if response is None and self._may_not_wait(delayed, now, limited):
+            response = delayed.expire(now)
+        if response is not None:
+            on_done(response)
+            return
+        self._register(delayed, on_done)
+
+    def touch(self, key: Hashable, now: Now) -> int:
+        """Answer the requests on `key` that can be answered now that something happened to it. Return their number."""
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return 0
+        answered = 0
+        for delayed in list(watchers):  # a copy: answering changes the list, and may answer other requests on it
+            if not delayed.waiting:
+                continue
+            if delayed.touched is not None:
+                delayed.touched(key)
+            if (response := delayed.try_complete(now)) is not None:
+                self._finish(delayed, response)
+                answered += 1
+        return answered
+
+    def cancel(self, delayed: AnyDelayed) -> None:
+        """Forget a request whose connection is closed. Do nothing if it was answered."""
+        if delayed.waiting:
+            self._forget(delayed)
+
+    def advance(self, now: Now) -> int:
+        """Answer the requests whose deadline has come. Return their number."""
+        expired = 0
+        for delayed in self._wheel.advance(now.ms):
+            if delayed.waiting:  # the answer of an earlier request may have answered or cancelled it
+                self._finish(delayed, delayed.expire(now))
+                expired += 1
+        return expired
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `advance` is due next, on the monotonic clock; None without a deadline."""
+        return self._wheel.next_deadline_ms()
+
+    def _may_not_wait(self, delayed: AnyDelayed, now: Now, limited: bool) -> bool:
+        if delayed.deadline_ms is not None and delayed.deadline_ms <= now.ms:
+            return True
+        if self._waiting < self._max_delayed or not limited:
+            return False
+        self.overflowed += 1
+        return True
+
+    def _register(self, delayed: Delayed[Response], on_done: Callable[[Response], None]) -> None:
+        delayed._on_done = on_done
+        if delayed.deadline_ms is not None:
+            delayed._timer = self._wheel.add(delayed.deadline_ms, delayed)
+        for key in delayed.keys:
+            self._watchers.setdefault(key, {})[delayed] = None
+        self._waiting += 1
+
+    def _finish(self, delayed: AnyDelayed, response: Any) -> None:
+        on_done = delayed._on_done
+        self._forget(delayed)  # first, so that `on_done` finds it answered
+        if on_done is not None:
+            on_done(response)
+
+    def _forget(self, delayed: AnyDelayed) -> None:
+        delayed._on_done = None
+        if delayed._timer is not None:
+            delayed._timer.cancel()
+            delayed._timer = None
+        for key in delayed.keys:
+            watchers = self._watchers.get(key, {})
+            watchers.pop(delayed, None)  # absent if the key was named twice
+            if not watchers:
+                self._watchers.pop(key, None)
+        self._waiting -= 1

@@ -1,0 +1,1 @@
+"""A broker that fails on demand, for tests of clients."""

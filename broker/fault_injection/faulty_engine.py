@@ -1,0 +1,171 @@
+"""An engine that fails on demand, for tests of clients. Only a broker that was started for tests has one.
+
+Requests without a failure take the same path as in any engine. An API with pending failures has another row in the
+table, whose handler asks `Faults` first. The usual row returns when no failure is left.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+from broker.engine.api_table import APIS, PRODUCE, Api, Handler
+from broker.engine.connection import Connection, Slot
+from broker.engine.engine import Engine
+from broker.engine.produce_turn import StagedProduce
+from broker.engine.purgatory import Delayed
+from broker.fault_injection.faults import AFTER, BEFORE, Fault, Faults
+from broker.now import Now
+from broker.services.context import BrokerServices, RequestContext
+from broker.wire.errors import ApiError, ErrorCode
+
+
+class Spoilt(NamedTuple):
+    """An answer, with the failure to apply to it."""
+
+    response: Any
+    fault: Fault
+
+
+@dataclass(frozen=True)
+class FaultyApi(Api):
+    """A row with another handler."""
+
+    faulty: Handler | None = None
+
+    @cached_property
+    def handle(self) -> Handler:
+        assert self.faulty is not None
+        return self.faulty
+
+
+class FaultyEngine(Engine):
+    """An engine whose `fail`, `close` and `delay` apply to requests of an API that arrive from now on."""
+
+    def __init__(self, services: BrokerServices, clock_ns: Callable[[], int] = lambda: 0) -> None:
+        super().__init__(services, clock_ns)
+        self._apis = dict(APIS)
+        self._faults = Faults()
+
+    # --- pending failures ----------------------------------------------------------------------------------------
+
+    def fail(self, key: int, error: ErrorCode, times: int = 1) -> None:
+        """Answer the next requests with an error, without handling them. Raise ValueError."""
+        self._faults.fail(key, error, times)
+        self._arm(key)
+
+    def close(self, key: int, when: str, times: int = 1) -> None:
+        """Close the connections of the next requests, "before" or "after" handling them. Raise ValueError."""
+        self._faults.close(key, when, times)
+        self._arm(key)
+
+    def delay(self, key: int, ms: int, times: int | None = None) -> None:
+        """Delay the next `times` answers, or all, by `ms`; 0 ends the delay. Raise ValueError."""
+        self._faults.delay(key, ms, times)
+        self._arm(key)
+
+    def clear(self) -> None:
+        """Remove all pending failures and delays."""
+        self._faults.clear()
+        self._apis = dict(APIS)
+
+    def left(self) -> dict[str, dict[str, Any]]:
+        """Return the pending failures by API."""
+        return self._faults.left()
+
+    def _arm(self, key: int) -> None:
+        served = APIS[key]
+        row = {field.name: getattr(served, field.name) for field in fields(Api)}
+        self._apis[key] = FaultyApi(**row, faulty=lambda call, now: self._handle(served, call, now))
+
+    # --- at a request --------------------------------------------------------------------------------------------
+
+    def _handle(self, api: Api, call: RequestContext, now: Now) -> Any:
+        """Handle a request of an API that has pending failures."""
+        fault = self._faults.next(api.key)
+        if fault.close == BEFORE:
+            self._took(api, fault)
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"a test wants it closed before a {api.name}")
+        if fault.error is not None:
+            from broker.fault_injection.error_answers import (
+                error_answer,  # it loads kio, which takes longer than all the rest
+            )
+
+            response = error_answer(api, call, fault.error, now)
+            if response is None:
+                return api.handle(call, now)  # this answer has no place for the error; the next answer may have one
+        else:
+            response = api.handle(call, now)
+        self._took(api, fault)
+        if api.key == PRODUCE and isinstance(response, list):  # it must be answered after what is staged
+            answer = StagedProduce(call.version, call.client_id, call.request, 0)
+            answer.results = response
+            self.services.turn.requests.append(answer)
+            response = answer
+        return self._spoil(api, response, fault)
+
+    def _took(self, api: Api, fault: Fault) -> None:
+        self._faults.took(api.key, fault)
+        if not self._faults.awaits(api.key):
+            self._apis[api.key] = APIS[api.key]
+
+    def _spoil(self, api: Api, response: Any, fault: Fault) -> Any:
+        if fault.close is None and not fault.delay_ms:
+            return response
+        if isinstance(response, StagedProduce):
+            response.adapt = partial(self._spoil_late, api, fault)
+            return response
+        if isinstance(response, Delayed):
+            response.try_complete = _spoilt(response.try_complete, fault)
+            response.expire = _spoilt(response.expire, fault)
+            return response
+        return self._spoil_late(api, fault, response)
+
+    @staticmethod
+    def _spoil_late(api: Api, fault: Fault, response: Any) -> Any:
+        """What becomes of a response that is there; None is a request without an answer."""
+        if response is not None:
+            return Spoilt(response, fault)
+        if fault.close == AFTER:
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"a test wants it closed after a {api.name}")
+        return None
+
+    def _reply(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
+    ) -> None:
+        if not isinstance(response, Spoilt):
+            super()._reply(conn, api, version, correlation_id, response, slot)
+        elif response.fault.close == AFTER:
+            self._close(conn, f"a test wants it closed after a {api.name}")
+        else:
+            self._reply_late(conn, api, version, correlation_id, response, slot)
+
+    def _reply_late(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, spoilt: Spoilt, slot: Slot | None
+    ) -> None:
+        """Reply after the delay. The answer keeps its place, so later answers of the connection are late too."""
+        if slot is None:
+            slot = conn.wait()
+            slot.began_ns = self._began_ns
+        waiting = slot
+        deadline_ms = self._now.ms + spoilt.fault.delay_ms
+        late: Delayed[Any] = Delayed((), deadline_ms, lambda now: None, lambda now: spoilt.response)
+        waiting.delayed = late
+
+        def done(response: Any) -> None:
+            waiting.delayed = None
+            try:
+                super(FaultyEngine, self)._reply(conn, api, version, correlation_id, response, waiting)
+            except Exception:
+                self._failed([conn])
+            self._resume(conn)
+
+        self.services.purgatory.watch(late, done, self._now, limited=False)
+
+
+def _spoilt(answer: Callable[[Now], Any], fault: Fault) -> Callable[[Now], Any]:
+    def spoilt(now: Now) -> Any:
+        response = answer(now)
+        return None if response is None else Spoilt(response, fault)
+
+    return spoilt

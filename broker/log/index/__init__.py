@@ -1,0 +1,1 @@
+"""The files beside a segment: offsets and times, ids, aborted transactions."""

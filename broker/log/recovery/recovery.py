@@ -1,0 +1,423 @@
+"""Recovery of a log: finds the log's end when it is opened.
+
+The part below the checkpoint was synced and is trusted (broker.log.recovery.synced). Past it, recovery checks every
+batch: its length against the file, its offset against the previous one, its CRC, and that the id index has valid,
+rising ids for all its offsets. The log ends before the first batch that fails a check. Recovery cuts both files there
+and removes the segments after it. A record never gets a second id, so a batch whose ids are lost is lost with them; it
+was not synced.
+
+Then recovery reads the journal (broker.log.journal). It appends the journal's batches past the log's end with the ids
+they were given, and verifies that those in the checked part match the log.
+
+Recovery does not cut damage *below* the checkpoint, because those messages were synced. It raises `LogDamaged` with the
+file's name; the partition stays offline until an operator looks at it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from broker.log import leader_epochs, producer_state
+from broker.log.closed_segment import OpenSegments, closed
+from broker.log.compaction.swap import finish_swaps
+from broker.log.index.id_index import IdIndex
+from broker.log.io_jobs import RemoveFiles
+from broker.log.journal import Entry
+from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
+from broker.log.producer_state import ProducerState
+from broker.log.recovery.checkpoint import LogPosition
+from broker.log.recovery.clean_stop import Noted
+from broker.log.recovery.synced import LogDamaged, Synced, offsets_of
+from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
+from broker.log.storage.port import Storage, StorageError
+from broker.record.batch import BatchHeader, CorruptBatch, verify
+from broker.record.control import decode_marker
+from broker.settings.config import BrokerConfig, TopicConfig
+from broker.wire.id_entries import ENTRY_BYTES, IdEntry
+
+__all__ = ["LogDamaged", "RecoveryReport", "open_log"]
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """The work that opening a log took, for the log line."""
+
+    batches_read: int = 0
+    bytes_cut: int = 0
+    segments_removed: int = 0
+    reason: str | None = None
+    from_journal: int = 0
+    """Batches that the log lacked and the journal had."""
+
+    @property
+    def cut(self) -> bool:
+        return bool(self.bytes_cut or self.segments_removed)
+
+    def line(self, log: PartitionLog) -> str:
+        """Return the line for the operator."""
+        line = f"partition {log.name} recovered: ends at offset {log.log_end_offset}, "
+        line += f"{self.batches_read} batches past the checkpoint"
+        if self.from_journal:
+            line += f", {self.from_journal} from the journal"
+        if not self.cut:
+            return line
+        return f"{line}; cut {self.bytes_cut} bytes and {self.segments_removed} segments ({self.reason})"
+
+
+def open_log(
+    storage: Storage,
+    topic: str,
+    partition: int,
+    config: TopicConfig,
+    broker: BrokerConfig,
+    known: LogPosition | None,
+    topic_id: UUID = NO_TOPIC_ID,
+    journal: Sequence[Entry] = (),
+    stopped_cleanly: bool = False,
+    noted: Noted | None = None,
+    open_segments: OpenSegments | None = None,
+) -> tuple[PartitionLog, RecoveryReport]:
+    """Open the log in directory `topic-partition`, or make it.
+
+    `known` is its position in the checkpoint. `journal` has the journal's batches of this log, by offset. `noted` has
+    the facts of its segments as of a clean stop. `open_segments` is the registry of all logs' open segments; a log that
+    is opened alone gets its own.
+
+    Unless the last process `stopped_cleanly`, it may have undone its last write without a sync, so the files that
+    appends will extend are synced first.
+
+    Raise LogDamaged if synced data is damaged, StorageError if a file cannot be read.
+    """
+    among = OpenSegments(broker.max_open_segments) if open_segments is None else open_segments
+    recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id, noted or {}, among)
+    return recovery.run(journal, stopped_cleanly)
+
+
+class _IdWalk:
+    """A walk over the id index, batch by batch, from an entry on. Batches of one write may share an entry.
+
+    `number` counts the used-up entries, and `last_id` is the last id taken.
+    """
+
+    def __init__(self, ids: IdIndex, number: int, last_id: int) -> None:
+        self._ids = ids
+        self.number = number
+        self.last_id = last_id
+        self._entry: IdEntry | None = None
+        self._offset = 0
+
+    @property
+    def begun(self) -> IdEntry | None:
+        """Return the used part of an entry that is only partly used, None if every entry is used up."""
+        entry = self._entry
+        return entry and entry._replace(length=self._offset - entry.offset)
+
+    def take(self, header: BatchHeader) -> bool:
+        """Take the next batch's ids. Return False, and take nothing, unless they rise and are exactly the batch's."""
+        offset, end = header.base_offset, header.last_offset + 1
+        number, entry, last_id = self.number, self._entry, self.last_id
+        if entry is not None and offset != self._offset:
+            return False
+        while offset < end:
+            if entry is None:
+                entry = self._ids.entry(number)
+                if entry is None or entry.offset != offset or entry.first_id <= last_id:
+                    return False
+            entry_end = entry.offset + entry.length
+            offset = min(entry_end, end)
+            last_id = entry.first_id + offset - entry.offset - 1
+            if offset == entry_end:
+                number, entry = number + 1, None
+        self.number, self._entry, self._offset, self.last_id = number, entry, offset, last_id
+        return True
+
+
+class _Recovery:
+    def __init__(
+        self,
+        storage: Storage,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        broker: BrokerConfig,
+        known: LogPosition | None,
+        topic_id: UUID,
+        noted: Noted,
+        among: OpenSegments,
+    ) -> None:
+        self.storage = storage
+        self.noted = noted
+        self.among = among
+        self.sizes: dict[str, int] = {}
+        """Sizes of the files in the directory, once unfinished deletions and swaps are complete."""
+        self.topic_id = topic_id
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}-{partition}"
+        self.config = config
+        self.broker = broker
+        self.known = known
+        self.report = RecoveryReport()
+        self.producers = ProducerState(broker.max_producers_per_partition)
+        self.last_id = -1
+
+    def run(self, journal: Sequence[Entry], stopped_cleanly: bool) -> tuple[PartitionLog, RecoveryReport]:
+        self.storage.make_directory(self.name)
+        self.sizes = self._sizes()
+        synced = Synced(
+            self.storage,
+            self.name,
+            self.config.index_interval_bytes,
+            self.known,
+            self.topic_id,
+            self.sizes,
+            self.noted,
+            self.among,
+        )
+        segments, self.known = synced.segments(), synced.known
+        self.last_id = self.known.last_id if self.known else -1
+        self._load_producers(segments, synced.aborted_known)
+        self._recover_tail(segments, synced)
+        if not stopped_cleanly:
+            segments[-1].ids.file.sync()
+            segments[-1].log.sync()
+        self._take_journal(journal, segments)
+        self._remove_snapshots()
+        epochs = self._epochs(segments[-1].next_offset)
+        known = self.known
+        start = max(known.log_start_offset if known else 0, segments[0].base_offset)
+        epochs = leader_epochs.from_offset(epochs, start)
+        if known is None:
+            base = segments[0].base_offset
+            known = LogPosition(base, start, -1, base, 0, 0, -1, base, 0)
+        log = PartitionLog(
+            self.topic,
+            self.partition,
+            self.storage,
+            self.config,
+            self.broker,
+            segments,
+            known,
+            self.producers,
+            epochs,
+            self.topic_id,
+            self.among,
+        )
+        log.log_start_offset = start
+        log.last_id = self.last_id
+        return log, self.report
+
+    def _sizes(self) -> dict[str, int]:
+        """Complete the deletions and swaps that the previous process began, and return the sizes of the files."""
+        sizes = self.storage.sizes(self.name)
+        retired = [f"{self.name}/{name}" for name in sizes if name.endswith(DELETED)]
+        if retired:
+            RemoveFiles(self.storage, self.name, tuple(retired)).run()
+        swapping = any(name.endswith((CLEANED, SWAP)) for name in sizes)
+        if swapping:
+            finish_swaps(self.storage, self.name)
+        return self.storage.sizes(self.name) if retired or swapping else sizes
+
+    def _epochs(self, end_offset: int) -> list[tuple[int, int]]:
+        """Return the leader epochs of the recovered log, and drop those of the cut part from the file."""
+        path = f"{self.name}/{leader_epochs.FILE}"
+        if not self.storage.exists(path):
+            return list(leader_epochs.UNWRITTEN)
+        file = self.storage.open(path)
+        try:
+            found = leader_epochs.decode(file.read(0, file.size))
+        except ValueError as error:
+            raise LogDamaged(f"{path}: {error}") from None
+        left = leader_epochs.cut(found, end_offset)
+        if left is not found:
+            self.storage.replace(path, leader_epochs.encode(left))
+        return left
+
+    def _names(self, suffix: str) -> list[int]:
+        return offsets_of(self.sizes, suffix)
+
+    # --- producers -----------------------------------------------------------------------------------------------
+
+    def _load_producers(self, segments: list[Segment], aborted_known: bool) -> None:
+        """Load the snapshot at the checkpoint. Without one, replay the headers of all batches below the checkpoint.
+
+        If an index of aborted transactions may be wrong, replay the headers as well, because that rewrites the index.
+        """
+        known = self.known
+        if known is None or (known.producers == 0 and aborted_known):
+            return
+        path = f"{self.name}/{file_name(known.offset, producer_state.SUFFIX)}"
+        try:
+            if not aborted_known:
+                self._replay(segments, known)
+                self.producers = ProducerState(self.broker.max_producers_per_partition)
+            if known.producers:
+                file = self.storage.open(path)
+                self.producers.load(file.read(0, file.size))
+        except (StorageError, ValueError):
+            self.producers = ProducerState(self.broker.max_producers_per_partition)
+            self._replay(segments, known)
+
+    def _replay(self, segments: list[Segment], known: LogPosition) -> None:
+        """Replay the headers of all batches below the checkpoint, and rewrite the indexes of aborted transactions."""
+        for segment in segments:
+            segment.aborted.keep_bytes(0)
+            end = known.log_bytes if segment.base_offset == known.segment else segment.size
+            try:
+                for position, header in segment.batches(end=end):
+                    self._note(segment, position, header)
+            except CorruptBatch as error:
+                raise LogDamaged(f"{segment.log.path}: {error}") from None
+            for file in segment.aborted.files:
+                file.sync()
+
+    def _note(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        """Apply a batch of the log to the state of its producer. Index the transaction if the batch aborts one."""
+        if not header.is_control:
+            self.producers.appended(header, header.base_offset)
+            return
+        marker = decode_marker(segment.log.read(position, header.size))
+        if marker is None:
+            return
+        aborted = None if marker.commit else self.producers.aborted_at(header.producer_id, header.base_offset)
+        if aborted is not None:
+            segment.aborted.append(aborted)
+        self.producers.marked(header, header.base_offset, marker)
+
+    def _remove_snapshots(self) -> None:
+        """Remove snapshots that the checkpoint does not name, because their own checkpoint was never written."""
+        for offset in self._names(producer_state.SUFFIX):
+            if self.known is None or offset != self.known.offset:
+                self.storage.remove(f"{self.name}/{file_name(offset, producer_state.SUFFIX)}")
+
+    # --- the tail past the checkpoint ----------------------------------------------------------------------------
+
+    def _recover_tail(self, segments: list[Segment], synced: Synced) -> None:
+        known = self.known
+        last = segments[-1]
+        sound = self._recover(last, known.log_bytes, known.id_bytes) if known else self._recover_whole(last)
+        for base in self._names(LOG):
+            if sound and last.base_offset < base == segments[-1].next_offset:
+                segments[-1] = self._close(segments[-1])
+                segments.append(synced.open(base))
+                sound = self._recover_whole(segments[-1])
+        self._remove_others({segment.base_offset for segment in segments})
+
+    def _close(self, segment: Segment) -> Segment:
+        """Close a segment that is recovered to its end; there may be too many to keep open until a sync."""
+        segment.seal()
+        segment.sync_whole()
+        return closed(self.storage, segment, self.among)
+
+    def _remove_others(self, kept: set[int]) -> None:
+        """Remove segments past the end, single files of segments whose other names did not reach the disk, and
+        leftovers of segments below the log's start."""
+        logs = set(self._names(LOG)) - kept
+        others = logs.union(*map(self._names, SUFFIXES)) - kept
+        for base in others:
+            remove_files(self.storage, self.name, base)
+        if others:
+            # Sync before any append, so that these files cannot reappear when the log reaches their offsets.
+            self.storage.sync_directory(self.name)
+        self.report.segments_removed = sum(base > min(kept) for base in logs)
+
+    def _recover_whole(self, segment: Segment) -> bool:
+        segment.offsets.keep(0)
+        segment.times.keep(0)
+        segment.aborted.keep_bytes(0)
+        return self._recover(segment, 0, 0)
+
+    def _recover(self, segment: Segment, log_bytes: int, id_bytes: int) -> bool:
+        """Check a segment from a good position on, and cut it at the first bad batch. Return True if all are good."""
+        ids = _IdWalk(segment.ids, id_bytes // ENTRY_BYTES, self.last_id)
+        position = log_bytes
+        reason: str | None = "it ends in the middle of a batch"
+        for at, header in segment.batches(log_bytes):
+            reason = self._fault(segment, at, header)
+            if reason is None and not ids.take(header):
+                reason = "its ids are not in the id index"
+            if reason is not None:
+                break
+            self.report.batches_read += 1
+            segment.passed(at, ((header, header.base_offset),), self.config.index_interval_bytes)
+            self._note(segment, at, header)
+            position = at + header.size
+            reason = "it ends in the middle of a batch"
+        sound = position == segment.size
+        if not sound:
+            self.report.bytes_cut += segment.size - position
+            self.report.reason = f"{segment.log.path} at byte {position}: {reason}"
+        self.last_id = ids.last_id
+        for file in segment.cut(position, ids.number * ENTRY_BYTES):
+            file.sync()
+        if ids.begun is not None:
+            segment.ids.append_entry(ids.begun)
+        return sound
+
+    def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
+        # A cleaned log has gaps. A checkpoint covers the cleaned part, so only a log without a checkpoint may have gaps
+        # here; its ids then show which batch belongs where.
+        uncleaned, offset = self.known is not None, header.base_offset
+        if offset < segment.next_offset or (uncleaned and offset > segment.next_offset):
+            return f"offset {offset} stands where {segment.next_offset} belongs"
+        count, number = header.record_count, header.last_offset_delta + 1
+        if number < 1 or not 0 <= count <= number or (uncleaned and count < number):
+            return f"{count} records with a last offset delta of {header.last_offset_delta}"
+        try:
+            batch = segment.log.read(position, header.size)
+            verify(batch, header)
+            if header.is_control:
+                decode_marker(batch)
+        except CorruptBatch as error:
+            return str(error)
+        return None
+
+    # --- the journal ---------------------------------------------------------------------------------------------
+
+    def _take_journal(self, journal: Sequence[Entry], segments: list[Segment]) -> None:
+        """Append the batches that only the journal has. Stop at a gap, because batches past it were never answered."""
+        synced_to = max(self.known.offset if self.known else 0, segments[0].base_offset)
+        for entry in journal:
+            offset = entry.header.base_offset
+            if offset == segments[-1].next_offset:
+                self._restore(entry, segments)
+            elif offset > segments[-1].next_offset:
+                return
+            elif offset >= synced_to:
+                self._compare(entry, next(s for s in reversed(segments) if s.base_offset <= offset))
+
+    def _restore(self, entry: Entry, segments: list[Segment]) -> None:
+        header, batch = entry.header, entry.batch()
+        if entry.runs[0][0] <= self.last_id:
+            raise LogDamaged(f"{entry.file.path}: its ids for offset {header.base_offset} of {self.name} do not rise")
+        if not segments[-1].has_room(header.size, header.last_offset, self.config.segment_bytes):
+            segments[-1] = self._close(segments[-1])
+            segments.append(Segment(self.storage, self.name, header.base_offset, create=True))
+        position = segments[-1].size
+        placed: Placed = (header, header.base_offset, memoryview(batch))
+        segments[-1].append([placed], entry.runs, self.config.index_interval_bytes)
+        self._note(segments[-1], position, header)
+        first_id, length = entry.runs[-1]
+        self.last_id = first_id + length - 1
+        self.report.from_journal += 1
+
+    def _compare(self, entry: Entry, segment: Segment) -> None:
+        offset, end = entry.header.base_offset, entry.header.last_offset + 1
+        found = segment.find(offset)
+        if found is None or found[1] != entry.header or _joined(segment.ids.runs(offset, end)) != _joined(entry.runs):
+            raise LogDamaged(f"{segment.log.path}: offset {offset} is not what {entry.file.path} says was written")
+
+
+def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join runs whose ids are consecutive.
+
+    With a single worker number, the first id of a millisecond follows the last id of the previous one. An id index may
+    store such runs as one entry, while the journal has them separately.
+    """
+    joined: list[tuple[int, int]] = []
+    for first_id, length in runs:
+        if joined and sum(joined[-1]) == first_id:
+            joined[-1] = joined[-1][0], joined[-1][1] + length
+        else:
+            joined.append((first_id, length))
+    return joined

@@ -1,0 +1,198 @@
+"""The part of a log below the checkpoint, opened and checked without reading all of it.
+
+It was synced, so it must exist: segments without a gap, each with ids up to the end of its batches, and a last segment
+with at least the bytes and exactly the last id that the checkpoint names. Otherwise `LogDamaged` names the file, and
+nothing is changed. The offset and time index are not data: if one is missing or cannot be right, both are rewritten
+from the headers.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from uuid import UUID
+
+from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
+from broker.log.recovery.checkpoint import LogPosition
+from broker.log.recovery.clean_stop import Noted
+from broker.log.segment import ID_INDEX, LOG, Segment, file_name
+from broker.log.storage.port import Storage
+from broker.record.batch import NO_TIMESTAMP
+from broker.wire.id_entries import ENTRY_BYTES
+
+
+class LogDamaged(Exception):
+    """Data that the checkpoint says was synced is missing or different."""
+
+
+def offsets_of(names: Iterable[str], suffix: str) -> list[int]:
+    """Return the offsets in the names of files with this suffix, ascending."""
+    return sorted(int(n[: -len(suffix)]) for n in names if n.endswith(suffix) and n[: -len(suffix)].isdecimal())
+
+
+def _not_below(log_start_offset: int, bases: list[int], newest: int) -> list[int]:
+    """Return the bases without those of deleted segments, because a crash can leave all or some of their files."""
+    first = max((base for base in {*bases, newest} if base <= log_start_offset), default=0)
+    return [base for base in bases if base >= first]
+
+
+class Synced:
+    """The directory of a log as the checkpoint describes it: `known`, or None if it says nothing useful.
+
+    `sizes` are the files in the directory, `noted` the facts of the segments as of a clean stop, and `among` the
+    registry that bounds the open files of closed segments.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        name: str,
+        index_interval_bytes: int,
+        known: LogPosition | None,
+        topic_id: UUID,
+        sizes: Mapping[str, int],
+        noted: Noted,
+        among: OpenSegments,
+    ) -> None:
+        self.storage = storage
+        self.name = name
+        self.sizes = sizes
+        self.noted = noted
+        self.among = among
+        self.index_interval_bytes = index_interval_bytes
+        # A deleted topic's log may have had this name, and the checkpoint describes that log until it is rewritten.
+        self.known = known if known is None or known.topic_id in ("", topic_id.hex) else None
+        self.aborted_known = True
+        """False if an index of aborted transactions cannot be right."""
+
+    def segments(self) -> list[Segment]:
+        """Return the opened segments up to the checkpoint's. The caller still checks the last one past it."""
+        bases = offsets_of(self.sizes, LOG)
+        known = self.known
+        if known is None:
+            return [self.open(bases[0]) if bases else self._create(0)]
+        bases = _not_below(known.log_start_offset, bases, known.segment)
+        if known.segment not in bases:
+            if known.offset > known.log_start_offset:
+                raise LogDamaged(f"there is no file {self.name}/{file_name(known.segment, LOG)}, though it was synced")
+            self.known = replace(
+                known,
+                segment=known.offset,
+                log_bytes=0,
+                id_bytes=0,
+                index_bytes=0,
+                time_index_bytes=0,
+                txn_index_bytes=0,
+            )
+            return [self._create(known.offset)]
+        bases = [base for base in bases if base <= known.segment and not self._is_left_over(base, known)]
+        if bases[0] > known.log_start_offset:
+            raise self._gap(known.log_start_offset, bases[0])
+        before: list[Segment] = [self._closed(base, following) for base, following in pairwise(bases)]
+        last = self.open(known.segment)
+        self._check_last(last, known)
+        return [*before, last]
+
+    def _closed(self, base: int, next_offset: int) -> ClosedSegment:
+        """Return a segment before the checkpoint's, closed: trusted if a clean stop noted it, otherwise checked."""
+        facts = self.noted.get(base)
+        if facts is not None and facts.next_offset == next_offset:
+            if all(self.sizes.get(name) == size for name, size in facts.sizes.items()):
+                return ClosedSegment(self.storage, self.name, facts, self.among)
+        segment = self.open(base)
+        self._check_sealed(segment, next_offset)
+        return closed(self.storage, segment, self.among)
+
+    def _is_left_over(self, base: int, known: LogPosition) -> bool:
+        """Return True if a failed roll left this segment: it is empty, though a later one follows."""
+        names = (file_name(base, suffix) for suffix in (LOG, ID_INDEX))
+        return base < known.segment and not any(self.sizes.get(name) for name in names)
+
+    def open(self, base: int) -> Segment:
+        """Open a segment, even one past the checkpoint. Raise LogDamaged if its ids were synced and are missing."""
+        known = self.known
+        if not self.storage.exists(f"{self.name}/{file_name(base, ID_INDEX)}"):
+            if known is not None and (base < known.segment or (base == known.segment and known.id_bytes)):
+                raise LogDamaged(f"there is no file {self.name}/{file_name(base, ID_INDEX)}, though it was synced")
+            return self._create(base)  # its name did not reach the disk; batches without ids cannot be kept
+        return Segment(self.storage, self.name, base)
+
+    def _create(self, base: int) -> Segment:
+        """Create a segment and sync its names, because a log whose first segment vanished would begin in the middle."""
+        segment = Segment(self.storage, self.name, base, create=True)
+        self.storage.sync_directory(self.name)
+        return segment
+
+    def _gap(self, first: int, end: int) -> LogDamaged:
+        return LogDamaged(f"{self.name}: the segment with offsets {first} to {end - 1} is gone, though it was synced")
+
+    def _check_sealed(self, segment: Segment, next_offset: int) -> None:
+        """Check a segment before the checkpoint's: log and ids must reach the next one. Rewrite damaged indexes."""
+        segment.first_timestamp_ms = self._first_timestamp(segment)
+        number = len(segment.ids)
+        last = segment.ids.entry(number - 1) if number else None
+        ids_end = last.offset + last.length if last else segment.base_offset
+        indexed = self._indexed(segment)
+        log_end, position = self._end(segment, int(segment.offsets[-1][1]) if indexed else 0)
+        if (log_end, position) != (next_offset, segment.size):
+            indexed = False
+            log_end, position = self._end(segment, 0)
+        if position != segment.size or log_end < ids_end:
+            raise LogDamaged(f"{segment.log.path} at byte {position}: its ids go on to offset {ids_end}")
+        if ids_end < log_end:
+            raise LogDamaged(f"{segment.ids.file.path} ends at offset {ids_end}, its log at {log_end}")
+        if log_end != next_offset:
+            raise self._gap(log_end, next_offset)
+        if not indexed:
+            segment.index_anew(self.storage, self.index_interval_bytes, segment.size, sealed=True)
+        segment.next_offset = next_offset
+        if not segment.aborted.is_sound(segment.base_offset, next_offset):
+            self.aborted_known = False
+        if len(segment.times):
+            segment.max_timestamp_ms, relative = segment.times[-1]
+            segment.max_timestamp_offset = segment.base_offset + relative
+
+    @staticmethod
+    def _indexed(segment: Segment) -> bool:
+        """Return True if both indexes exist and the last time entry can be the segment's newest time."""
+        newest = segment.times[-1][0] if len(segment.times) else NO_TIMESTAMP
+        return len(segment.offsets) > 0 and newest >= segment.first_timestamp_ms
+
+    @staticmethod
+    def _end(segment: Segment, position: int) -> tuple[int, int]:
+        """Return (offset, position) after the last batch, walking from a batch at `position`."""
+        offset = segment.base_offset
+        for at, header in segment.batches(position):
+            if header.base_offset < offset:
+                break
+            offset, position = header.last_offset + 1, at + header.size
+        return offset, position
+
+    def _check_last(self, segment: Segment, known: LogPosition) -> None:
+        """Check the checkpoint's own segment: it must have the synced bytes, and its ids must end with the last id."""
+        for file, size in ((segment.log, known.log_bytes), (segment.ids.file, known.id_bytes)):
+            if file.size < size:
+                raise LogDamaged(f"{file.path} has {file.size} bytes, {size} were synced")
+        if known.id_bytes:
+            entry = segment.ids.entry(known.id_bytes // ENTRY_BYTES - 1)
+            last = entry and (entry.offset + entry.length, entry.first_id + entry.length - 1)
+            if last != (known.offset, known.last_id):
+                raise LogDamaged(f"{segment.ids.file.path} at byte {known.id_bytes}: not what was synced")
+        if segment.offsets.file.size < known.index_bytes or segment.times.file.size < known.time_index_bytes:
+            segment.index_anew(self.storage, self.index_interval_bytes, known.log_bytes)
+        else:
+            segment.offsets.keep_bytes(known.index_bytes)
+            segment.times.keep_bytes(known.time_index_bytes)
+        segment.aborted.keep_bytes(min(known.txn_index_bytes, segment.aborted.size))
+        sound = segment.aborted.is_sound(segment.base_offset, known.offset)
+        if segment.aborted.size < known.txn_index_bytes or not sound:
+            self.aborted_known = False
+        segment.next_offset = known.offset
+        segment.max_timestamp_ms, segment.max_timestamp_offset = known.max_timestamp_ms, known.max_timestamp_offset
+        segment.first_timestamp_ms = self._first_timestamp(segment)
+
+    @staticmethod
+    def _first_timestamp(segment: Segment) -> int:
+        for _, header in segment.batches():
+            if header.record_count:
+                return header.max_timestamp
+        return -1

@@ -1,0 +1,1 @@
+"""The storage port, and its implementations: a directory, and memory."""

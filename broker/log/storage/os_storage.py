@@ -1,0 +1,376 @@
+"""SHELL (files): the storage port over a directory of the machine."""
+
+import errno
+import fcntl
+import os
+import shutil
+import sys
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+from broker.log.storage.port import AHEAD_SPARE, Buffer, StorageError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_TEMPORARY = ".tmp"
+LOCK = ".lock"  # the name in Kafka
+
+# Syncs the data and the size; file times need no sync. macOS has only fsync.
+_datasync = getattr(os, "fdatasync", os.fsync)
+
+
+# Allocating blocks page by page during a large append doubles its time, so `_reserve` asks for space ahead: a fraction
+# of the file's size, up to a limit, because larger pieces gain nothing. Asking for the whole size again could reserve a
+# third of a full disk for silent partitions.
+_RESERVE_FROM_BYTES = 64 * 1024
+_RESERVE_PART = 4
+_RESERVE_BYTES = 8 << 20
+_BLOCK_BYTES = 512  # unit of st_blocks
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the end of the file does not move
+# Magic numbers of ext4 and XFS, from statfs(2). btrfs is missing because it does not compress a file that ever had
+# space reserved.
+_GAINING = (0xEF53, 0x58465342)
+_STATFS_BYTES = 256  # more than struct statfs on any system
+
+_PROBE_EVERY_BYTES = 256 * 1024  # the kernel's minimum read-ahead of a file that is read in order
+_READ_BYTES = 1 << 20
+_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux only
+
+
+@cache
+def _c_library() -> Any:
+    """Return the C library on 64-bit Linux, None elsewhere.
+
+    Python's own fallocate makes the file longer, and Python cannot tell the type of a file system.
+    """
+    if sys.platform != "linux" or sys.maxsize < 1 << 32:  # 32-bit C libraries differ in the type of a position
+        return None
+    try:
+        import ctypes  # needed rarely and late
+
+        library = ctypes.CDLL(None)
+        library.fallocate.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long
+        library.fstatfs.argtypes = ctypes.c_int, ctypes.c_void_p
+    except (ImportError, OSError, AttributeError):  # Python was compiled without libffi or shared libraries
+        return None
+    return library
+
+
+def _set_aside(fd: int, position: int, length: int) -> None:
+    """Reserve disk space for `length` bytes of a file from `position`, if that is possible and useful."""
+    library = _c_library()
+    if library is None:
+        return
+    about = array("I", bytes(_STATFS_BYTES))
+    library.fstatfs(fd, about.buffer_info()[0])
+    if about[0] in _GAINING:
+        library.fallocate(fd, _KEEP_SIZE, position, length)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Turn an OSError into a StorageError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(path, error.strerror or str(error), error.errno in _FULL) from error
+
+
+class OsFile:
+    """An open file descriptor. It closes with its last reference, so a reader of a deleted segment keeps its bytes."""
+
+    __slots__ = ("path", "size", "_fd", "_asked_end")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        self.size = os.fstat(fd).st_size
+        self._asked_end = 0
+
+    def append(self, data: Buffer) -> None:
+        size = len(data)
+        if size >= _RESERVE_FROM_BYTES and self.size + size > self._asked_end:
+            self._reserve(size)
+        try:
+            written = os.write(self._fd, data)
+            while written < size:  # one write takes 2 GiB at most
+                written += os.write(self._fd, memoryview(data)[written:])
+        except OSError as error:
+            with _named(self.path):
+                # If the cut fails too, `size` keeps the real size, because the undo code of the caller needs it.
+                before, self.size = self.size, os.fstat(self._fd).st_size
+                os.ftruncate(self._fd, before)
+                self.size = before
+            raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
+        self.size += size
+
+    def _reserve(self, size: int) -> None:
+        """Reserve space for `size` bytes and later appends. On failure do nothing; the write then allocates space."""
+        length = size + min(self.size // _RESERVE_PART, _RESERVE_BYTES)
+        self._asked_end = self.size + length  # set on failure too, so that appends do not retry each time
+        with suppress(StorageError):
+            if self._has_spare(length, length):
+                _set_aside(self._fd, self.size, length)
+
+    def _has_spare(self, size: int, ahead_bytes: int) -> bool:
+        """Return True if, after `size` bytes, the disk still has AHEAD_SPARE times `ahead_bytes` free."""
+        with _named(self.path):
+            disk = os.fstatvfs(self._fd)
+        return disk.f_bavail * disk.f_frsize >= size + AHEAD_SPARE * ahead_bytes
+
+    def trim(self) -> None:
+        # Compare with the blocks on the disk, because a killed process may have left space reserved.
+        with suppress(OSError):
+            there = os.fstat(self._fd)
+            if there.st_blocks * _BLOCK_BYTES >= there.st_size + _RESERVE_FROM_BYTES:
+                os.ftruncate(self._fd, there.st_size)
+                os.utime(self._fd, ns=(there.st_atime_ns, there.st_mtime_ns))  # as nothing was written
+                self._asked_end = 0
+
+    def read(self, position: int, length: int) -> bytes:
+        try:  # a small fetch reads ten times, so avoid a context manager
+            return os.pread(self._fd, length, position)
+        except OSError as error:
+            raise StorageError(self.path, error.strerror or str(error)) from error
+
+    def read_now(self, position: int, length: int) -> bytearray | None:
+        return read_now(self._fd, position, length)
+
+    def truncate(self, size: int) -> None:
+        with _named(self.path):
+            os.ftruncate(self._fd, size)
+        self.size = size
+        self._asked_end = 0
+
+    def sync(self) -> None:
+        with _named(self.path):
+            _datasync(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def modified_ms(self) -> int:
+        with _named(self.path):
+            return os.fstat(self._fd).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, wall_ms: int) -> None:
+        with _named(self.path):
+            os.utime(self._fd, ns=(wall_ms * 1_000_000, wall_ms * 1_000_000))
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+
+class OsFileAhead(OsFile):
+    """A file that is extended with `ahead_bytes` zeros at a time, as `Storage.open` describes."""
+
+    __slots__ = ("_ahead_bytes", "_zeros")
+
+    def __init__(self, path: str, fd: int, ahead_bytes: int) -> None:
+        super().__init__(path, fd)
+        self._ahead_bytes = ahead_bytes
+        self._zeros = 0
+
+    def append(self, data: Buffer) -> None:
+        size = len(data)
+        block = memoryview(data)
+        # A larger append is slow anyway, so it adds no zeros.
+        if size > self._zeros and size < self._ahead_bytes and self._has_spare(size, self._ahead_bytes):
+            block = memoryview(b"".join((data, bytes(self._ahead_bytes))))
+        written = 0
+        try:
+            while written < len(block):
+                written += os.pwrite(self._fd, block[written:], self.size + written)
+        except OSError as error:
+            if written < size:
+                with _named(self.path):
+                    before, self.size = self.size, os.fstat(self._fd).st_size
+                    self.truncate(before)
+                raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
+            with _named(self.path):
+                self.truncate(self.size + size)  # another writer took the space for the zeros
+            return
+        self.size += size
+        self._zeros = max(self._zeros, written) - size
+
+    def truncate(self, size: int) -> None:
+        super().truncate(size)
+        self._zeros = 0
+
+
+class OsStorage:
+    """A data directory of the machine."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self._lock: int | None = None
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self.root, path)
+
+    def lock(self) -> None:
+        """Lock the directory until this process ends. Raise StorageError with the id of a process that holds it."""
+        full = self._path(LOCK)
+        with _named(full):
+            fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+                os.close(fd)
+                raise StorageError(self.root, f"another process uses this data directory (pid {holder})") from None
+            os.ftruncate(fd, 0)
+            os.write(fd, f"{os.getpid()}\n".encode())
+        self._lock = fd
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def location(self) -> str:
+        return os.path.abspath(self.root)
+
+    def space(self) -> tuple[int, int]:
+        with _named(self.root):
+            disk = os.statvfs(self.root)
+        return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+
+    def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> OsFile:
+        full = self._path(path)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        with _named(full):
+            if ahead_bytes:
+                return OsFileAhead(full, os.open(full, flags, 0o644), ahead_bytes)
+            return OsFile(full, os.open(full, flags | os.O_APPEND, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._path(path))
+
+    def list(self, directory: str) -> list[str]:
+        full = self._path(directory)
+        with _named(full):
+            try:
+                return sorted(os.listdir(full))
+            except FileNotFoundError:
+                return []
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        full = self._path(directory)
+        with _named(full):
+            try:
+                with os.scandir(full) as entries:
+                    return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+            except FileNotFoundError:
+                return {}
+
+    def make_directory(self, *paths: str) -> None:
+        changed: dict[str, None] = {}
+        for full in map(self._path, paths):
+            with _named(full):
+                missing = []
+                while not os.path.isdir(full):
+                    missing.append(full)
+                    full = os.path.dirname(full)
+                for each in reversed(missing):
+                    os.mkdir(each)
+                    changed[os.path.dirname(each)] = None
+        for parent in changed:
+            with _named(parent):
+                _sync_names(parent)
+
+    def rename(self, source: str, target: str) -> None:
+        with _named(self._path(source)):
+            os.rename(self._path(source), self._path(target))
+
+    def remove(self, path: str) -> None:
+        full = self._path(path)
+        with _named(full):
+            if os.path.isdir(full):
+                shutil.rmtree(full)
+            elif os.path.exists(full):
+                os.unlink(full)
+
+    def replace(self, path: str, data: bytes) -> None:
+        full = self._path(path)
+        with _named(full):
+            try:
+                _write_synced(full + _TEMPORARY, data)
+            except OSError:
+                with suppress(FileNotFoundError):
+                    os.unlink(full + _TEMPORARY)
+                raise
+            os.replace(full + _TEMPORARY, full)
+            _sync_names(os.path.dirname(full))
+
+    def sync_directory(self, path: str) -> None:
+        with _named(self._path(path)):
+            _sync_names(self._path(path))
+
+
+def is_in_memory(fd: int, position: int, length: int) -> bool:
+    """Return True if a range of a file can be read without waiting for the disk, judged by a few one-byte reads.
+
+    Return True also if the system cannot tell: only Linux can, and not for every file system.
+    """
+    if not hasattr(os, "RWF_NOWAIT"):
+        return True
+    byte = bytearray(1)
+    try:
+        for at in (*range(position, position + length, _PROBE_EVERY_BYTES), position + length - 1):
+            os.preadv(fd, (byte,), at, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def read_now(fd: int, position: int, length: int) -> bytearray | None:
+    """Return `length` bytes of a file, None if `read_now_into` returns False."""
+    data = bytearray(length)
+    return data if read_now_into(fd, position, data) else None
+
+
+def read_now_into(fd: int, position: int, data: bytearray | memoryview) -> bool:
+    """Fill `data` from a file. Return False if the read would block, comes up short, or fails.
+
+    If the system cannot tell which data is in memory, the read may block.
+    """
+    try:
+        return os.preadv(fd, (data,), position, _NO_WAIT) == len(data)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:  # not every file system supports it
+            return False
+    return os.preadv(fd, (data,), position) == len(data)
+
+
+def read_into_memory(fd: int, position: int, length: int) -> None:
+    """Read a range of a file into the page cache. Run in a thread, because it blocks. Leave errors to the next read."""
+    buffer = bytearray(min(_READ_BYTES, length))
+    end = position + length
+    with suppress(OSError):
+        while position < end and (size := os.preadv(fd, (buffer,), position)):
+            position += size
+
+
+def _write_synced(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(fd, memoryview(data)[written:])
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_names(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Rules for the batches that producers send."""

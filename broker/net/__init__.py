@@ -1,0 +1,1 @@
+"""The shell around the engine: sockets, the reactor, worker threads."""

@@ -1,0 +1,338 @@
+"""SHELL (Twisted): the engine on a port. It owns one timer, the threads that sync, and nothing of the logic.
+
+    doRead -> received -> engine.receive
+    end of the turn    -> engine.execute -> take_replies  -> send
+                                         -> take_syncs    -> thread -> synced
+                                         -> next_deadline -> one callLater -> tick
+"""
+
+import time
+from collections.abc import Callable
+from traceback import format_exc
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.protocol import Factory
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+
+from broker.engine.connection import Connection
+from broker.engine.engine import Engine
+from broker.log.io_jobs import IoJob, ReadJob, SyncJournal
+from broker.log.storage.os_storage import read_into_memory
+from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
+from broker.net.worker_thread import WorkerThread
+from broker.now import Now
+from broker.settings.config import BrokerConfig
+from broker.wire.frame import FileRegion
+from idgen.clock import IdClock
+
+CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
+# A round of the journal begins this many polls after the last one ended, so that the clients it answered can send more:
+# two half rounds cost more than the idle time of the disk.
+ROUND_POLLS = 4
+FAULT_WAIT_MS = 1_000  # between ticks that fail, so that a repeated fault does not fill the log
+
+Log = Callable[[str], None]
+
+
+class BrokerServer:
+    """A listening engine. `log` takes a line for each connection that is closed because its peer broke the protocol."""
+
+    _engine: Engine
+
+    def __init__(self, reactor: Any, clock: IdClock, log: Log, config: BrokerConfig) -> None:
+        self._config = config
+        self._reactor = reactor
+        self._clock = clock
+        self._log = log
+        self._transports: dict[Connection, KafkaTransport] = {}
+        self._paused: set[KafkaTransport] = set()
+        self._ports: list[KafkaPort] = []
+        self._timer: Any = None
+        self._timer_ms = 0
+        self._flush_now: Now | None = None  # set during a flush
+        self._stirred = False  # the engine has requests to execute
+        self._continues = False  # another turn is due for requests that the last one left
+        self._turn: Now | None = None  # when the first bytes of this turn were received
+        # Our reactor reports when it has handled all events of a poll; on any other each read is a turn.
+        self._turns = hasattr(reactor, "after_events")
+        self._syncs: set[Deferred[Any]] = set()
+        self._polls = 0  # left before the next round of the journal
+        self._stopping = False
+        self._accepting_later: set[KafkaPort] = set()
+        self.receive_buffer = ReceiveBuffer()
+        self._pool = ThreadPool(0, 1, "sync")
+        self._read_pool = ThreadPool(0, config.read_threads, "read")
+        self._reads: set[Deferred[Any]] = set()
+        # separate, so that its rounds do not wait behind other syncs
+        self._journal_thread = WorkerThread(reactor, "journal")
+
+    def now(self) -> Now:
+        return Now(time.monotonic_ns() // 1_000_000, self._clock.now_ms())
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def bind(self, host: str, port: int, listener: str = "") -> tuple[str, int]:
+        """Listen, and return the address; CannotListenError if it is in use. Connections are accepted after `serve`.
+
+        Call it for each listener.
+        """
+        factory = Factory.forProtocol(NullProtocol)
+        factory.noisy = False
+        bound = KafkaPort(port, factory, self._config, host, self._reactor, self, listener)
+        bound.startListening()
+        bound.stopReading()
+        self._ports.append(bound)
+        address = bound.getHost()
+        return address.host, address.port
+
+    def use(self, engine: Engine) -> None:
+        """Set the engine to serve; it is made after `bind`, because it must know the port."""
+        self._engine = engine
+        self._pool.adjustPoolsize(0, engine.services.config.sync_threads + CLEANER_THREADS)
+
+    def serve(self) -> None:
+        self._pool.start()
+        if self._turns:
+            self._reactor.after_events(self._end_turn)
+        self._journal_thread.start()
+        self._read_pool.start()
+        for port in self._ports:
+            port.startReading()
+        self._flush(self.now())
+
+    def stop(self) -> "Deferred[None]":
+        """Accept no more connections, close the open ones, let running syncs end. The owner of the logs closes them."""
+
+        def close(_: Any) -> "Deferred[Any]":
+            self._stopping = True
+            for transport in list(self._transports.values()):
+                transport.abortConnection()
+            if self._timer is not None and self._timer.active():
+                self._timer.cancel()
+            self._timer = None
+            return DeferredList([*self._syncs, *self._reads], consumeErrors=True)
+
+        def end(_: Any) -> None:
+            self._pool.stop()
+            self._journal_thread.stop()
+            self._read_pool.stop()
+
+        stopped = DeferredList([maybeDeferred(each.stopListening) for each in self._ports], consumeErrors=True)
+        return stopped.addBoth(close).addBoth(end)
+
+    # --- events of transports ------------------------------------------------------------------------------------
+
+    def connected(self, transport: KafkaTransport, peer: str, listener: str) -> Connection:
+        now = self.now()
+        conn = self._engine.opened(peer, now, listener)
+        self._transports[conn] = transport
+        if conn.close_reason is not None:
+            self._reactor.callLater(0, lambda: self._flush(self.now()))
+        for port in self._ports:
+            self._pause(port, now)
+        self._arm(now)  # a peer that never sends anything is closed in time
+        return conn
+
+    def _pause(self, port: KafkaPort, now: Now) -> None:
+        """Stop accepting on a port for a while if connections come too fast."""
+        pause_ms = self._engine.accept_pause_ms(port.listener, now)
+        if pause_ms and port not in self._accepting_later:
+            self._accepting_later.add(port)
+            port.stopReading()
+            self._reactor.callLater(pause_ms / 1000, self._accept_again, port)
+
+    def _accept_again(self, port: KafkaPort) -> None:
+        """Accept on a port again, unless connections still come too fast."""
+        if self._stopping:
+            return
+        self._accepting_later.discard(port)
+        self._pause(port, self.now())
+        if port not in self._accepting_later:
+            port.startReading()
+
+    def received(self, conn: Connection, data: memoryview) -> None:
+        """Hand the bytes of a peer to the engine; they are executed with those of all others, at the end of the turn.
+
+        `data` lies in the receive buffer, or in a frame of the connection's decoder.
+        """
+        if self._turn is None:
+            self._turn = self.now()
+        if self._engine.receive(conn, data, self._turn):
+            self._stirred = True
+        if not self._turns or len(self.receive_buffer.room) < RECEIVE_BYTES:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        if self._stirred:
+            self._stirred = False
+            # read again: a first import may have taken long, and the peers were not silent then
+            self._flush(self.now())
+
+    def drained(self, conn: Connection, sent_bytes: int) -> None:
+        now = self._flush_now
+        if now is not None:
+            self._engine.drained(conn, sent_bytes, now)
+            return
+        now = self.now()
+        self._engine.drained(conn, sent_bytes, now)
+        self._flush(now)
+
+    def broken(self, conn: Connection, reason: str) -> None:
+        """Log that a promised answer cannot be sent; the transport closes the connection."""
+        conn.close(reason)
+        self._log(f"connection of {conn.peer} closed: {reason}")
+
+    def read_ahead(self, region: FileRegion, done: Callable[[], None]) -> None:
+        """Have a worker thread read a region of a file that is not cached, then call `done`."""
+        if self._stopping:
+            return
+
+        def read() -> None:
+            read_into_memory(region.file.fileno(), region.position, region.length)
+
+        began = deferToThreadPool(self._reactor, self._read_pool, read)
+        self._reads.add(began)
+
+        def finished(_: Any) -> None:
+            self._reads.discard(began)
+            done()
+
+        began.addBoth(finished)
+
+    def disconnected(self, conn: Connection) -> None:
+        transport = self._transports.pop(conn, None)
+        if transport is not None:
+            self._paused.discard(transport)
+        self._engine.closed(conn)
+        if self._paused and not self._stopping:  # another connection may wait for the room it leaves
+            self._reactor.callLater(0, lambda: self._flush(self.now()))
+
+    # --- work of the engine -----------------------------------------------------------------------------------
+
+    def _flush(self, now: Now) -> None:
+        """Execute a turn, send, close, sync and set the timer; `now` is one moment for all."""
+        self._engine.execute(now)
+        self.receive_buffer.clear()
+        self._send(now)
+        for conn in self._engine.take_closes():
+            self._close(conn)
+        if not self._stopping:
+            for sync in self._engine.take_syncs(not self._polls):
+                self._sync(sync)
+        transports = self._transports
+        self._paused.update(transports[conn] for conn in self._engine.take_stalled() if conn in transports)
+        if self._paused:
+            self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
+        if self._engine.has_work and not self._stopping:
+            self._continue()
+        self._arm(now)
+
+    def _continue(self) -> None:
+        """Have another turn, once the reactor has looked at its events."""
+        if self._turns:
+            self._stirred = True
+            self._reactor.poll_again()
+        elif not self._continues:
+            self._continues = True
+            self._reactor.callLater(0, self._another_turn)
+
+    def _another_turn(self) -> None:
+        self._continues = False
+        self._flush(self.now())
+
+    def _send(self, now: Now) -> None:
+        self._flush_now = now
+        engine = self._engine
+        transports = self._transports
+        try:
+            while replies := engine.take_replies():
+                for conn, parts in replies:
+                    transport = transports.get(conn)
+                    if transport is not None:
+                        if sent := transport.send(parts):
+                            engine.drained(conn, sent, now)
+                        if not conn.readable:
+                            self._paused.add(transport)
+        finally:
+            self._flush_now = None
+
+    def _close(self, conn: Connection) -> None:
+        transport = self._transports.get(conn)
+        if transport is not None:
+            self._log(f"connection of {conn.peer} closed: {conn.close_reason}")
+            transport.close()
+
+    def _sync(self, sync: IoJob) -> None:
+        """Run a job in a worker thread; the reactor thread hands its outcome to the engine."""
+
+        def run() -> int:
+            began_ns = time.perf_counter_ns()
+            sync.run()
+            return time.perf_counter_ns() - began_ns
+
+        if isinstance(sync, SyncJournal):
+            done = self._journal_thread.defer(run)
+        else:
+            pool = self._read_pool if isinstance(sync, ReadJob) else self._pool
+            done = deferToThreadPool(self._reactor, pool, run)
+        self._syncs.add(done)
+
+        def synced(duration_ns: int) -> None:
+            if not isinstance(sync, ReadJob):
+                self._engine.metrics.flushes.observe(duration_ns)
+            self._engine.synced(sync, self.now())
+
+        def failed(failure: Failure) -> None:
+            self._engine.sync_failed(sync, _exception(failure), self.now())
+
+        def fault(failure: Failure) -> None:
+            self._log(f"a fault of the broker's own, after a sync:\n{failure.getTraceback()}")
+
+        def finished(_: Any) -> None:
+            self._syncs.discard(done)
+            if isinstance(sync, SyncJournal):
+                self._polls = ROUND_POLLS
+                self._reactor.callLater(0, self._poll_round)
+            self._flush(self.now())
+
+        done.addCallbacks(synced, failed)
+        done.addErrback(fault)
+        done.addCallback(finished)
+
+    def _poll_round(self) -> None:
+        self._polls -= 1
+        if self._polls:
+            self._reactor.callLater(0, self._poll_round)
+        else:
+            self._flush(self.now())
+
+    def _arm(self, now: Now) -> None:
+        """Set the one timer to the earliest deadline."""
+        if self._stopping:
+            return
+        deadline_ms = self._engine.next_deadline(now)
+        if self._timer is not None and self._timer.active():
+            if self._timer_ms <= deadline_ms:
+                return  # it fires too early at worst, and is set again then
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._reactor.callLater(max(deadline_ms - now.ms, 0) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self.now()
+        try:
+            self._engine.tick(now)
+        except Exception:
+            self._log(f"a fault of the broker's own, at a tick:\n{format_exc()}")
+            self._timer_ms = now.ms  # the earliest, so that `_arm` keeps this timer
+            self._timer = self._reactor.callLater(FAULT_WAIT_MS / 1000, self._tick)
+        self._flush(now)
+
+
+def _exception(failure: Failure) -> Exception:
+    return failure.value if isinstance(failure.value, Exception) else Exception(failure.getErrorMessage())

@@ -1,0 +1,89 @@
+"""The API table's row for one request of a client that has quotas.
+
+It counts what the request uses, and throttles the connection if that is too much (KIP-219: the answer leaves at once
+and has the throttle time). A request without quotas uses the table's row and pays no cost.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from broker.engine.api_table import PRODUCE, Api, Handler
+from broker.engine.produce_turn import StagedProduce
+from broker.engine.purgatory import Delayed
+from broker.now import Now
+from broker.quota.quota_manager import Meter
+from broker.services.context import RequestContext
+from broker.wire.frame import Part
+
+WRITE_TXN_MARKERS = 27  # brokers send it to each other, so as in Kafka its time is not counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeteredApi(Api):
+    """A row that counts each request. `size` is the request's, in bytes. `hold` throttles the connection as the meter
+    says."""
+
+    served: Api
+    meter: Meter
+    size: int
+    clock_ns: Callable[[], int]
+    now: Callable[[], Now]
+    hold: Callable[[Meter], None]
+
+    @cached_property
+    def handle(self) -> Handler:
+        return self._handle
+
+    def _handle(self, call: RequestContext, now: Now) -> Any:
+        began_ns = self.clock_ns()
+        response = self.served.handle(call._replace(meter=self.meter), now)
+        if isinstance(response, StagedProduce) and not response.acks:
+            self._done(now)  # its time is not counted, as in Kafka, because no answer could tell the client
+            return response
+        self._worked(began_ns, now)
+        if isinstance(response, Delayed):
+            response.try_complete = self._timed(response.try_complete)
+            response.expire = self._timed(response.expire)
+        return response
+
+    def _timed(self, answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
+        def timed(now: Now) -> Any:
+            began_ns = self.clock_ns()
+            response = answer(now)
+            self._worked(began_ns, now)
+            return response
+
+        return timed
+
+    def encode(self, version: int, response: Any, throttle_ms: int = 0) -> list[Part]:
+        now, began_ns = self.now(), self.clock_ns()
+        self._done(now)
+        body = self.served.encode(version, response, self.meter.throttle_ms)
+        self._worked(began_ns, now)  # the next request pays for the time this adds
+        return body
+
+    def _done(self, now: Now) -> None:
+        """Count a request that is answered or needs no answer, then throttle its connection if it must wait."""
+        if self.key == PRODUCE:
+            self.meter.produced(self.size, now.ms)
+        if self.meter.throttle_ms:
+            self.hold(self.meter)
+
+    def _worked(self, began_ns: int, now: Now) -> None:
+        if self.key != WRITE_TXN_MARKERS:
+            self.meter.worked(self.clock_ns() - began_ns, now.ms)
+
+
+def metered(
+    api: Api,
+    meter: Meter,
+    size: int,
+    clock_ns: Callable[[], int],
+    now: Callable[[], Now],
+    hold: Callable[[Meter], None],
+) -> MeteredApi:
+    """Return a row that counts one request of `size` bytes."""
+    row = {each.name: getattr(api, each.name) for each in fields(Api)}
+    return MeteredApi(**row, served=api, meter=meter, size=size, clock_ns=clock_ns, now=now, hold=hold)

@@ -1,0 +1,1 @@
+"""The services that handlers work on: metadata, coordinators, fetch sessions, administration of topics."""

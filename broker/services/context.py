@@ -1,0 +1,308 @@
+"""The context of a request: its content, its client, and the broker's services.
+
+`BrokerServices` is the composition of the broker. It imports and makes the coordinators and the quota manager at their
+first use, because most brokers need none of them. These modules take what they use as arguments and never import this
+module.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from broker.engine.produce_turn import ProduceTurn
+from broker.engine.purgatory import Purgatory
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionLog
+from broker.now import Now
+from broker.services.fetch_session import FetchSessions
+from broker.services.id_stamper import IdStamper
+from broker.services.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Metadata, Topic
+from broker.services.metrics import Metrics
+from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
+from broker.settings.group_config import GroupConfig
+from broker.settings.transaction_config import TransactionConfig
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from broker.quota.client_quotas import Quotas
+    from broker.quota.quota_manager import Meter, QuotaManager
+    from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
+    from broker.services.group_coordination import GroupCoordination
+    from broker.services.transaction_coordination import TransactionCoordination
+
+FETCH_SESSION_ID_MAX = 2**31 - 1
+
+
+@dataclass
+class BrokerServices:
+    """The services that handlers work on. Each engine has one instance."""
+
+    config: BrokerConfig
+    metadata: Metadata
+    logs: LogManager
+    purgatory: Purgatory
+    report: Callable[[str], None]
+    """A line for the operator."""
+    id_stamper: IdStamper = field(default_factory=IdStamper)
+    metrics: Metrics = field(default_factory=Metrics)
+    advertised: Sequence[tuple[int, int, int]] = ()
+    """What ApiVersions answers: (API key, lowest version, highest version)."""
+    group_config: GroupConfig = field(default_factory=GroupConfig)
+    listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    """By a listener's name, what holds there beside the settings for all."""
+    max_open_files: int = 1 << 30
+    """What the system lets this process open; connections and other files have a share of it."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """The properties this process was started with."""
+    fixed_configs: Sequence[object] = ()
+    """Configurations beside those of broker, groups and transactions, of which clients may read the settings."""
+    fetch_sessions: FetchSessions = field(init=False)
+    turn: ProduceTurn = field(init=False)
+    quotas: "QuotaManager | None" = field(init=False, default=None)
+    """None while no client has any."""
+    transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
+    _groups: "GroupCoordination | None" = None
+    _transactions: "TransactionCoordination | None" = None
+    _start_ms: int = 0
+    _led: dict[tuple[str | UUID, int], PartitionLog] = field(default_factory=dict)
+    """Logs that were asked for by topic (name or id) and partition, until topics change."""
+
+    def __post_init__(self) -> None:
+        self._started_with = self.config
+        self.metadata.on_change = self._led.clear
+        self._configure()
+        slots, partitions = (
+            self.config.max_incremental_fetch_session_cache_slots,
+            self.config.fetch_session_partitions_max,
+        )
+        self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
+        self.turn = ProduceTurn(self.metadata, self.metrics, self.id_stamper)
+        self._use_quotas()
+
+    # --- settings ------------------------------------------------------------------------------------------------
+
+    def _configure(self) -> None:
+        """Settings as they are now, with what was altered at run time over what this process was started with."""
+        config = self._started_with
+        for name in ("", str(self.metadata.node.id)):
+            config = with_properties(config, self.metadata.broker_properties.get(name, {}))
+        self.config = config
+        self.logs.use(config)
+
+    def alter_broker(self, name: str, properties: Mapping[str, str]) -> None:
+        """Altered settings of a node, or with "" of all, in place of those it had; InvalidSetting, StorageError."""
+        with_properties(self._started_with, properties)
+        self.metadata.alter_broker(name, properties)
+        self._configure()
+        self.logs.configure({topic.name: self.config_of(topic) for topic in self.metadata.topics()})
+
+    # --- quotas --------------------------------------------------------------------------------------------------
+
+    def alter_quotas(self, quotas: "Quotas") -> None:
+        """Quotas of clients in place of those there are, which hold from now on; StorageError."""
+        self.metadata.alter_quotas(quotas)
+        self._use_quotas()
+
+    def _use_quotas(self) -> None:
+        if not self.metadata.quotas:
+            self.quotas = None
+            return
+        if self.quotas is None:
+            from broker.quota.quota_manager import QuotaManager  # few brokers ever need it
+
+            self.quotas = QuotaManager(self.config)
+        self.quotas.use(self.metadata.quotas)
+
+    # --- logs ----------------------------------------------------------------------------------------------------
+
+    def open_logs(self) -> None:
+        """At start: the logs of all topics, and what a crash left in the journal. CheckpointDamaged, StorageError."""
+        self.logs.load_checkpoint()
+        for topic in self.metadata.topics():
+            for partition in range(len(topic.partitions)):
+                self.logs.open(topic.name, partition, self.config_of(topic), topic.id)
+        self.logs.opened()
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        return self.config.topic_defaults.with_properties(topic.properties)
+
+    def log_of(self, topic: str | UUID, partition: int) -> PartitionLog:
+        """Return the log of a partition that this node leads; ApiError says why there is none."""
+        log = self._led.get((topic, partition))
+        if log is not None and log.offline is None:
+            return log
+        log = self._led[topic, partition] = self._find_log(topic, partition)
+        return log
+
+    def _find_log(self, topic: str | UUID, partition: int) -> PartitionLog:
+        known = self.metadata.topic(topic)
+        if known is None:
+            if isinstance(topic, UUID):
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+        if not 0 <= partition < len(known.partitions):
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {known.name} has partitions 0 to {len(known.partitions) - 1}, not {partition}",
+            )
+        if not self.metadata.is_leader(known, partition):
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {known.name}-{partition}")
+        log = self.logs.get(known.name, partition)
+        if log.offline is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
+        return log
+
+    def new_uuid(self) -> UUID:
+        return self.metadata.new_uuid()
+
+    # --- coordinators --------------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> "GroupCoordination":
+        """The group coordinator, imported and made at its first use, because most brokers started for a test or a demo
+        have no groups."""
+        if self._groups is None:
+            from broker.services.group_coordination import GroupCoordination
+
+            self._groups = GroupCoordination(self._coordinator_ports(), self.group_config, self._start_ms)
+        return self._groups
+
+    @property
+    def transactions(self) -> "TransactionCoordination":
+        """The transaction coordinator, imported and made at its first use."""
+        if self._transactions is None:
+            from broker.services.transaction_coordination import TransactionCoordination
+
+            self._transactions = TransactionCoordination(
+                self._coordinator_ports(), self.transaction_config, self._start_ms, self._offsets_ended
+            )
+        return self._transactions
+
+    def _coordinator_ports(self) -> "CoordinatorPorts":
+        from broker.services.coordinator_topic import CoordinatorPorts
+        from broker.services.topic_changes import create_topic
+
+        return CoordinatorPorts(
+            metadata=self.metadata,
+            logs=self.logs,
+            purgatory=self.purgatory,
+            id_stamper=self.id_stamper,
+            report=self.report,
+            log_of=self.log_of,
+            appended=self.appended,
+            create_topic=partial(create_topic, self),
+            commit_timeout_ms=self.group_config.offsets_commit_timeout_ms,
+        )
+
+    def _offsets_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
+        """Pass the marker of a partition of `__consumer_offsets` to the group coordinator, which is made if needed."""
+        self.groups.transaction_ended(partition, producer_id, commit, now)
+
+    def group_states(self) -> Counter[str]:
+        """Return the number of groups in each state."""
+        groups = () if self._groups is None else self._groups.core.list_groups()
+        return Counter(group.state for group in groups)
+
+    def transaction_states(self) -> Counter[str]:
+        """Return the number of transactional ids in each state."""
+        known = () if self._transactions is None else self._transactions.core
+        return Counter(transaction.state.title for transaction in known)
+
+    def forget_topics(self, names: Collection[str], now: Now) -> None:
+        """Drop the coordinators' state about these deleted topics, and the state that was kept in them."""
+        if GROUP_OFFSETS_TOPIC in names:
+            self._forget_groups(now)
+        if names:
+            self.groups.forget_topics(names.__contains__, now)
+        if TRANSACTIONS_TOPIC in names:
+            self._forget_transactions(now)
+
+    def _forget_groups(self, now: Now) -> None:
+        """Forget all groups with their offsets, because their topic was deleted, and answer their waiting requests."""
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.resign(now)
+
+    def _forget_transactions(self, now: Now) -> None:
+        """Forget all transactional ids, because their topic was deleted. Producers cannot end open transactions."""
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            transactions.resign(now)
+        self.transactions.load(now)
+
+    def coordinator_topic(self, name: str) -> "CoordinatorTopic | None":
+        """Return the topic if a coordinator keeps its records in it, else None. The topic may not exist yet."""
+        if name == GROUP_OFFSETS_TOPIC:
+            return self.groups.topic
+        return self.transactions.topic if name == TRANSACTIONS_TOPIC else None
+
+    def load_coordinators(self, now: Now) -> None:
+        """Load groups, offsets and transactions from their records, once the logs are open. Groups are first, because
+        the ends of transactions that are continued may commit offsets."""
+        self._start_ms = now.ms
+        if self.metadata.topic(GROUP_OFFSETS_TOPIC) is not None:
+            self.groups.load(now)
+        is_open = any(log.producers.open_transactions() for log in self.logs.all())
+        if is_open or self.metadata.topic(TRANSACTIONS_TOPIC) is not None:
+            self.transactions.load(now)
+
+    def tick_coordinators(self, now: Now) -> None:
+        if self._groups is not None:
+            self._groups.tick(now)
+        if self._transactions is not None:
+            self._transactions.tick(now)
+
+    def coordinators_deadline_ms(self) -> int | None:
+        """Return when `tick_coordinators` is due, on the monotonic clock; None without a deadline."""
+        group = None if self._groups is None else self._groups.core.next_deadline_ms()
+        transaction = None if self._transactions is None else self._transactions.next_deadline_ms()
+        if group is None or transaction is None:
+            return transaction if group is None else group
+        return min(group, transaction)
+
+    # --- appends -------------------------------------------------------------------------------------------------
+
+    def touch(self, log: PartitionLog, now: Now) -> None:
+        """Its records, or what of it is on the disk, or whether it can be read at all has changed."""
+        self.purgatory.touch(log, now)
+        self.purgatory.touch(log.on_disk, now)
+
+    def appended(self, log: PartitionLog, now: Now) -> None:
+        """What follows from an append: a sync that falls due, and fetches that waited for it."""
+        self.logs.appended(log)
+        self.purgatory.touch(log, now)
+
+
+class RequestContext(NamedTuple):
+    """One request and its client. `request` is the message as decoded by its row of the API table."""
+
+    services: BrokerServices
+    version: int
+    client_id: str | None
+    peer: str
+    request: Any
+    original: Any = None
+    """Cold APIs: the message as it was sent; `request` is lifted to the newest version."""
+    tags: Mapping[int, Buffer] = {}
+    """Cold APIs: top-level tagged fields that Kafka does not know."""
+    listener: str = ""
+    """The name of the listener it came in on: `Metadata.reached` tells nodes' addresses by it."""
+    meter: "Meter | None" = None
+    """What counts it, for a client that has quotas."""
+
+    def count_mutation(self, partitions: int, strict_from: int, now: Now) -> None:
+        """So many partitions are to be made or deleted. From a version on clients know how to be refused: ApiError
+        THROTTLING_QUOTA_EXCEEDED for who is over `controller_mutation_rate` already (KIP-599)."""
+        if self.meter is not None:
+            self.meter.mutate(partitions, self.version >= strict_from, now.ms)
+
+
+class Tagged(NamedTuple):
+    """A cold API's answer with private tags at its top level (broker.wire.tags), for who asked for them."""
+
+    fields: Mapping[str, Any]
+    tags: dict[int, bytes]

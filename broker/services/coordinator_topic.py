@@ -1,0 +1,201 @@
+"""An internal topic in which a coordinator keeps its records.
+
+The key of a group or a transactional id selects one of the partitions, and the node that leads that partition
+coordinates it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from broker.engine.purgatory import Delayed, Purgatory
+from broker.group.offset_records import partition_of
+from broker.log.keyed_records import KeyedRecord, append_records
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionLog
+from broker.now import Now
+from broker.services.id_stamper import IdStamper
+from broker.services.metadata import Metadata, Node, Topic
+from broker.wire.errors import ApiError, ErrorCode
+from idgen.errors import IdError
+from idgen.settings import InvalidSetting
+
+ACKS_ALL = -1  # Kafka's coordinators write with these acks
+Answer: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CoordinatorPorts:
+    """The services that a coordinator uses."""
+
+    metadata: Metadata
+    logs: LogManager
+    purgatory: Purgatory
+    id_stamper: IdStamper
+    report: Callable[[str], None]
+    """Writes a line for the operator."""
+    log_of: Callable[[str, int], PartitionLog]
+    """Returns the log of a partition that this node leads, or raises ApiError."""
+    appended: Callable[[PartitionLog, Now], None]
+    """Must be called after each append: it asks for a sync that is due, and answers fetches that waited."""
+    create_topic: Callable[[str, int, Mapping[str, str]], Topic]
+    """Creates a topic with this number of partitions and these settings. Raises ApiError or InvalidSetting."""
+    commit_timeout_ms: int
+    """offsets.commit.timeout.ms: the longest wait of an answer for the disk."""
+
+
+class CoordinatorTopic:
+    """The topic of a coordinator, made at its first use. `keeps` names its content for the operator: "groups"."""
+
+    def __init__(
+        self, ports: CoordinatorPorts, name: str, partitions: int, properties: Mapping[str, str], keeps: str
+    ) -> None:
+        self.name = name
+        self._ports = ports
+        self.partitions = partitions
+        self.properties = properties
+        """Settings that the topic is made with unless a request gives others."""
+        self._keeps = keeps
+        self._failing: set[int] = set()
+        """Partitions whose last append failed, so that the operator is informed once, not for every request."""
+
+    @property
+    def topic(self) -> Topic | None:
+        return self._ports.metadata.topic(self.name)
+
+    def partition_of(self, key: str) -> int:
+        topic = self.topic
+        return partition_of(key, self.partitions if topic is None else len(topic.partitions))
+
+    def check(self, key: str) -> ErrorCode:
+        """Return NONE if this node coordinates the key and can log its changes."""
+        topic = self.topic
+        if topic is None:
+            return ErrorCode.NOT_COORDINATOR  # no client has called FindCoordinator yet, which makes the topic
+        partition = partition_of(key, len(topic.partitions))
+        if not self._ports.metadata.is_leader(topic, partition):
+            return ErrorCode.NOT_COORDINATOR
+        try:
+            log = self._ports.logs.get(topic.name, partition)
+        except ApiError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE if log.offline is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def find(self, key: str) -> Node:
+        """Return the node that coordinates the key. Make the topic if needed.
+
+        Raise ApiError COORDINATOR_NOT_AVAILABLE.
+        """
+        metadata = self._ports.metadata
+        topic = self.topic or self.make()
+        partition = partition_of(key, len(topic.partitions))
+        leader = topic.partitions[partition].leader
+        node = next((node for node in metadata.nodes if node.id == leader), None)
+        if node is None or (leader == metadata.node.id and self.check(key)):
+            name = f"{self.name}-{partition}"
+            reason = self._ports.logs.offline.get(name, "its leader is not there")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{key} is kept in {name}: {reason}")
+        return node
+
+    def make(self) -> Topic:
+        """Make the topic. Raise ApiError COORDINATOR_NOT_AVAILABLE."""
+        try:
+            return self._ports.create_topic(self.name, self.partitions, self.properties)
+        except (ApiError, InvalidSetting) as error:
+            self._ports.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    # --- the disk ------------------------------------------------------------------------------------------------
+
+    def when_on_disk(self, keys: Iterable[str], answer: Answer, now: Now) -> Answer | Delayed[Answer]:
+        """Return the answer, delayed until these keys' partitions are on the disk as they are now, if the topic
+        requires it.
+
+        If this fails, or takes longer than offsets.commit.timeout.ms, the answer is COORDINATOR_NOT_AVAILABLE, which
+        clients retry.
+        """
+        ends = {log: log.log_end_offset for log in self._waiting(keys)}
+        if not ends:
+            return answer
+        deadline_ms = now.ms + self._ports.commit_timeout_ms
+
+        def try_complete(now: Now) -> Answer | None:
+            if any(log.offline is not None for log in ends):
+                return expire(now)
+            return answer if all(log.durable_end_offset >= end for log, end in ends.items()) else None
+
+        def expire(now: Now) -> Answer:
+            refused: Answer = _refused(answer)
+            return refused
+
+        return Delayed([log.on_disk for log in ends], deadline_ms, try_complete, expire)
+
+    def once_on_disk(self, key: str, then: Callable[[Now], None], now: Now) -> None:
+        """Call `then` when the key's partition is on the disk as it is now, or at once if the topic does not require
+        that. Never call it if the disk fails."""
+        log = next(self._waiting([key]), None)
+        if log is None:
+            return then(now)
+        end = log.log_end_offset
+
+        def done(at: Now) -> None:
+            if log.offline is None:
+                then(at)
+
+        settled: Delayed[Now] = Delayed(
+            [log.on_disk],
+            None,
+            lambda at: at if log.durable_end_offset >= end or log.offline is not None else None,
+            lambda at: at,
+        )
+        self._ports.purgatory.watch(settled, done, now, limited=False)
+
+    def _waiting(self, keys: Iterable[str]) -> Iterator[PartitionLog]:
+        """Yield the logs of these keys that must be synced before an answer, and are not."""
+        topic = self.topic
+        for partition in {self.partition_of(key) for key in keys} if topic is not None else ():
+            try:
+                log = self._ports.log_of(self.name, partition)
+            except ApiError:
+                continue  # the writer received the error
+            if ACKS_ALL in log.waiting_acks and log.durable_end_offset < log.log_end_offset:
+                yield log
+
+    def append(
+        self,
+        partition: int,
+        records: Iterable[KeyedRecord],
+        now: Now,
+        told: Mapping[ErrorCode, ErrorCode],
+        producer: tuple[int, int] | None = None,
+    ) -> tuple[PartitionLog | None, ErrorCode]:
+        """Append records, optionally in a producer's transaction. Return the log, or None and the error for clients.
+
+        The error is that of `told` for the cause. For all other causes it is COORDINATOR_NOT_AVAILABLE, because they
+        may pass.
+        """
+        try:
+            log = self._ports.log_of(self.name, partition)
+            append_records(log, records, self._ports.id_stamper, now, producer)
+        except (ApiError, IdError) as error:
+            if partition not in self._failing:
+                self._failing.add(partition)
+                self._ports.report(f"{self._keeps} kept in {self.name}-{partition} are refused: {error}")
+            code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
+            return None, told.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._failing.discard(partition)
+        return log, ErrorCode.NONE
+
+
+def _refused(part: Any) -> Any:
+    """Return an answer, or a part of one, with COORDINATOR_NOT_AVAILABLE in place of each NONE."""
+    if isinstance(part, dict):
+        return {
+            name: _refused_code(each) if name.endswith("error_code") else _refused(each)
+            for name, each in part.items()
+        }
+    return [_refused(each) for each in part] if isinstance(part, list) else part
+
+
+def _refused_code(code: ErrorCode) -> ErrorCode:
+    return code or ErrorCode.COORDINATOR_NOT_AVAILABLE

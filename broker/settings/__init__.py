@@ -1,0 +1,1 @@
+"""Kafka's tables of settings and APIs, and the configurations of the broker."""

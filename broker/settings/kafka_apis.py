@@ -1,0 +1,245 @@
+"""Every API of a broker of Apache Kafka 4.3, why some are not served here, and other differences from Kafka.
+
+`flakelog compat` prints it beside the APIs served (broker.engine.api_table), and docs/compat.md is made from it. The
+module is data.
+"""
+
+KAFKA = "4.3"
+
+# API key: (name, lowest version, highest version)
+KAFKA_APIS: dict[int, tuple[str, int, int]] = {
+    0: ("Produce", 3, 13),
+    1: ("Fetch", 4, 18),
+    2: ("ListOffsets", 1, 11),
+    3: ("Metadata", 0, 13),
+    8: ("OffsetCommit", 2, 10),
+    9: ("OffsetFetch", 1, 10),
+    10: ("FindCoordinator", 0, 6),
+    11: ("JoinGroup", 0, 9),
+    12: ("Heartbeat", 0, 4),
+    13: ("LeaveGroup", 0, 5),
+    14: ("SyncGroup", 0, 5),
+    15: ("DescribeGroups", 0, 6),
+    16: ("ListGroups", 0, 5),
+    17: ("SaslHandshake", 0, 1),
+    18: ("ApiVersions", 0, 4),
+    19: ("CreateTopics", 2, 7),
+    20: ("DeleteTopics", 1, 6),
+    21: ("DeleteRecords", 0, 2),
+    22: ("InitProducerId", 0, 5),
+    23: ("OffsetForLeaderEpoch", 2, 4),
+    24: ("AddPartitionsToTxn", 0, 5),
+    25: ("AddOffsetsToTxn", 0, 4),
+    26: ("EndTxn", 0, 5),
+    27: ("WriteTxnMarkers", 1, 2),
+    28: ("TxnOffsetCommit", 0, 5),
+    29: ("DescribeAcls", 1, 3),
+    30: ("CreateAcls", 1, 3),
+    31: ("DeleteAcls", 1, 3),
+    32: ("DescribeConfigs", 1, 4),
+    33: ("AlterConfigs", 0, 2),
+    34: ("AlterReplicaLogDirs", 1, 2),
+    35: ("DescribeLogDirs", 1, 5),
+    36: ("SaslAuthenticate", 0, 2),
+    37: ("CreatePartitions", 0, 3),
+    38: ("CreateDelegationToken", 1, 3),
+    39: ("RenewDelegationToken", 1, 2),
+    40: ("ExpireDelegationToken", 1, 2),
+    41: ("DescribeDelegationToken", 1, 3),
+    42: ("DeleteGroups", 0, 2),
+    43: ("ElectLeaders", 0, 2),
+    44: ("IncrementalAlterConfigs", 0, 1),
+    45: ("AlterPartitionReassignments", 0, 1),
+    46: ("ListPartitionReassignments", 0, 0),
+    47: ("OffsetDelete", 0, 0),
+    48: ("DescribeClientQuotas", 0, 1),
+    49: ("AlterClientQuotas", 0, 1),
+    50: ("DescribeUserScramCredentials", 0, 0),
+    51: ("AlterUserScramCredentials", 0, 0),
+    55: ("DescribeQuorum", 0, 2),
+    57: ("UpdateFeatures", 0, 2),
+    60: ("DescribeCluster", 0, 2),
+    61: ("DescribeProducers", 0, 0),
+    64: ("UnregisterBroker", 0, 0),
+    65: ("DescribeTransactions", 0, 0),
+    66: ("ListTransactions", 0, 2),
+    68: ("ConsumerGroupHeartbeat", 0, 1),
+    69: ("ConsumerGroupDescribe", 0, 1),
+    71: ("GetTelemetrySubscriptions", 0, 0),
+    72: ("PushTelemetry", 0, 0),
+    74: ("ListConfigResources", 0, 1),
+    75: ("DescribeTopicPartitions", 0, 0),
+    76: ("ShareGroupHeartbeat", 1, 1),
+    77: ("ShareGroupDescribe", 1, 1),
+    78: ("ShareFetch", 1, 2),
+    79: ("ShareAcknowledge", 1, 2),
+    80: ("AddRaftVoter", 0, 1),
+    81: ("RemoveRaftVoter", 0, 0),
+    83: ("InitializeShareGroupState", 0, 0),
+    84: ("ReadShareGroupState", 0, 0),
+    85: ("WriteShareGroupState", 0, 1),
+    86: ("DeleteShareGroupState", 0, 0),
+    87: ("ReadShareGroupStateSummary", 0, 1),
+    88: ("StreamsGroupHeartbeat", 0, 0),
+    89: ("StreamsGroupDescribe", 0, 0),
+    90: ("DescribeShareGroupOffsets", 0, 1),
+    91: ("AlterShareGroupOffsets", 0, 0),
+    92: ("DeleteShareGroupOffsets", 0, 0),
+}
+
+_AUTHENTICATION = "no listener asks who a client is"
+_QUORUM = "there is one node: no broker and no controller comes or goes"
+_SHARE = "share groups (KIP-932) are not served"
+
+# Why an API is not served.
+NOT_SERVED = {
+    **dict.fromkeys(
+        (
+            "CreateDelegationToken",
+            "RenewDelegationToken",
+            "ExpireDelegationToken",
+            "DescribeDelegationToken",
+        ),
+        _AUTHENTICATION,
+    ),
+    **dict.fromkeys(
+        (
+            "AddRaftVoter",
+            "RemoveRaftVoter",
+        ),
+        _QUORUM,
+    ),
+    **dict.fromkeys(
+        (
+            "ShareGroupHeartbeat",
+            "ShareGroupDescribe",
+            "ShareFetch",
+            "ShareAcknowledge",
+            "InitializeShareGroupState",
+            "ReadShareGroupState",
+            "WriteShareGroupState",
+            "DeleteShareGroupState",
+            "ReadShareGroupStateSummary",
+            "DescribeShareGroupOffsets",
+            "AlterShareGroupOffsets",
+            "DeleteShareGroupOffsets",
+        ),
+        _SHARE,
+    ),
+    **dict.fromkeys(
+        (
+            "ConsumerGroupHeartbeat",
+            "ConsumerGroupDescribe",
+        ),
+        "groups of KIP-848 are not served; clients use the classic protocol",
+    ),
+    **dict.fromkeys(
+        (
+            "StreamsGroupHeartbeat",
+            "StreamsGroupDescribe",
+        ),
+        "streams groups (KIP-1071) are not served; Kafka Streams uses the classic protocol",
+    ),
+    **dict.fromkeys(
+        (
+            "GetTelemetrySubscriptions",
+            "PushTelemetry",
+        ),
+        "clients push no metrics (KIP-714); those that ask are told so by ApiVersions",
+    ),
+}
+
+# Differences that a user of Kafka would not expect: (subject, behaviour here).
+DIFFERENCES = (
+    (
+        "Nodes",
+        "One: a topic has one replica, and nothing is elected or moved. Leader epochs stay 0, also over a restart, and "
+        "no answer hints at another leader (KIP-951). UnregisterBroker of this node is refused; Kafka does it, and has "
+        "partitions without a leader then.",
+    ),
+    ("Listeners", "PLAINTEXT only, and on this machine only unless `listeners` says more: there is no TLS, no SASL."),
+    (
+        "Access rules and quotas",
+        "There is no authorizer, as in Kafka without one: access rules are answered with SECURITY_DISABLED. SCRAM "
+        "credentials can be set and are shown, and hold nobody back. Quotas hold as in Kafka; everybody is the user "
+        "ANONYMOUS, and request_percentage is of the one thread there is. Of a Fetch the records count, without what "
+        "is around them; a batch larger than all windows let through is sent once nothing else was, and its time "
+        "waited for, where Kafka never sends it.",
+    ),
+    ("Groups", "The classic protocol; clients that prefer group.protocol=consumer must say classic."),
+    (
+        "Transactions",
+        "As in Kafka with transaction.version=1: a partition or group is added before it is written to. Produce v12 "
+        "and TxnOffsetCommit v5, which Kafka lets add it by themselves, are refused with TRANSACTION_ABORTABLE.",
+    ),
+    (
+        "Topics made by asking",
+        "Metadata that makes a topic answers with it, and FindCoordinator with the node; Kafka has clients ask again.",
+    ),
+    (
+        "Records in zstd",
+        "A topic with compression.type=zstd is refused to clients before Fetch v10; Kafka 4 sends what they cannot "
+        "read.",
+    ),
+    (
+        "Ids",
+        "Every message has a 64-bit Snowflake id, which stock clients do not see; one process stamps at most 4.096 "
+        "million a second.",
+    ),
+    (
+        "Files",
+        "Segments and their indexes are in Kafka's format, so its dump tool reads them; beside them are files of our "
+        "own, and neither server opens the other's directory.",
+    ),
+    ("Settings", "A name that Kafka does not know either is an error; Kafka takes it with a warning."),
+    (
+        "Log levels and client metrics",
+        "They are not kept: DescribeConfigs and IncrementalAlterConfigs answer INVALID_REQUEST for them.",
+    ),
+    (
+        "Settings of one listener",
+        "`listener.name.NAME.max.connections` and `max.connection.creation.rate` hold from the start on and cannot be "
+        "altered at run time; all others are for all listeners, and refused for one.",
+    ),
+    (
+        "`flush.messages` above 1",
+        "The message that reaches the number has a sync begin, and is answered meanwhile; Kafka syncs first. With 1, "
+        "as there, each is answered when it is on the disk.",
+    ),
+    (
+        "Batches and offsets of a transaction",
+        "Each is held to the transactional id that its request names; Kafka looks at the first batch in a partition, "
+        "and at the first offsets in a group.",
+    ),
+    ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
+    ("Metrics", "Prometheus text over HTTP; no JMX."),
+    ("Settings of groups", "All are for the protocol of KIP-848; they are refused with INVALID_CONFIG."),
+    (
+        "Records in a batch",
+        "A batch is judged by its header and CRC; its records are opened only where the topic asks something of them "
+        "(keys, times, a codec, ids in headers). Kafka opens all, and refuses what is no record.",
+    ),
+    ("Long names", "Those of groups, their members and transactional ids have 16,384 bytes at most; in Kafka 32,767."),
+    (
+        "What stands in a request twice",
+        "A partition is answered as often as it is named, where Kafka has one answer or puts answers together, and a "
+        "topic without partitions is answered without any; of two batches for one partition Kafka appends the last.",
+    ),
+    (
+        "Requests that are none",
+        "A bound or an enumeration out of range that has no code of its own (max_bytes of -1, isolation level 2, ACLs "
+        "of resource type 0) is UNKNOWN_SERVER_ERROR, no answer or a closed connection in Kafka; here it is refused by "
+        "name, or passed over where nothing depends on it.",
+    ),
+    (
+        "Large batches",
+        "One that is larger than segment.bytes, but not than max.message.bytes, is taken, and has a segment of its "
+        "own; Kafka refuses it with RECORD_LIST_TOO_LARGE.",
+    ),
+    (
+        "Patterns of transactional ids",
+        "RE2's syntax without word boundaries, classes of Unicode and (?m); one that would take longer than a second "
+        "is refused with INVALID_REGULAR_EXPRESSION, as is one that is none.",
+    ),
+    ("Plug-ins", "None: no Java class is loaded. What would change an answer by one is refused at the start."),
+)

@@ -1,0 +1,49 @@
+"""A hook of MkDocs: put tables of all settings into docs/settings.md, made from the settings' own descriptions."""
+
+import json
+from dataclasses import fields
+
+from click.testing import CliRunner
+
+from flakelog import SpoutConfig, TopologyConfig
+from flakelog.cli import main
+
+PAGE = "settings.md"
+HEAD = "| setting | default | meaning |\n|---|---|---|\n"
+
+
+def on_page_markdown(markdown, page, **_):
+    """Replace each `<!-- settings: NAME -->` of the page with the table of that name."""
+    if page.file.src_uri == PAGE:
+        for name, settings in all_settings().items():
+            place = f"<!-- settings: {name} -->"
+            assert place in markdown, f"{PAGE} has no {place}"
+            markdown = markdown.replace(place, HEAD + "".join(map(row, settings)))
+    return markdown
+
+
+def all_settings():
+    """Return the settings of server and topic, as `flakelog settings --json` prints them, of spout and of topology."""
+    printed = CliRunner().invoke(main, ["settings", "--json"], catch_exceptions=False).stdout
+    settings = [json.loads(line) for line in printed.splitlines()]
+    found = {scope: [each for each in settings if each["scope"] == scope] for scope in ("server", "topic")}
+    for name, config in (("spout", SpoutConfig), ("topology", TopologyConfig)):
+        found[name] = [{**field.metadata, "default": field.default} for field in fields(config)]
+    return found
+
+
+def row(setting):
+    return f"| `{setting['name']}` | {default(setting)} | {sentence(setting['doc'])} |\n"
+
+
+def default(setting):
+    """Return a setting's default as a properties file spells it, and its unit."""
+    value, unit = setting["default"], setting["unit"] or ""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return unit if value in (None, "") else f"`{text}` {unit}"
+
+
+def sentence(doc):
+    """Return a description as a sentence that is plain text in Markdown."""
+    text = doc[0].upper() + doc[1:] + ("" if doc.endswith(".") else ".")
+    return text.replace("<", "&lt;").replace("|", "&#124;").replace("_", "\\_").replace("*", "\\*")

@@ -1,0 +1,178 @@
+"""The rules of README, CHANGELOG and docs/ that need no server: lengths, links, and names that exist in the code.
+
+`make docs` checks the rest of the pages, and tests/compat/test_readme.py runs their blocks.
+"""
+
+import ast
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README, CHANGELOG, ARCHITECTURE = ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "docs" / "architecture.md"
+PAPERS = (
+    README, CHANGELOG, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", ROOT / "tests" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+)  # fmt: skip
+README_LINES_MAX = 200
+ENTRY_WORDS_MAX = 25
+SENTENCE = """
+    server.dataReceived -> connection -> engine -> api_table -> handlers/produce
+      -> partition_log.append -> purgatory -> server.write
+"""
+# Places that the papers name already, and where they are until the broker's files move there.
+MOVES = {
+    "broker/net/": "broker/",
+    "broker/net/server.py": "broker/net/server.py",
+    "broker/net/transport.py": "broker/net/transport.py",
+    "broker/engine/": "broker/",
+    "broker/engine/engine.py": "broker/engine/engine.py",
+    "broker/engine/api_table.py": "broker/engine/api_table.py",
+    "broker/engine/connection.py": "broker/engine/connection.py",
+    "broker/engine/purgatory.py": "broker/engine/purgatory.py",
+    "broker/engine/timing_wheel.py": "broker/engine/timing_wheel.py",
+    "broker/engine/produce_turn.py": "broker/engine/produce_turn.py",
+    "broker/services/": "broker/handlers/",
+    "broker/services/fetch_session.py": "broker/services/fetch_session.py",
+    "broker/quota/": "broker/",
+    "broker/settings/": "broker/",
+    "broker/settings/config.py": "broker/settings/config.py",
+    "broker/settings/group_config.py": "broker/settings/group_config.py",
+    "broker/log/storage/port.py": "broker/log/storage/port.py",
+    "broker/fault_injection/": "broker/",
+}
+
+
+def names(paths):
+    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
+def prose_of(page):
+    """Return a page without its fenced and its indented blocks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^(    .*\n)+", "", text, flags=re.MULTILINE)
+
+
+def spans_of(page):
+    """Return the texts between backticks."""
+    return re.findall(r"`([^`\n]+)`", prose_of(page))
+
+
+# --- README and CHANGELOG ----------------------------------------------------------------------------------------
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= README_LINES_MAX, "move what it explains to docs/"
+
+
+def test_the_readme_begins_with_its_two_commands():
+    beginning, _, _ = README.read_text().partition("\n## ")
+    assert re.findall(r"^    (make \w+)", beginning, re.MULTILINE) == ["make demo", "make test"]
+
+
+@pytest.mark.parametrize("page", (README, ARCHITECTURE), ids=("README", "architecture"))
+def test_the_route_of_a_reader_is_shown(page):
+    assert SENTENCE in page.read_text()
+
+
+def test_the_changelog_has_three_kinds_of_entries():
+    text = CHANGELOG.read_text()
+    assert re.findall(r"^## (.*)", text, re.MULTILINE)[0] == "Unreleased"
+    kinds = set(re.findall(r"^### (.*)", text, re.MULTILINE))
+    assert kinds == {"Added", "Changed", "Fixed"}
+
+
+def test_an_entry_of_the_changelog_is_one_short_line():
+    _, _, entries = CHANGELOG.read_text().partition("\n## ")
+    for line in entries.splitlines()[1:]:
+        assert not line or line.startswith(("- ", "#")), f"an entry is one line, beginning with '- ': {line}"
+        words = line.removeprefix("- ").split()
+        assert len(words) <= ENTRY_WORDS_MAX, f"{len(words)} words, {ENTRY_WORDS_MAX} are the limit: {line}"
+
+
+# --- links and names ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAPERS, ids=names(PAPERS))
+def test_a_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(page)):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        assert found.exists(), f"{target} leads nowhere"
+        if anchor and found.name != "api.md":  # its anchors are made of docstrings; `make docs` checks them
+            assert anchor in anchors_of(found), f"{target}: that page has no such heading"
+
+
+def anchors_of(page):
+    headings = re.findall(r"^#+ (.*)", prose_of(page), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAPERS, ids=names(PAPERS))
+def test_a_path_exists(page):
+    """A path is named from the top, or from the page's own directory."""
+    for text in spans_of(page):
+        if re.fullmatch(r"(?:[a-z_]+/)+(?:[\w.]+\.\w+)?", text) and text.split("/")[0] in TOPS:
+            assert moved(text).exists() or (page.parent / text).exists(), f"{text} does not exist"
+
+
+TOPS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")} - {"build"}
+
+
+def moved(text):
+    return ROOT / (text if (ROOT / text).exists() else MOVES.get(text, text))
+
+
+@pytest.mark.parametrize("place", MOVES)
+def test_a_move_is_still_to_come(place):
+    assert not (ROOT / place).exists(), f"{place} is there: take it off MOVES"
+
+
+@pytest.mark.parametrize("page", PAPERS, ids=names(PAPERS))
+def test_a_setting_of_ours_exists(page, known):
+    for text in spans_of(page):
+        name = text.partition("=")[0]
+        if re.fullmatch(r"flakelog(\.[a-z]+){2,}(\.\*)?", name) and not name.startswith("flakelog.testing"):
+            begins = name.removesuffix("*")
+            exists = name in known or (begins != name and any(each.startswith(begins) for each in known))
+            assert exists, f"there is no setting {name}"
+
+
+@pytest.fixture(scope="module")
+def known():
+    """The names of all settings, from the hook that makes docs/settings.md."""
+    spec = spec_from_file_location("settings_page", ROOT / "docs" / "settings_page.py")
+    hook = module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    return {each["name"] for settings in hook.all_settings().values() for each in settings}
+
+
+def test_the_page_of_settings_has_all_of_them(known):
+    assert {"log.segment.bytes", "segment.bytes", "flakelog.spout.max.attempts", "topology.max.spout.pending"} <= known
+
+
+def rows_of_steps():
+    """Return the (files, names) of the steps in the tables of docs/architecture.md."""
+    rows = re.findall(r"^\| \d+\. .* \| (.*) \| (.*) \|$", ARCHITECTURE.read_text(), re.MULTILINE)
+    return [[re.findall(r"`([^`]+)`", cell) for cell in row] for row in rows]
+
+
+@pytest.mark.parametrize("files, defined", rows_of_steps(), ids=lambda texts: "-".join(texts))
+def test_a_step_names_what_its_files_define(files, defined):
+    """Each class, method and function that a step names is defined in one of the files beside it."""
+    known = set().union(*(definitions_of(moved(file)) for file in files))
+    assert set(defined) <= known, f"{', '.join(files)}: no {', '.join(set(defined) - known)}"
+
+
+def definitions_of(path):
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            found.add(node.name)
+            methods = [each for each in getattr(node, "body", ()) if isinstance(each, ast.FunctionDef)]
+            found |= {f"{node.name}.{each.name}" for each in methods}
+    return found

@@ -1,0 +1,69 @@
+"""Docstrings and comments name their subject. Turns of phrase that readers stumbled over are rare in each package."""
+
+import ast
+import io
+import re
+import tokenize
+
+import pytest
+
+from tests.test_tidy import PACKAGES, ROOT, name_of, sources
+
+LISTED_MAX = 0.03  # of a package's docstrings and comments: a phrase may be clear where it stands
+
+# A clause or a pronoun in place of a noun, an inverted order, a double negative. Each hides what the sentence is about.
+PHRASES = (
+    r"(?:^|[.;:] |\b(?:for|to|of|by|from|with|than|and|or|but) )[Ww]ho(?:ever)? \w+",  # "who asks waits"
+    r"\b(?:[Ww]hom|[Nn]obody|[Ee]verybody|[Ss]omebody|[Aa]nybody)\b",
+    r"(?:^|[.;:] )(?:What|That|Of|Those|As|One) ",
+    r"\bwhat (?:is|was|are|were|has|had|came|comes|of|stands|goes) ",
+    r"\bso (?:many|much|often|late|long)\b(?! (?:as|that))",
+    r"\b(?:some at a time|once more|any more|by itself|by themselves|to be had|at hand)\b",
+    r"\b(?:is|are) told\b|\bis gone\b|\bgone on\b|\bgoes? on\b",
+    r"\b(?:long|short) way\b|\bthe like\b|\bthe other way round\b",
+    r"\b(?:there|that) (?:is|are|was|were) none\b|\bwhere there (?:is|are)\b",
+    r"\bno(?:ne|t)? but\b|\bbut for\b|\b(?:would|must) else\b|\belse (?:it|they|the|a|an|what|none)\b",
+    r"\bit was(?: \w+)? then\b|\bthen\.$|\bof (?:its|their|our) own\b",
+)
+UNCLEAR = re.compile("|".join(f"(?:{phrase})" for phrase in PHRASES), re.MULTILINE)
+
+
+def texts_of(source):
+    """(line, text) of each docstring, each string under an attribute, and each comment."""
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        for item in body if isinstance(body, list) else ():
+            value = getattr(item, "value", None)
+            if isinstance(item, ast.Expr) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield item.lineno, value.value
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks", "examples", "tests"])
+def test_sentences_name_their_subject(package):
+    read, listed = 0, []
+    for path in sources(package):
+        for line, text in texts_of(path.read_text()):
+            read += 1
+            if found := UNCLEAR.search(text):
+                shown = " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
+                listed.append(f"{name_of(path)}:{line}: {shown}")
+    assert len(listed) <= LISTED_MAX * read, "\n".join([f"{len(listed)} of {read} texts:", *listed])
+
+
+@pytest.mark.parametrize(
+    "text", ["Who asks waits.", "What is left goes out.", "Nobody waits for it.", "The short way of requests."]
+)
+def test_a_sentence_without_a_subject_is_found(text):
+    assert UNCLEAR.search(text)
+
+
+@pytest.mark.parametrize("text", ["Return the offset after the last record.", "The client waits for its turn."])
+def test_a_sentence_with_a_subject_is_not(text):
+    assert not UNCLEAR.search(text)
+
+
+def test_the_files_that_are_read_exist():
+    assert (ROOT / "broker").is_dir() and sources("broker")
