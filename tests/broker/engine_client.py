@@ -66,6 +66,7 @@ class EngineBroker:
         self.now_ms = now_ms
         self.reported = []
         self.held = None
+        self.fed = []
         self._in_turn = False
         self._pumping = False
         self._settings = settings
@@ -134,7 +135,7 @@ class EngineBroker:
             self._pumping = False
 
     def _pump(self):
-        self.engine.execute(self.now)
+        self.execute()
         self._send()
         while syncs := self.engine.take_syncs():
             for sync in syncs:
@@ -142,7 +143,7 @@ class EngineBroker:
                     self.run(sync)
                 else:
                     self.held.append(sync)
-            self.engine.execute(self.now)
+            self.execute()
             self._send()
         for conn in self.engine.take_closes():
             self.clients[conn].closed = conn.close_reason
@@ -156,7 +157,14 @@ class EngineBroker:
                     self.clients[conn].take(parts)
             if not self.engine.has_work:
                 return
-            self.engine.execute(self.now)
+            self.execute()
+
+    def execute(self):
+        """Execute one turn, then use the memory of the bytes received again, as the shell does."""
+        self.engine.execute(self.now)
+        for each in self.fed:
+            each[:] = bytes(len(each))
+        self.fed.clear()
 
     def hold_syncs(self):
         """Hold every later sync, like a slow disk; return the list of held syncs, for `run` or `release`."""
@@ -216,7 +224,8 @@ class EngineClient:
 
     def feed(self, data):
         """Feed raw bytes from this peer."""
-        self.broker.engine.receive(self.conn, memoryview(bytearray(data)), self.broker.now)
+        self.broker.fed.append(bytearray(data))
+        self.broker.engine.receive(self.conn, memoryview(self.broker.fed[-1]), self.broker.now)
         self.broker.pump()
 
     def take(self, parts):
@@ -249,6 +258,16 @@ class EngineClient:
         correlation_id, data = self.frame(api_key, version, fields, tags)
         self.feed(data)
         return correlation_id
+
+    def send_together(self, *requests):
+        """Send requests, each (API key, version, fields), as one piece of bytes; return their correlation ids."""
+        frames = [self.frame(*request) for request in requests]
+        self.feed(b"".join(data for _, data in frames))
+        return [correlation_id for correlation_id, _ in frames]
+
+    def answered(self):
+        """Return the correlation ids of the answers received since the last call."""
+        return [correlation_id for correlation_id, _ in self.replies()]
 
     def replies(self):
         """Return the answers received since the last call as [(correlation id, decoded)]."""

@@ -8,16 +8,11 @@ from functools import partial
 
 import pytest
 
-from broker.handlers.produce_again import ProduceAgain
-from broker.log.partition_log import PartitionLog
 from broker.wire import cold
 from broker.wire.errors import ErrorCode
 from broker.wire.primitives import REQUEST_ITEMS_MAX, uvarint
-from idgen.errors import SequenceExhausted
-from idgen.layout import Layout
-from idgen.sequence_start import sequence_start
-from idgen.worker import IdWorker
 from tests.broker.engine_client import (
+    CREATE_TOPICS,
     FETCH,
     FIND_COORDINATOR,
     LIST_OFFSETS,
@@ -30,13 +25,14 @@ from tests.broker.engine_client import (
     produce_request,
     values_of,
 )
+from tests.broker.watched_storage import WatchedStorage, active
 
 API_VERSIONS = 18
 
 
 @pytest.fixture
 def broker():
-    broker = EngineBroker()
+    broker = EngineBroker(WatchedStorage())
     broker.create("flights")
     return broker
 
@@ -144,9 +140,12 @@ def test_a_piece_of_a_frame_that_only_makes_it_longer_leaves_nothing_to_be_looke
     client = broker.connect()
     request = bytearray(b"\0\x01\0\0") + bytes(1 << 16)
     receive = partial(broker.engine.receive, client.conn, now=broker.now)
-    assert not receive(memoryview(request[:1]))
-    assert not receive(memoryview(request[1:1000]))
-    assert receive(memoryview(request[1000:])), "it is whole, and there is something to be said to it"
+    for piece in (request[:1], request[1:1000]):
+        receive(memoryview(piece))
+        broker.engine.execute(broker.now)
+    assert not receive(memoryview(request[1000:2000])), "its length is known, and it has its own memory"
+    assert receive(memoryview(request[2000:])), "it is whole, and there is something to be said to it"
+    broker.engine.execute(broker.now)
     assert broker.engine.take_closes() == [client.conn]
 
 
@@ -394,93 +393,6 @@ def test_answers_behind_one_that_waits_take_room_too():
     assert client.conn.readable and client.conn.queued_bytes == 0
 
 
-def test_a_held_request_waits_though_no_more_may_wait():
-    """flakelog.max.delayed.operations answers early; a held request that is retried early would be retried for ever."""
-    broker = EngineBroker(max_ahead_ms=0, max_delayed_operations=1)
-    broker.create("flights")
-    waiting, client = broker.connect(), broker.connect()
-    waiting.send(FETCH, 12, fetch_request("flights", max_wait_ms=5_000))
-    worker = OnceExhausted(broker.worker)
-    broker.services.id_stamper.worker = lambda: worker
-    client.send(PRODUCE, 9, produce_request("flights", b"a"))
-    assert not client.replies() and client.closed is None
-    broker.at(broker.now_ms + 1)
-    ((_, results),) = client.replies()
-    assert results[0].error_code == 0
-
-
-class OnceExhausted:
-    """An id worker without ids at one moment. A second request at that moment fails; the test would hang otherwise."""
-
-    def __init__(self, worker):
-        self._worker = worker
-        self._exhausted_ms = None
-
-    def next_ids(self, n, now_ms, floor):
-        assert now_ms != self._exhausted_ms, "asked again at the same moment"
-        if self._exhausted_ms is None:
-            self._exhausted_ms = now_ms
-            raise SequenceExhausted(now_ms + 1, 0)
-        return self._worker.next_ids(n, now_ms, floor)
-
-
-def test_without_ids_a_produce_is_held_and_comes_back_with_nothing_lost_or_twice():
-    """SequenceExhausted: past the run-ahead of 4,096 ids a millisecond, a timer puts back-pressure on the peer."""
-    broker = EngineBroker(max_ahead_ms=0)
-    broker.create("flights")
-    client, other = broker.connect(), broker.connect()
-    broker.worker.next_ids(4_000, broker.now.wall_ms)
-    values = [b"%d" % n for n in range(4)]
-    sent = [client.frame(PRODUCE, 9, produce_request("flights", *[value] * 100)) for value in values]
-    client.feed(b"".join(data for _, data in sent))
-    assert not client.replies() and not client.conn.readable
-    assert other.fetch("flights") == [], "others are served on"
-    broker.at(broker.now_ms + 2)
-    assert [(answered, results[0].error_code) for answered, results in client.replies()] == [
-        (each[0], 0) for each in sent
-    ]
-    assert client.fetch("flights") == [value for value in values for _ in range(100)]
-
-
-def test_what_comes_after_a_held_request_waits_also_where_requests_repeat():
-    """The second request is on the fast path, and there would be ids for it."""
-    broker = EngineBroker(max_ahead_ms=0)
-    broker.create("flights")
-    client = broker.connect()
-    client.produce("flights", b"first")
-    assert client.conn.again is not None
-    broker.worker.next_ids(4_000, broker.now.wall_ms)
-    sent = [client.frame(PRODUCE, 9, produce_request("flights", *[b"v"] * records)) for records in (100, 50)]
-    client.feed(b"".join(data for _, data in sent))
-    assert not client.replies() and not client.conn.readable
-    broker.at(broker.now_ms + 2)
-    assert [(answered, results[0].base_offset) for answered, results in client.replies()] == [
-        (sent[0][0], 1),
-        (sent[1][0], 101),
-    ]
-
-
-def test_requests_of_one_turn_that_want_more_ids_than_one_call_gives_are_appended_in_parts():
-    """`IdWorker.max_batch` limits one call; with no run-ahead and spread starts it is less than a millisecond has."""
-    broker = EngineBroker(max_ahead_ms=0)
-    broker.worker = IdWorker(
-        Layout(), 1, start_ms=broker.now.wall_ms, limit_ms=broker.now.wall_ms + 1_000_000, max_ahead_ms=0,
-        sequence_start=sequence_start("spread", 256, 0),
-    )  # fmt: skip
-    broker.create("flights")
-    clients = [broker.connect() for _ in range(8)]
-    for client in clients:
-        client.produce("flights", b"first")
-        broker.at(broker.now_ms + 10)
-    assert broker.worker.max_batch == 3841
-    with broker.turn():
-        for client in clients:
-            client.send(PRODUCE, 9, produce_request("flights", *[b""] * 500))
-    broker.at(broker.now_ms + 10)
-    assert [results[0].error_code for client in clients for _, results in client.replies()] == [0] * 8
-    assert broker.services.log_of("flights", 0).log_end_offset == 8 + 8 * 500
-
-
 @pytest.mark.parametrize("max_inflight", [1, 2])
 def test_a_connection_is_read_on_after_a_request_that_has_no_answer_where_others_repeat(max_inflight):
     """A request with acks=0 differs from the previous one, and no answer is sent that makes room for the next one."""
@@ -504,101 +416,27 @@ def test_what_came_before_bytes_that_are_no_request_is_done_where_requests_repea
     assert broker.connect().fetch("flights") == [b"first", b"second"]
 
 
-def test_a_fault_in_one_request_of_a_turn_is_its_own_connections(broker, monkeypatch):
-    clients = [broker.connect() for _ in range(3)]
-    for client in clients:
-        client.produce("flights", b"first")
-
-    read, unlucky = ProduceAgain.read, clients[1].conn.again
-
-    def faulty(again, *arguments):
-        if again is unlucky:
-            raise ZeroDivisionError
-        return read(again, *arguments)
-
-    monkeypatch.setattr(ProduceAgain, "read", faulty)
-    for _ in range(2):
-        with broker.turn():
-            for client in clients:
-                client.send(PRODUCE, 9, produce_request("flights", b"second"))
-        assert [len(client.replies()) for client in clients] == [1, 1, 1], "on the long way there is no fault"
-        unlucky = clients[0].conn.again
-    (told,) = broker.reported
-    assert "a fault of the broker's own" in told and "ZeroDivisionError" in told, "once, and nobody else would say so"
-
-
-def test_a_request_of_two_partitions_is_held_whole():
-    """A request that is tried again must not have left half of its records in the log."""
-    broker = EngineBroker(max_ahead_ms=0)
-    broker.create("flights", 2)
-    client = broker.connect()
-    broker.worker.next_ids(4_000, broker.now.wall_ms)
-    request = produce_request("flights", *[b"a"] * 60)
-    request.partitions.append(produce_request("flights", *[b"b"] * 60, partition=1).partitions[0])
-    client.send(PRODUCE, 9, request)
-    assert not client.replies()
-    assert [broker.services.log_of("flights", n).log_end_offset for n in (0, 1)] == [0, 0]
-    broker.at(broker.now_ms + 2)
-    ((_, results),) = client.replies()
-    assert [(each.error_code, each.base_offset) for each in results] == [(0, 0), (0, 0)]
-    assert [broker.services.log_of("flights", n).log_end_offset for n in (0, 1)] == [60, 60]
-
-
-def test_the_acknowledged_high_water_mark_is_waited_for_too():
-    """LeadExhausted: ids continue when the registry has raised the mark (DESIGN section 4)."""
-    broker = EngineBroker()
-    broker.create("flights")
-    client = broker.connect()
-    broker.worker = type(broker.worker)(
-        broker.worker.layout, 2, start_ms=broker.now.wall_ms - 10, limit_ms=broker.now.wall_ms
-    )
-    client.send(PRODUCE, 9, produce_request("flights", b"a"))
-    assert not client.replies()
-    broker.worker.raise_limit(broker.now.wall_ms + 1_000)
-    broker.at(broker.now_ms + 100)
-    ((_, results),) = client.replies()
-    assert results[0].error_code == 0
-
-
-def test_a_held_peer_that_goes_leaves_nothing_behind():
-    broker = EngineBroker(max_ahead_ms=0)
-    broker.create("flights")
-    client = broker.connect()
-    broker.worker.next_ids(4_096, broker.now.wall_ms)
-    client.send(PRODUCE, 9, produce_request("flights", b"a"))
-    broker.engine.closed(client.conn)
-    broker.at(broker.now_ms + 10)
-    assert broker.services.log_of("flights", 0).log_end_offset == 0 and not broker.reported
-
-
-def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported(broker, client, monkeypatch):
+def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported(broker, client):
     """No other error may cross the engine (DESIGN rule 3)."""
     other = broker.connect()
-    from broker.handlers import list_offsets
-
-    monkeypatch.delattr(list_offsets, "find")
-    partition = {"partition_index": 0, "timestamp": -1}
-    client.send(LIST_OFFSETS, 1, {"replica_id": -1, "topics": [{"name": "flights", "partitions": [partition]}]})
+    broker.storage.faults["metadata.json"] = ZeroDivisionError()
+    topic = {"name": "trains", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    client.send(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
     assert client.closed == "a fault of the broker's own; see the log"
-    assert "NameError" in broker.reported[0]
+    assert "ZeroDivisionError" in broker.reported[0]
     assert is_served(other)
 
 
 @pytest.mark.parametrize("ended_by", ["an append", "its deadline"])
-def test_a_fault_in_an_answer_that_waited_closes_who_waited_and_nobody_else(broker, client, monkeypatch, ended_by):
+def test_a_fault_in_an_answer_that_waited_closes_who_waited_and_nobody_else(broker, client, ended_by):
     """The fault occurs while another peer's request is handled, or in `tick`; neither may suffer from it."""
     other, producer = broker.connect(), broker.connect()
     broker.create("trains")
-    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=1_000))
+    producer.produce("flights", b"a")
+    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=1_000, min_bytes=100))
     other.send(FETCH, 12, fetch_request("trains", max_wait_ms=1_000))
-    read = PartitionLog.read
-
-    def faulty(log, *args, **more):
-        if log.topic == "flights":
-            raise ZeroDivisionError
-        return read(log, *args, **more)
-
-    monkeypatch.setattr(PartitionLog, "read", faulty)
+    assert client.replies() == []
+    broker.storage.read_faults[active(broker, "flights")] = ZeroDivisionError()
     if ended_by == "an append":
         assert producer.produce("flights", b"a").error_code == 0
     broker.at(broker.now_ms + 1_000)

@@ -6,7 +6,8 @@ from broker.log.storage.memory_storage import MemoryFile, MemoryStorage
 
 
 class WatchedStorage(MemoryStorage):
-    """`writes` counts the appends by path; opening, reading and writing a path in `faults` raises its exception.
+    """`writes` counts the appends by path. Opening or writing a path in `faults` raises its exception, as does reading
+    a path in `read_faults`.
 
     A fault is not a StorageError, so no handler knows it: it is like a bug or a lack of memory in the broker itself.
     """
@@ -15,6 +16,7 @@ class WatchedStorage(MemoryStorage):
         super().__init__()
         self.writes = Counter()
         self.faults = {}
+        self.read_faults = {}
 
     def open(self, path, create=False, ahead_bytes=0):
         self.fail_by_fault(path)
@@ -41,7 +43,8 @@ class WatchedFile(MemoryFile):
         super().append(data)
 
     def read(self, position, length):
-        self._storage.fail_by_fault(self.path)
+        if self.path in self._storage.read_faults:
+            raise self._storage.read_faults[self.path]
         return super().read(position, length)
 
 

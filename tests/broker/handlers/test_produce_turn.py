@@ -240,13 +240,6 @@ def test_acks_that_there_are_not_are_refused_each_time(broker, acks):
 # --- several requests in one turn ------------------------------------------------------------------------------------
 
 
-def feed_together(client, *requests):
-    """Send requests, each (API key, version, fields), as one piece of bytes; return their correlation ids."""
-    frames = [client.frame(*request) for request in requests]
-    client.feed(b"".join(data for _, data in frames))
-    return [sent for sent, _ in frames]
-
-
 def producing(*values, **more):
     return PRODUCE, 9, produce_request("flights", *values, **more)
 
@@ -257,10 +250,6 @@ def producing_to(*partitions, value=b"x", acks=1):
     return PRODUCE, 9, ProduceRequest(None, acks, 30_000, parts, False)
 
 
-def answered(client):
-    return [correlation_id for correlation_id, _ in client.replies()]
-
-
 def offsets_of(client):
     return [result.base_offset for _, results in client.replies() for result in results]
 
@@ -268,7 +257,7 @@ def offsets_of(client):
 def test_what_one_connection_pipelines_is_one_write(broker):
     client = broker.connect()
     before = broker.storage.writes_of(broker, "flights")
-    feed_together(client, *[producing(b"%d" % n) for n in range(20)])
+    client.send_together(*[producing(b"%d" % n) for n in range(20)])
     assert offsets_of(client) == list(range(20))
     assert broker.storage.writes_of(broker, "flights") == before + 1
     assert client.fetch("flights") == [b"%d" % n for n in range(20)]
@@ -279,7 +268,7 @@ def test_the_idempotent_batches_a_producer_has_in_flight_are_one_write(broker):
     client = broker.connect()
     before = broker.storage.writes_of(broker, "flights")
     batches = [of_producer(b"%d" % sequence, sequence) for sequence in range(5)]
-    feed_together(client, *[producing(batch=batch) for batch in batches])
+    client.send_together(*[producing(batch=batch) for batch in batches])
     assert offsets_of(client) == list(range(5))
     assert broker.storage.writes_of(broker, "flights") == before + 1
 
@@ -291,7 +280,7 @@ def test_sequences_go_on_from_0_after_the_largest_also_within_a_write(broker, se
     client.ask(*producing(batch=of_producer(b"first", sequence)))
     before = broker.storage.writes_of(broker, "flights")
     following = [(sequence + 1 + n) % 2**31 for n in range(4)]
-    feed_together(client, *[producing(batch=of_producer(b"x", each)) for each in following])
+    client.send_together(*[producing(batch=of_producer(b"x", each)) for each in following])
     assert offsets_of(client) == [1, 2, 3, 4]
     assert broker.storage.writes_of(broker, "flights") == before + 1
 
@@ -455,9 +444,9 @@ def test_a_disk_that_becomes_full_in_a_turn_refuses_all_of_it_and_loses_nothing(
 def test_a_batch_that_the_log_has_is_answered_as_the_first_time_beside_new_ones(broker):
     """The producer did not get the answers of its last turn, and sends on (KIP-98)."""
     client = broker.connect()
-    feed_together(client, *[producing(batch=of_producer(b"%d" % n, n)) for n in range(3)])
+    client.send_together(*[producing(batch=of_producer(b"%d" % n, n)) for n in range(3)])
     assert offsets_of(client) == [0, 1, 2]
-    feed_together(client, *[producing(batch=of_producer(b"%d" % n, n)) for n in (1, 2, 3, 4)])
+    client.send_together(*[producing(batch=of_producer(b"%d" % n, n)) for n in (1, 2, 3, 4)])
     assert offsets_of(client) == [1, 2, 3, 4]
     assert client.fetch("flights") == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -468,11 +457,11 @@ def test_a_request_without_acks_that_fails_closes_its_connection_after_the_answe
     bad = bytearray(batch_of(b"bad"))
     bad[-1] ^= 1
     with broker.turn():
-        first, _, _, _ = feed_together(
-            client, producing(b"a"), producing(b"b", acks=0), producing(batch=bad, acks=0), producing(b"c")
+        first, *_ = client.send_together(
+            producing(b"a"), producing(b"b", acks=0), producing(batch=bad, acks=0), producing(b"c")
         )
         other.send(*producing(b"other"))
-    assert answered(client) == [first] and "acks=0" in client.closed
+    assert client.answered() == [first] and "acks=0" in client.closed
     assert len(other.replies()) == 1
     assert sorted(other.fetch("flights")) == [b"a", b"b", b"other"]
 
@@ -480,10 +469,10 @@ def test_a_request_without_acks_that_fails_closes_its_connection_after_the_answe
 def test_nothing_is_executed_for_a_connection_that_closes_before_its_turn(broker):
     gone, stays = broker.connect(), broker.connect()
     with broker.turn():
-        feed_together(gone, producing(b"a"), producing(b"b"))
+        gone.send_together(producing(b"a"), producing(b"b"))
         stays.send(*producing(b"c"))
         broker.engine.closed(gone.conn)
-    assert offsets_of(stays) == [0] and answered(gone) == []
+    assert offsets_of(stays) == [0] and gone.answered() == []
     assert stays.fetch("flights") == [b"c"]
 
 
@@ -520,10 +509,10 @@ def test_a_fault_before_the_write_closes_its_connection_and_nothing_of_the_reque
     assert broker.services.logs.to_make == 1
     broker.storage.faults[f"new-1/{0:020d}.log"] = MemoryError("on purpose")
     with broker.turn():
-        feed_together(unlucky, producing(b"before"), request_, producing(b"after"))
-        feed_together(lucky, *[producing(b"%d" % n) for n in range(3)])
-    assert answered(unlucky) == [1] and unlucky.closed == FAULT
-    assert len(answered(lucky)) == 3 and lucky.closed is None
+        unlucky.send_together(producing(b"before"), request_, producing(b"after"))
+        lucky.send_together(*[producing(b"%d" % n) for n in range(3)])
+    assert unlucky.answered() == [1] and unlucky.closed == FAULT
+    assert len(lucky.answered()) == 3 and lucky.closed is None
     assert sorted(lucky.fetch("flights")) == [b"0", b"1", b"2", b"before"]
     assert len(broker.reported) == 1 and unlucky.conn.peer in broker.reported[0]
 
@@ -602,10 +591,10 @@ def test_answers_of_a_turn_leave_in_order_whichever_of_them_wait_for_the_disk(du
     client = durable.connect()
     durable.hold_syncs()
     fast = PRODUCE, 9, produce_request("fast", b"b")
-    sent = feed_together(client, producing(b"a"), fast, producing(b"c"), (METADATA, 1, {"topics": []}), fast)
-    assert answered(client) == []
+    sent = client.send_together(producing(b"a"), fast, producing(b"c"), (METADATA, 1, {"topics": []}), fast)
+    assert client.answered() == []
     durable.release()
-    assert answered(client) == sent
+    assert client.answered() == sent
 
 
 @pytest.mark.parametrize("timeouts", [(1_000, 2_000, 1_000), (2_000, 1_000, 2_000)])
@@ -613,7 +602,7 @@ def test_answers_of_a_turn_leave_in_order_though_they_wait_differently_long(dura
     client = durable.connect()
     held = durable.hold_syncs()
     requests = [produce_request("flights", b"x")._replace(timeout_ms=timeout) for timeout in timeouts]
-    sent = feed_together(client, *[(PRODUCE, 9, request) for request in requests])
+    sent = client.send_together(*[(PRODUCE, 9, request) for request in requests])
     assert len(held) == 1
     durable.at(durable.now_ms + 1_000)
     durable.release()
@@ -629,21 +618,21 @@ def test_answers_of_a_turn_leave_in_order_though_they_wait_for_different_syncs(d
     client = durable.connect()
     held = durable.hold_syncs()
     trains = PRODUCE, 9, produce_request("trains", b"b")
-    sent = feed_together(client, producing(b"a"), trains, producing(b"c"), trains)
+    sent = client.send_together(producing(b"a"), trains, producing(b"c"), trains)
     assert sorted(type(sync).__name__ for sync in held) == ["SyncJournal", "SyncLog"]
     for sync in sorted(held, key=lambda sync: type(sync).__name__, reverse=True):
         held.remove(sync)
         durable.run(sync)
         durable.pump()
     durable.release()
-    assert answered(client) == sent
+    assert client.answered() == sent
 
 
 def test_a_refusal_waits_for_the_answers_before_it(durable):
     client = durable.connect()
     durable.hold_syncs()
-    sent = feed_together(client, producing(b"a"), producing(b"b", partition=7), producing(b"c"))
-    assert answered(client) == []
+    sent = client.send_together(producing(b"a"), producing(b"b", partition=7), producing(b"c"))
+    assert client.answered() == []
     durable.release()
     answers = client.replies()
     assert [correlation_id for correlation_id, _ in answers] == sent
@@ -688,7 +677,7 @@ def request_of(kind):
 def in_one_turn(broker, clients, plan):
     with broker.turn():
         for client, kinds in zip(clients, plan, strict=True):
-            feed_together(client, *map(request_of, kinds))
+            client.send_together(*map(request_of, kinds))
 
 
 def one_by_one(broker, clients, plan):
