@@ -27,7 +27,9 @@ from broker.services.context import RequestContext
 from broker.services.fetch_session import FetchSession, WantedPartition, wanted
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import (
+    FINAL_EPOCH,
     INITIAL_EPOCH,
+    NO_SESSION_ID,
     READ_COMMITTED,
     TOPIC_IDS,
     FetchedPartition,
@@ -48,10 +50,12 @@ Unread: TypeAlias = list[tuple[Segment, int]]
 def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchResponse]:
     """Return what there is, or a Delayed until there is enough."""
     request: FetchRequest = call.request
-    try:
-        session = call.services.fetch_sessions.resume(request, call.version >= TOPIC_IDS, now)
-    except ApiError as error:
-        return FetchResponse(error_code=error.code)
+    session = None
+    if request.session_id != NO_SESSION_ID or request.session_epoch != FINAL_EPOCH:
+        try:
+            session = call.services.fetch_sessions.resume(request, call.version >= TOPIC_IDS, now)
+        except ApiError as error:
+            return FetchResponse(error_code=error.code)
     partitions = wanted(request.partitions) if session is None else session.partitions()
     found, enough, unread = _collect(call, session, partitions, False)
     if unread:
@@ -126,7 +130,9 @@ def _collect(
 
 
 def _bytes_max(call: RequestContext) -> int:
-    most: int = min(call.request.max_bytes, call.services.config.fetch_max_bytes)
+    most, limit = call.services.config.fetch_max_bytes, call.request.max_bytes
+    if limit < most:
+        most = limit
     return most if call.meter is None else min(most, call.meter.fetch_max_bytes)  # more could never leave
 
 

@@ -52,8 +52,8 @@ def handle(
     `searched` has what threads have found.
     """
     request: ListOffsetsRequest = call.request
-    _, _, wanted, by_id = request
-    log_of, end_of = call.services.log_of, _end_for(request)
+    replica_id, isolation_level, wanted, by_id = request
+    log_of, end_of = call.services.log_of, _end_for(replica_id, isolation_level)
     repeated = _repeated(wanted) if len(wanted) > 1 else ()
     found: list[FoundOffset] = []
     unread: list[tuple[PartitionLog, int]] = []
@@ -159,11 +159,11 @@ def _seen(request: ListOffsetsRequest, log: PartitionLog, found: Any) -> tuple[i
 
 
 def _visible(request: ListOffsetsRequest, log: PartitionLog, found: tuple[int, int] | None) -> tuple[int, int]:
-    return found if found is not None and found[0] < _end_for(request)(log) else NOT_FOUND
+    return found if found is not None and found[0] < _end_for(request.replica_id, request.isolation_level)(log) else NOT_FOUND
 
 
-def _end_for(request: ListOffsetsRequest) -> Callable[[PartitionLog], int]:
+def _end_for(replica_id: int, isolation_level: int) -> Callable[[PartitionLog], int]:
     """Return what gives, of a log, the offset after the last that the client may see."""
-    if request.replica_id != CONSUMER:
+    if replica_id != CONSUMER:
         return _log_end_offset
-    return _last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
+    return _last_stable_offset if isolation_level == READ_COMMITTED else _high_watermark

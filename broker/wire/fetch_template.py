@@ -122,11 +122,10 @@ class FetchTemplates:
         """Return the template of a frame without its length, and the request; None if it has none."""
         try:
             head, correlation_id, client_bytes = _head_from(frame)
-            places = _places(frame, head, client_bytes)
-            if places is None:
+            split = _split(frame, head, client_bytes)
+            if split is None:
                 return None
-            session_at, offset_at = places
-            key = _key(frame, head, session_at, offset_at)
+            key, session_at, offset_at = split
             store = self._store
             template: FetchTemplate | None = store.lately.get(key)
             if template is None:
@@ -140,23 +139,21 @@ class FetchTemplates:
 
     def learn(self, frame: memoryview, header: RequestHeader, request: FetchRequest) -> None:
         """Make a template of a request that was decoded in full, if it is for one partition."""
-        if len(request.partitions) != 1:
-            return
         head, _, client_bytes = _head_from(frame)
-        places = _places(frame, head, client_bytes)
-        if places is None:
+        split = _split(frame, head, client_bytes) if len(request.partitions) == 1 else None
+        if split is None:
             return
         version, client_id = header.version, header.client_id
         whole = request_header(fetch.API_KEY, version, header.correlation_id, client_id, version >= fetch.FLEXIBLE)
         whole += fetch.encode_request(version, request)
         if whole == frame:  # else it has unknown tags, or a length or count is spelled unusually
-            self._store.add(_key(frame, head, *places), FetchTemplate(version, client_id, request))
+            self._store.add(split[0], FetchTemplate(version, client_id, request))
 
 
-def _places(frame: memoryview, head: int, client_bytes: int) -> tuple[int, int] | None:
-    """Return where the session id and the fetch offset are, if the frame is a Fetch of one topic and one partition.
+def _split(frame: memoryview, head: int, client_bytes: int) -> tuple[Key, int, int] | None:
+    """Return the key of a Fetch of one topic and one partition, and where its session id and its fetch offset are.
 
-    For any other request the result is None, or some places in it; no template has its key then.
+    For any other request the result is None, or a key that no template has.
     """
     session_at = _SESSION_AT.get(head)
     if session_at is None or len(frame) > KEY_BYTES_MAX:
@@ -173,13 +170,5 @@ def _places(frame: memoryview, head: int, client_bytes: int) -> tuple[int, int] 
         offset_at = topics_at + 2 + topic_bytes + _INDEX_BYTES
     else:
         offset_at = topics_at + 10 + _i16_from(frame, topics_at + 4)[0] + _INDEX_BYTES
-    return session_at, offset_at
-
-
-def _key(frame: memoryview, head: int, session_at: int, offset_at: int) -> Key:
-    return (
-        head,
-        frame[_KEY_START:session_at].tobytes(),
-        frame[session_at + _SESSION_BYTES : offset_at].tobytes(),
-        frame[offset_at + _OFFSET_BYTES :].tobytes(),
-    )
+    before, between = frame[_KEY_START:session_at].tobytes(), frame[topics_at:offset_at].tobytes()
+    return (head, before, between, frame[offset_at + _OFFSET_BYTES :].tobytes()), session_at, offset_at
