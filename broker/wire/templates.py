@@ -29,6 +29,7 @@ class TemplateStore:
     """
 
     def __init__(self, most: int) -> None:
+        self._most = most
         self._most_lately = max(most // 2, 1)
         self.lately: dict[Key, Any] = {}
         """The half of those used lately, for a lookup without a call; `find` looks into both."""
@@ -50,7 +51,7 @@ class TemplateStore:
 
     def add(self, key: Key, template: Any) -> None:
         if len(self.lately) >= self._most_lately:
-            self._before, self.lately = self.lately, {}
+            self._before, self.lately = self.lately if self._most > 1 else {}, {}
         self.lately[key] = template
 
 
