@@ -22,27 +22,6 @@ SENTENCE = """
     server.dataReceived -> connection -> engine -> api_table -> handlers/produce
       -> partition_log.append -> purgatory -> server.write
 """
-# Places that the papers name already, and where they are until the broker's files move there.
-MOVES = {
-    "broker/net/": "broker/",
-    "broker/net/server.py": "broker/net/server.py",
-    "broker/net/transport.py": "broker/net/transport.py",
-    "broker/engine/": "broker/",
-    "broker/engine/engine.py": "broker/engine/engine.py",
-    "broker/engine/api_table.py": "broker/engine/api_table.py",
-    "broker/engine/connection.py": "broker/engine/connection.py",
-    "broker/engine/purgatory.py": "broker/engine/purgatory.py",
-    "broker/engine/timing_wheel.py": "broker/engine/timing_wheel.py",
-    "broker/engine/produce_turn.py": "broker/engine/produce_turn.py",
-    "broker/services/": "broker/handlers/",
-    "broker/services/fetch_session.py": "broker/services/fetch_session.py",
-    "broker/quota/": "broker/",
-    "broker/settings/": "broker/",
-    "broker/settings/config.py": "broker/settings/config.py",
-    "broker/settings/group_config.py": "broker/settings/group_config.py",
-    "broker/log/storage/port.py": "broker/log/storage/port.py",
-    "broker/fault_injection/": "broker/",
-}
 
 
 def names(paths):
@@ -117,19 +96,10 @@ def test_a_path_exists(page):
     """A path is named from the top, or from the page's own directory."""
     for text in spans_of(page):
         if re.fullmatch(r"(?:[a-z_]+/)+(?:[\w.]+\.\w+)?", text) and text.split("/")[0] in TOPS:
-            assert moved(text).exists() or (page.parent / text).exists(), f"{text} does not exist"
+            assert (ROOT / text).exists() or (page.parent / text).exists(), f"{text} does not exist"
 
 
 TOPS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")} - {"build"}
-
-
-def moved(text):
-    return ROOT / (text if (ROOT / text).exists() else MOVES.get(text, text))
-
-
-@pytest.mark.parametrize("place", MOVES)
-def test_a_move_is_still_to_come(place):
-    assert not (ROOT / place).exists(), f"{place} is there: take it off MOVES"
 
 
 @pytest.mark.parametrize("page", PAPERS, ids=names(PAPERS))

@@ -29,8 +29,8 @@ class TemplateStore:
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
         self._most_lately = max(most // 2, 1)
+        self._keeps_before = most > 1
         self.lately: dict[Key, Any] = {}
         """The half of those used lately, for a lookup without a call; `find` looks into both."""
         self._before: dict[Key, Any] = {}
@@ -51,7 +51,7 @@ class TemplateStore:
 
     def add(self, key: Key, template: Any) -> None:
         if len(self.lately) >= self._most_lately:
-            self._before, self.lately = self.lately if self._most > 1 else {}, {}
+            self._before, self.lately = self.lately if self._keeps_before else {}, {}
         self.lately[key] = template
 
 

@@ -53,7 +53,7 @@ REACHED = {
         "log/test_closed_segment.py::test_a_segment_that_is_on_the_disk_is_closed_and_all_can_be_read_with_few_open"
     ),
     "flakelog.max.opened.batch.records": "log/test_demands.py::test_a_batch_of_more_records_than_are_opened_is_refused",
-    "flakelog.max.produce.templates": (
+    "flakelog.max.request.templates": (
         "wire/test_produce_template.py::test_past_the_most_templates_those_unused_for_longest_are_dropped"
     ),
     "flakelog.max.producers.per.partition": (
