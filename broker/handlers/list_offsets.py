@@ -159,7 +159,8 @@ def _seen(request: ListOffsetsRequest, log: PartitionLog, found: Any) -> tuple[i
 
 
 def _visible(request: ListOffsetsRequest, log: PartitionLog, found: tuple[int, int] | None) -> tuple[int, int]:
-    return found if found is not None and found[0] < _end_for(request.replica_id, request.isolation_level)(log) else NOT_FOUND
+    end = _end_for(request.replica_id, request.isolation_level)(log)
+    return found if found is not None and found[0] < end else NOT_FOUND
 
 
 def _end_for(replica_id: int, isolation_level: int) -> Callable[[PartitionLog], int]:

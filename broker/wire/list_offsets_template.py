@@ -59,7 +59,7 @@ class ListOffsetsTemplates:
 
     def open(self, frame: memoryview) -> tuple[ListOffsetsTemplate, int, ListOffsetsRequest] | None:
         """Return the template of a frame without its length, and the request; None if it has none."""
-        if len(frame) > KEY_BYTES_MAX:
+        if not _KEY_START < len(frame) <= KEY_BYTES_MAX:
             return None
         head, correlation_id = _head_from(frame)
         key = head, frame[_KEY_START:].tobytes()
@@ -73,6 +73,8 @@ class ListOffsetsTemplates:
 
     def learn(self, frame: memoryview, header: RequestHeader, request: ListOffsetsRequest) -> None:
         """Make a template of a request that was decoded in full, if one like it may come again."""
-        if len(frame) <= KEY_BYTES_MAX and all(each.timestamp < 0 for each in request.partitions):
+        if len(frame) > KEY_BYTES_MAX or request.by_id:
+            return
+        if all(each.timestamp < 0 for each in request.partitions):
             key = _head_from(frame)[0], frame[_KEY_START:].tobytes()
             self._store.add(key, ListOffsetsTemplate(header.version, header.client_id, request))

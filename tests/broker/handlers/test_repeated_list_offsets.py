@@ -1,7 +1,10 @@
-"""Fast path for a ListOffsets that repeats the previous one of the same partition. It answers like the slow path."""
+"""ListOffsets that repeat an earlier one: each is answered by the state that the broker has then."""
+
+from itertools import count
 
 import pytest
 
+from broker.engine.engine import Engine
 from broker.fault_injection.faulty_engine import FaultyEngine
 from broker.wire import cold, tags
 from broker.wire.errors import ErrorCode
@@ -33,19 +36,23 @@ def ask(client, timestamp, topic="flights", version=7, **more):
     return each.error_code, each.offset, getattr(each, "timestamp", None), each.leader_epoch
 
 
-def goes_short(client, timestamp, version=7, **more):
-    _, frame = client.frame(LIST_OFFSETS, version, fields_of(timestamp, **more))
-    known = client.conn.known.get(LIST_OFFSETS)
-    return known is not None and known.answer(memoryview(frame)[4:], client.broker.now) is not None
+def answered(client, frame):
+    """Feed a whole frame and return the whole answer."""
+    client.feed(frame)
+    answer = bytes(client.received)
+    client.received.clear()
+    return answer
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("place", [LATEST, EARLIEST, WALL_MS, WALL_MS + 1, MAX_TIMESTAMP])
-def test_the_answer_is_that_of_the_long_way(broker, version, place):
-    short, long = broker.connect(), broker.connect()
-    ask(short, LATEST, version=version)
-    assert goes_short(short, place, version) or (place == MAX_TIMESTAMP and version < 7)
-    assert ask(short, place, version=version) == ask(long, place, version=version)
+def test_a_repeated_request_has_the_answer_of_the_first(broker, version, place):
+    """The first is decoded and its answer encoded in full; the others may have a template
+    (broker.wire.list_offsets_template)."""
+    client = broker.connect()
+    _, frame = client.frame(LIST_OFFSETS, version, fields_of(place))
+    first = answered(client, frame)
+    assert first != b"" and [answered(client, frame) for _ in range(2)] == [first] * 2
 
 
 def test_it_sees_what_has_come_and_what_has_gone_since(broker):
@@ -53,7 +60,6 @@ def test_it_sees_what_has_come_and_what_has_gone_since(broker):
     assert ask(client, LATEST)[1] == 2
     broker.connect().produce("flights", b"c")
     broker.services.log_of("flights", 0).advance_start(1)
-    assert goes_short(client, LATEST)
     assert [ask(client, place)[1] for place in (LATEST, EARLIEST, LATEST)] == [3, 1, 3]
 
 
@@ -61,7 +67,7 @@ def test_what_stands_between_does_not_end_it(broker):
     client = broker.connect()
     ask(client, LATEST)
     assert client.fetch("flights") == [b"a", b"b"]
-    assert goes_short(client, EARLIEST)
+    assert [ask(client, place)[1] for place in (LATEST, EARLIEST)] == [2, 0]
 
 
 def test_another_question_is_not_mistaken_for_it(broker):
@@ -69,8 +75,8 @@ def test_another_question_is_not_mistaken_for_it(broker):
     client = broker.connect()
     ask(client, LATEST)
     others = [{"topic": "flightz"}, {"topic": "flightz", "partition": 1}, {"version": 6}, {"isolation_level": 1}]
-    assert [goes_short(client, LATEST, **each) for each in others] == [False] * 4
-    assert [ask(client, LATEST, **each)[1] for each in others] == [0, 0, 2, 2]
+    for _ in range(2):
+        assert [ask(client, LATEST, **each)[1] for each in others] == [0, 0, 2, 2]
 
 
 def test_a_topic_that_was_deleted_or_made_anew_is_noticed(broker):
@@ -98,16 +104,28 @@ def test_a_leader_epoch_that_is_over_is_told(broker):
     assert [ask(client, place)[3] for place in (LATEST, EARLIEST, LATEST)] == [1, 0, 1]
 
 
-def test_who_asks_by_ids_goes_the_long_way(broker):
+def test_a_request_by_ids_is_not_taken_for_one_by_times(broker):
     client = broker.connect()
-    ask(client, LATEST)
+    ask(client, EARLIEST)
     body = cold.encode(LIST_OFFSETS, 7, "request", fields_of(0), {tags.IDS: tags.REQUEST})
-    correlation_id, frame = client.frame(LIST_OFFSETS, 7, fields_of(0))
-    whole = frame[4 : len(frame) - len(cold.encode(LIST_OFFSETS, 7, "request", fields_of(0)))] + body
-    client.feed(len(whole).to_bytes(4, "big") + whole)
-    ((answered, answer),) = client.replies()
-    assert answered == correlation_id and answer.topics[0].partitions[0].offset == 0
-    assert LIST_OFFSETS not in client.conn.known
+    for _ in range(2):
+        correlation_id, frame = client.frame(LIST_OFFSETS, 7, fields_of(0))
+        whole = frame[4 : len(frame) - len(cold.encode(LIST_OFFSETS, 7, "request", fields_of(0)))] + body
+        client.feed(len(whole).to_bytes(4, "big") + whole)
+        ((answered, answer),) = client.replies()
+        assert answered == correlation_id and answer.topics[0].partitions[0].offset == 0
+
+
+def test_a_quota_that_a_client_gets_holds_for_requests_that_it_repeats():
+    """A client over its request_percentage is answered at once and then not read (KIP-124, KIP-219)."""
+    clock = count(step=150_000_000)  # each reading is 0.15 s after the one before, more than the quota of a window
+    broker = EngineBroker(engine=lambda services: Engine(services, lambda: next(clock)))
+    broker.create("flights")
+    client = broker.connect()
+    for _ in range(2):
+        assert ask(client, LATEST)[0] == 0 and client.conn.readable
+    broker.services.alter_quotas({(("client-id", "test"),): {"request_percentage": 1}})
+    assert ask(client, LATEST)[0] == 0 and not client.conn.readable
 
 
 def test_it_is_answered_after_what_was_asked_before_it(broker):
