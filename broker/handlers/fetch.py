@@ -1,12 +1,12 @@
 """Fetch, v4 to v18.
 
-Behaviour: the answer is sent when `min_bytes` are there, when a partition has an error, or after `max_wait_ms`; a first
-batch larger than the limits is returned whole (KIP-74). Records leave as regions of the log's files. While a fetch
-waits, an append to one of its partitions has only that one looked at. Old records that are not in memory are looked up
-by a thread, so that nobody else waits for the disk.
+Behaviour: the answer is sent when `min_bytes` are available, when a partition has an error, or after `max_wait_ms`. A
+first batch larger than the limits is returned whole (KIP-74). Records leave as regions of the log's files. While a
+fetch waits, an append to one of its partitions has only that partition read again. Threads look up old records that are
+not in memory, so that other connections do not wait for the disk.
 Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
 broker.services.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
-A client over its quota gets no records, and the time it is to wait (KIP-219).
+A client over its quota gets no records, and a throttle time (KIP-219).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
 
@@ -48,7 +48,7 @@ Unread: TypeAlias = list[tuple[Segment, int]]
 
 
 def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchResponse]:
-    """Return what there is, or a Delayed until there is enough."""
+    """Return the answer, or a Delayed while there are too few records."""
     request: FetchRequest = call.request
     session = None
     if request.session_id != NO_SESSION_ID or request.session_epoch != FINAL_EPOCH:
@@ -71,10 +71,11 @@ def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchRespo
 def _collect(
     call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], waits: bool
 ) -> tuple[Found, bool, Unread]:
-    """Return what there is of each partition, whether the answer need not wait (enough bytes, or no more to come), and
-    what is not in memory, unless the disk may be waited for (`waits`).
+    """Return the answer of each partition, True if the request need not wait (enough bytes, an error, or records of an
+    older segment), and the places that are not in memory.
 
-    Partitions of a session that have nothing new are left out.
+    With `waits` the disk is read in this thread, so no place is missing. Partitions of a session that have nothing new
+    are left out.
     """
     request: FetchRequest = call.request
     generation = call.services.metadata.generation
@@ -121,7 +122,7 @@ def _collect(
                 length = records.length
                 size += length
                 left = left - length if left > length else 0
-                # An older segment will not have more.
+                # No records will be added to an older segment.
                 enough = enough or records.file is not log.segments[-1].log
             elif diverging is not None:
                 enough = True
@@ -153,7 +154,7 @@ def _find(call: RequestContext, each: WantedPartition, generation: int) -> Parti
 
 def _check(call: RequestContext, log: PartitionLog, asked: FetchPartition) -> None:
     replica = call.request.replica_id
-    if replica >= 0:  # no partition has a second replica, so nobody follows; as Kafka tells a stranger
+    if replica >= 0:  # a partition has no followers; the error is the one that Kafka has for strangers
         named = asked.current_leader_epoch >= 0
         code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
         raise ApiError(code, f"node {replica} is no replica of {log.name}")
@@ -168,7 +169,10 @@ def _told(call: RequestContext, code: ErrorCode) -> ErrorCode:
 
 
 def _diverging(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | None:
-    """Where the reader's last epoch ended, if that is before what it wants next: it has read what is there no more."""
+    """Return the end of the epoch that the client read last, if the epoch ended before the fetch offset (KIP-595).
+
+    The client has then read records that the log has lost.
+    """
     epoch, end_offset = leader_epochs.end_of(log.epochs, asked.last_fetched_epoch, log.log_end_offset)
     if epoch < 0 or asked.fetch_offset < log.log_start_offset:
         said = f"{log.name}: where epoch {asked.last_fetched_epoch} ended is not known"
@@ -184,11 +188,11 @@ def _answer(call: RequestContext, session: FetchSession | None, found: Found, no
         records = result.records
         if records.__class__ is FileRegion:
             if records.length >= LARGE_READ_BYTES and each.log is not None:
-                # Now that there is enough, what ends at a limit ends between two batches, where it can.
+                # Records cut at a limit end between two batches if possible.
                 result.records = records = each.log.whole_batches(each.asked.fetch_offset, records)
             size += records.length
     if call.meter is not None and not call.meter.may_fetch(size, now.ms):
-        # As Kafka's: no session is begun, and one that goes on is told nothing, so that nothing is passed over.
+        # No session begins, and a session notes nothing as sent, as in Kafka, so the client misses nothing.
         return FetchResponse() if session is None else session.answer(request.session_epoch, [])
     for each, result in found:
         records = result.records
@@ -208,7 +212,7 @@ def _answer(call: RequestContext, session: FetchSession | None, found: Found, no
 
 
 class _LookingUp:
-    """A request for which threads look up what is not in memory, of all partitions at the same time."""
+    """A request for which threads look up places on the disk, of all partitions at the same time."""
 
     def __init__(
         self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition]
@@ -255,7 +259,7 @@ class _Waiting:
         self._bytes_min = min(call.request.min_bytes, _bytes_max(call))
         self._by_log = {each.log: each for each in partitions if each.log is not None}
         self._places: dict[PartitionLog, tuple[Segment, int]] = {}
-        """Where the records of a partition begin, for those that have any, and the segment that was the newest then."""
+        """The newest segment of a log, and the place in it where the records for the client begin."""
         self._available: dict[PartitionLog, int] = {}
         self._bytes = 0  # their sum
         self._touched: PartitionLog | None = None
@@ -272,7 +276,7 @@ class _Waiting:
     def _try_complete(self, now: Now) -> FetchResponse | None:
         log, self._touched = self._touched, None
         if log is None or not self._may_be_enough(log):
-            return None  # not touched: nothing has happened since the handler looked
+            return None  # not touched: nothing has changed since the handler read
         found, enough, _ = _collect(self._call, self._session, self._partitions, True)
         if enough:
             return _answer(self._call, self._session, found, now)
@@ -298,7 +302,7 @@ class _Waiting:
         self._available[log] = size
 
     def _may_be_enough(self, log: PartitionLog) -> bool:
-        """Return True if what happened to this log may have made enough, so that all has to be collected."""
+        """Return True if the change of this log may complete the answer, so that all partitions must be collected."""
         asked = self._by_log[log].asked
         if log.offline is not None or asked.current_leader_epoch not in (NO_EPOCH, log.leader_epoch):
             return True
@@ -314,7 +318,7 @@ class _Waiting:
         return segment is not log.segments[-1] or self._bytes >= self._bytes_min
 
     def _look(self, log: PartitionLog, asked: FetchPartition) -> bool:
-        """Count by reading; return True if there is nothing to wait for."""
+        """Count a log's records by reading; return True if the request need not wait any longer."""
         try:
             records = log.read(asked.fetch_offset, asked.max_bytes, True, committed=self._committed).records
         except ApiError:

@@ -1,14 +1,14 @@
 """ListOffsets, v1 to v11.
 
-Behaviour: the first offset whose timestamp is not below the one asked for; -1 latest, -2 earliest, -3 the offset of the
-largest timestamp (KIP-734) of the records that are left, where Kafka may name one that was deleted; -4 earliest local,
--5 latest tiered and -6 earliest not uploaded yet (no tiers here: the earliest, and none). A time is not found where its
-record may not be seen yet. What is not in memory, or stands in a batch of very many records, is looked for by a thread,
-so that nobody else waits.
+Behaviour: the first offset whose timestamp is not below the requested one; -1 latest, -2 earliest, -3 the offset of the
+largest timestamp (KIP-734) of the records that exist, where Kafka may name a deleted one; -4 earliest local, -5 latest
+tiered and -6 earliest not uploaded yet (no tiers here: the earliest, and none). A time is not found if the client may
+not see its record yet. Threads search places that are not in memory and batches of very many records, so that other
+connections do not wait.
 Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320); -3 is known from
 v7 on, -4 from v8, -5 from v9, -6 from v11.
 With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it; the answer
-has the tag too, so that a broker which does not know it is not believed to have read ids.
+has the tag too, because a broker that does not know the tag would have read the ids as timestamps.
 """
 
 from collections import Counter
@@ -86,7 +86,7 @@ def _repeated(wanted: Iterable[WantedOffset]) -> Collection[tuple[str, int]]:
 
 
 class _Aside:
-    """A request for which threads search some logs, all at the same time."""
+    """A request for which threads search logs, all at the same time."""
 
     def __init__(self, call: RequestContext, unread: Iterable[tuple[PartitionLog, int]]) -> None:
         self._call = call
@@ -131,8 +131,10 @@ def _epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
 def _find(
     call: RequestContext, log: PartitionLog, wanted: int, mode: ReadMode, searched: ReadJob | None
 ) -> tuple[int, int]:
-    """Return (offset, timestamp) of what is asked for: what a thread found, if the log still has it, or what is found
-    now. Raise ApiError, or WouldBlock."""
+    """Return the (offset, timestamp) that a thread has found, if the log still has that offset; else search now.
+
+    Raise ApiError, or WouldBlock.
+    """
     request = call.request
     if searched is not None and searched.is_done:
         offset, found_ms = _seen(request, log, searched.found)
@@ -154,7 +156,7 @@ def _find(
 
 
 def _seen(request: ListOffsetsRequest, log: PartitionLog, found: Any) -> tuple[int, int]:
-    """Return what a thread has found, as far as the client may see it."""
+    """Return the result of a thread's search, bounded by the offsets that the client may see."""
     return (log.bounded(found), -1) if request.by_id else _visible(request, log, found)
 
 
@@ -164,7 +166,7 @@ def _visible(request: ListOffsetsRequest, log: PartitionLog, found: tuple[int, i
 
 
 def _end_for(replica_id: int, isolation_level: int) -> Callable[[PartitionLog], int]:
-    """Return what gives, of a log, the offset after the last that the client may see."""
+    """Return a function from a log to the offset after the last one that the client may see."""
     if replica_id != CONSUMER:
         return _log_end_offset
     return _last_stable_offset if isolation_level == READ_COMMITTED else _high_watermark

@@ -95,7 +95,7 @@ class ReadResult(NamedTuple):
     records: FileRegion | bytes
     ids: IdRegion | None = None
     aborted: tuple[tuple[int, int], ...] | None = None
-    """(producer id, first offset) of aborted transactions, for who asked for what is committed."""
+    """(producer id, first offset) of aborted transactions, if only committed records were asked for."""
 
 
 NOTHING = ReadResult(EMPTY)
@@ -522,11 +522,11 @@ class PartitionLog:
         committed: bool = False,
         waits: bool = True,
     ) -> ReadResult:
-        """Whole batches from the one that holds `offset` on, at most `max_bytes` of one segment; the last may be cut.
+        """Return batches from the one that holds `offset` on, at most `max_bytes` of one segment; the last may be cut.
 
-        `at_least_one`: a first batch larger than that is returned whole (KIP-74). `committed`: what lies below the
-        last stable offset, and which transactions in it were aborted. ApiError OFFSET_OUT_OF_RANGE; NotCached where
-        the disk is not to be waited for (`waits`), and the place would have to be looked for there.
+        With `at_least_one` a first batch larger than that is returned whole (KIP-74). With `committed` the batches end
+        at the last stable offset, and the aborted transactions in them are listed. Raise ApiError OFFSET_OUT_OF_RANGE,
+        or, without `waits`, NotCached if the lookup would wait for the disk.
         """
         if self.offline is not None:
             self._check_online()
@@ -567,8 +567,11 @@ class PartitionLog:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def whole_batches(self, offset: int, records: FileRegion) -> FileRegion:
-        """What was read from `offset` on, without the piece of a batch at its end that nobody can use: with batches of
-        600 kB and a limit of a megabyte two bytes in five are such. All of it where the index does not say at once."""
+        """Return a region read from `offset` on, without the partial batch at its end, which no client can use.
+
+        With batches of 600 kB and a limit of a megabyte that is two bytes in five. If the index cannot tell at once
+        where the last batch ends, return the whole region.
+        """
         end = records.position + records.length
         segment = self._segments[bisect_right(self._bases, offset) - 1]
         if records.length < LARGE_READ_BYTES or end == segment.size:
@@ -581,8 +584,8 @@ class PartitionLog:
             last = offsets.last_up_to(end)
         except (NotCached, StorageError):
             return records
-        # No further from the entry a batch may begin that has none: what ends there ends between two batches, as at the
-        # high watermark, or with a small piece.
+        # A batch without an index entry begins less than `index.interval.bytes` after the last entry. So a region that
+        # ends this close ends between two batches, as at the high watermark, or with a small partial batch.
         if end - last <= self.config.index_interval_bytes or last <= records.position:
             return records
         return FileRegion(records.file, records.position, last - records.position)
@@ -605,9 +608,9 @@ class PartitionLog:
         return tuple((each.producer_id, each.first_offset) for each in self.aborted_transactions(offset, end))
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records or their marker in first_offset .. end_offset - 1, by their markers.
+        """Return the aborted transactions with records or their marker in first_offset .. end_offset - 1, by markers.
 
-        ApiError where an index cannot be read.
+        Raise ApiError if an index cannot be read.
         """
         found = []
         with _answered():
@@ -620,7 +623,7 @@ class PartitionLog:
         return found
 
     def _aborting_from(self, offset: int) -> Iterator[Segment]:
-        """The segments from the one with `offset` on in which transactions were aborted."""
+        """Yield the segments from the one with `offset` on in which transactions were aborted."""
         first = self._bases[max(bisect_right(self._bases, offset) - 1, 0)]
         for number in range(bisect_left(self._aborting, first), len(self._aborting)):
             yield self._segments[bisect_left(self._bases, self._aborting[number])]
@@ -630,14 +633,16 @@ class PartitionLog:
     def _locate(
         self, offset: int, end: int, with_ids: bool, waits: bool
     ) -> tuple[Segment, int, BatchHeader] | None:
-        """Where the first batch with a record is that ends at or after `offset`, of those below `end`: what lies past
-        that is not for who reads."""
+        """Return the place of the first batch with a record that ends at or after `offset`.
+
+        The client does not see batches at or past `end`, so none of them is returned for an empty one.
+        """
         index = bisect_right(self._bases, offset) - 1
         found = None
         while found is None and index < len(self._segments):  # compaction may leave a segment's end empty
             segment = self._segments[index]
             index += 1
-            # What this process has written to the newest segment is in memory: most fetches ask for that.
+            # Batches that this process has written to the newest segment are in memory; most fetches read these.
             if waits or (offset >= self.opened_at and index == len(self._segments)):
                 found = segment.find(offset)
             else:
@@ -658,8 +663,11 @@ class PartitionLog:
     def _past_emptied(
         self, index: int, position: int, header: BatchHeader, end: int
     ) -> tuple[Segment, int, BatchHeader]:
-        """The next batch with a record: librdkafka takes an answer without any for one that was cut, and gives up in
-        the end. Where there is none, the batch that compaction has emptied: it says how far its offsets went."""
+        """Return the next batch with a record below `end`; if none exists, the batch that compaction has emptied.
+
+        librdkafka takes an answer without records for one that was cut, and gives up in the end. The header of an empty
+        batch tells a client the last offset that the batch had.
+        """
         emptied = self._segments[index], position, header
         for segment in self._segments[index:]:
             for at, each in segment.batches(position if segment is emptied[0] else 0):
@@ -671,7 +679,7 @@ class PartitionLog:
 
     @staticmethod
     def _end_of(segment: Segment, position: int, length: int) -> int:
-        """The offset after the last batch that begins in a stretch of the segment."""
+        """Return the offset after the last batch that begins in a range of the segment."""
         near = segment.offsets.rank(position + length - 1, field=1)
         start = max(position, int(segment.offsets[near - 1][1])) if near else position
         end = segment.base_offset

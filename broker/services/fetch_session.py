@@ -113,9 +113,6 @@ class FetchSession:
     def partitions(self) -> list[WantedPartition]:
         return list(self._partitions.values())
 
-    def partition(self, key: PartitionKey) -> WantedPartition | None:
-        return self._partitions.get(key)
-
     def update(self, request: FetchRequest) -> None:
         """Apply the changes of a request: partitions added, asked for with new parameters, and forgotten."""
         for asked in request.partitions:
@@ -131,13 +128,13 @@ class FetchSession:
         """Return the answer to the request with `epoch`. Refuse if another request of the session came meanwhile."""
         if self.epoch != next_epoch(epoch):
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=self.id)
-        response = FetchResponse(session_id=self.id)
+        news: list[FetchedPartition] = []
         for partition, result in found:
             if partition.told(result):
-                response.partitions.append(result)
+                news.append(result)
             if result.size and self._partitions.pop(partition.key, None) is not None:
                 self._partitions[partition.key] = partition
-        return response
+        return FetchResponse(news, session_id=self.id)
 
 
 class FetchSessions:
@@ -174,13 +171,6 @@ class FetchSessions:
             said = f"fetch session {session.id} names topics by their {named}"
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, said)
         return self._go_on(session, request, now)
-
-    def sole(self, id: int, epoch: int, key: PartitionKey) -> WantedPartition | None:
-        """Return this partition if the session is at this epoch and has no other, else None. Nothing is changed."""
-        session = self._sessions.get(id)
-        if session is None or session.epoch != epoch or len(session) != 1:
-            return None
-        return session.partition(key)
 
     def _go_on(self, session: FetchSession, request: FetchRequest, now: Now) -> FetchSession | None:
         before = len(session)

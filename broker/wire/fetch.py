@@ -135,13 +135,13 @@ class FetchResponse:
 
     @property
     def is_held_back(self) -> bool:
-        """Its reader is over a quota: nothing is told of what it asked for, but to wait so long (KIP-219)."""
+        """Return True if the client is over a quota: the answer has a throttle time and no partitions (KIP-219)."""
         return not self.partitions and self.throttle_ms > 0
 
 
 @told_where_cut("Fetch request")
 def decode_request(version: int, data: memoryview, position: int) -> FetchRequest:
-    """A request from its body; WireError names what is wrong with it."""
+    """Decode a request from its body. Raise WireError."""
     flexible = version >= FLEXIBLE
     replica_id = CONSUMER
     if version < REPLICA_STATES:
@@ -195,7 +195,7 @@ def _read_partitions(version: int, data: memoryview, position: int) -> tuple[lis
             else:
                 index, offset, limit = _PARTITION_V4.unpack_from(data, position)
                 position += _PARTITION_V4.size
-            if leader_epoch < -1:  # as in Kafka; ListOffsets and OffsetForLeaderEpoch are told of such a one
+            if leader_epoch < -1:  # as in Kafka, where only ListOffsets and OffsetForLeaderEpoch refuse it
                 leader_epoch = -1
             partitions.append(
                 _record(FetchPartition, (topic, index, offset, limit, leader_epoch, last_epoch, log_start))
@@ -261,7 +261,7 @@ def _partition(version: int, item: FetchPartition) -> bytes:
 
 
 def encode_response(version: int, response: FetchResponse) -> list[Part]:
-    """The body of the answer: bytes and, between them, the regions of files that hold the records."""
+    """Return the body of the answer: bytes and, between them, the regions of files that hold the records."""
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
     out: list[Part] = []
@@ -314,7 +314,7 @@ def _result(version: int, item: FetchedPartition) -> bytes:
 
 
 def nothing_aborted(version: int, was_asked: bool) -> bytes:
-    """Return what is between the offsets and the records of a partition without aborted transactions."""
+    """Return the bytes between the offsets and the records of a partition without aborted transactions."""
     return _NOTHING_ABORTED[version >= FLEXIBLE, version >= PREFERRED_REPLICAS, was_asked]
 
 

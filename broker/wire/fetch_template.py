@@ -146,7 +146,7 @@ class FetchTemplates:
         version, client_id = header.version, header.client_id
         whole = request_header(fetch.API_KEY, version, header.correlation_id, client_id, version >= fetch.FLEXIBLE)
         whole += fetch.encode_request(version, request)
-        if whole == frame:  # else it has unknown tags, or a length or count is spelled unusually
+        if whole == frame:  # a frame with unknown tags, or with a length in more bytes than needed, has no template
             self._store.add(split[0], FetchTemplate(version, client_id, request))
 
 

@@ -73,7 +73,7 @@ class ListOffsetsResponse(NamedTuple):
 
 @told_where_cut("ListOffsets request")
 def decode_request(version: int, data: memoryview, position: int) -> ListOffsetsRequest:
-    """A request from its body; WireError names what is wrong with it."""
+    """Decode a request from its body. Raise WireError."""
     flexible = version >= FLEXIBLE
     if version >= 2:
         replica_id, isolation_level = _WHO.unpack_from(data, position)

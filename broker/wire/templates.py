@@ -56,7 +56,7 @@ class TemplateStore:
 
 
 class Template(Protocol):
-    """What a template knows of a request whose answer needs no other bytes (of Fetch or ListOffsets)."""
+    """A template of Fetch or ListOffsets."""
 
     api_key: int
     version: int
