@@ -24,7 +24,7 @@ from broker.log.segment import Segment
 from broker.now import Now
 from broker.record.compression import Codec
 from broker.services.context import RequestContext
-from broker.services.fetch_session import FetchSession, WantedPartition, wanted
+from broker.services.fetch_session import FetchSession, WantedPartition, wanted, with_news
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import (
     FINAL_EPOCH,
@@ -87,9 +87,7 @@ def _collect(
     enough = not partitions
     found: Found = []
     unread: Unread = []
-    for each in partitions:
-        if session is not None and each.has_nothing_new(generation):
-            continue
+    for each in partitions if session is None else with_news(partitions, generation):
         asked = each.asked
         topic, partition, offset, limit, leader_epoch, last_epoch, _ = asked
         diverging = None

@@ -15,7 +15,7 @@ because large sessions save most.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from broker.log.leader_epochs import NO_EPOCH
 from broker.log.partition_log import PartitionLog
@@ -58,23 +58,6 @@ class WantedPartition:
     def key(self) -> PartitionKey:
         return self.asked.topic, self.asked.partition
 
-    def has_nothing_new(self, generation: int) -> bool:
-        """Return True if the client is at the end of the log it may see, and knows the log's state.
-
-        This holds for most partitions, most of the time.
-        """
-        log = self.log
-        _, _, offset, _, leader_epoch, last_epoch, _ = self.asked
-        return (
-            log is not None
-            and self.high_watermark == offset == log.high_watermark
-            and self.generation == generation
-            and log.log_start_offset == self.log_start_offset
-            and log.offline is None
-            and last_epoch < 0
-            and (leader_epoch == log.leader_epoch or leader_epoch == NO_EPOCH)
-        )
-
     def told(self, result: FetchedPartition) -> bool:
         """Note what the client receives. Return False if the client knows all of it, so that the answer can omit it."""
         failed = result.error_code != ErrorCode.NONE
@@ -90,6 +73,28 @@ def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
     if len(partitions) == 1:
         return [WantedPartition(partitions[0])]
     return [WantedPartition(asked) for asked in {(each.topic, each.partition): each for each in partitions}.values()]
+
+
+def with_news(partitions: Iterable[WantedPartition], generation: int) -> list[WantedPartition]:
+    """Return the partitions of a session that may have something new; most have not, most of the time.
+
+    A partition has nothing new if the client is at the end of the log that it may see, and knows the log's state.
+    """
+    news = []
+    for each in partitions:
+        log, asked = each.log, each.asked
+        if (
+            log is None
+            or asked.fetch_offset != each.high_watermark
+            or log.high_watermark != each.high_watermark
+            or log.log_start_offset != each.log_start_offset
+            or log.offline is not None
+            or each.generation != generation
+            or asked.last_fetched_epoch >= 0
+            or (asked.current_leader_epoch != log.leader_epoch and asked.current_leader_epoch != NO_EPOCH)
+        ):
+            news.append(each)
+    return news
 
 
 class FetchSession:
