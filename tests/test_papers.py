@@ -134,7 +134,7 @@ def rows_of_steps():
 @pytest.mark.parametrize("files, defined", rows_of_steps(), ids=lambda texts: "-".join(texts))
 def test_a_step_names_what_its_files_define(files, defined):
     """Each class, method and function that a step names is defined in one of the files beside it."""
-    known = set().union(*(definitions_of(moved(file)) for file in files))
+    known = set().union(*(definitions_of((ROOT / file)) for file in files))
     assert set(defined) <= known, f"{', '.join(files)}: no {', '.join(set(defined) - known)}"
 
 

@@ -284,12 +284,12 @@ class Engine:
         """
         self._now = now
         self._began_ns = started_ns = self._clock_ns()
-        queue, later, is_contended = self._take_queue(started_ns)
+        queue, later, rounds_max = self._take_queue(started_ns)
         began, executed = len(queue), 0
-        for rounds in range(1, ROUNDS_MAX + 1):
+        for rounds in range(1, rounds_max + 1):
             executed += len(queue)
             queue = self._round(queue)
-            if not queue or rounds == ROUNDS_MAX or (2 * len(queue) <= began if began > 1 else is_contended):
+            if not queue or rounds == rounds_max or (began > 1 and 2 * len(queue) <= began):
                 break
             self._began_ns = self._clock_ns()
             if self._began_ns - started_ns > TURN_NS:
@@ -301,24 +301,25 @@ class Engine:
             due_ns += BACKLOG_WAITS * (due_ns - started_ns) // executed
             for conn in queue:
                 conn.due_ns = max(conn.due_ns, due_ns)
-                self._put_aside(conn)
         self._backlog = later + queue
+        for conn in self._backlog:
+            self._put_aside(conn)
 
-    def _take_queue(self, now_ns: int) -> tuple[list[Connection], list[Connection], bool]:
-        """Choose the connections of a turn: return them, those with a backlog that wait, and whether they must
-        share."""
+    def _take_queue(self, now_ns: int) -> tuple[list[Connection], list[Connection], int]:
+        """Choose the connections of a turn. Return them, those with a backlog that wait, and the most rounds."""
         queue, self._queue = self._queue, []
         backlog = self._backlog
         if not backlog:
-            return queue, [], False
+            return queue, [], ROUNDS_MAX
         if queue:
             self._contended_ns = now_ns
         elif now_ns - self._contended_ns > CONTENDED_NS:
-            return backlog, [], False
+            return backlog, [], ROUNDS_MAX
         due = [conn for conn in backlog if conn.due_ns <= now_ns]
-        if not due and not queue:
-            return backlog, [], True
-        return due + queue, [conn for conn in backlog if conn.due_ns > now_ns], True
+        if not queue:
+            return (due, [conn for conn in backlog if conn.due_ns > now_ns], 1) if due else (backlog, [], 1)
+        rounds_max = ROUNDS_MAX if len(queue) + len(due) > 1 else 1
+        return due + queue, [conn for conn in backlog if conn.due_ns > now_ns], rounds_max
 
     def _round(self, queue: list[Connection]) -> list[Connection]:
         """Execute one request of each connection; return the connections that have more."""
