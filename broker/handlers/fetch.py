@@ -1,12 +1,12 @@
 """Fetch, v4 to v18.
 
-Behaviour: the answer is sent when `min_bytes` are available, when a partition has an error, or after `max_wait_ms`; a
+Behaviour: the answer is sent when `min_bytes` are available, when a partition has an error, or after `max_wait_ms`. A
 first batch larger than the limits is returned whole (KIP-74). Records leave as regions of the log's files. While a
-fetch waits, an append to one of its partitions makes the handler read only that partition. A thread looks up old
-records that are not in memory, so that other connections do not wait for the disk.
-Version notes: v4 and v5 have no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
+fetch waits, an append to one of its partitions has only that partition read again. Threads look up old records that are
+not in memory, so that other connections do not wait for the disk.
+Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
 broker.services.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
-A client over its quota gets a throttle time and no records (KIP-219).
+A client over its quota gets no records, and a throttle time (KIP-219).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
 
@@ -24,7 +24,7 @@ from broker.log.segment import Segment
 from broker.now import Now
 from broker.record.compression import Codec
 from broker.services.context import RequestContext
-from broker.services.fetch_session import FetchSession, WantedPartition, wanted
+from broker.services.fetch_session import FetchSession, WantedPartition, wanted, with_news
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import (
     FINAL_EPOCH,
@@ -44,11 +44,11 @@ ZSTD_VERSION = 10
 
 Found: TypeAlias = list[tuple[WantedPartition, FetchedPartition]]
 Unread: TypeAlias = list[tuple[Segment, int]]
-"""(segment, offset) pairs whose place a thread must look up on the disk first."""
+"""Segments, each with an offset whose place has to be looked up on the disk first."""
 
 
 def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchResponse]:
-    """Return the available records, or a Delayed until there are enough."""
+    """Return the answer, or a Delayed while there are too few records."""
     request: FetchRequest = call.request
     session = None
     if request.session_id != NO_SESSION_ID or request.session_epoch != FINAL_EPOCH:
@@ -71,10 +71,11 @@ def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchRespo
 def _collect(
     call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], waits: bool
 ) -> tuple[Found, bool, Unread]:
-    """Read the partitions. Return their results, True if the answer need not wait, and the lookups not in memory.
+    """Return the answer of each partition, True if the request need not wait (enough bytes, an error, or records of an
+    older segment), and the places that are not in memory.
 
-    The answer need not wait if it has enough bytes, or if a partition can have no more. With `waits`, the lookups wait
-    for the disk, so none is returned. Partitions of a session without news are left out.
+    With `waits` the disk is read in this thread, so no place is missing. Partitions of a session that have nothing new
+    are left out.
     """
     request: FetchRequest = call.request
     generation = call.services.metadata.generation
@@ -86,9 +87,7 @@ def _collect(
     enough = not partitions
     found: Found = []
     unread: Unread = []
-    for each in partitions:
-        if session is not None and each.has_nothing_new(generation):
-            continue
+    for each in partitions if session is None else with_news(partitions, generation):
         asked = each.asked
         topic, partition, offset, limit, leader_epoch, last_epoch, _ = asked
         diverging = None
@@ -121,7 +120,7 @@ def _collect(
                 length = records.length
                 size += length
                 left = left - length if left > length else 0
-                # An older segment gets no more records.
+                # No records will be added to an older segment.
                 enough = enough or records.file is not log.segments[-1].log
             elif diverging is not None:
                 enough = True
@@ -133,11 +132,11 @@ def _bytes_max(call: RequestContext) -> int:
     most, limit = call.services.config.fetch_max_bytes, call.request.max_bytes
     if limit < most:
         most = limit
-    return most if call.meter is None else min(most, call.meter.fetch_max_bytes)  # the quota would never allow more
+    return most if call.meter is None else min(most, call.meter.fetch_max_bytes)  # more could never leave
 
 
 def _find(call: RequestContext, each: WantedPartition, generation: int) -> PartitionLog:
-    """Return the partition's log. The topic of a session may have been deleted or created again (KIP-516)."""
+    """Return the partition's log; a session may know a topic that was deleted since, or made anew (KIP-516)."""
     each.log = None
     try:
         log = call.services.log_of(each.asked.topic, each.asked.partition)
@@ -153,7 +152,7 @@ def _find(call: RequestContext, each: WantedPartition, generation: int) -> Parti
 
 def _check(call: RequestContext, log: PartitionLog, asked: FetchPartition) -> None:
     replica = call.request.replica_id
-    if replica >= 0:  # no partition has a follower; the codes are Kafka's for a node without a replica
+    if replica >= 0:  # a partition has no followers; the error is the one that Kafka has for strangers
         named = asked.current_leader_epoch >= 0
         code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
         raise ApiError(code, f"node {replica} is no replica of {log.name}")
@@ -163,14 +162,14 @@ def _check(call: RequestContext, log: PartitionLog, asked: FetchPartition) -> No
 
 def _told(call: RequestContext, code: ErrorCode) -> ErrorCode:
     if code == ErrorCode.KAFKA_STORAGE_ERROR and call.version < STORAGE_ERROR_VERSION:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # such a client would give up at an unknown code
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # such a client would give up at a code it does not know
     return code
 
 
 def _diverging(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | None:
-    """Return (epoch, end offset) of the reader's last epoch if that ended before the reader's offset, else None.
+    """Return the end of the epoch that the client read last, if the epoch ended before the fetch offset (KIP-595).
 
-    The reader then has records that this log does not have. Raise ApiError if the end is not known.
+    The client has then read records that the log has lost.
     """
     epoch, end_offset = leader_epochs.end_of(log.epochs, asked.last_fetched_epoch, log.log_end_offset)
     if epoch < 0 or asked.fetch_offset < log.log_start_offset:
@@ -187,11 +186,11 @@ def _answer(call: RequestContext, session: FetchSession | None, found: Found, no
         records = result.records
         if records.__class__ is FileRegion:
             if records.length >= LARGE_READ_BYTES and each.log is not None:
-                # The answer is final, so cut records that end at a limit between two batches if possible.
+                # Records cut at a limit end between two batches if possible.
                 result.records = records = each.log.whole_batches(each.asked.fetch_offset, records)
             size += records.length
     if call.meter is not None and not call.meter.may_fetch(size, now.ms):
-        # No session begins, as in Kafka, and an existing one gets an empty answer, so that no records are skipped.
+        # No session begins, and a session notes nothing as sent, as in Kafka, so the client misses nothing.
         return FetchResponse() if session is None else session.answer(request.session_epoch, [])
     for each, result in found:
         records = result.records
@@ -211,7 +210,7 @@ def _answer(call: RequestContext, session: FetchSession | None, found: Found, no
 
 
 class _LookingUp:
-    """A request whose lookups that are not in memory run in threads, for all partitions at the same time."""
+    """A request for which threads look up places on the disk, of all partitions at the same time."""
 
     def __init__(
         self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition]
@@ -235,7 +234,7 @@ class _LookingUp:
         return None if self._left else self._answer(now)
 
     def _answer(self, now: Now) -> FetchResponse:
-        """Return the answer; wait for the disk if the page cache has dropped the pages that a thread read."""
+        """Return the answer even if it waits for the disk: memory may be too short to keep what a thread has read."""
         return _answer(self._call, self._session, _collect(self._call, self._session, self._partitions, True)[0], now)
 
 
@@ -245,7 +244,7 @@ class _LookingUp:
 class _Waiting:
     """A request that waits for more records, or for its deadline.
 
-    Once the place of a partition's first record is known, the bytes up to the log's end are counted from that place.
+    Once it is known where a partition's records begin, they are counted by that place and the log's end.
     """
 
     def __init__(
@@ -258,9 +257,9 @@ class _Waiting:
         self._bytes_min = min(call.request.min_bytes, _bytes_max(call))
         self._by_log = {each.log: each for each in partitions if each.log is not None}
         self._places: dict[PartitionLog, tuple[Segment, int]] = {}
-        """(newest segment at that time, position of the first record) of each partition that has records."""
+        """The newest segment of a log, and the place in it where the records for the client begin."""
         self._available: dict[PartitionLog, int] = {}
-        self._bytes = 0  # the sum of `_available`
+        self._bytes = 0  # their sum
         self._touched: PartitionLog | None = None
         self._note_all(found)
 
@@ -275,7 +274,7 @@ class _Waiting:
     def _try_complete(self, now: Now) -> FetchResponse | None:
         log, self._touched = self._touched, None
         if log is None or not self._may_be_enough(log):
-            return None  # not touched: nothing has happened since the handler looked
+            return None  # not touched: nothing has changed since the handler read
         found, enough, _ = _collect(self._call, self._session, self._partitions, True)
         if enough:
             return _answer(self._call, self._session, found, now)
@@ -301,7 +300,7 @@ class _Waiting:
         self._available[log] = size
 
     def _may_be_enough(self, log: PartitionLog) -> bool:
-        """Return True if a change of this log may have completed the answer, so that all partitions must be read."""
+        """Return True if the change of this log may complete the answer, so that all partitions must be collected."""
         asked = self._by_log[log].asked
         if log.offline is not None or asked.current_leader_epoch not in (NO_EPOCH, log.leader_epoch):
             return True
@@ -310,14 +309,14 @@ class _Waiting:
         end = log.last_stable_offset if self._committed else log.high_watermark
         if end <= asked.fetch_offset:
             return False
-        if log not in self._places or end < log.log_end_offset:  # some records are not visible yet
+        if log not in self._places or end < log.log_end_offset:  # some records may not be seen yet
             return self._look(log, asked) or self._bytes >= self._bytes_min
         segment, position = self._places[log]
         self._count(log, min(segment.size - position, asked.max_bytes))
         return segment is not log.segments[-1] or self._bytes >= self._bytes_min
 
     def _look(self, log: PartitionLog, asked: FetchPartition) -> bool:
-        """Count a partition's bytes by reading it; return True if the request need not wait for it."""
+        """Count a log's records by reading; return True if the request need not wait any longer."""
         try:
             records = log.read(asked.fetch_offset, asked.max_bytes, True, committed=self._committed).records
         except ApiError:

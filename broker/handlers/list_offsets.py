@@ -1,14 +1,14 @@
 """ListOffsets, v1 to v11.
 
 Behaviour: the first offset whose timestamp is not below the requested one; -1 latest, -2 earliest, -3 the offset of the
-largest timestamp (KIP-734) in the log, while Kafka may return the offset of a deleted record; -4 earliest local, -5
-latest tiered, -6 earliest not uploaded yet. There are no tiers, so -4 is the earliest offset, and -5 and -6 find none.
-A time is not found if its record is not visible yet. A thread searches logs whose indexes are not in memory, and
-batches of very many records, so that other connections do not wait.
-Version notes: v2 isolation level (with read_committed, latest is the last stable offset); v4 leader epochs (KIP-320);
--3 since v7, -4 since v8, -5 since v9, -6 since v11.
-With the private tag (broker.wire.tags) the timestamps are ids, and the result is the first offset whose id is not
-below. The answer has the tag too, because a broker that does not know the tag would have searched for times.
+largest timestamp (KIP-734) of the records that exist, where Kafka may name a deleted one; -4 earliest local, -5 latest
+tiered and -6 earliest not uploaded yet (no tiers here: the earliest, and none). A time is not found if the client may
+not see its record yet. Threads search places that are not in memory and batches of very many records, so that other
+connections do not wait.
+Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320); -3 is known from
+v7 on, -4 from v8, -5 from v9, -6 from v11.
+With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it; the answer
+has the tag too, because a broker that does not know the tag would have read the ids as timestamps.
 """
 
 from collections import Counter
@@ -47,9 +47,9 @@ def handle(
     mode: ReadMode = NONBLOCKING,
     searched: Mapping[PartitionLog, ReadJob] = NOTHING_SEARCHED,
 ) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
-    """Return the offsets, or a Delayed if threads must search some logs, because this mode cannot.
+    """Return the offsets, or a Delayed if some cannot be searched in this mode, so that threads have to do it.
 
-    `searched` has the finished searches of threads.
+    `searched` has what threads have found.
     """
     request: ListOffsetsRequest = call.request
     replica_id, isolation_level, wanted, by_id = request
@@ -86,7 +86,7 @@ def _repeated(wanted: Iterable[WantedOffset]) -> Collection[tuple[str, int]]:
 
 
 class _Aside:
-    """A request for which threads search some logs, all at the same time."""
+    """A request for which threads search logs, all at the same time."""
 
     def __init__(self, call: RequestContext, unread: Iterable[tuple[PartitionLog, int]]) -> None:
         self._call = call
@@ -108,7 +108,7 @@ class _Aside:
         return None if self._left else self._answer(now)
 
     def _answer(self, now: Now) -> ListOffsetsResponse:
-        """Return the answer from the results of the threads; search without limits if a result is out of date."""
+        """Return the answer, however long it takes, because threads have searched."""
         answer = handle(self._call, now, BLOCKING, self._searches)
         assert isinstance(answer, ListOffsetsResponse)
         return answer
@@ -131,9 +131,9 @@ def _epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
 def _find(
     call: RequestContext, log: PartitionLog, wanted: int, mode: ReadMode, searched: ReadJob | None
 ) -> tuple[int, int]:
-    """Return (offset, timestamp) for a requested timestamp: a thread's result if the log still has it, else search.
+    """Return the (offset, timestamp) that a thread has found, if the log still has that offset; else search now.
 
-    Raise ApiError or WouldBlock.
+    Raise ApiError, or WouldBlock.
     """
     request = call.request
     if searched is not None and searched.is_done:
@@ -156,7 +156,7 @@ def _find(
 
 
 def _seen(request: ListOffsetsRequest, log: PartitionLog, found: Any) -> tuple[int, int]:
-    """Return a thread's result, limited to the offsets that the client may see."""
+    """Return the result of a thread's search, bounded by the offsets that the client may see."""
     return (log.bounded(found), -1) if request.by_id else _visible(request, log, found)
 
 

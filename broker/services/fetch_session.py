@@ -15,7 +15,7 @@ because large sessions save most.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from broker.log.leader_epochs import NO_EPOCH
 from broker.log.partition_log import PartitionLog
@@ -58,23 +58,6 @@ class WantedPartition:
     def key(self) -> PartitionKey:
         return self.asked.topic, self.asked.partition
 
-    def has_nothing_new(self, generation: int) -> bool:
-        """Return True if the client is at the end of the log it may see, and knows the log's state.
-
-        This holds for most partitions, most of the time.
-        """
-        log = self.log
-        _, _, offset, _, leader_epoch, last_epoch, _ = self.asked
-        return (
-            log is not None
-            and self.high_watermark == offset == log.high_watermark
-            and self.generation == generation
-            and log.log_start_offset == self.log_start_offset
-            and log.offline is None
-            and last_epoch < 0
-            and (leader_epoch == log.leader_epoch or leader_epoch == NO_EPOCH)
-        )
-
     def told(self, result: FetchedPartition) -> bool:
         """Note what the client receives. Return False if the client knows all of it, so that the answer can omit it."""
         failed = result.error_code != ErrorCode.NONE
@@ -90,6 +73,28 @@ def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
     if len(partitions) == 1:
         return [WantedPartition(partitions[0])]
     return [WantedPartition(asked) for asked in {(each.topic, each.partition): each for each in partitions}.values()]
+
+
+def with_news(partitions: Iterable[WantedPartition], generation: int) -> list[WantedPartition]:
+    """Return the partitions of a session that may have something new; most have not, most of the time.
+
+    A partition has nothing new if the client is at the end of the log that it may see, and knows the log's state.
+    """
+    news = []
+    for each in partitions:
+        log, asked = each.log, each.asked
+        if (
+            log is None
+            or asked.fetch_offset != each.high_watermark
+            or log.high_watermark != each.high_watermark
+            or log.log_start_offset != each.log_start_offset
+            or log.offline is not None
+            or each.generation != generation
+            or asked.last_fetched_epoch >= 0
+            or (asked.current_leader_epoch != log.leader_epoch and asked.current_leader_epoch != NO_EPOCH)
+        ):
+            news.append(each)
+    return news
 
 
 class FetchSession:
@@ -113,9 +118,6 @@ class FetchSession:
     def partitions(self) -> list[WantedPartition]:
         return list(self._partitions.values())
 
-    def partition(self, key: PartitionKey) -> WantedPartition | None:
-        return self._partitions.get(key)
-
     def update(self, request: FetchRequest) -> None:
         """Apply the changes of a request: partitions added, asked for with new parameters, and forgotten."""
         for asked in request.partitions:
@@ -131,13 +133,13 @@ class FetchSession:
         """Return the answer to the request with `epoch`. Refuse if another request of the session came meanwhile."""
         if self.epoch != next_epoch(epoch):
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=self.id)
-        response = FetchResponse(session_id=self.id)
+        news: list[FetchedPartition] = []
         for partition, result in found:
             if partition.told(result):
-                response.partitions.append(result)
+                news.append(result)
             if result.size and self._partitions.pop(partition.key, None) is not None:
                 self._partitions[partition.key] = partition
-        return response
+        return FetchResponse(news, session_id=self.id)
 
 
 class FetchSessions:
@@ -174,13 +176,6 @@ class FetchSessions:
             said = f"fetch session {session.id} names topics by their {named}"
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, said)
         return self._go_on(session, request, now)
-
-    def sole(self, id: int, epoch: int, key: PartitionKey) -> WantedPartition | None:
-        """Return this partition if the session is at this epoch and has no other, else None. Nothing is changed."""
-        session = self._sessions.get(id)
-        if session is None or session.epoch != epoch or len(session) != 1:
-            return None
-        return session.partition(key)
 
     def _go_on(self, session: FetchSession, request: FetchRequest, now: Now) -> FetchSession | None:
         before = len(session)

@@ -1,5 +1,5 @@
 """Fetch (API key 1), v4 to v18, coded by hand: it is the hot path, its records leave as file regions, and its answer
-may contain ids (broker.wire.tags).
+may carry ids (broker.wire.tags).
 
 Version notes (https://kafka.apache.org/protocol#The_Messages_Fetch): v4 isolation level and aborted transactions
 (KIP-98); v5 log start offset; v7 fetch sessions (KIP-227); v9 current leader epoch (KIP-320); v11 rack and preferred
@@ -69,7 +69,7 @@ _record = tuple.__new__  # as FetchPartition(...), at half its price
 
 
 PartitionKey: TypeAlias = tuple[str | UUID, int]
-"""A partition as a request names it: (topic name, or from v13 topic id; partition index)."""
+"""A partition as a request names it: its topic's name or, in the newest versions, its id; and its index."""
 
 
 class FetchPartition(NamedTuple):
@@ -97,7 +97,7 @@ class FetchRequest(NamedTuple):
 
 
 class IdRegion(NamedTuple):
-    """Raw entries of a segment's id index; their offsets are relative to `base_offset`."""
+    """Raw entries of a segment's id index, with the base offset they count from."""
 
     base_offset: int
     entries: bytes | bytearray | FileRegion
@@ -114,15 +114,15 @@ class FetchedPartition:
     last_stable_offset: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
     aborted: tuple[tuple[int, int], ...] | None = None
-    """(producer id, first offset) of each aborted transaction in the records; None if not requested."""
+    """(producer id, first offset) of each aborted transaction the records may hold; None: not asked for."""
     records: bytes | bytearray | memoryview | FileRegion = b""
     ids: IdRegion | None = None
     diverging: tuple[int, int] | None = None
-    """(leader epoch, its end offset) if the epoch of the reader's last record ended before its offset (KIP-595)."""
+    """(leader epoch, its end offset) where what the reader has last was of an epoch that ended before (KIP-595)."""
 
     @property
     def size(self) -> int:
-        """Return the bytes of the records."""
+        """Bytes of records."""
         return self.records.length if isinstance(self.records, FileRegion) else len(self.records)
 
 
@@ -135,13 +135,13 @@ class FetchResponse:
 
     @property
     def is_held_back(self) -> bool:
-        """Return True if the answer has only a throttle time, because the client is over a quota (KIP-219)."""
+        """Return True if the client is over a quota: the answer has a throttle time and no partitions (KIP-219)."""
         return not self.partitions and self.throttle_ms > 0
 
 
 @told_where_cut("Fetch request")
 def decode_request(version: int, data: memoryview, position: int) -> FetchRequest:
-    """Decode a request from its body. Raise WireError, which names the fault."""
+    """Decode a request from its body. Raise WireError."""
     flexible = version >= FLEXIBLE
     replica_id = CONSUMER
     if version < REPLICA_STATES:
@@ -195,7 +195,7 @@ def _read_partitions(version: int, data: memoryview, position: int) -> tuple[lis
             else:
                 index, offset, limit = _PARTITION_V4.unpack_from(data, position)
                 position += _PARTITION_V4.size
-            if leader_epoch < -1:  # as in Kafka; ListOffsets and OffsetForLeaderEpoch refuse it
+            if leader_epoch < -1:  # as in Kafka, where only ListOffsets and OffsetForLeaderEpoch refuse it
                 leader_epoch = -1
             partitions.append(
                 _record(FetchPartition, (topic, index, offset, limit, leader_epoch, last_epoch, log_start))
@@ -221,7 +221,7 @@ def _read_forgotten(version: int, data: memoryview, position: int) -> tuple[tupl
 
 
 def encode_request(version: int, request: FetchRequest) -> bytes:
-    """Return the body of a request, for a client."""
+    """The body, for a client."""
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
     out: list[Buffer] = [I32.pack(request.replica_id)] if version < REPLICA_STATES else []
@@ -261,7 +261,7 @@ def _partition(version: int, item: FetchPartition) -> bytes:
 
 
 def encode_response(version: int, response: FetchResponse) -> list[Part]:
-    """Return the body of the answer: bytes and, between them, the file regions of the records."""
+    """Return the body of the answer: bytes and, between them, the regions of files that hold the records."""
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
     out: list[Part] = []
@@ -327,7 +327,7 @@ _NOTHING_ABORTED = {
 
 
 def _put_tags(out: list[Part], gathered: list[Buffer], item: FetchedPartition) -> list[Buffer]:
-    """Add a partition's tagged fields: diverging epoch, ids. Return the list to which the caller adds further bytes."""
+    """Add the tagged fields of a partition: a diverging epoch, the ids. Return where further bytes go."""
     ids = item.ids
     gathered.append(uvarint((item.diverging is not None) + (ids is not None)))
     if item.diverging is not None:
@@ -347,7 +347,7 @@ def _put_tags(out: list[Part], gathered: list[Buffer], item: FetchedPartition) -
 
 @told_where_cut("Fetch answer")
 def decode_response(version: int, data: memoryview, position: int) -> FetchResponse:
-    """Decode the answer, for a client; `records` are views into `data`. Raise WireError if it is cut short."""
+    """The answer, for a client; `records` and ids are views into `data`. WireError where it is cut short."""
     flexible = version >= FLEXIBLE
     response = FetchResponse()
     if version >= SESSIONS:

@@ -73,7 +73,7 @@ class FetchTemplate:
         self._fixed_bytes = self._head.size + len(self._tail)
 
     def request(self, session_id: int, session_epoch: int, fetch_offset: int) -> FetchRequest:
-        """Return the request with this session and fetch offset."""
+        """Return the request with these numbers."""
         topic, index, _, limit, leader_epoch, last_epoch, log_start = self._asked
         asked = _record(FetchPartition, (topic, index, fetch_offset, limit, leader_epoch, last_epoch, log_start))
         wait, least, most, _, level, _, _, forgotten, rack, replica_id, wants_ids = self._request
@@ -85,7 +85,7 @@ class FetchTemplate:
         )
 
     def encode(self, correlation_id: int, response: FetchResponse) -> tuple[list[Part], int] | None:
-        """Return the whole answer and its size in bytes; None if it has to be encoded in full."""
+        """Return the whole answer and its bytes; None if it has to be encoded in full."""
         partitions = response.partitions
         if len(partitions) != 1 or response.error_code or response.throttle_ms:
             return None
@@ -119,7 +119,7 @@ class FetchTemplates:
         self._store = store
 
     def open(self, frame: memoryview) -> tuple[FetchTemplate, int, FetchRequest] | None:
-        """Return (template, correlation id, request) of a frame without its length; None if it has no template."""
+        """Return the template of a frame without its length, and the request; None if it has none."""
         try:
             head, correlation_id, client_bytes = _head_from(frame)
             split = _split(frame, head, client_bytes)
@@ -146,7 +146,7 @@ class FetchTemplates:
         version, client_id = header.version, header.client_id
         whole = request_header(fetch.API_KEY, version, header.correlation_id, client_id, version >= fetch.FLEXIBLE)
         whole += fetch.encode_request(version, request)
-        if whole == frame:  # not if it has unknown tags, or encodes a length or count unusually
+        if whole == frame:  # a frame with unknown tags, or with a length in more bytes than needed, has no template
             self._store.add(split[0], FetchTemplate(version, client_id, request))
 
 

@@ -1,10 +1,8 @@
-"""ListOffsets (API key 2), v1 to v11, the broker's side, coded by hand because some consumers send it often.
-
-A consumer that reads the end of a partition before each poll sends ListOffsets far more often than Fetch: Spark's
-connector sends it twice for 500 records.
+"""ListOffsets (API key 2), v1 to v11, coded by hand as far as a broker needs it: consumers that want to know where a
+partition ends before each poll (Spark's connector asks twice for 500 records) ask it far more often than they fetch.
 
 Version notes (https://kafka.apache.org/protocol#The_Messages_ListOffsets): v2 isolation level (KIP-98) and throttle
-time; v4 leader epochs (KIP-320); v6 flexible (KIP-482); v10 a timeout (KIP-1075), for requests between brokers.
+time; v4 leader epochs (KIP-320); v6 flexible (KIP-482); v10 a timeout (KIP-1075), for brokers that ask others.
 """
 
 import struct
@@ -42,7 +40,7 @@ _FOUND_V4 = struct.Struct(">ihqqi")  # ... leader epoch
 
 
 class WantedOffset(NamedTuple):
-    """The request for one partition. `timestamp` is ms since 1970, a place (-1 latest, -2 earliest, ...), or an id."""
+    """`timestamp` is ms since 1970, a place (-1 latest, -2 earliest, ...) or, where ids are wanted, an id."""
 
     topic: str
     partition: int
@@ -75,7 +73,7 @@ class ListOffsetsResponse(NamedTuple):
 
 @told_where_cut("ListOffsets request")
 def decode_request(version: int, data: memoryview, position: int) -> ListOffsetsRequest:
-    """Decode a request from its body. Raise WireError, which names the fault."""
+    """Decode a request from its body. Raise WireError."""
     flexible = version >= FLEXIBLE
     if version >= 2:
         replica_id, isolation_level = _WHO.unpack_from(data, position)
