@@ -70,7 +70,7 @@ def test_an_api_answers_the_error_in_all_its_places_and_does_nothing(api, versio
     assert said, f"broker.fault_injection.error_answers finds no place for an error in {api.name}; is it one of faults.NO_ERRORS?"
     assert set(said) == {ErrorCode.NOT_CONTROLLER}
     assert broker.engine.left() == {}
-    assert [topic.name for topic in broker.metadata.topics()] == ["flights"]
+    assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -130,7 +130,7 @@ def test_metadata_that_fails_makes_no_topic():
     asked = {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}
     client = broker.connect()
     assert [topic.error_code for topic in client.ask(METADATA, 12, asked).topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
-    assert list(broker.metadata.topics()) == []
+    assert list(broker.services.metadata.topics()) == []
     assert [topic.error_code for topic in client.ask(METADATA, 12, asked).topics] == [0]
 
 

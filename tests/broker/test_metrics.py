@@ -18,11 +18,11 @@ def broker():
 
 
 def figures(broker, topic="flights"):
-    return broker.metrics.by_topic(broker.services.logs.all())[topic]
+    return broker.services.metrics.by_topic(broker.services.logs.all())[topic]
 
 
 def total(broker):
-    return broker.metrics.total(broker.services.logs.all())
+    return broker.services.metrics.total(broker.services.logs.all())
 
 
 def test_a_duration_counts_in_the_bucket_whose_bound_it_does_not_pass():
@@ -39,7 +39,7 @@ def test_each_produce_is_counted_whichever_way_it_goes(broker, acks):
     client = broker.connect()
     for _ in range(3):
         client.send(PRODUCE, 9, produce_request("flights", b"a", b"b", acks=acks))
-    assert broker.metrics.requests[PRODUCE].number == 3
+    assert broker.services.metrics.requests[PRODUCE].number == 3
     assert figures(broker).messages_in == 6
     assert figures(broker).bytes_in == broker.services.logs.get("flights", 0).size
 
@@ -48,9 +48,9 @@ def test_waiting_for_data_is_part_of_a_fetch(broker):
     broker.engine._clock_ns = lambda: broker.now_ms * MS
     client = broker.connect()
     client.send(FETCH, 12, fetch_request("flights", max_wait_ms=400))
-    assert FETCH not in broker.metrics.requests
+    assert FETCH not in broker.services.metrics.requests
     broker.at(broker.now_ms + 500)
-    latency = broker.metrics.requests[FETCH]
+    latency = broker.services.metrics.requests[FETCH]
     assert latency.number == 1 and 400 * MS <= latency.max_ns <= 500 * MS
 
 
@@ -70,7 +70,7 @@ def test_refusals_count_for_the_topic_where_there_is_one(broker):
     client.ask(FETCH, 12, fetch_request("nowhere"))
     assert (figures(broker).failed_produce, total(broker).failed_produce) == (1, 2)
     assert (figures(broker).failed_fetch, total(broker).failed_fetch) == (1, 2)
-    assert set(broker.metrics.by_topic(broker.services.logs.all())) == {"flights"}
+    assert set(broker.services.metrics.by_topic(broker.services.logs.all())) == {"flights"}
 
 
 def test_totals_never_fall_when_a_topic_is_deleted(broker):
@@ -81,13 +81,13 @@ def test_totals_never_fall_when_a_topic_is_deleted(broker):
     broker.delete("flights")
     after = total(broker)
     assert (after.messages_in, after.bytes_in, after.failed_produce) == (1, before.bytes_in, 1)
-    assert broker.metrics.by_topic(broker.services.logs.all()) == {}
+    assert broker.services.metrics.by_topic(broker.services.logs.all()) == {}
 
 
 def test_bytes_and_connections_of_the_network_are_counted(broker):
     client = broker.connect()
     client.ask(METADATA, 12, {"topics": None})
-    metrics = broker.metrics
+    metrics = broker.services.metrics
     assert metrics.connections_opened == 1 and broker.engine.connections == 1
     assert metrics.bytes_received > 0 and metrics.bytes_sent > metrics.bytes_received
 

@@ -114,7 +114,7 @@ def test_others_are_not_held_back(broker):
     alter(broker, APP, producer_byte_rate=1_000)
     other = broker.connect("another")
     assert [produce(other, TEN_SECONDS) for _ in range(5)] == [0] * 5
-    assert broker.metrics.throttled == {}
+    assert broker.services.metrics.throttled == {}
 
 
 def test_connections_of_one_client_share_its_quota(broker):
@@ -210,7 +210,7 @@ def test_a_produce_that_came_before_a_quota_in_one_turn_is_not_counted_and_the_n
         sent.append(client.send(PRODUCE, 9, produce_request("flights", bytes(3_000))))
     assert [answered for answered, _ in client.replies()] == sent
     assert not client.conn.readable, "the second counts"
-    assert 20_000 < broker.metrics.throttled_ms["producer_byte_rate"] < 25_000, "and the first does not"
+    assert 20_000 < broker.services.metrics.throttled_ms["producer_byte_rate"] < 25_000, "and the first does not"
 
 
 def test_a_broker_that_fails_on_demand_holds_back_too(clock):
@@ -404,7 +404,7 @@ def test_who_makes_topics_too_fast_is_refused(broker):
     client = broker.connect("app")
     assert create(client, "a", 32) == (ErrorCode.NONE, 0)
     assert create(client, "b", 1) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, 5_000)
-    assert not client.conn.readable and broker.metadata.topic("b") is None
+    assert not client.conn.readable and broker.services.metadata.topic("b") is None
     broker.at(broker.now_ms + 5_000)
     assert create(client, "b", 1) == (ErrorCode.NONE, 0)
 
@@ -433,7 +433,7 @@ def test_deleting_topics_counts_their_partitions(broker, version, code):
     answer = client.ask(DELETE_TOPICS, version, {"topic_names": ["large"], "timeout": 30_000})
     assert [each.error_code for each in answer.responses] == [code]
     assert answer.throttle_time.total_seconds() == (5 if code else 25)
-    assert (broker.metadata.topic("large") is None) == (not code)
+    assert (broker.services.metadata.topic("large") is None) == (not code)
 
 
 @pytest.mark.parametrize("version, code", [(3, ErrorCode.THROTTLING_QUOTA_EXCEEDED), (2, ErrorCode.NONE)])
@@ -479,5 +479,5 @@ def test_an_address_that_connects_too_often_has_its_connections_held_and_closed(
 def test_held_connections_and_requests_are_counted(broker):
     alter(broker, APP, producer_byte_rate=1_000)
     told = produce(broker.connect("app"), bytes(15_000))
-    assert broker.metrics.throttled == {"producer_byte_rate": 1}
-    assert broker.metrics.throttled_ms == {"producer_byte_rate": told}
+    assert broker.services.metrics.throttled == {"producer_byte_rate": 1}
+    assert broker.services.metrics.throttled_ms == {"producer_byte_rate": told}

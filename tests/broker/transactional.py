@@ -32,7 +32,7 @@ class TransactionalProducer:
         self.timeout_ms = timeout_ms
         self.id = self.epoch = -1
         self.sequences = {}
-        if broker.metadata.topic("__transaction_state") is None:
+        if broker.services.metadata.topic("__transaction_state") is None:
             version = versions[FIND_COORDINATOR]
             fields = {"coordinator_keys": ["x"]} if version >= 4 else {"key": "x"}
             self.client.ask(FIND_COORDINATOR, version, {"key_type": 1} | fields)

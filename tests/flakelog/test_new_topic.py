@@ -32,5 +32,5 @@ def test_a_topic_that_is_there_stays_as_it_is():
     broker = EngineBroker(num_partitions=4)
     for text in ("a", "a:4", "a:7"):
         make(broker.services, parse_topic(text))
-    assert len(broker.metadata.topic("a").partitions) == 4
+    assert len(broker.services.metadata.topic("a").partitions) == 4
     assert broker.reported == ["topic a is there, and keeps its 4 partitions"]

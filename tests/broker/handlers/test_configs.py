@@ -225,10 +225,10 @@ def test_a_topics_setting_is_altered_at_once_and_for_good(broker, client, versio
     for now in (broker, broker.restarted(clean=False)):
         assert now.services.logs.get("flights", 0).config.segment_bytes == 4096
         assert now.services.metadata.topic("flights").properties == {"retention.ms": "60000", "segment.bytes": "4096"}
-    topic_id = broker.metadata.topic("flights").id
+    topic_id = broker.services.metadata.topic("flights").id
     assert alter(client, TOPIC, "flights", (DELETE, "segment.bytes", None), version=version) == (0, None)
     assert broker.services.logs.get("flights", 0).config.segment_bytes == 1 << 20
-    assert broker.metadata.topic("flights").id == topic_id
+    assert broker.services.metadata.topic("flights").id == topic_id
 
 
 def test_values_are_appended_to_lists_and_subtracted(client):
@@ -263,7 +263,7 @@ def test_values_are_appended_to_lists_and_subtracted(client):
 def test_what_cannot_be_set_is_refused_by_name_and_changes_nothing(broker, client, operation, code, said):
     found, message = alter(client, TOPIC, "flights", operation)
     assert found == code and said in message
-    assert broker.metadata.topic("flights").properties == {"retention.ms": "60000"}
+    assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
 
 
 @pytest.mark.parametrize("name, code", [("", 42), ("a b", 17), ("nowhere", 3)])
@@ -276,7 +276,7 @@ def test_settings_of_no_topic_are_refused(client, name, code):
 def test_altering_all_settings_puts_those_not_named_back_to_their_defaults(broker, client, version):
     """AlterConfigs (KIP-133) resets them; the incremental API was made to end that."""
     assert alter_all(client, TOPIC, "flights", version, segment_bytes="4096") == (0, None)
-    assert broker.metadata.topic("flights").properties == {"segment.bytes": "4096"}
+    assert broker.services.metadata.topic("flights").properties == {"segment.bytes": "4096"}
     assert broker.services.logs.get("flights", 0).config.retention_ms == 604_800_000
     assert alter_all(client, TOPIC, "flights", version, segment_bytes=None)[0] == ErrorCode.INVALID_REQUEST
 
@@ -286,7 +286,7 @@ def test_validating_changes_nothing(broker, client):
     assert alter(client, TOPIC, "flights", (SET, "segment.bytes", "1"), validate_only=True)[0] == 40
     assert alter_all(client, TOPIC, "flights", validate_only=True) == (0, None)
     assert alter(client, BROKER, "", (SET, "log.retention.ms", "5"), validate_only=True) == (0, None)
-    assert broker.metadata.topic("flights").properties == {"retention.ms": "60000"}
+    assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
     assert broker.services.config.log_retention_ms == 604_800_000
 
 
@@ -298,7 +298,7 @@ def test_a_name_stands_in_a_request_once(broker, client):
     for api, version in ((INCREMENTAL_ALTER_CONFIGS, 1), (ALTER_CONFIGS, 2)):
         answers = client.ask(api, version, fields).responses
         assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 2
-    assert broker.metadata.topic("flights").properties == {"retention.ms": "60000"}
+    assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_a_value_that_kafka_has_no_room_for_is_refused(broker, client, name, val
     assert alter(client, TOPIC, "flights", (SET, "max.compaction.lag.ms", "10"))[0] == 0
     found, said = alter(client, TOPIC, "flights", (SET, name, value))
     assert found == ErrorCode.INVALID_CONFIG and name in said
-    assert broker.metadata.topic("flights").properties.get(name) != value
+    assert broker.services.metadata.topic("flights").properties.get(name) != value
 
 
 @pytest.mark.parametrize("value", ["", "*", "0:1", "0:1,1:1"])
@@ -341,7 +341,7 @@ def test_a_disk_that_takes_no_settings_leaves_those_there_were(broker, client, m
     assert alter(client, TOPIC, "flights", (SET, "segment.bytes", "4096"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
     assert alter(client, BROKER, "1", (SET, "log.segment.bytes", "4096"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.services.logs.get("flights", 0).config.segment_bytes == 1 << 20
-    assert broker.metadata.topic("flights").properties == {"retention.ms": "60000"}
+    assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
     assert len(broker.reported) == 2
 
 
@@ -454,7 +454,7 @@ def test_the_cleaner_pauses_as_long_as_it_is_told_now(broker, client):
 
 def test_what_another_version_kept_and_this_one_does_not_know_stops_nothing(broker, client):
     assert alter(client, BROKER, "", (SET, "log.retention.ms", "5000")) == (0, None)
-    broker.metadata.alter_broker("", {"log.retention.ms": "5000", "a.setting.to.come": "1"})
+    broker.services.metadata.alter_broker("", {"log.retention.ms": "5000", "a.setting.to.come": "1"})
     client = broker.restarted().connect()
     assert [each.name for each in described(client, BROKER, "").configs] == ["log.retention.ms"]
     assert entry(client, BROKER, "1", "log.retention.ms").value == "5000"

@@ -34,7 +34,7 @@ def grow(client, *topics, version=3, validate_only=False):
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_a_topic_gets_more_partitions_and_stays_what_it_is(broker, client, version):
-    before = broker.metadata.topic("flights")
+    before = broker.services.metadata.topic("flights")
     client.produce("flights", b"old", partition=1)
     assert grow(client, asked("flights", 4), version=version) == [("flights", 0)]
     client.produce("flights", b"new", partition=3)
@@ -58,7 +58,7 @@ def test_a_topic_never_gets_fewer_partitions_or_as_many_as_it_has(client, count)
 def test_validating_makes_nothing(broker, client):
     assert grow(client, asked("flights", 4), validate_only=True) == [("flights", 0)]
     assert grow(client, asked("flights", 1), validate_only=True) == [("flights", ErrorCode.INVALID_PARTITIONS)]
-    assert len(broker.metadata.topic("flights").partitions) == 2
+    assert len(broker.services.metadata.topic("flights").partitions) == 2
 
 
 def test_each_topic_is_grown_or_refused_by_itself(broker, client):
@@ -69,7 +69,7 @@ def test_each_topic_is_grown_or_refused_by_itself(broker, client):
         ("trains", ErrorCode.NONE),
         ("flights", ErrorCode.INVALID_REQUEST),
     ]
-    assert len(broker.metadata.topic("flights").partitions) == 2
+    assert len(broker.services.metadata.topic("flights").partitions) == 2
 
 
 @pytest.mark.parametrize("assignments", [[], [[1]], [[1], []], [[1], [2]], [[1], [1, 1]], [[1]] * 3])
@@ -79,7 +79,7 @@ def test_an_assignment_must_fit_the_new_partitions_and_the_nodes(client, assignm
 
 def test_new_partitions_can_be_assigned(broker, client):
     assert grow(client, asked("flights", 4, [[1], [1]])) == [("flights", 0)]
-    assert len(broker.metadata.topic("flights").partitions) == 4
+    assert len(broker.services.metadata.topic("flights").partitions) == 4
 
 
 def test_one_request_makes_ten_thousand_partitions_at_most(client):
@@ -99,7 +99,7 @@ def test_partitions_whose_logs_cannot_be_made_are_taken_back(broker, client, mon
     monkeypatch.setattr(broker.storage, "open", open_some)
     assert grow(client, asked("flights", 5)) == [("flights", ErrorCode.KAFKA_STORAGE_ERROR)]
     monkeypatch.undo()
-    assert len(broker.metadata.topic("flights").partitions) == 2
+    assert len(broker.services.metadata.topic("flights").partitions) == 2
     assert grow(client, asked("flights", 5)) == [("flights", 0)]
     assert broker.services.logs.offline == {}
 
@@ -110,7 +110,7 @@ def test_a_disk_that_takes_no_metadata_is_answered(broker, client, monkeypatch):
 
     monkeypatch.setattr(broker.storage, "replace", full)
     assert grow(client, asked("flights", 5)) == [("flights", ErrorCode.KAFKA_STORAGE_ERROR)]
-    assert len(broker.metadata.topic("flights").partitions) == 2
+    assert len(broker.services.metadata.topic("flights").partitions) == 2
 
 
 def test_partitions_that_would_take_the_last_file_descriptors_are_refused(broker, client):

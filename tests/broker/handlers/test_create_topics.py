@@ -182,7 +182,7 @@ def test_more_replicas_than_nodes_are_lowered_where_that_is_set_and_the_log_says
         "configs": [{"name": "min.insync.replicas", "value": "2"}],
     }
     assert codes(broker.connect(), topic) == [0]
-    assert broker.metadata.topic("flights").properties == {"min.insync.replicas": "1"}
+    assert broker.services.metadata.topic("flights").properties == {"min.insync.replicas": "1"}
     assert broker.reported == [
         "topic flights: replication factor 3 lowered to 1",
         "topic flights: min.insync.replicas 2 lowered to 1",

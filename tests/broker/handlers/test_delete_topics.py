@@ -56,7 +56,7 @@ def test_a_topic_is_deleted_with_its_files(broker, client, version):
 
 def test_a_topic_is_deleted_by_its_id(broker, client):
     """The answer has the name too (KIP-516)."""
-    topic = broker.metadata.topic("flights")
+    topic = broker.services.metadata.topic("flights")
     (answer,) = delete(client, 6, topic.id)
     assert (answer.name, answer.topic_id, answer.error_code) == ("flights", topic.id, 0)
 
@@ -73,11 +73,11 @@ def test_topics_that_are_not_there_are_refused_and_their_neighbours_deleted(clie
 
 def test_a_topic_made_anew_begins_empty_and_with_another_id(broker, client):
     client.produce("flights", b"old")
-    old = broker.metadata.topic("flights").id
+    old = broker.services.metadata.topic("flights").id
     delete(client, 4, "flights")
     client.ask(METADATA, 12, {"topics": [{"name": "flights"}], "allow_auto_topic_creation": True})
     assert client.fetch("flights") == []
-    assert broker.metadata.topic("flights").id != old
+    assert broker.services.metadata.topic("flights").id != old
 
 
 def test_a_fetch_that_waits_for_the_topic_is_answered(broker, client):
@@ -153,13 +153,13 @@ def test_a_topic_that_is_named_twice_is_answered_once_and_stays(broker, client, 
     """Kafka refuses it too, because such a client probably means something else."""
     (answer,) = delete(client, version, "flights", "flights")
     assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert broker.metadata.topic("flights") is not None
+    assert broker.services.metadata.topic("flights") is not None
 
 
 def test_one_that_is_named_by_its_name_and_by_its_id_stays_and_is_answered_for_both(broker, client):
     """The order does not matter, and the id may also occur twice (Kafka's ControllerApis)."""
     broker.create("trains")
-    topic = broker.metadata.topic("flights").id
+    topic = broker.services.metadata.topic("flights").id
     for names in (("flights", topic, "nowhere"), (topic, "flights", "nowhere")):
         answers = delete(client, 6, *names)
         told = {(each.name, each.topic_id): each.error_code for each in answers}
@@ -171,15 +171,15 @@ def test_one_that_is_named_by_its_name_and_by_its_id_stays_and_is_answered_for_b
         ("trains", False, 0),
         ("flights", False, ErrorCode.INVALID_REQUEST),
     ]
-    assert [each.name for each in broker.metadata.topics()] == ["flights"]
+    assert [each.name for each in broker.services.metadata.topics()] == ["flights"]
 
 
 def test_a_name_that_stands_there_twice_says_nothing_of_the_id(broker, client):
     """Kafka, too, deletes a topic that is named by its id."""
-    topic = broker.metadata.topic("flights").id
+    topic = broker.services.metadata.topic("flights").id
     answers = delete(client, 6, "flights", topic, "flights")
     assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST, 0]
-    assert broker.metadata.topic("flights") is None
+    assert broker.services.metadata.topic("flights") is None
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_no_topic_is_deleted_where_that_is_not_enabled(version, code):
     broker = EngineBroker(delete_topic_enable=False)
     broker.create("flights")
     assert [each.error_code for each in delete(broker.connect(), version, "flights")] == [code]
-    assert broker.metadata.topic("flights") is not None
+    assert broker.services.metadata.topic("flights") is not None
 
 
 def test_nothing_of_it_stays_open_for_who_remembers_it(broker, client):

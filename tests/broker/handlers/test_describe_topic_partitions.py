@@ -71,7 +71,7 @@ def test_a_partition_is_told_with_its_leader_and_empty_lists_where_java_expects_
     fields = {"topics": [{"name": "a"}], "response_partition_limit": 10, "cursor": None}
     (topic,) = client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, fields).topics
     (partition,) = topic.partitions
-    assert (topic.topic_id, topic.is_internal) == (broker.metadata.topic("a").id, False)
+    assert (topic.topic_id, topic.is_internal) == (broker.services.metadata.topic("a").id, False)
     assert (partition.leader_id, partition.leader_epoch) == (1, 0)
     assert (partition.replica_nodes, partition.isr_nodes) == ((1,), (1,))
     assert (partition.eligible_leader_replicas, partition.last_known_elr, partition.offline_replicas) == ((), (), ())

@@ -23,7 +23,7 @@ def broker():
 
 
 def request_of(broker, version, offset, topic="flights", max_bytes=1 << 20, **more):
-    name = broker.metadata.topic(topic).id if version >= fetch.TOPIC_IDS else topic
+    name = broker.services.metadata.topic(topic).id if version >= fetch.TOPIC_IDS else topic
     wanted = FetchPartition(name, 0, offset, max_bytes)
     return FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, partitions=[wanted])._replace(**more)
 
@@ -223,5 +223,5 @@ def test_a_session_of_more_partitions_is_answered_as_a_whole(broker):
     broker.connect().produce("trains", b"t")
     answer = client.ask(FETCH, 17, going_on(broker, id, 3, 2))
     assert sorted(each.topic.int for each in answer.partitions) == sorted(
-        broker.metadata.topic(name).id.int for name in ("flights", "trains")
+        broker.services.metadata.topic(name).id.int for name in ("flights", "trains")
     )

@@ -173,7 +173,7 @@ def test_the_first_to_look_for_a_coordinator_makes_the_offsets_topic(version):
         (answer,) = answer.coordinators
         assert answer.key == "g"
     assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, "localhost", 9092)
-    topic = broker.metadata.topic("__consumer_offsets")
+    topic = broker.services.metadata.topic("__consumer_offsets")
     assert len(topic.partitions) == 3 and topic.properties["cleanup.policy"] == "compact"
 
 
@@ -183,7 +183,7 @@ def test_the_coordinator_of_a_transactional_id_is_found_and_its_topic_made(versi
     answer = find(broker.connect(), version, key_type=TXN)
     answer = answer.coordinators[0] if version >= 4 else answer
     assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, "localhost", 9092)
-    topic = broker.metadata.topic("__transaction_state")
+    topic = broker.services.metadata.topic("__transaction_state")
     assert len(topic.partitions) == 3 and topic.properties["cleanup.policy"] == "compact"
 
 
@@ -386,7 +386,7 @@ def test_a_group_that_is_not_known_has_another_name_since_v9(client, version, co
 
 def test_since_v10_topics_are_named_by_their_ids(broker, client):
     """KIP-848 added topic ids."""
-    topic = broker.metadata.topic("flights")
+    topic = broker.services.metadata.topic("flights")
     assert commit(client, 7, topic.id, version=10) == 0
     assert committed(client, version=10, topic=topic.id) == 7
     unknown = type(topic.id)(int=12345)

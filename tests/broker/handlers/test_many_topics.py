@@ -71,17 +71,17 @@ def full_for_directories(broker, monkeypatch):
 @pytest.mark.parametrize("change", [grow, alter, delete])
 def test_what_a_request_changes_of_many_topics_is_one_commit(broker, client, change):
     create(client)
-    commits = broker.metadata.commits
+    commits = broker.services.metadata.commits
     assert change(client) == [0] * len(NAMES)
-    assert broker.metadata.commits == commits + 1
+    assert broker.services.metadata.commits == commits + 1
 
 
 @pytest.mark.parametrize("make", [create, ask_for])
 def test_what_a_request_makes_is_one_commit_and_a_few_logs_at_once(broker, client, make):
     """The other logs are made between requests, or as soon as a client uses one."""
-    commits, some = broker.metadata.commits, NAMES[:50]
+    commits, some = broker.services.metadata.commits, NAMES[:50]
     assert make(client, some) == [0] * len(some)
-    assert broker.metadata.commits == commits + 1
+    assert broker.services.metadata.commits == commits + 1
     assert (len(broker.services.logs.all()), broker.services.logs.to_make) == (AT_ONCE, len(some) - AT_ONCE)
     client.produce(some[-1], b"a")
     assert client.fetch(some[-1]) == [b"a"]
@@ -93,14 +93,14 @@ def test_what_a_request_makes_is_one_commit_and_a_few_logs_at_once(broker, clien
 def test_a_refused_topic_does_not_keep_its_neighbours_from_being_made(broker, client):
     assert create(client, ["a.b", "a/b", "c"]) == [0, 17, 0]
     assert ask_for(client, ["d.e", "a_b", "d_e"]) == [0, 17, 0]
-    assert [topic.name for topic in broker.metadata.topics()] == ["a.b", "c", "d.e", "d_e"]
+    assert [topic.name for topic in broker.services.metadata.topics()] == ["a.b", "c", "d.e", "d_e"]
 
 
 @pytest.mark.parametrize("trouble", [fill_disk, full_for_directories])
 def test_where_the_disk_fails_none_of_them_is_made(broker, client, monkeypatch, trouble):
     trouble(broker, monkeypatch)
     assert create(client) == [FULL] * len(NAMES)
-    assert (broker.metadata.topics(), broker.services.logs.all(), broker.services.logs.to_make) == ([], [], 0)
+    assert (broker.services.metadata.topics(), broker.services.logs.all(), broker.services.logs.to_make) == ([], [], 0)
     monkeypatch.undo()
     broker.storage.failing_opens.clear()
     assert create(client) == [0] * len(NAMES)
@@ -109,20 +109,20 @@ def test_where_the_disk_fails_none_of_them_is_made(broker, client, monkeypatch, 
 @pytest.mark.parametrize("change", [grow, alter])
 def test_on_a_full_disk_nothing_of_them_is_changed(broker, client, monkeypatch, change):
     create(client)
-    before = broker.metadata.topics()
+    before = broker.services.metadata.topics()
     fill_disk(broker, monkeypatch)
     assert change(client) == [FULL] * len(NAMES)
-    assert broker.metadata.topics() == before
+    assert broker.services.metadata.topics() == before
 
 
 def test_on_a_full_disk_deleted_topics_stay_and_can_be_deleted_later(broker, client, monkeypatch):
     create(client)
     fill_disk(broker, monkeypatch)
     assert delete(client) == [FULL] * len(NAMES)
-    assert len(broker.metadata.topics()) == len(NAMES)
+    assert len(broker.services.metadata.topics()) == len(NAMES)
     monkeypatch.undo()
     assert delete(client) == [0] * len(NAMES)
-    assert broker.metadata.topics() == [] and not [n for n in broker.storage.list("") if "flights" in n]
+    assert broker.services.metadata.topics() == [] and not [n for n in broker.storage.list("") if "flights" in n]
 
 
 def test_how_many_a_request_makes_is_a_setting():

@@ -34,7 +34,7 @@ def test_a_topic_that_is_not_there_is_made_and_answered(broker, version):
 @pytest.mark.parametrize("version", [4, 13])
 def test_none_is_made_where_the_client_forbids_it(broker, version):
     assert topics(broker, version, ["trains"], create=False) == [("trains", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)]
-    assert [topic.name for topic in broker.metadata.topics()] == ["flights"]
+    assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -42,7 +42,7 @@ def test_a_name_no_topic_can_have_is_said_to_be_one_and_made_by_nobody(broker, c
     """The error is not UNKNOWN_TOPIC_OR_PARTITION, because clients retry that until they time out."""
     found = topics(broker, 12, [*BAD_NAMES, "flights"], create)
     assert found == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION, 0) for name in BAD_NAMES] + [("flights", 0, 2)]
-    assert [topic.name for topic in broker.metadata.topics()] == ["flights"]
+    assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
 
 
 def test_a_topic_named_twice_is_answered_once(broker):
@@ -52,7 +52,7 @@ def test_a_topic_named_twice_is_answered_once(broker):
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_since_v12_topics_are_asked_for_by_id(broker, version):
-    known = broker.metadata.topic("flights").id
+    known = broker.services.metadata.topic("flights").id
     asked = {"topics": [{"name": None, "topic_id": each} for each in (known, UUID(int=77))]}
     found = broker.connect().ask(METADATA, version, asked).topics
     assert [(topic.name, topic.error_code) for topic in found] == [
@@ -105,7 +105,7 @@ def test_newer_versions_tell_of_topics_only(broker, version):
 @pytest.mark.parametrize("version", [0, 13])
 def test_nodes_have_the_address_that_is_advertised_for_the_listener_that_was_asked(broker, version):
     """A client stays on the listener that it connected to (KIP-103)."""
-    broker.metadata.advertise("INSIDE", "broker.inside", 9094)
+    broker.services.metadata.advertise("INSIDE", "broker.inside", 9094)
 
     def nodes(listener):
         answer = broker.connect(listener=listener).ask(METADATA, version, {"topics": []})
@@ -116,7 +116,7 @@ def test_nodes_have_the_address_that_is_advertised_for_the_listener_that_was_ask
 
 
 def test_a_groups_coordinator_has_the_address_of_the_listener_too(broker):
-    broker.metadata.advertise("INSIDE", "broker.inside", 9094)
+    broker.services.metadata.advertise("INSIDE", "broker.inside", 9094)
     asked = {"key_type": 0, "coordinator_keys": ["a"]}
     (found,) = broker.connect(listener="INSIDE").ask(FIND_COORDINATOR, 4, asked).coordinators
     assert (found.host, found.port) == ("broker.inside", 9094)
@@ -126,7 +126,7 @@ def test_a_groups_coordinator_has_the_address_of_the_listener_too(broker):
 def test_a_topic_of_the_brokers_own_is_made_as_it_is_for_its_coordinator(broker, name):
     """Kafka, too, gives this topic its special settings, whichever client asks first."""
     assert topics(broker, 12, [name]) == [(name, 0, 50)]
-    assert broker.services.config_of(broker.metadata.topic(name)).compacts
+    assert broker.services.config_of(broker.services.metadata.topic(name)).compacts
 
 
 def test_of_many_topics_that_are_made_by_asking_some_are_made_each_time():

@@ -313,7 +313,7 @@ def test_one_partition_that_is_refused_takes_no_other_with_it(broker, version):
 def test_without_acks_an_error_can_only_be_told_by_closing(broker, version):
     broker.create("flights", cleanup_policy="compact")
     producer = Producer(broker, version)
-    name = broker.metadata.topic("flights").id if version >= HIGHEST else "flights"
+    name = broker.services.metadata.topic("flights").id if version >= HIGHEST else "flights"
     producer.client.send(PRODUCE, version, produce_request(name, b"no key", acks=0))
     assert "acks=0 failed" in producer.client.closed
 

@@ -358,7 +358,7 @@ def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
     broker.create("flights")
     client = broker.connect()
     client.produce("flights", b"a")
-    alter_topics(broker.services, [(broker.metadata.topic("flights"), DURABLE)])
+    alter_topics(broker.services, [(broker.services.metadata.topic("flights"), DURABLE)])
     client.produce("flights", b"b")
     found = EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000)
     assert found.connect().fetch("flights") == [b"a", b"b"]

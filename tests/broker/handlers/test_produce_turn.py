@@ -124,7 +124,7 @@ def test_a_length_that_says_more_than_there_is_closes_the_connection_here_too(br
 
 def test_a_topic_named_by_its_id_too(broker):
     client = broker.connect()
-    topic = broker.metadata.topic("flights").id
+    topic = broker.services.metadata.topic("flights").id
     for value in (b"one", b"two", b"three"):
         assert client.produce(topic, value, version=13).error_code == 0
     assert client.fetch("flights") == [b"one", b"two", b"three"]
@@ -300,7 +300,7 @@ def test_requests_for_several_partitions_share_one_write_a_log(broker):
 def test_requests_of_every_kind_share_one_write(broker):
     """Such as repeat an earlier one, do not, want ids or no answer, name the topic otherwise, or several partitions."""
     broker.create("trains")
-    topic = broker.metadata.topic("flights").id
+    topic = broker.services.metadata.topic("flights").id
     clients = [broker.connect(), broker.connect(LONG_ID), *(broker.connect() for _ in range(4))]
     clients[0].produce("flights", b"first")
     before = broker.storage.writes_of(broker, "flights")

@@ -613,7 +613,7 @@ def strand_a_transaction(broker):
     producer.init()
     producer.write("flights", b"a")
     broker.services.logs.delete({STATE: [0, 1]})
-    broker.metadata.delete_topics([broker.metadata.topic(STATE)])
+    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
 
 
 def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_start(broker):
@@ -642,7 +642,7 @@ def test_stranded_transactions_are_ended_some_at_a_time_and_nobody_begins_before
     """A late marker would end a transaction that has begun since."""
     producer = begin_in_many(broker)
     broker.services.logs.delete({STATE: [0, 1]})
-    broker.metadata.delete_topics([broker.metadata.topic(STATE)])
+    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
     broker.storage.free_bytes = broker.storage.open("metadata.json").size + 20
     again = broker.restarted(clean=False)
     again.storage.free_bytes = None
@@ -688,7 +688,7 @@ def test_where_records_of_the_coordinator_are_damaged_nothing_is_guessed(broker)
     producer.write("flights", b"a")
     for partition in (0, 1):
         log = broker.services.logs.get(STATE, partition)
-        append_records(log, [Keyed(b"\0\0\0\x01t", b"\0\x09")], broker.id_stamper, broker.now)
+        append_records(log, [Keyed(b"\0\0\0\x01t", b"\0\x09")], broker.services.id_stamper, broker.now)
     again = broker.restarted()
     assert again.services.logs.get("flights", 0).last_stable_offset == 0
     assert any("damaged" in line for line in again.reported)
