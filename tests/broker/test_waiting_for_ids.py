@@ -5,7 +5,7 @@ An id worker without run-ahead (`max_ahead_ms=0`) has 4,096 ids in each millisec
 
 import pytest
 
-from broker.handlers.topic_changes import alter_topics
+from broker.services.topic_changes import alter_topics
 from broker.log.partition_log import TOGETHER_RECORDS_MAX
 from broker.record.compression import Codec
 from broker.wire.errors import ErrorCode
@@ -69,7 +69,7 @@ def test_a_held_request_waits_though_no_more_may_wait():
     waiting, client = broker.connect(), broker.connect()
     waiting.send(FETCH, 12, fetch_request("flights", max_wait_ms=5_000))
     worker = OnceExhausted(broker.worker)
-    broker.id_stamper.worker = lambda: worker
+    broker.services.id_stamper.worker = lambda: worker
     client.send(PRODUCE, 9, produce_request("flights", b"a"))
     assert not client.replies() and client.closed is None
     broker.at(broker.now_ms + 1)
