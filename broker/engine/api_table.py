@@ -12,12 +12,10 @@ from typing import Any
 
 from broker.now import Now
 from broker.services.context import RequestContext, Tagged
-from broker.shortcut import Known
 from broker.wire import fetch, list_offsets, produce
 from broker.wire.frame import Part
 
 Handler = Callable[[RequestContext, Now], Any]
-KnownOf = Callable[[RequestContext, memoryview], Known | None]
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,6 @@ class Api:
     flexible: int
     module: str
     advertise_from: int | None = None
-    asks: bool = False
-    """Its requests ask the same again and again: the module's `known` makes a short way to the answer."""
 
     @property
     def advertised_oldest(self) -> int:
@@ -43,13 +39,6 @@ class Api:
     def handle(self) -> Handler:
         handler: Handler = import_module(f"broker.handlers.{self.module}").handle
         return handler
-
-    @cached_property
-    def known(self) -> KnownOf | None:
-        if not self.asks:
-            return None
-        found: KnownOf = import_module(f"broker.handlers.{self.module}_known").known
-        return found
 
     def decode(self, version: int, data: memoryview, position: int) -> tuple[Any, Any, Any]:
         """(request, as it was sent, unknown tags); WireError."""
@@ -86,8 +75,8 @@ API_VERSIONS = 18
 
 _ROWS = (
     Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0),
-    Api(1, "Fetch", 4, 18, 12, "fetch", asks=True),
-    Api(2, "ListOffsets", 1, 11, 6, "list_offsets", asks=True),
+    Api(1, "Fetch", 4, 18, 12, "fetch"),
+    Api(2, "ListOffsets", 1, 11, 6, "list_offsets"),
     Api(3, "Metadata", 0, 13, 9, "metadata"),
     Api(8, "OffsetCommit", 2, 10, 8, "offset_commit"),
     Api(9, "OffsetFetch", 1, 10, 6, "offset_fetch"),

@@ -9,7 +9,6 @@ reading.
 from collections import deque
 
 from broker.engine.purgatory import AnyDelayed
-from broker.shortcut import Known
 from broker.wire.frame import Part
 from broker.wire.frame_decoder import FrameDecoder
 
@@ -35,8 +34,7 @@ class Connection:
 
     __slots__ = (
         "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
-        "known", "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_starved",
-        "_starved_of_ids",
+        "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_starved", "_starved_of_ids",
         "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
 
@@ -54,7 +52,6 @@ class Connection:
         self.held: memoryview | None = None
         self.close_reason: str | None = None
         self.active_ms = 0
-        self.known: dict[int, Known] = {}  # by API key
         self.key_end = 0
         """Of the last Produce template that a request had (broker.wire.produce_template)."""
         self.staged = 0

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from traceback import format_exc, format_exception
 from typing import TYPE_CHECKING, Any
 
-from broker.engine.api_table import API_VERSIONS, APIS, PRODUCE, Api, KnownOf
+from broker.engine.api_table import API_VERSIONS, APIS, PRODUCE, Api
 from broker.engine.connection import Connection, Slot
 from broker.engine.connection_limits import ConnectionLimits
 from broker.engine.produce_turn import StagedProduce
@@ -34,10 +34,14 @@ from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.id_stamper import Backpressure
+from broker.wire import fetch, list_offsets
 from broker.wire.errors import ApiError, ErrorCode, WireError
-from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
+from broker.wire.fetch_template import FetchTemplates
+from broker.wire.frame import LENGTH_BYTES, Part, read_request_header, size_of
+from broker.wire.list_offsets_template import ListOffsetsTemplates
 from broker.wire.primitives import skip_tags
 from broker.wire.produce_template import FoundTemplate, ProduceTemplates
+from broker.wire.templates import Templates, TemplateStore
 
 if TYPE_CHECKING:
     from broker.quota.quota_manager import Meter, QuotaManager
@@ -49,7 +53,7 @@ TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 CONTENDED_NS = 10_000_000  # for so long after others had requests, one with a backlog leaves them room
 BACKLOG_WAITS = 19  # so one connection with a backlog takes a twentieth of the time at most
 BACKLOG_BYTES = 64 * 1024  # a connection with more bytes of requests to be executed is not read from
-_PRODUCE = PRODUCE.to_bytes(2, "big")
+_record = tuple.__new__  # as RequestContext(...), at half its price
 
 
 class Engine:
@@ -63,7 +67,6 @@ class Engine:
         self._clock_ns = clock_ns
         self._produced = self.metrics.of_api(PRODUCE)
         self._began_ns = 0
-        services.quotas_changed = self._forget_known
         services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
         self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
         self._queue: list[Connection] = []
@@ -78,7 +81,14 @@ class Engine:
         self._stalled: list[Connection] = []
         """Connections that may have come to want no data."""
         self._turn = services.turn
-        self._templates = ProduceTemplates(services.config.max_produce_templates)
+        store = TemplateStore(services.config.max_request_templates)
+        self._templates = ProduceTemplates(store)
+        self._repeated: dict[int, Templates] = {
+            fetch.API_KEY: FetchTemplates(store),
+            list_offsets.API_KEY: ListOffsetsTemplates(store),
+        }
+        self._answered: dict[int, int] = {}
+        """How many requests of an API were answered by templates in this round."""
         self._retry: Delayed[bool] | None = None
         """The end of the wait for ids, while Produce requests are held."""
         idle_ms = services.config.connections_max_idle_ms
@@ -330,7 +340,7 @@ class Engine:
             found = find_template(frame, conn.key_end)
             if found is not None:
                 self._produce_again(conn, frame, found)
-            elif frame[:2] == _PRODUCE:
+            elif len(frame) > 1 and not frame[0] and not frame[1]:  # the API key of Produce
                 self._handle_request(conn, frame)
             else:
                 others.append((conn, frame))
@@ -346,6 +356,11 @@ class Engine:
                     if conn.queued:
                         now_ns = self._clock_ns()
                         conn.due_ns = now_ns + BACKLOG_WAITS * (now_ns - began_ns)
+        if self._answered:
+            took_ns = self._clock_ns() - self._began_ns
+            for key, number in self._answered.items():
+                self.metrics.of_api(key).observe(took_ns, number)
+            self._answered.clear()
         return following
 
     def _next_frame(self, conn: Connection, following: list[Connection]) -> memoryview | None:
@@ -433,38 +448,26 @@ class Engine:
             self._failed([conn])
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
-        if conn.known and self._answer_known(conn, frame):
-            return
-        header = read_request_header(frame)
-        key, version, correlation_id = header.api_key, header.version, header.correlation_id
-        api = self._apis.get(key)
-        if api is None:
-            raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
-        if not api.oldest <= version <= api.newest:
-            if key == API_VERSIONS:
-                self._unsupported(conn, api, correlation_id)
+        """Decode one request, call its handler, and answer the response: now, at the commit of the turn, or later."""
+        services = self.services
+        templates = self._repeated.get(frame[1]) if len(frame) > 1 else None
+        opened = None if templates is None else templates.open(frame)
+        template = None
+        if opened is not None:
+            template, correlation_id, request = opened
+            api = self._apis[template.api_key]
+            call = _record(
+                RequestContext,
+                (services, template.version, template.client_id, conn.peer, request, None, {}, conn.listener, None),
+            )
+        else:
+            decoded = self._decode(conn, frame)
+            if decoded is None:
                 return
-            raise WireError(f"{api.name} v{version} is not served; v{api.oldest} to v{api.newest} are")
-        position = header.body
-        flexible = version >= api.flexible
-        if flexible:
-            try:
-                position = skip_tags(frame, position)
-            except IndexError:
-                raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
-        request, original, tags = api.decode(version, frame, position)
-        call = RequestContext(
-            self.services, version, header.client_id, conn.peer, request, original, tags, conn.listener
-        )
-        self._run(conn, api, call, correlation_id, frame)
-        if api.known is not None:
-            self._learn(conn, api.key, api.known, call, frame)
-
-    def _run(self, conn: Connection, api: Api, call: RequestContext, correlation_id: int, frame: memoryview) -> None:
-        """Call the handler, and answer its response: now, at the commit of the turn, or later."""
+            api, call, correlation_id = decoded
         served = api
-        if self.services.quotas is not None:
-            api = self._metered(conn, served, call.client_id, len(frame), self.services.quotas)
+        if services.quotas is not None:
+            api = self._metered(conn, served, call.client_id, len(frame), services.quotas)
         try:
             response = api.handle(call, self._now)
         except Backpressure as wait:
@@ -485,7 +488,41 @@ class Engine:
         elif response is None:
             self.metrics.of_api(api.key).observe(self._clock_ns() - self._began_ns)
         else:
-            self._reply(conn, api, call.version, correlation_id, response, None)
+            # Other rows than the table's have more to do with an answer than to encode it.
+            reply = template.encode(correlation_id, response) if template is not None and api.__class__ is Api else None
+            if reply is None:
+                self._reply(conn, api, call.version, correlation_id, response, None)
+            else:
+                parts, size = reply
+                conn.put(parts, size)
+                self._ready.append(conn)
+                self._answered[api.key] = self._answered.get(api.key, 0) + 1
+
+    def _decode(self, conn: Connection, frame: memoryview) -> tuple[Api, RequestContext, int] | None:
+        """Return a request that has no template, with its row and its correlation id; None if it is answered."""
+        header = read_request_header(frame)
+        key, version, correlation_id = header.api_key, header.version, header.correlation_id
+        api = self._apis.get(key)
+        if api is None:
+            raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
+        if not api.oldest <= version <= api.newest:
+            if key == API_VERSIONS:
+                self._unsupported(conn, api, correlation_id)
+                return None
+            raise WireError(f"{api.name} v{version} is not served; v{api.oldest} to v{api.newest} are")
+        position = header.body
+        if version >= api.flexible:
+            try:
+                position = skip_tags(frame, position)
+            except IndexError:
+                raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
+        request, original, tags = api.decode(version, frame, position)
+        if key in self._repeated:
+            self._repeated[key].learn(frame, header, request)
+        call = RequestContext(
+            self.services, version, header.client_id, conn.peer, request, original, tags, conn.listener
+        )
+        return api, call, correlation_id
 
     # --- Produce -------------------------------------------------------------------------------------------------
 
@@ -604,37 +641,13 @@ class Engine:
         for conn in conns:
             self._close(conn, "a fault of the broker's own; see the log")
 
-    def _answer_known(self, conn: Connection, frame: memoryview) -> bool:
-        """Whether the request was a question that the connection asks again and again, and has been answered."""
-        known = conn.known.get(frame[1]) if len(frame) > 1 else None
-        answer = None if known is None else known.answer(frame, self._now)
-        if known is None or answer is None:
-            return False
-        conn.put(*answer)
-        self._ready.append(conn)
-        self.metrics.of_api(known.api_key).observe(self._clock_ns() - self._began_ns)
-        return True
-
-    @staticmethod
-    def _learn(conn: Connection, key: int, known_of: KnownOf, call: RequestContext, frame: memoryview) -> None:
-        """Know the question that was asked the next time."""
-        known = conn.known.get(key)
-        if known is None or not known.opens(frame):
-            known = known_of(call, frame)
-            if known is not None:
-                conn.known[key] = known
-            else:
-                conn.known.pop(key, None)
-
     def _reply(
         self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
     ) -> None:
-        body = api.encode(version, response)
+        parts = api.encode(version, response)
         tags = b"\0" if version >= api.flexible and api.key != API_VERSIONS else b""
-        size = 4 + len(tags) + size_of(body)
-        head = _LENGTH_AND_ID.pack(size, correlation_id) + tags
-        first = body[0]
-        parts = [head, *body] if isinstance(first, FileRegion) else [head + first, *body[1:]]
+        size = 4 + len(tags) + size_of(parts)
+        parts.insert(0, _LENGTH_AND_ID.pack(size, correlation_id) + tags)
         if slot is None:
             began_ns = self._began_ns
             conn.put(parts, size + LENGTH_BYTES)
@@ -729,11 +742,6 @@ class Engine:
         muted: Delayed[bool] = Delayed((), until_ms, lambda now: None, lambda now: True)
         conn.mute(muted)
         self.services.purgatory.watch(muted, is_over, self._now, limited=False)  # one a connection is limit enough
-
-    def _forget_known(self) -> None:
-        """Forget the questions that were learned from clients without quotas, because they may have some now."""
-        for conn in self._connections:
-            conn.known.clear()
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
         """KIP-511: a version of ApiVersions that is not known here is answered in v0, with those that are."""

@@ -69,7 +69,7 @@ def _fetch(call: RequestContext, code: ErrorCode, now: Now) -> FetchResponse | N
         session = call.services.fetch_sessions.resume(request, call.version >= fetch.TOPIC_IDS, now)
     except ApiError as error:
         return FetchResponse(error_code=error.code)
-    partitions = session.partitions() if session else list(wanted(request.partitions).values())
+    partitions = session.partitions() if session else wanted(request.partitions)
     found = [(each, FetchedPartition(*each.key, error_code=code)) for each in partitions]
     if session is not None:
         return session.answer(request.session_epoch, found)

@@ -29,7 +29,7 @@ class Spoilt(NamedTuple):
 
 @dataclass(frozen=True)
 class FaultyApi(Api):
-    """A row with another handler, and without a fast path around it."""
+    """A row with another handler."""
 
     faulty: Handler | None = None
 
@@ -75,10 +75,8 @@ class FaultyEngine(Engine):
 
     def _arm(self, key: int) -> None:
         served = APIS[key]
-        row = {field.name: getattr(served, field.name) for field in fields(Api)} | {"asks": False}
+        row = {field.name: getattr(served, field.name) for field in fields(Api)}
         self._apis[key] = FaultyApi(**row, faulty=lambda call, now: self._handle(served, call, now))
-        for conn in self._connections:
-            conn.known.pop(key, None)
 
     # --- at a request --------------------------------------------------------------------------------------------
 

@@ -10,262 +10,155 @@ A client over its quota gets no records, and the time it is to wait (KIP-219).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from broker.engine.purgatory import Delayed
 from broker.log import leader_epochs
 from broker.log.io_jobs import ReadJob
+from broker.log.leader_epochs import NO_EPOCH
 from broker.log.non_blocking_reader import NotCached, look_up
-from broker.log.partition_log import PartitionLog
+from broker.log.partition_log import EMPTY, LARGE_READ_BYTES, PartitionLog
 from broker.log.segment import Segment
 from broker.now import Now
 from broker.record.compression import Codec
 from broker.services.context import RequestContext
 from broker.services.fetch_session import FetchSession, WantedPartition, wanted
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.fetch import INITIAL_EPOCH, READ_COMMITTED, TOPIC_IDS, FetchedPartition, FetchPartition, FetchResponse
+from broker.wire.fetch import (
+    INITIAL_EPOCH,
+    READ_COMMITTED,
+    TOPIC_IDS,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+)
 from broker.wire.frame import FileRegion
 
 STORAGE_ERROR_VERSION = 6
 ZSTD_VERSION = 10
 
-Found = list[tuple[WantedPartition, FetchedPartition]]
+Found: TypeAlias = list[tuple[WantedPartition, FetchedPartition]]
+Unread: TypeAlias = list[tuple[Segment, int]]
+"""Segments, each with an offset whose place has to be looked up on the disk first."""
 
 
 def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchResponse]:
-    """What there is, or a Delayed until there is enough."""
+    """Return what there is, or a Delayed until there is enough."""
+    request: FetchRequest = call.request
     try:
-        session = call.services.fetch_sessions.resume(call.request, call.version >= TOPIC_IDS, now)
+        session = call.services.fetch_sessions.resume(request, call.version >= TOPIC_IDS, now)
     except ApiError as error:
         return FetchResponse(error_code=error.code)
-    partitions = session.partitions() if session else list(wanted(call.request.partitions).values())
-    fetch = _Fetch(call, partitions, session)
-    found, enough = fetch.collect()
-    if fetch.cold:
-        return fetch.look_up()
-    if enough or call.request.max_wait_ms <= 0:
-        return fetch.answer(found, now)
-    return fetch.wait(now.ms + call.request.max_wait_ms)
+    partitions = wanted(request.partitions) if session is None else session.partitions()
+    found, enough, unread = _collect(call, session, partitions, False)
+    if unread:
+        return _LookingUp(call, session, partitions).begin(unread)
+    if enough or request.max_wait_ms <= 0:
+        return _answer(call, session, found, now)
+    return _Waiting(call, session, partitions, found).begin(now.ms + request.max_wait_ms)
 
 
-class _Fetch:
-    """One request over the partitions it is about: of a session all that it remembers, else those the request names."""
+# --- now -------------------------------------------------------------------------------------------------------------
 
-    def __init__(self, call: RequestContext, partitions: list[WantedPartition], session: FetchSession | None) -> None:
-        self._call = call
-        self._request = call.request
-        self._partitions = partitions
-        self._session = session
-        self._committed = call.request.isolation_level == READ_COMMITTED
-        self._max_bytes = min(call.request.max_bytes, call.services.config.fetch_max_bytes)
-        if call.meter is not None:  # more could never leave
-            self._max_bytes = min(self._max_bytes, call.meter.fetch_max_bytes)
-        self._min_bytes = min(call.request.min_bytes, self._max_bytes)
-        self._by_log: dict[PartitionLog, WantedPartition] = {}
-        self._places: dict[PartitionLog, tuple[Segment, int]] = {}
-        """Where the records of a partition begin, for those that have any."""
-        self._available: dict[PartitionLog, int] = {}
-        self._bytes = 0  # their sum
-        self._touched: PartitionLog | None = None
-        self.cold: list[ReadJob] = []
-        """What has to be looked for on the disk first."""
-        self._left = 0
-        """How much of it is still being looked for."""
-        self._waits = False
-        """Whether the disk is waited for. Only once a thread has read what is there: memory may be too short to keep
-        it, and the answer must come all the same."""
 
-    # --- now -----------------------------------------------------------------------------------------------------
+def _collect(
+    call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], waits: bool
+) -> tuple[Found, bool, Unread]:
+    """Return what there is of each partition, whether the answer need not wait (enough bytes, or no more to come), and
+    what is not in memory, unless the disk may be waited for (`waits`).
 
-    def collect(self) -> tuple[Found, bool]:
-        """What there is of each partition, and whether the answer need not wait: enough bytes, or no more to come.
-
-        Partitions of a session that have nothing new are left out.
-        """
-        generation = self._call.services.metadata.generation
-        left = self._max_bytes
-        enough = not self._partitions
-        found: Found = []
-        self._available.clear()
-        self._bytes = 0
-        for each in self._partitions:
-            if self._session is not None and each.has_nothing_new(generation):
-                continue
-            result = self._read(each, generation, left, first=not self._bytes)
-            if isinstance(result.records, FileRegion):
-                left = max(left - result.records.length, 0)
-                enough = self._note(each, result.records) or enough
-            enough = enough or result.error_code != ErrorCode.NONE or result.diverging is not None
-            found.append((each, result))
-        return found, enough or self._bytes >= self._min_bytes
-
-    def _note(self, each: WantedPartition, records: FileRegion) -> bool:
-        """Keep where records were found; True where they are of an older segment, which will not have more."""
-        assert each.log is not None
-        active = each.log.segments[-1]
-        self._places[each.log] = active, records.position
-        self._count(each.log, records.length)
-        return records.file is not active.log
-
-    def _count(self, log: PartitionLog, size: int) -> None:
-        self._bytes += size - self._available.get(log, 0)
-        self._available[log] = size
-
-    def _read(self, each: WantedPartition, generation: int, left: int, first: bool) -> FetchedPartition:
+    Partitions of a session that have nothing new are left out.
+    """
+    request: FetchRequest = call.request
+    generation = call.services.metadata.generation
+    wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
+    has_rules = request.replica_id >= 0 or call.version < ZSTD_VERSION
+    left = _bytes_max(call)
+    bytes_min = min(request.min_bytes, left)
+    size = 0
+    enough = not partitions
+    found: Found = []
+    unread: Unread = []
+    for each in partitions:
+        if session is not None and each.has_nothing_new(generation):
+            continue
         asked = each.asked
-        result = FetchedPartition(asked.topic, asked.partition)
+        topic, partition, offset, limit, leader_epoch, last_epoch, _ = asked
+        diverging = None
         try:
             log = each.log
             if log is None or each.generation != generation:
-                log = self._find(each, generation)
-            log.check_leader_epoch(asked.current_leader_epoch)
-            self._check(log, asked)
-            if asked.last_fetched_epoch >= 0:
-                result.diverging = _diverging(log, asked)
-            if result.diverging is None:
-                limit = min(asked.max_bytes, left)
-                wants_ids, committed = self._request.wants_ids, self._committed
-                read = log.read(asked.fetch_offset, limit, first, wants_ids, committed, self._waits)
-                result.records, result.ids, result.aborted = read
+                log = _find(call, each, generation)
+            if leader_epoch != NO_EPOCH:
+                log.check_leader_epoch(leader_epoch)
+            if has_rules:
+                _check(call, log, asked)
+            if last_epoch >= 0 and (diverging := _diverging(log, asked)) is not None:
+                records, ids, aborted = EMPTY, None, None
+            else:
+                records, ids, aborted = log.read(
+                    offset, limit if limit < left else left, not size, wants_ids, committed, waits
+                )
         except ApiError as error:
-            result.error_code = self._told(error.code)
-            return result
+            result = FetchedPartition(topic, partition, _told(call, error.code))
+            enough = True
         except NotCached as cold:
-            self.cold.append(ReadJob(partial(look_up, cold.segment, asked.fetch_offset), self))
-            return result
-        result.high_watermark = log.high_watermark
-        result.last_stable_offset = log.last_stable_offset
-        result.log_start_offset = log.log_start_offset
-        return result
+            unread.append((cold.segment, offset))
+            continue
+        else:
+            result = FetchedPartition(
+                topic, partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted, records,
+                ids, diverging,
+            )  # fmt: skip
+            if records.__class__ is FileRegion:
+                length = records.length
+                size += length
+                left = left - length if left > length else 0
+                # An older segment will not have more.
+                enough = enough or records.file is not log.segments[-1].log
+            elif diverging is not None:
+                enough = True
+        found.append((each, result))
+    return found, enough or size >= bytes_min, unread
 
-    def _find(self, each: WantedPartition, generation: int) -> PartitionLog:
-        """The partition's log; a session may know a topic that has been deleted since, or made anew (KIP-516)."""
-        each.log = None
-        try:
-            log = self._call.services.log_of(*each.key)
-        except ApiError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_ID or each.name is None:
-                raise
-            if self._call.services.metadata.topic(each.name) is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {each.name} was deleted") from None
-            raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic {each.name} has another id now") from None
-        each.log, each.name, each.generation = log, log.topic, generation
-        return log
 
-    def _check(self, log: PartitionLog, asked: FetchPartition) -> None:
-        replica = self._request.replica_id
-        if replica >= 0:  # no partition has a second replica, so nobody follows; as Kafka tells a stranger
-            named = asked.current_leader_epoch >= 0
-            code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            raise ApiError(code, f"node {replica} is no replica of {log.name}")
-        if self._call.version < ZSTD_VERSION and log.config.compression_type == Codec.ZSTD.name.lower():
-            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{log.name} is compressed by zstd")
+def _bytes_max(call: RequestContext) -> int:
+    most: int = min(call.request.max_bytes, call.services.config.fetch_max_bytes)
+    return most if call.meter is None else min(most, call.meter.fetch_max_bytes)  # more could never leave
 
-    def _told(self, code: ErrorCode) -> ErrorCode:
-        if code == ErrorCode.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_VERSION:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # such a client would give up at a code it does not know
-        return code
 
-    def answer(self, found: Found, now: Now) -> FetchResponse:
-        self._cut(found)
-        meter = self._call.meter
-        if meter is not None and not meter.may_fetch(sum(result.size for _, result in found), now.ms):
-            # As Kafka's: no session is begun, and one that goes on is told nothing, so that nothing is passed over.
-            return FetchResponse() if self._session is None else self._session.answer(self._request.session_epoch, [])
-        self._count_out(found)
-        request = self._request
-        if self._session is not None:
-            return self._session.answer(request.session_epoch, found)
-        response = FetchResponse([result for _, result in found])
-        if request.session_epoch == INITIAL_EPOCH:
-            by_id = self._call.version >= TOPIC_IDS
-            response.session_id = self._call.services.fetch_sessions.open(found, by_id, now)
-        return response
+def _find(call: RequestContext, each: WantedPartition, generation: int) -> PartitionLog:
+    """Return the partition's log; a session may know a topic that was deleted since, or made anew (KIP-516)."""
+    each.log = None
+    try:
+        log = call.services.log_of(each.asked.topic, each.asked.partition)
+    except ApiError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_ID or each.name is None:
+            raise
+        if call.services.metadata.topic(each.name) is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {each.name} was deleted") from None
+        raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic {each.name} has another id now") from None
+    each.log, each.name, each.generation = log, log.topic, generation
+    return log
 
-    @staticmethod
-    def _cut(found: Found) -> None:
-        """Once it is known that there is enough: what ends at a limit ends between two batches, where it can."""
-        for each, result in found:
-            if each.log is not None and isinstance(result.records, FileRegion):
-                result.records = each.log.whole_batches(each.asked.fetch_offset, result.records)
 
-    def _count_out(self, found: Found) -> None:
-        for each, result in found:
-            if result.error_code:
-                self._call.services.metrics.failed_fetch(each.log.topic if each.log is not None else None)
-            elif each.log is not None and isinstance(result.records, FileRegion):
-                each.log.bytes_out += result.records.length
+def _check(call: RequestContext, log: PartitionLog, asked: FetchPartition) -> None:
+    replica = call.request.replica_id
+    if replica >= 0:  # no partition has a second replica, so nobody follows; as Kafka tells a stranger
+        named = asked.current_leader_epoch >= 0
+        code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        raise ApiError(code, f"node {replica} is no replica of {log.name}")
+    if call.version < ZSTD_VERSION and log.config.compression_type == Codec.ZSTD.name.lower():
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{log.name} is compressed by zstd")
 
-    # --- from the disk -------------------------------------------------------------------------------------------
 
-    def look_up(self) -> Delayed[FetchResponse]:
-        """Have threads look for what is not in memory, of all partitions at once; then answer with what there is."""
-        self._waits = True
-        # They point here: what would point back at them would keep the files open until the collector came by.
-        cold, self.cold = self.cold, []
-        self._left = len(cold)
-        for each in cold:
-            self._call.services.logs.syncs.add_job(each)
-        return Delayed((self,), None, self._once_found, self._expire, self._found_one)
-
-    def _found_one(self, _: Hashable) -> None:
-        self._left -= 1
-
-    def _once_found(self, now: Now) -> FetchResponse | None:
-        return None if self._left else self._expire(now)
-
-    # --- later ---------------------------------------------------------------------------------------------------
-
-    def wait(self, deadline_ms: int) -> Delayed[FetchResponse]:
-        """Wait for each partition's log."""
-        self._waits = True
-        self._by_log = {each.log: each for each in self._partitions if each.log is not None}
-        return Delayed(self._by_log, deadline_ms, self._try_complete, self._expire, self._touch)
-
-    def _touch(self, log: Hashable) -> None:
-        assert isinstance(log, PartitionLog)
-        self._touched = log
-
-    def _try_complete(self, now: Now) -> FetchResponse | None:
-        log, self._touched = self._touched, None
-        if log is None or not self._may_be_enough(log):
-            return None  # not touched: nothing has happened since the handler looked
-        found, enough = self.collect()
-        return self.answer(found, now) if enough else None
-
-    def _expire(self, now: Now) -> FetchResponse:
-        return self.answer(self.collect()[0], now)
-
-    def _may_be_enough(self, log: PartitionLog) -> bool:
-        """Something happened to this log: whether to collect. Once it is known where its records begin they are
-        counted by that place and the log's end, unless some of them may not be seen yet."""
-        each = self._by_log[log]
-        asked = each.asked
-        if log.offline is not None or asked.current_leader_epoch not in (-1, log.leader_epoch):
-            return True
-        if asked.fetch_offset < log.log_start_offset:
-            return True
-        end = self._end(log)
-        if end <= asked.fetch_offset:
-            return False
-        if log not in self._places or end < log.log_end_offset:
-            return self._look(each, log) or self._bytes >= self._min_bytes
-        segment, position = self._places[log]
-        self._count(log, min(segment.size - position, asked.max_bytes))
-        return segment is not log.segments[-1] or self._bytes >= self._min_bytes
-
-    def _look(self, each: WantedPartition, log: PartitionLog) -> bool:
-        """Count by reading; True where there is nothing to wait for."""
-        try:
-            asked = each.asked
-            records = log.read(asked.fetch_offset, asked.max_bytes, True, committed=self._committed).records
-        except ApiError:
-            return True
-        return isinstance(records, FileRegion) and self._note(each, records)
-
-    def _end(self, log: PartitionLog) -> int:
-        return log.last_stable_offset if self._committed else log.high_watermark
+def _told(call: RequestContext, code: ErrorCode) -> ErrorCode:
+    if code == ErrorCode.KAFKA_STORAGE_ERROR and call.version < STORAGE_ERROR_VERSION:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # such a client would give up at a code it does not know
+    return code
 
 
 def _diverging(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | None:
@@ -276,3 +169,151 @@ def _diverging(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | No
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, said)
     diverges = epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset
     return (epoch, end_offset) if diverges else None
+
+
+def _answer(call: RequestContext, session: FetchSession | None, found: Found, now: Now) -> FetchResponse:
+    request = call.request
+    size = 0
+    for each, result in found:
+        records = result.records
+        if records.__class__ is FileRegion:
+            if records.length >= LARGE_READ_BYTES and each.log is not None:
+                # Now that there is enough, what ends at a limit ends between two batches, where it can.
+                result.records = records = each.log.whole_batches(each.asked.fetch_offset, records)
+            size += records.length
+    if call.meter is not None and not call.meter.may_fetch(size, now.ms):
+        # As Kafka's: no session is begun, and one that goes on is told nothing, so that nothing is passed over.
+        return FetchResponse() if session is None else session.answer(request.session_epoch, [])
+    for each, result in found:
+        records = result.records
+        if result.error_code:
+            call.services.metrics.failed_fetch(each.log.topic if each.log is not None else None)
+        elif records.__class__ is FileRegion and each.log is not None:
+            each.log.bytes_out += records.length
+    if session is not None:
+        return session.answer(request.session_epoch, found)
+    response = FetchResponse([result for _, result in found])
+    if request.session_epoch == INITIAL_EPOCH:
+        response.session_id = call.services.fetch_sessions.open(found, call.version >= TOPIC_IDS, now)
+    return response
+
+
+# --- from the disk ---------------------------------------------------------------------------------------------------
+
+
+class _LookingUp:
+    """A request for which threads look up what is not in memory, of all partitions at the same time."""
+
+    def __init__(
+        self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition]
+    ) -> None:
+        self._call = call
+        self._session = session
+        self._partitions = partitions
+        self._left = 0
+
+    def begin(self, unread: Unread) -> Delayed[FetchResponse]:
+        # The lookups refer to this request. A reference back would keep files open until the garbage collector runs.
+        self._left = len(unread)
+        for segment, offset in unread:
+            self._call.services.logs.syncs.add_job(ReadJob(partial(look_up, segment, offset), self))
+        return Delayed((self,), None, self._once_found, self._answer, self._found_one)
+
+    def _found_one(self, _: Hashable) -> None:
+        self._left -= 1
+
+    def _once_found(self, now: Now) -> FetchResponse | None:
+        return None if self._left else self._answer(now)
+
+    def _answer(self, now: Now) -> FetchResponse:
+        """Return the answer even if it waits for the disk: memory may be too short to keep what a thread has read."""
+        return _answer(self._call, self._session, _collect(self._call, self._session, self._partitions, True)[0], now)
+
+
+# --- later -----------------------------------------------------------------------------------------------------------
+
+
+class _Waiting:
+    """A request that waits for more records, or for its deadline.
+
+    Once it is known where a partition's records begin, they are counted by that place and the log's end.
+    """
+
+    def __init__(
+        self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], found: Found
+    ) -> None:
+        self._call = call
+        self._session = session
+        self._partitions = partitions
+        self._committed = call.request.isolation_level == READ_COMMITTED
+        self._bytes_min = min(call.request.min_bytes, _bytes_max(call))
+        self._by_log = {each.log: each for each in partitions if each.log is not None}
+        self._places: dict[PartitionLog, tuple[Segment, int]] = {}
+        """Where the records of a partition begin, for those that have any, and the segment that was the newest then."""
+        self._available: dict[PartitionLog, int] = {}
+        self._bytes = 0  # their sum
+        self._touched: PartitionLog | None = None
+        self._note_all(found)
+
+    def begin(self, deadline_ms: int) -> Delayed[FetchResponse]:
+        """Wait for each partition's log."""
+        return Delayed(self._by_log, deadline_ms, self._try_complete, self._expire, self._touch)
+
+    def _touch(self, log: Hashable) -> None:
+        assert isinstance(log, PartitionLog)
+        self._touched = log
+
+    def _try_complete(self, now: Now) -> FetchResponse | None:
+        log, self._touched = self._touched, None
+        if log is None or not self._may_be_enough(log):
+            return None  # not touched: nothing has happened since the handler looked
+        found, enough, _ = _collect(self._call, self._session, self._partitions, True)
+        if enough:
+            return _answer(self._call, self._session, found, now)
+        self._note_all(found)
+        return None
+
+    def _expire(self, now: Now) -> FetchResponse:
+        return _answer(self._call, self._session, _collect(self._call, self._session, self._partitions, True)[0], now)
+
+    def _note_all(self, found: Found) -> None:
+        self._available.clear()
+        self._bytes = 0
+        for each, result in found:
+            if each.log is not None and isinstance(result.records, FileRegion):
+                self._note(each.log, result.records)
+
+    def _note(self, log: PartitionLog, records: FileRegion) -> None:
+        self._places[log] = log.segments[-1], records.position
+        self._count(log, records.length)
+
+    def _count(self, log: PartitionLog, size: int) -> None:
+        self._bytes += size - self._available.get(log, 0)
+        self._available[log] = size
+
+    def _may_be_enough(self, log: PartitionLog) -> bool:
+        """Return True if what happened to this log may have made enough, so that all has to be collected."""
+        asked = self._by_log[log].asked
+        if log.offline is not None or asked.current_leader_epoch not in (NO_EPOCH, log.leader_epoch):
+            return True
+        if asked.fetch_offset < log.log_start_offset:
+            return True
+        end = log.last_stable_offset if self._committed else log.high_watermark
+        if end <= asked.fetch_offset:
+            return False
+        if log not in self._places or end < log.log_end_offset:  # some records may not be seen yet
+            return self._look(log, asked) or self._bytes >= self._bytes_min
+        segment, position = self._places[log]
+        self._count(log, min(segment.size - position, asked.max_bytes))
+        return segment is not log.segments[-1] or self._bytes >= self._bytes_min
+
+    def _look(self, log: PartitionLog, asked: FetchPartition) -> bool:
+        """Count by reading; return True if there is nothing to wait for."""
+        try:
+            records = log.read(asked.fetch_offset, asked.max_bytes, True, committed=self._committed).records
+        except ApiError:
+            return True
+        if not isinstance(records, FileRegion):
+            return False
+        self._note(log, records)
+        return records.file is not log.segments[-1].log

@@ -12,8 +12,9 @@ has the tag too, so that a broker which does not know it is not believed to have
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from broker.engine.purgatory import Delayed
@@ -33,118 +34,136 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 NOT_FOUND = -1, -1  # offset, timestamp
 _KNOWN_FROM = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
 _NEVER = 1 << 15
+_log_end_offset = attrgetter("log_end_offset")
+_high_watermark = attrgetter("high_watermark")
+_last_stable_offset = attrgetter("last_stable_offset")
+_record = tuple.__new__  # as FoundOffset(...), at half its price
+NOTHING_SEARCHED: Mapping[PartitionLog, ReadJob] = {}
 
 
-def handle(call: RequestContext, now: Now) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
-    lookup = _ListOffsets(call)
-    answer = lookup.answer()
-    return lookup.look_aside() if lookup.aside else answer
+def handle(
+    call: RequestContext,
+    now: Now,
+    mode: ReadMode = NONBLOCKING,
+    searched: Mapping[PartitionLog, ReadJob] = NOTHING_SEARCHED,
+) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
+    """Return the offsets, or a Delayed if some cannot be searched in this mode, so that threads have to do it.
 
-
-class _ListOffsets:
-    """One request. What cannot be found at once a thread looks for, of all partitions at the same time."""
-
-    def __init__(self, call: RequestContext) -> None:
-        self._call = call
-        self._request: ListOffsetsRequest = call.request
-        self.aside: dict[PartitionLog, ReadJob] = {}
-        """What a thread looks for."""
-        self._left = 0
-        self._mode = NONBLOCKING
-        """When a thread has looked the answer must come, however long it takes."""
-
-    def answer(self) -> ListOffsetsResponse:
-        wanted = self._request.partitions
-        asked = Counter((each.topic, each.partition) for each in wanted)
-        answers = [self._answer(each, asked[each.topic, each.partition] > 1) for each in wanted]
-        return ListOffsetsResponse(answers, self._request.by_id)
-
-    def _answer(self, each: WantedOffset, twice: bool) -> FoundOffset:
+    `searched` has what threads have found.
+    """
+    request: ListOffsetsRequest = call.request
+    _, _, wanted, by_id = request
+    log_of, end_of = call.services.log_of, _end_for(request)
+    repeated = _repeated(wanted) if len(wanted) > 1 else ()
+    found: list[FoundOffset] = []
+    unread: list[tuple[PartitionLog, int]] = []
+    for topic, partition, timestamp, leader_epoch in wanted:
         try:
-            if twice:
-                said = f"{each.topic}-{each.partition} stands in the request more than once"
+            if repeated and (topic, partition) in repeated:
+                said = f"{topic}-{partition} stands in the request more than once"
                 raise ApiError(ErrorCode.INVALID_REQUEST, said)
-            log = self._call.services.log_of(each.topic, each.partition)
-            log.check_leader_epoch(each.current_leader_epoch)
-            offset, timestamp = self._find(log, each.timestamp)
+            log = log_of(topic, partition)
+            if leader_epoch != leader_epochs.NO_EPOCH:
+                log.check_leader_epoch(leader_epoch)
+            if timestamp == LATEST and not by_id:
+                offset, found_ms, epoch = end_of(log), -1, log.leader_epoch
+            else:
+                offset, found_ms = _find(call, log, timestamp, mode, searched.get(log))
+                epoch = _epoch_of(log, timestamp, offset)
         except ApiError as error:
-            return FoundOffset(each.topic, each.partition, error.code)
-        return FoundOffset(each.topic, each.partition, 0, timestamp, offset, epoch_of(log, each.timestamp, offset))
-
-    def _find(self, log: PartitionLog, wanted: int) -> tuple[int, int]:
-        """(offset, timestamp): what a thread has found, if the log has it still, or what can be found now."""
-        aside = self.aside.get(log)
-        if aside is not None and aside.is_done:
-            offset, timestamp = self._seen(log, aside.found)
-            if offset < 0 or offset >= log.log_start_offset:
-                return offset, timestamp
-        try:
-            if self._request.by_id:
-                return log.offset_of_id(wanted, self._mode), -1
-            return find(self._request, self._call.version, log, wanted, self._mode)
+            found.append(FoundOffset(topic, partition, error.code))
         except WouldBlock:
-            self.aside[log] = ReadJob(partial(_search_aside, log.search(), wanted, self._request.by_id), self)
-            return NOT_FOUND
+            unread.append((log, timestamp))
+        else:
+            found.append(_record(FoundOffset, (topic, partition, 0, found_ms, offset, epoch)))
+    return _Aside(call, unread).search() if unread else _record(ListOffsetsResponse, (found, by_id))
 
-    def _seen(self, log: PartitionLog, found: Any) -> tuple[int, int]:
-        """What a thread has found, as far as who asks may see it."""
-        return (log.bounded(found), -1) if self._request.by_id else _visible(self._request, log, found)
 
-    # --- later ---------------------------------------------------------------------------------------------------
+def _repeated(wanted: Iterable[WantedOffset]) -> Collection[tuple[str, int]]:
+    """Return the partitions that a request names more than once."""
+    times = Counter((each.topic, each.partition) for each in wanted)
+    return [key for key, number in times.items() if number > 1]
 
-    def look_aside(self) -> Delayed[ListOffsetsResponse]:
-        self._mode = BLOCKING
-        self._left = len(self.aside)
-        for each in self.aside.values():
+
+class _Aside:
+    """A request for which threads search some logs, all at the same time."""
+
+    def __init__(self, call: RequestContext, unread: Iterable[tuple[PartitionLog, int]]) -> None:
+        self._call = call
+        by_id = call.request.by_id
+        self._searches = {
+            log: ReadJob(partial(_search_aside, log.search(), wanted, by_id), self) for log, wanted in unread
+        }
+        self._left = len(self._searches)
+
+    def search(self) -> Delayed[ListOffsetsResponse]:
+        for each in self._searches.values():
             self._call.services.logs.syncs.add_job(each)
-        return Delayed((self,), None, self._once_found, lambda now: self.answer(), self._found_one)
+        return Delayed((self,), None, self._once_found, self._answer, self._found_one)
 
     def _found_one(self, _: Hashable) -> None:
         self._left -= 1
 
     def _once_found(self, now: Now) -> ListOffsetsResponse | None:
-        return None if self._left else self.answer()
+        return None if self._left else self._answer(now)
+
+    def _answer(self, now: Now) -> ListOffsetsResponse:
+        """Return the answer, however long it takes, because threads have searched."""
+        answer = handle(self._call, now, BLOCKING, self._searches)
+        assert isinstance(answer, ListOffsetsResponse)
+        return answer
 
 
 def _search_aside(search: Search, wanted: int, by_id: bool) -> object:
-    """For a thread."""
+    """Search a log in a worker thread."""
     if by_id:
         return search.of_id(wanted, IN_THREAD)
     return search.of_newest(IN_THREAD)[0] if wanted == MAX_TIMESTAMP else search.of_time(wanted, IN_THREAD)
 
 
-def epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
-    """The leader epoch an answer names: in which what was found was written, of the log's end the one that is on."""
+def _epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
+    """Return the leader epoch in which the record at `offset` was written; for the log's end the current one."""
     if offset < 0:
         return leader_epochs.NO_EPOCH
     return log.leader_epoch if timestamp == LATEST else leader_epochs.epoch_of(log.epochs, offset)
 
 
-def find(
-    request: ListOffsetsRequest, version: int, log: PartitionLog, timestamp: int, mode: ReadMode = NONBLOCKING
+def _find(
+    call: RequestContext, log: PartitionLog, wanted: int, mode: ReadMode, searched: ReadJob | None
 ) -> tuple[int, int]:
-    """(offset, timestamp) of what is asked for; ApiError, WouldBlock."""
-    if timestamp < 0 and version < _KNOWN_FROM.get(timestamp, _NEVER):
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing in v{version}")
-    if timestamp == LATEST:
-        return _end(request, log), -1
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    """Return (offset, timestamp) of what is asked for: what a thread found, if the log still has it, or what is found
+    now. Raise ApiError, or WouldBlock."""
+    request = call.request
+    if searched is not None and searched.is_done:
+        offset, found_ms = _seen(request, log, searched.found)
+        if offset < 0 or offset >= log.log_start_offset:
+            return offset, found_ms
+    if request.by_id:
+        return log.offset_of_id(wanted, mode), -1
+    if wanted < 0 and call.version < _KNOWN_FROM.get(wanted, _NEVER):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} means nothing in v{call.version}")
+    if wanted == EARLIEST or wanted == EARLIEST_LOCAL:
         return log.log_start_offset, -1
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
+    if wanted == LATEST_TIERED or wanted == EARLIEST_PENDING:
         return NOT_FOUND
     try:
-        found = log.offset_of_newest(mode) if timestamp == MAX_TIMESTAMP else log.offset_of_time(timestamp, mode)
+        found = log.offset_of_newest(mode) if wanted == MAX_TIMESTAMP else log.offset_of_time(wanted, mode)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from None
     return _visible(request, log, found)
 
 
+def _seen(request: ListOffsetsRequest, log: PartitionLog, found: Any) -> tuple[int, int]:
+    """Return what a thread has found, as far as the client may see it."""
+    return (log.bounded(found), -1) if request.by_id else _visible(request, log, found)
+
+
 def _visible(request: ListOffsetsRequest, log: PartitionLog, found: tuple[int, int] | None) -> tuple[int, int]:
-    return found if found is not None and found[0] < _end(request, log) else NOT_FOUND
+    return found if found is not None and found[0] < _end_for(request)(log) else NOT_FOUND
 
 
-def _end(request: ListOffsetsRequest, log: PartitionLog) -> int:
-    """The offset after the last that who asks may see."""
+def _end_for(request: ListOffsetsRequest) -> Callable[[PartitionLog], int]:
+    """Return what gives, of a log, the offset after the last that the client may see."""
     if request.replica_id != CONSUMER:
-        return log.log_end_offset
-    return log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
+        return _log_end_offset
+    return _last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark

@@ -22,8 +22,8 @@ WRITE_TXN_MARKERS = 27  # brokers send it to each other, so as in Kafka its time
 
 @dataclass(frozen=True, kw_only=True)
 class MeteredApi(Api):
-    """A row without a fast path, because each request is counted. `size` is the request's, in bytes. `hold` throttles
-    the connection as the meter says."""
+    """A row that counts each request. `size` is the request's, in bytes. `hold` throttles the connection as the meter
+    says."""
 
     served: Api
     meter: Meter
@@ -85,5 +85,5 @@ def metered(
     hold: Callable[[Meter], None],
 ) -> MeteredApi:
     """Return a row that counts one request of `size` bytes."""
-    row = {each.name: getattr(api, each.name) for each in fields(Api)} | {"asks": False}
+    row = {each.name: getattr(api, each.name) for each in fields(Api)}
     return MeteredApi(**row, served=api, meter=meter, size=size, clock_ns=clock_ns, now=now, hold=hold)

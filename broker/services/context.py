@@ -64,18 +64,16 @@ class BrokerServices:
     turn: ProduceTurn = field(init=False)
     quotas: "QuotaManager | None" = field(init=False, default=None)
     """None while no client has any."""
-    quotas_changed: Callable[[], None] = field(init=False, default=lambda: None)
-    """For who remembers that a client has none."""
     transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
     _start_ms: int = 0
     _led: dict[tuple[str | UUID, int], PartitionLog] = field(default_factory=dict)
-    """Logs that were asked for by topic (name or id) and partition, while the metadata stays at `_led_generation`."""
-    _led_generation: int = -1
+    """Logs that were asked for by topic (name or id) and partition, until topics change."""
 
     def __post_init__(self) -> None:
         self._started_with = self.config
+        self.metadata.on_change = self._led.clear
         self._configure()
         slots, partitions = (
             self.config.max_incremental_fetch_session_cache_slots,
@@ -108,7 +106,6 @@ class BrokerServices:
         """Quotas of clients in place of those there are, which hold from now on; StorageError."""
         self.metadata.alter_quotas(quotas)
         self._use_quotas()
-        self.quotas_changed()
 
     def _use_quotas(self) -> None:
         if not self.metadata.quotas:
@@ -135,13 +132,9 @@ class BrokerServices:
 
     def log_of(self, topic: str | UUID, partition: int) -> PartitionLog:
         """Return the log of a partition that this node leads; ApiError says why there is none."""
-        if self._led_generation == self.metadata.generation:
-            log = self._led.get((topic, partition))
-            if log is not None and log.offline is None:
-                return log
-        else:
-            self._led.clear()
-            self._led_generation = self.metadata.generation
+        log = self._led.get((topic, partition))
+        if log is not None and log.offline is None:
+            return log
         log = self._led[topic, partition] = self._find_log(topic, partition)
         return log
 

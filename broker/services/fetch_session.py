@@ -15,8 +15,9 @@ because large sessions save most.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
+from broker.log.leader_epochs import NO_EPOCH
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
@@ -63,14 +64,15 @@ class WantedPartition:
         This holds for most partitions, most of the time.
         """
         log = self.log
+        _, _, offset, _, leader_epoch, last_epoch, _ = self.asked
         return (
             log is not None
+            and self.high_watermark == offset == log.high_watermark
             and self.generation == generation
-            and log.high_watermark == self.high_watermark == self.asked.fetch_offset
             and log.log_start_offset == self.log_start_offset
             and log.offline is None
-            and self.asked.last_fetched_epoch < 0
-            and self.asked.current_leader_epoch in (-1, log.leader_epoch)
+            and last_epoch < 0
+            and (leader_epoch == log.leader_epoch or leader_epoch == NO_EPOCH)
         )
 
     def told(self, result: FetchedPartition) -> bool:
@@ -83,9 +85,11 @@ class WantedPartition:
         return failed or not known or result.diverging is not None or result.size > 0
 
 
-def wanted(partitions: Iterable[FetchPartition]) -> dict[PartitionKey, WantedPartition]:
+def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
     """Return each partition once, in order. If a partition is named twice the last one counts, as in Kafka."""
-    return {(asked.topic, asked.partition): WantedPartition(asked) for asked in partitions}
+    if len(partitions) == 1:
+        return [WantedPartition(partitions[0])]
+    return [WantedPartition(asked) for asked in {(each.topic, each.partition): each for each in partitions}.values()]
 
 
 class FetchSession:

@@ -129,6 +129,8 @@ class Metadata:
         self.cluster_id = ""
         self.generation = 0
         """Differs after each change of topics, so that earlier look-ups are known to be stale."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change of `generation`."""
         self.commits = 0
         """Number of commits to the store, over all restarts."""
         self.broker_properties: dict[str, Mapping[str, str]] = {}
@@ -217,7 +219,7 @@ class Metadata:
         self._store.save(json.dumps(document, sort_keys=True).encode())
 
     def _put(self, topic: Topic) -> None:
-        self.generation += 1
+        self._changed()
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
         self._by_metric.setdefault(_metric(topic.name), {})[topic.name] = None
@@ -227,12 +229,16 @@ class Metadata:
             "properties": dict(topic.properties),
         }
 
+    def _changed(self) -> None:
+        self.generation += 1
+        self.on_change()
+
     def _put_all(self, topics: Iterable[Topic]) -> None:
         for topic in topics:
             self._put(topic)
 
     def _drop(self, topics: Iterable[Topic]) -> None:
-        self.generation += 1
+        self._changed()
         for topic in topics:
             self._topics.pop(topic.name, None)
             self._by_id.pop(topic.id, None)

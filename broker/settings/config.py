@@ -647,11 +647,12 @@ class BrokerConfig:
         check=at_least(1 << 16),
         unit="bytes",
     )
-    max_produce_templates: int = setting(
-        "flakelog.max.produce.templates",
+    max_request_templates: int = setting(
+        "flakelog.max.request.templates",
         10_000,
-        "Produce requests that are decoded by looking them up: one for each client id, topic, partition, acks and "
-        "timeout, some two kilobytes each; past it the one unused for longest is decoded anew.",
+        "Produce, Fetch and ListOffsets requests that are decoded by looking them up: one for each client id, topic, "
+        "partition and parameters that are repeated, some two kilobytes each; past it the one unused for longest is "
+        "decoded anew.",
         check=at_least(1),
     )
     max_client_quotas: int = setting(

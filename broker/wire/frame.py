@@ -73,4 +73,7 @@ def size_of(parts: list[Part]) -> int:
     """Return the number of bytes in a reply."""
     if len(parts) == 1 and not isinstance(parts[0], FileRegion):
         return len(parts[0])
-    return sum(part.length if isinstance(part, FileRegion) else len(part) for part in parts)
+    size = 0
+    for part in parts:
+        size += part.length if part.__class__ is FileRegion else len(part)
+    return size

@@ -6,7 +6,6 @@ time; v4 leader epochs (KIP-320); v6 flexible (KIP-482); v10 a timeout (KIP-1075
 """
 
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.wire import tags
@@ -16,7 +15,6 @@ from broker.wire.primitives import (
     check_items,
     length,
     read_count,
-    read_length,
     read_string,
     read_tags,
     skip_tags,
@@ -37,6 +35,7 @@ _WHO = struct.Struct(">ib")  # replica id, isolation level
 _WANTED = struct.Struct(">iq")  # index, timestamp
 _WANTED_V4 = struct.Struct(">iiq")  # ... current leader epoch after index
 _FOUND = struct.Struct(">ihqq")  # index, error, timestamp, offset
+_record = tuple.__new__  # as WantedOffset(...), at half its price
 _FOUND_V4 = struct.Struct(">ihqqi")  # ... leader epoch
 
 
@@ -56,8 +55,7 @@ class ListOffsetsRequest(NamedTuple):
     by_id: bool = False
 
 
-@dataclass(slots=True)
-class FoundOffset:
+class FoundOffset(NamedTuple):
     """The answer for one partition."""
 
     topic: str
@@ -92,28 +90,32 @@ def decode_request(version: int, data: memoryview, position: int) -> ListOffsets
 
 def _read_partitions(version: int, data: memoryview, position: int) -> tuple[list[WantedOffset], int]:
     flexible = version >= FLEXIBLE
-    wanted = _WANTED_V4 if version >= LEADER_EPOCHS else _WANTED
+    has_epochs = version >= LEADER_EPOCHS
+    item_bytes = (_WANTED_V4 if has_epochs else _WANTED).size
     partitions: list[WantedOffset] = []
     topics, position = _read_count(data, position, flexible, 2, "topics")
     for _ in range(topics):
         topic, position = read_string(data, position, flexible)
         if topic is None:
             raise WireError("ListOffsets: a topic's name is null, which it may not be")
-        number, position = _read_count(data, position, flexible, wanted.size, "partitions")
+        number, position = _read_count(data, position, flexible, item_bytes, "partitions")
         check_items(topics + len(partitions) + number)
         for _ in range(number):
-            index, *leader_epoch, timestamp = wanted.unpack_from(data, position)
-            position += wanted.size
+            if has_epochs:
+                index, leader_epoch, timestamp = _WANTED_V4.unpack_from(data, position)
+            else:
+                (index, timestamp), leader_epoch = _WANTED.unpack_from(data, position), -1
+            position += item_bytes
             if flexible:
-                position = skip_tags(data, position)
-            partitions.append(WantedOffset(topic, index, timestamp, *leader_epoch))
+                position = skip_tags(data, position) if data[position] else position + 1
+            partitions.append(_record(WantedOffset, (topic, index, timestamp, leader_epoch)))
         if flexible:
             position = skip_tags(data, position)
     return partitions, position
 
 
 def _read_count(data: memoryview, position: int, flexible: bool, item_bytes_min: int, name: str) -> tuple[int, int]:
-    if read_length(data, position, flexible)[0] < 0:
+    if data[position] == 0 if flexible else I32.unpack_from(data, position)[0] < 0:
         raise WireError(f"ListOffsets: {name} is null, which it may not be")
     return read_count(data, position, flexible, item_bytes_min)
 
@@ -125,10 +127,11 @@ def encode_response(version: int, response: ListOffsetsResponse, throttle_ms: in
     out = [I32.pack(throttle_ms) if version >= 2 else b"", length(len(grouped), flexible)]
     for topic, partitions in grouped:
         out += (encode_topic(topic, flexible, False), length(len(partitions), flexible))
-        for each in partitions:
-            fixed = each.partition, each.error_code, each.timestamp, each.offset
-            out.append(_FOUND_V4.pack(*fixed, each.leader_epoch) if version >= LEADER_EPOCHS else _FOUND.pack(*fixed))
-            out.append(end)
+        for _, index, error_code, timestamp, offset, leader_epoch in partitions:
+            if version >= LEADER_EPOCHS:
+                out += (_FOUND_V4.pack(index, error_code, timestamp, offset, leader_epoch), end)
+            else:
+                out.append(_FOUND.pack(index, error_code, timestamp, offset))
         out.append(end)
     if flexible:
         out.append(tag_section({tags.IDS: tags.REQUEST}) if response.by_id else b"\0")

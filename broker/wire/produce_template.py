@@ -1,9 +1,8 @@
-"""Produce requests that repeat all but their records: decoded once, recognised by their constant bytes afterwards.
+"""Produce requests that repeat all but their records: decoded once (broker.wire.templates).
 
 A producer sends the same client id, acks, timeout, topic and partition around ever new records. The bytes from the
-client id up to the length of the records are the key of a template. A template holds the decoded request, without its
-records, and the answer, without its numbers; so a request that repeats them costs one lookup. Requests for several
-partitions, and requests with tagged fields, have no template: `broker.wire.produce` decodes them.
+client id up to the length of the records are the key of a template. Requests for several partitions, and requests with
+tagged fields, have no template: `broker.wire.produce` decodes them.
 
     api key, version | correlation id | client id ... partition index | length | records | three empty tag sections
     4 bytes          | 4 bytes        | the template's key            |        |         | in flexible versions
@@ -18,8 +17,7 @@ from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES, read_request_header
 from broker.wire.primitives import read_length
 from broker.wire.produce import ANSWERED_ACKS, LOG_START_OFFSETS, PartitionResult, ProduceRequest
-
-KEY_BYTES_MAX = 512  # a template keeps its key; a client id or topic name this long is decoded each time
+from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
 
 _head_from = struct.Struct(">Iih").unpack_from  # API key and version, correlation id, length of the client id
 _KEY_START = 8
@@ -62,19 +60,10 @@ FoundTemplate: TypeAlias = tuple[ProduceTemplate, int, memoryview]
 
 
 class ProduceTemplates:
-    """The templates of one broker, at most `most` of them; those unused for longest are dropped.
+    """The templates of Produce in a store."""
 
-    Half of the room is for templates used lately. When it is full, it becomes the half of the older ones, and the
-    older ones are dropped: a hit costs one lookup, with no order to keep.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most_lately = max(most // 2, 1)
-        self._lately: dict[tuple[int, bytes], ProduceTemplate | None] = {}
-        self._before: dict[tuple[int, bytes], ProduceTemplate | None] = {}
-
-    def __len__(self) -> int:
-        return len(self._lately) + len(self._before)
+    def __init__(self, store: TemplateStore) -> None:
+        self._store = store
 
     def open(self, frame: memoryview, guess: int) -> FoundTemplate | None:
         """Return the template of a frame without its length, and what the template leaves open; None if it has none.
@@ -87,7 +76,7 @@ class ProduceTemplates:
             if version > produce.VERSION_MAX or version < LOG_START_OFFSETS:
                 return None
             # A key says how long it is, so a key that is known is one, wherever the guess came from.
-            template = self._lately.get((version, frame[_KEY_START:guess].tobytes()))
+            template: ProduceTemplate | None = self._store.lately.get((version, frame[_KEY_START:guess].tobytes()))
             if template is None:
                 template = self._find(frame, version, client_bytes)
                 if template is None:
@@ -121,12 +110,10 @@ class ProduceTemplates:
         if end > KEY_BYTES_MAX:
             return None
         key = version, frame[_KEY_START:end].tobytes()
-        if key in self._lately:
-            return self._lately[key]
-        template = self._before[key] if key in self._before else template_of(*key)
-        if len(self._lately) >= self._most_lately:
-            self._before, self._lately = self._lately, {}
-        self._lately[key] = template
+        store = self._store
+        if key not in store:
+            store.add(key, template_of(*key))
+        template: ProduceTemplate | None = store.find(key)
         return template
 
 

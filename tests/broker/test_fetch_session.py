@@ -20,7 +20,7 @@ class Cache:
         self.sessions = FetchSessions(sessions_max, partitions_max, lambda: next(ids))
 
     def open(self, size, at_ms):
-        named = wanted(FetchPartition("flights", index, 0, 100) for index in range(size)).values()
+        named = wanted([FetchPartition("flights", index, 0, 100) for index in range(size)])
         found = [(each, FetchedPartition(each.asked.topic, each.asked.partition)) for each in named]
         return self.sessions.open(found, False, Now(at_ms, 0))
 

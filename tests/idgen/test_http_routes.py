@@ -50,10 +50,10 @@ class House:
         protocol.makeConnection(Transport())
         return protocol
 
-    def budget(self):
+    def look(self):
         """Run one reactor iteration; return how many ids were issued in it."""
         before = self.service.counters.ids
-        self.reactor.budget()
+        self.reactor.look()
         return self.service.counters.ids - before
 
 
@@ -85,7 +85,7 @@ def test_many_ids_are_written_in_as_many_looks_as_they_need_and_none_is_long(hou
     taken = [house.service.counters.ids]
     while house.service.counters.ids < 100_000:
         assert answers(peer) == []
-        taken.append(house.budget())
+        taken.append(house.look())
     assert max(taken) <= LOOK_IDS and len(taken) == 4
     [(status, body)] = answers(peer)
     assert status == 200 and len(set(body["ids"])) == 100_000 and body["ids"] == sorted(body["ids"])
@@ -96,8 +96,8 @@ def test_others_have_their_ids_while_a_large_answer_is_written(house):
     peer, other = house.connect(), house.connect(house.thrift)
     peer.dataReceived(post_ids(100_000))
     other.dataReceived(encode_call(Call("get_id", 7, "agent")))
-    house.budget()
-    house.budget()
+    house.look()
+    house.look()
     [answer] = FrameDecoder().frames(other.transport.value())
     assert decode_reply(answer).seqid == 7
     assert answers(peer) == []
@@ -110,7 +110,7 @@ def test_requests_sent_together_are_answered_in_their_order_some_in_each_look(ho
     seen = answers(peer)
     assert 0 < len(seen) <= 5
     while len(seen) < 30:
-        house.budget()
+        house.look()
         more = answers(peer)
         assert 0 < len(more) <= 5
         seen += more
@@ -129,7 +129,7 @@ def test_a_request_that_had_some_of_its_ids_is_refused_when_there_are_no_more(ho
     peer = house.connect()
     peer.dataReceived(post_ids(100_000))
     house.service.claim.close(NOW)
-    house.budget()
+    house.look()
     [(status, body)] = answers(peer)
     assert (status, body["error"]) == (503, "Fenced")
 
@@ -179,5 +179,5 @@ def test_a_request_whose_connection_is_lost_holds_nobody_up(house):
     other.dataReceived(post_ids(1))
     peer.connectionLost(Failure(ConnectionDone()))
     house.reactor.rightNow += 0.001
-    house.budget()
+    house.look()
     assert [status for status, _ in answers(other)] == [200]

@@ -23,8 +23,7 @@ BLOCK_BYTES = 2048  # one read; half a page, so that a block is in memory whole 
 Columns: TypeAlias = "tuple[array[int], array[int]]"
 """The first and the second fields of some entries."""
 
-_POSITION_BYTES = 4
-_NEIGHBOURS = struct.Struct(">I4xI")  # the positions of two entries, from that of the first on
+NO_COLUMNS: Columns = array("I"), array("I")
 
 
 class EntryFile:
@@ -133,7 +132,7 @@ class OffsetIndex(EntryFile):
 
     def __init__(self, file: File) -> None:
         super().__init__(file, self.ENTRY)
-        self._columns: tuple[bytes, Columns] = b"", _columns(b"")
+        self._columns: tuple[bytes, Columns] = b"", NO_COLUMNS
         """A block in which a key was looked for, and its fields."""
 
     def _rank_in(self, block: bytes, key: int, field: int) -> int:
@@ -149,11 +148,15 @@ class OffsetIndex(EntryFile):
 
     def span_of(self, relative_offset: int, end: int) -> tuple[int, int]:
         """Return `position_before`, and the last position where the batch can begin: `end` if no entry limits it."""
+        cut, _, block = self._block
+        of, (lasts, positions) = self._columns
+        if of is block and cut == self._cuts:  # the offset is nearly always in the block of the last lookup
+            at = bisect_right(lasts, relative_offset)
+            if 0 < at < len(lasts):
+                return positions[at - 1], positions[at]
+        if not self.file.size:
+            return 0, end
         number = self.rank(relative_offset)
-        first, block = self._kept()
-        at = (number - first) * self.ENTRY_BYTES
-        if 0 < at < len(block):
-            return _NEIGHBOURS.unpack_from(block, at - _POSITION_BYTES)
         return self._second_before(number), int(self.near(number)[1]) if number < len(self) else end
 
     def last_up_to(self, position: int) -> int:
