@@ -67,7 +67,7 @@ def test_an_api_answers_the_error_in_all_its_places_and_does_nothing(api, versio
     broker.engine.fail(api.key, ErrorCode.NOT_CONTROLLER)
     answer = broker.connect().ask(api.key, version, sample(schema(api.key, version, "request")))
     said = errors_in(schema(api.key, version, "response"), answer)
-    assert said, f"broker.fault_injection.error_answers finds no place for an error in {api.name}; is it one of faults.NO_ERRORS?"
+    assert said, f"error_answers finds no place for an error in {api.name}; is it one of faults.NO_ERRORS?"
     assert set(said) == {ErrorCode.NOT_CONTROLLER}
     assert broker.engine.left() == {}
     assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
