@@ -176,6 +176,39 @@ def test_a_connection_whose_requests_repeat_meets_the_failure_and_is_served_on()
     assert [client.produce("flights", b"c").base_offset for _ in range(2)] == [1, 2]
 
 
+def test_a_failure_is_answered_after_the_produces_that_wait_for_ids():
+    broker = broker_of("flights", max_ahead_ms=0)
+    client = broker.connect()
+    broker.worker.next_ids(4_096, broker.now.wall_ms)
+    broker.engine.delay(PRODUCE, 1, times=1)
+    first = client.send(PRODUCE, 9, produce_request("flights", b"a"))
+    broker.engine.fail(PRODUCE, LEADER)
+    second = client.send(PRODUCE, 9, produce_request("flights", b"b"))
+    assert client.replies() == []
+    broker.at(broker.now_ms + 10)
+    answers = client.replies()
+    assert [correlation_id for correlation_id, _ in answers] == [first, second]
+    assert [result.error_code for _, (result,) in answers] == [0, LEADER]
+
+
+def test_failures_of_pipelined_produces_are_answered_in_order_though_the_first_waits_for_ids():
+    broker = broker_of("flights", max_ahead_ms=0)
+    client = broker.connect()
+    broker.worker.next_ids(4_096, broker.now.wall_ms)
+    broker.engine.close(METADATA, "before")  # another API, so that every request meets the failing engine
+    request = produce_request("flights", b"a")
+    broker.engine.delay(PRODUCE, 1)
+    frames = [client.frame(PRODUCE, 9, request) for _ in range(3)]
+    client.feed(frames[0][1])
+    broker.engine.delay(PRODUCE, 0)
+    broker.engine.fail(PRODUCE, LEADER)
+    client.feed(frames[1][1] + frames[2][1])
+    broker.at(broker.now_ms + 10)
+    answers = client.replies()
+    assert [correlation_id for correlation_id, _ in answers] == [sent for sent, _ in frames]
+    assert [result.error_code for _, (result,) in answers] == [0, LEADER, 0]
+
+
 def test_clear_takes_everything_back():
     broker = broker_of("flights")
     client = broker.connect()
