@@ -500,6 +500,16 @@ def test_a_fault_in_a_write_closes_those_it_was_for_and_no_others(broker):
     assert broker.restarted(clean=False).connect().fetch("flights") == [b"after"]
 
 
+def test_what_a_connection_pipelined_behind_a_fault_is_not_answered(broker):
+    """Its client would take that answer for the one of the request before, which is never answered."""
+    broker.create("trains")
+    client = broker.connect()
+    broker.storage.faults[active(broker, "flights")] = MemoryError("on purpose")
+    trains = PRODUCE, 9, produce_request("trains", b"x")
+    sent = client.send_together(trains, producing(b"lost"), trains, trains)
+    assert client.answered() == sent[:1] and client.closed == FAULT
+
+
 @pytest.mark.parametrize("request_", [producing_to(("new", 1)), producing_to(("flights", 0), ("new", 1))])
 def test_a_fault_before_the_write_closes_its_connection_and_nothing_of_the_request_is_written(request_):
     """The log of a new topic is made when its first request comes."""
