@@ -91,7 +91,7 @@ TIMER = """
 import time
 wall, stepped_back = time.time, [0.0]
 time.time = lambda: wall() - stepped_back[0]
-from broker import reactor as fast
+from broker.net import reactor as fast
 fast.install()
 from twisted.internet import reactor
 def step():
@@ -106,7 +106,7 @@ FAULT = """
 import sys
 from twisted.logger import globalLogBeginner, textFileLogObserver
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False, discardBuffer=True)
-from broker import reactor as fast
+from broker.net import reactor as fast
 fast.install()
 from twisted.internet import reactor
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
@@ -126,7 +126,7 @@ LOOKS = """
 import os, sys
 processors, busy_poll_us = map(int, sys.argv[1:])
 os.sched_getaffinity = lambda _: range(processors)
-from broker import reactor as fast
+from broker.net import reactor as fast
 fast.install(busy_poll_us)
 from twisted.internet import reactor
 class Poller:

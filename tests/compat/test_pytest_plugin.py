@@ -43,7 +43,7 @@ def test_each_test_has_a_topic_of_its_own_as_its_marker_says(suite):
         from broker.client.blocking import BlockingClient
 
         def topics(broker):
-            with BlockingClient(broker.net.address) as client:
+            with BlockingClient(broker.address) as client:
                 return {topic.name: topic.partitions for topic in client.topics()}
 
         def test_one(flakelog_broker, flakelog_topic):
@@ -68,7 +68,7 @@ def test_a_failing_test_shows_what_the_broker_wrote_during_it_and_the_next_one_f
         def is_closed(broker, api):
             broker.close_next(api)
             try:
-                with BlockingClient(broker.net.address) as client:
+                with BlockingClient(broker.address) as client:
                     client.topics()
             except ClientError:
                 return True
