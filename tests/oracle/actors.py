@@ -15,17 +15,19 @@ CLIENT_IDS = (b"test", b"test", b"test", None, b"", b"\xff\xfe\x80", b"c" * 127,
 
 
 class World:
-    """What the clients of one script share: chance, topics, the time, and about how long each partition is."""
+    """Chance, topics, time, and the approximate length of each partition: the clients of one script share them."""
 
-    def __init__(self, chance, topics, now_ms, pressed, ids_are_free):
+    def __init__(self, chance, topics, now_ms, several, ids_are_free):
         self.chance = chance
         self.topics = topics
         """(name, number of partitions, properties)."""
         self.now_ms = now_ms
-        self.pressed = pressed
+        self.several = several
         """Several requests run in one turn, so a Fetch that waits may see one of them or all."""
         self.ids_are_free = ids_are_free
         """Answers must not depend on ids."""
+        self.crowded = False
+        """Some batches take all ids of a millisecond."""
         self.ends = {}
         self.numbers = count(1)
 
@@ -62,7 +64,7 @@ class World:
 
 
 class Client:
-    """One client; a subclass makes the frames."""
+    """A client on one connection; a subclass makes the frames."""
 
     def __init__(self, world, conn):
         self.world = world
@@ -104,7 +106,7 @@ class Producer(Client):
             self._producer = None
 
     def _choose_producer(self):
-        """Go on with the id of the last run, or take one that nobody gave out, or one that InitProducerId gives."""
+        """Keep the producer id of the last run, make one up, or ask InitProducerId for one."""
         luck = self.chance.random()
         if luck < 0.3 and self._producer is not None:
             return
@@ -169,12 +171,12 @@ class Producer(Client):
 
 
 class ManyPartitions(Client):
-    """Produce with several topics and partitions, of which some do not exist, and in pressed scripts some come twice."""
+    """Produce with several topics and partitions. Some do not exist; where ids are free some come twice."""
 
     def next_frame(self):
         chance = self.chance
         places = [self._place() for _ in range(chance.choice((0, 1, 2, 3, 4, 8)))]
-        if not self.world.pressed:
+        if not self.world.several:
             places = list(dict.fromkeys(places))
         topics = [
             (name, [self._part(place) for place in places if place[0] == name])
@@ -209,7 +211,7 @@ class ManyPartitions(Client):
 
 
 class Transactions(Client):
-    """A transactional producer, which makes a mistake now and then."""
+    """A transactional producer that makes mistakes."""
 
     def __init__(self, world, conn):
         super().__init__(world, conn)
@@ -286,7 +288,7 @@ class Reader(Client):
         self._left = chance.choice((1, 4, 12))
         self._version = chance.choice((4, 5, 6, 7, 8, 9, 10, 11, 12, 12, 13, 15, 16, 17, 18))
         self._places = [self.world.place() for _ in range(chance.choice((1, 1, 1, 2, 4)))]
-        self._max_wait_ms = 0 if self.world.pressed else chance.choice((0, 0, 0, 50, 500))
+        self._max_wait_ms = 0 if self.world.several else chance.choice((0, 0, 0, 50, 500))
         self._min_bytes = chance.choice((0, 1, 1, 1, 1_000, 50_000))
         self._committed = chance.random() < 0.3
         self._wants_ids = chance.random() < 0.25 and not self.world.ids_are_free
@@ -342,7 +344,7 @@ class Lister(Client):
 
 
 class Visitor(Client):
-    """A bit of everything that is asked now and then."""
+    """A client that asks rare questions and changes topics."""
 
     def __init__(self, world, conn):
         super().__init__(world, conn)
@@ -423,7 +425,7 @@ class Visitor(Client):
         return requests.alter_topic(message, self.world.place()[0], key, value)
 
     def _limit(self):
-        """A quota that no client reaches: requests that wait for one may run in one turn then."""
+        """Set a quota that no client reaches, because requests that a quota delays may run in one turn afterwards."""
         key = self.chance.choice((b"producer_byte_rate", b"consumer_byte_rate", b"request_percentage"))
         message = self.message(requests.ALTER_CLIENT_QUOTAS, self.chance.randrange(2))
         return requests.alter_quota(message, key, self.chance.choice((None, 1e12)))

@@ -69,8 +69,8 @@ class Cursor:
 
 
 def results_of(version, answer):
-    """The results in an answer to Produce, without its length field, and what stands around them; NoAnswer where the
-    bytes are none."""
+    """Return the results in an answer to Produce, and the fields around them. The answer comes without its length
+    field. NoAnswer: the bytes are no answer of that version."""
     try:
         return _results_of(version, answer)
     except (struct.error, OverflowError, AssertionError) as error:

@@ -36,7 +36,7 @@ def record(index, value, key=None, headers=(), time_delta=0):
 
 
 def batch(records, count, time_ms, newest_ms=None, codec=0, attributes=0, producer=(-1, -1, -1)):
-    """The batch of so many records, which are encoded already. `producer` is its id, epoch and first sequence."""
+    """Return a batch of `count` encoded records. `producer` is its id, epoch and first sequence."""
     packed = records if not codec else _compressed(codec, records)
     newest_ms = time_ms if newest_ms is None else newest_ms
     length = HEADER_BYTES - LENGTH_END + len(packed)
@@ -109,7 +109,7 @@ def size_by_chance(chance):
 
 
 def batch_of_size(chance, size, time_ms, keyed=False, **header):
-    """One record whose value fills the batch up to `size` bytes, or a byte less where a length takes one more."""
+    """Return a batch of `size` bytes with one record, or of a byte less if a length grows at that size."""
     key = b"key" if keyed else None
     room = size - HEADER_BYTES
     value_bytes = max(room - len(record(0, b"", key)), 0)
@@ -124,7 +124,7 @@ def many_small(count, time_ms, **header):
 
 
 def odd_batch(chance, data):
-    """The batch with something in its header that is no producer's to say, or not true; the CRC holds."""
+    """Return the batch with a wrong header field; the CRC holds, unless the CRC is the wrong field."""
     number = field_of(data, "record_count")
     length = field_of(data, "batch_length")
     time_ms = field_of(data, "base_timestamp")

@@ -6,7 +6,9 @@ from tests.oracle.requests import LENGTH_BYTES, PRODUCE
 
 SHOWN_BYTES = 160
 DESCRIBE_LOG_DIRS = 35
-STORAGE_ERROR = 56
+NO_PARTITION, TIMED_OUT, STORAGE_ERROR = 3, 7, 56
+LATE = NO_PARTITION, TIMED_OUT, STORAGE_ERROR
+"""Error codes of a batch that was appended, and is not known to be on the disk."""
 NO_OFFSET = -1
 
 
@@ -82,16 +84,33 @@ class Answers:
 
     def all_alike(self, was, seen):
         """Whether all that was done in a step is as it was, apart from what may differ."""
-        return was.keys() == seen.keys() and all(self._alike(*key, was[key], seen[key]) for key in was)
+        conns = {conn for _, conn in (*was, *seen)}
+        return all(self._alike(conn, was, seen) for conn in conns)
 
-    def _alike(self, what, conn, was, seen):
-        if was == seen or what != "answer":
-            return was == seen or self._ids_are_free
-        first, second = list(split(was)), list(split(seen))
+    def _alike(self, conn, was, seen):
+        """The same for one connection."""
+        closed, is_closed = was.get(("close", conn)), seen.get(("close", conn))
+        if closed != is_closed and not (self._ids_are_free and closed and is_closed):
+            return False
+        first, second = (list(split(each.get(("answer", conn), b""))) for each in (was, seen))
+        if closed and self._ids_are_free and len(second) < len(first) and self._is_late(conn, first[len(second)]):
+            del first[len(second) :]
         return len(first) == len(second) and all(
-            one == other or self._alike_answers(*self._asked.get((conn, one[:4]), (None, 0)), one, other)
+            one == other or self._alike_answers(*self._asked_for(conn, one), one, other)
             for one, other in zip(first, second, strict=True)
         )
+
+    def _asked_for(self, conn, answer):
+        return self._asked.get((conn, answer[:4]), (None, 0))
+
+    def _is_late(self, conn, answer):
+        """Whether an answer says that a batch was not on the disk in time. Such an answer is lost if the connection is
+        closed for a later request of the same turn."""
+        api_key, version = self._asked_for(conn, answer)
+        try:
+            return api_key == PRODUCE and any(each.error_code == TIMED_OUT for each in results_of(version, answer)[0])
+        except NoAnswer:
+            return False
 
     def _alike_answers(self, api_key, version, was, seen):
         if api_key != PRODUCE:
@@ -108,7 +127,7 @@ class Answers:
         A batch that was not on the disk in time had -1 for the log's first offset on the second path. A batch that met
         a full disk was tried on both paths, and the answer told of the second try.
         """
-        if was.error_code and was.start_offset == NO_OFFSET:
+        if was.error_code in LATE and was.start_offset == NO_OFFSET:
             now = now._replace(start_offset=NO_OFFSET)
         if was.error_code == STORAGE_ERROR and b"being undone" in (was.message or b""):
             now = now._replace(message=was.message)
@@ -123,7 +142,8 @@ def number_of(runs):
 
 
 def joined(seen):
-    """What was done in one step, {(what, connection): bytes or reason}: the order of connections is free."""
+    """Return the answers and closes of one step as {(what, connection): bytes or reason}, without the order of
+    connections."""
     found = {}
     for what, conn, data in seen:
         found[what, conn] = found[what, conn] + data if what == "answer" and (what, conn) in found else data

@@ -2,8 +2,8 @@
 
     python -P driver.py SCRIPTS REPORTS       PYTHONPATH and the working directory are the tree
 
-The driver runs in a process of its own, because two trees cannot be imported together. It knows `EngineBroker` and the
-engine's verbs only, so that modules of the tree may move. `frames.py` documents the steps of a script.
+The driver is a separate process, because two trees cannot be imported together. It imports `EngineBroker` only, so that
+modules of the tree may move. `frames.py` documents the steps of a script.
 
 An engine with `execute` executes nothing in its other verbs. The driver then calls `execute` after each verb until
 `has_work` is false, so that such an engine has done as much at each point as an engine that executes in `receive`.
@@ -24,13 +24,13 @@ from tests.broker.engine_client import EngineBroker
 CRC_AT, CRC_COVERS_FROM = 17, 21  # in a record batch
 EXECUTES_MAX = 100_000
 AWAIT_STEP_MS = 50
-TICK_MS, TICKS = 10, 20  # at least so far apart, and so many in one step
+TICK_MS, TICKS = 10, 20  # the least time between two ticks, and the most ticks of one step
 AFTER_CRASH_MS = 10_000
 RECEIVE_BYTES = 1 << 18  # most bytes of one receive
 
 
 class Player:
-    """One script on one broker."""
+    """Plays one script on one broker."""
 
     def __init__(self, script):
         self.settings = script["settings"]
@@ -66,7 +66,8 @@ class Player:
         return self.seen
 
     def do_turn(self, *deliveries):
-        """Everything that is readable in one turn of the reactor: (connection, frames, sizes of receives, held back)."""
+        """Receive all that is readable in one turn of the reactor, then execute it. A delivery is (connection, frames,
+        sizes of receives, bytes held back)."""
         for number, frames, pieces, held_back in deliveries:
             conn = self.conn(number)
             data = self.pending.pop(number, b"") + b"".join([self.filled(number, frame) for frame in frames])
@@ -80,8 +81,8 @@ class Player:
         self.pump()
 
     def do_at(self, later_ms):
-        """Let time pass, with ticks at moments that do not depend on the tree: a tree may want a tick that has nothing
-        to do, and what is overdue happens at whichever tick comes next."""
+        """Let time pass, with ticks at fixed moments. Overdue work runs at the next tick, whatever the reason of the
+        tick; so ticks at the deadlines of a tree would make two trees differ that only have other deadlines."""
         until_ms = self.broker.now_ms + later_ms
         step_ms = max(later_ms // TICKS, TICK_MS)
         while self.broker.now_ms < until_ms:
@@ -107,7 +108,8 @@ class Player:
 
     def do_hold(self):
         """The disk takes its time from now on."""
-        self.held = []
+        if self.held is None:
+            self.held = []
 
     def do_release(self):
         """The disk finishes all syncs."""
@@ -126,7 +128,7 @@ class Player:
         storage.failing_syncs = {path for path in storage.files if path.endswith(".journal")} if fails else set()
 
     def do_cool(self):
-        """No file is in memory any more: the next reader of each waits for the disk."""
+        """Drop all files from the page cache: the next reader of each file waits for the disk."""
         self.broker.storage.not_in_memory.update(self.broker.storage.files)
 
     def do_crash(self, how):
@@ -193,8 +195,8 @@ class Player:
     def receive(self, conn, data):
         """Receive as the shell does: into the buffer of the frame that has begun, or else into one of the shell's.
 
-        The engine may use the shell's buffer until it has executed the requests: until the end of the call, or of the
-        next `execute`. The driver spoils it then.
+        An engine with `execute` may use the shell's buffer until `execute` returns, any other until `receive` returns.
+        The driver overwrites the buffer then.
         """
         while data and conn.close_reason is None:
             decoder = getattr(conn, "decoder", None)
@@ -285,7 +287,7 @@ class Player:
 
 
 def cut(data, pieces):
-    """The data in receives of these sizes; the last takes what is left."""
+    """Yield the data in pieces of these sizes; the last piece is the rest."""
     start = 0
     for size in pieces:
         if start + size >= len(data):
@@ -314,7 +316,7 @@ def files_of(broker, whole):
 
 
 def report_of(script):
-    """What one script leads to: answers and closes by step, files by moment, faults of the broker's own."""
+    """Play a script; return the answers and closes by step, the files by moment, and the broker's own faults."""
     report = {"steps": {}, "files": {}, "faults": [], "error": None}
     whole = script["whole_files"]
     try:

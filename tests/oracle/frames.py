@@ -12,7 +12,7 @@ A script is a dictionary that the driver (driver.py) plays on any tree:
         hold, release       the disk takes its time; the disk finishes what it was asked for
         disk        bytes that are free, None for no limit
         fail        the syncs of all journals (True) or of none (False) fail from now on
-        cool        no file is in memory any more
+        cool        all files leave the page cache
         crash       "kill", "clean" or "power"
     whole_files     whether the report has the bytes of files, or only their digests
 
@@ -30,7 +30,7 @@ from tests.oracle.requests import ALTER_CLIENT_QUOTAS
 START_MS = 1_000  # EngineBroker's clock at its start
 RECORDED_CONNECTIONS, STRAY_CONNECTIONS = 100, 90
 SHARES = ((Producer, 40), (ManyPartitions, 9), (Transactions, 12), (Reader, 18), (Lister, 7), (Visitor, 10))
-"""Of the frames, by who sends them."""
+"""(client, its share of the frames)."""
 CLIENTS = 16
 MAX_AHEAD_MS = 1 << 24
 """Ids never run out: a request that waits for ids at one commit need not wait at another."""
@@ -78,29 +78,31 @@ SETTINGS = (
     {"log_retention_check_interval_ms": 1_000},
     {"background_sync_bytes": 1 << 16},
 )
+
+
 def script(seed, frames):
-    """A script of so many requests, damaged ones included, with one request in a turn."""
+    """Make a script of `frames` requests, damaged ones included, with one request in a turn."""
     return Maker(seed).script(frames)
 
 
-def pressed_script(seed, frames):
-    """A script in which connections send several requests in a turn."""
-    return Maker(seed, pressed=True).script(frames)
+def several_script(seed, frames):
+    """Make a script in which a connection sends several requests in a turn."""
+    return Maker(seed, several=True).script(frames)
 
 
 def full_disk_script(seed, frames):
-    """A script with one request in a turn and a disk that is full now and then. Each try to write takes ids."""
+    """Make a script with one request in a turn and a disk that is full for some turns."""
     return Maker(seed, fills_disk=True).script(frames)
 
 
 class Maker:
     """Makes one script."""
 
-    def __init__(self, seed, pressed=False, fills_disk=False):
+    def __init__(self, seed, several=False, fills_disk=False):
         self._seed = seed
-        self._pressed = pressed
+        self._several = several
         self._fills_disk = fills_disk
-        ids_are_free = pressed or fills_disk
+        ids_are_free = several or fills_disk
         self._chance = chance = Random(f"oracle {seed}")
         self.settings = {"new_partitions_max": 20, "max_ahead_ms": MAX_AHEAD_MS, **recorded.SETTINGS}
         self.settings["auto_create_topics_enable"] = chance.random() < 0.3
@@ -112,7 +114,7 @@ class Maker:
         ]
         self.steps = []
         self.frames = 0
-        self._world = World(chance, list(self.topics), START_MS, pressed, ids_are_free)
+        self._world = World(chance, list(self.topics), START_MS, several, ids_are_free)
         self._clients = self._make_clients()
         self._lately = []
         self._held_back = set()
@@ -145,10 +147,11 @@ class Maker:
             self._happen()
             self._send()
         return {
-            "settings": self.settings, "topics": self.topics, "steps": self.steps, "whole_files": self._pressed or self._fills_disk,
+            "settings": self.settings, "topics": self.topics, "steps": self.steps,
+            "whole_files": self._several or self._fills_disk,
         }  # fmt: skip
 
-    # --- what is sent --------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     def _play(self, session, most):
         """A recorded session; damaged copies of some of its frames come on connections that no client uses."""
@@ -170,7 +173,7 @@ class Maker:
             return
         client = chance.choice(self._clients[self._choose_kind()])
         frames = []
-        for _ in range(chance.choice((1,) * 8 + (2, 2, 3, 5, 12)) if self._pressed else 1):
+        for _ in range(chance.choice((1,) * 8 + (2, 2, 3, 5, 12)) if self._several else 1):
             frame = client.next_frame()
             if chance.random() < MUTATED and frame.api_key != ALTER_CLIENT_QUOTAS:
                 # The damaged frame comes before the good one, on its connection or on another one.
@@ -179,7 +182,7 @@ class Maker:
                 else:
                     self._deliver_alone(self._stray_connection(), self._damaged(frame))
             frames.append(frame)
-        if self._pressed:
+        if self._several:
             self._deliver(client.conn, frames)
             return
         for frame in frames:
@@ -192,10 +195,10 @@ class Maker:
         return mutated(self._chance, frame, self._lately)
 
     def _deliver_alone(self, conn, frame):
-        """Send a frame that is the only request of its turn, unless the script is a pressed one."""
-        if self._pressed or frame.bytes_promised >= 0:
+        """Send a frame that is the only request of its turn, unless the script may have several."""
+        if self._several or frame.bytes_promised >= 0:
             self._deliver(conn, [frame])
-            if frame.bytes_promised and not self._pressed:
+            if frame.bytes_promised and not self._several:
                 self._step("close", conn)
 
     def _deliver(self, conn, frames):
@@ -211,7 +214,7 @@ class Maker:
             pieces = tuple(end - start for start, end in zip((0, *pieces), pieces, strict=False) if end > start)
         elif luck < 0.09:
             pieces = (1,) * min(size, 40)
-        if conn in self._held_back and not self._pressed:
+        if conn in self._held_back and not self._several:
             self._step("turn", (conn, (), (), 0))  # so that two requests do not become whole in one turn
         self._held_back.discard(conn)
         if chance.random() < 0.04:
@@ -222,7 +225,7 @@ class Maker:
     def _step(self, *step):
         self.steps.append(step)
 
-    # --- what happens meanwhile ----------------------------------------------------------------------------------
+    # --- other events ------------------------------------------------------------------------------------------------
 
     def _happen(self):
         chance = self._chance
@@ -239,7 +242,7 @@ class Maker:
         self._fail()
 
     def _fail(self):
-        """What goes wrong: the disk is full for a while or fails, the process dies."""
+        """Fill the disk for some turns, let syncs fail, or end the process."""
         chance = self._chance
         if not self._fills_disk:
             pass

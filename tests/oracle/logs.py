@@ -1,6 +1,6 @@
-"""What lies in the files of a broker: the batches of each partition, and the ids of their offsets.
+"""Read the files of a broker: the batches of each partition, and the ids of their offsets.
 
-Read by hand, because the tree's own readers are part of what the oracle compares.
+The readers are written by hand, because the oracle compares the readers of the trees too.
 """
 
 import struct
@@ -79,8 +79,8 @@ def _runs(base_offset, data):
 
 
 def check(found):
-    """Hold partitions to what is true of any log: offsets follow each other, each has an id, and ids rise with the
-    offsets and are unique."""
+    """Assert the invariants of logs: offsets rise, each offset has an id, ids rise with the offsets, and no id is there
+    twice."""
     owners = {}
     for name, partition in found.items():
         ids = partition.ids()

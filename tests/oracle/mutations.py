@@ -35,7 +35,7 @@ def place(chance, frame):
 
 
 def flipped(chance, frame, others):
-    """One to three bits flipped."""
+    """Flip one to three bits."""
     data = bytearray(frame.data)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         data[place(chance, frame)] ^= 1 << chance.randrange(8)
@@ -43,14 +43,14 @@ def flipped(chance, frame, others):
 
 
 def stuffed(chance, frame, others):
-    """A byte set to an extreme."""
+    """Set a byte to an extreme."""
     data = bytearray(frame.data)
     data[place(chance, frame)] = chance.choice((0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF))
     return frame._replace(data=bytes(data))
 
 
 def resealed(chance, frame, others):
-    """A bit flipped inside a record batch whose CRC holds nevertheless."""
+    """Flip a bit inside a record batch, and make its CRC hold."""
     if not frame.batches:
         return flipped(chance, frame, others)
     start, end = chance.choice(frame.batches)
@@ -63,14 +63,14 @@ def resealed(chance, frame, others):
 
 
 def cut_short(chance, frame, others):
-    """The end is missing; the length says so, or not."""
+    """Drop the end; mostly the length field is right."""
     body = len(frame.data) - LENGTH_BYTES
     left = max(body - chance.choice((1, 2, 3, 8, chance.randrange(1, body + 1))), 0)
     return relengthened(frame, LENGTH_BYTES + left, frame.data[: LENGTH_BYTES + left], chance.random() < 0.8)
 
 
 def lengthened(chance, frame, others):
-    """Bytes too many, at the end or in the middle."""
+    """Add bytes at the end or in the middle; mostly the length field is right."""
     more = bytes(chance.choice((1, 2, 4, 16))) if chance.random() < 0.5 else chance.randbytes(chance.randrange(1, 9))
     at = len(frame.data) if chance.random() < 0.5 else place(chance, frame)
     data = frame.data[:at] + more + frame.data[at:]
@@ -78,7 +78,7 @@ def lengthened(chance, frame, others):
 
 
 def spliced(chance, frame, others):
-    """The beginning of one frame with the end of another."""
+    """Join the beginning of one frame and the end of another."""
     other = chance.choice(others).data if others else frame.data
     at = place(chance, frame)
     tail = other[min(at, len(other)) :] if chance.random() < 0.7 else other[chance.randrange(len(other)) :]
@@ -86,7 +86,7 @@ def spliced(chance, frame, others):
 
 
 def spelled_long(chance, frame, others):
-    """A variable-length integer with a byte more than it needs, which is the same number."""
+    """Spell a variable-length integer with more bytes than it needs."""
     if not frame.varints:
         return flipped(chance, frame, others)
     at, size = chance.choice(frame.varints)
@@ -107,17 +107,18 @@ def spelled_long(chance, frame, others):
 
 
 def of_another_version(chance, frame, others):
-    """Another version or another API key over the same bytes."""
+    """Change the version or the API key."""
     data = bytearray(frame.data)
     if chance.random() < 0.8:
-        data[6:8] = chance.choice((frame.version + 1, max(frame.version - 1, 0), chance.randrange(20))).to_bytes(2, "big")
+        version = chance.choice((frame.version + 1, max(frame.version - 1, 0), chance.randrange(20)))
+        data[6:8] = version.to_bytes(2, "big")
     else:
         data[4:6] = chance.randrange(80).to_bytes(2, "big")
     return frame._replace(data=bytes(data))
 
 
 def with_another_length(chance, frame, others):
-    """A length field that is not the frame's."""
+    """Change the length field."""
     body = len(frame.data) - LENGTH_BYTES
     size = chance.choice((body + 1, body - 1, 0, 1, 7, 8, 9, 10, 1 << 31, (1 << 32) - 1, 0x16030100, 0x47455420))
     return frame._replace(data=size.to_bytes(4, "big") + frame.data[LENGTH_BYTES:])

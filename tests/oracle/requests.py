@@ -26,7 +26,7 @@ LENGTH_BYTES = 4
 
 
 class Frame(NamedTuple):
-    """One request with its length field. The driver gets the first four fields.
+    """A request with its length field. The driver gets the first four fields.
 
     `fills` are (position, slot): bytes to be replaced by what an earlier answer gave. `seals` are the (start, end) of
     record batches whose CRC must be computed after that. `learn` is (slot, position, length, position of an error code

@@ -1,9 +1,9 @@
-"""The request path does what it did at one commit: `trees.BEFORE`, the last one before it was written anew.
+"""The request path behaves as it did at one commit: `trees.BEFORE`, the last one before it was rewritten.
 
-A script (frames.py) is played on the tree of that commit and on this one. One seed is one script. A failure names the
-first step at which the two differ, and the command that plays the script again:
+A script is played on the tree of that commit and on this one. `kinds.py` has the kinds of scripts. One seed is one
+script. A failure names the first step at which the two trees differ, and the command that plays the script again:
 
-    FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/oracle -k one_seed
+    FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/oracle -k "one_seed and bytes"
     ORACLE_NEW=/another/tree .venv/bin/python -m pytest tests/oracle      # holds that tree to the commit
 """
 
@@ -11,46 +11,44 @@ import os
 
 import pytest
 
-from tests.oracle import frames, trees
-from tests.oracle.compare import difference
+from tests.oracle import trees
+from tests.oracle.kinds import KINDS
 
 SEED = int(os.environ.get("FLAKELOG_SEED", "0"))
 FRAMES = 500  # of one script
-SCRIPTS_AT_ONCE = 5
-SEEDS, SOAK_SEEDS = 20, 2_000
-AGAIN = "again: FLAKELOG_SEED={} .venv/bin/python -m pytest tests/oracle -k {}"
+AT_ONCE = 5
+SEEDS = {"bytes": 20, "several": 10, "full_disk": 5, "neighbours": 10, "limits": 5}
+SOAK_SEEDS = {"bytes": 2_000, "several": 400, "full_disk": 200, "neighbours": 400, "limits": 200}
+AGAIN = 'again: FLAKELOG_SEED={} .venv/bin/python -m pytest tests/oracle -k "one_seed and {}"'
 
 
-@pytest.fixture(scope="session")
-def before(tmp_path_factory):
-    """The tree of the commit."""
-    try:
-        return trees.unpack(trees.BEFORE, tmp_path_factory.mktemp("oracle") / "before")
-    except trees.NoHistory as why:
-        pytest.skip(f"nothing to compare with: {why}")
+def batches(seeds, at_once):
+    """(kind, first seed, number of seeds) of each test."""
+    return [(kind, first, at_once) for kind in seeds for first in range(0, seeds[kind], at_once)]
 
 
-def same(before, seeds, directory):
+def hold(before, kind, seeds, directory):
     """Hold this tree to the commit on the scripts of some seeds."""
-    scripts = [frames.script(seed, FRAMES) for seed in seeds]
+    make, difference = KINDS[kind]
+    scripts = [make(seed, FRAMES) for seed in seeds]
     reports = trees.play((before, trees.NOW), scripts, directory)
     for seed, script, (was, now) in zip(seeds, scripts, reports, strict=True):
         found = difference(script, was, now)
-        assert found is None, f"{found}\n{AGAIN.format(seed, 'one_seed')}"
+        assert found is None, f"{found}\n{AGAIN.format(seed, kind)}"
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SCRIPTS_AT_ONCE))
-def test_answers_and_files_are_the_same_to_the_byte(before, first, tmp_path):
-    """With one request in a turn: answers, closes, and all files, at the end and after a crash."""
-    same(before, range(first, first + SCRIPTS_AT_ONCE), tmp_path)
+@pytest.mark.parametrize("kind, first, number", batches(SEEDS, AT_ONCE))
+def test_answers_and_files_are_the_same(before, kind, first, number, tmp_path):
+    hold(before, kind, range(first, first + number), tmp_path)
 
 
-def test_the_same_for_one_seed(before, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_for_one_seed(before, kind, tmp_path):
     """The seed of FLAKELOG_SEED, or 0."""
-    same(before, [SEED], tmp_path)
+    hold(before, kind, [SEED], tmp_path)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("first", range(SEEDS, SOAK_SEEDS, 20))
-def test_the_same_for_a_million_frames(before, first, tmp_path):
-    same(before, range(first, first + 20), tmp_path)
+@pytest.mark.parametrize("kind, first, number", batches(SOAK_SEEDS, 2 * AT_ONCE))
+def test_the_same_for_a_million_frames(before, kind, first, number, tmp_path):
+    hold(before, kind, range(first, first + number), tmp_path)

@@ -1,13 +1,15 @@
 """The source trees that the oracle compares, and the processes that play scripts on them."""
 
+import io
 import os
 import pickle
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
-BEFORE = "03f824a"
-"""The last commit before the request path was written anew."""
+BEFORE = "03f824af24cbb3c18730f26325089bb4c7108a1c"
+"""The last commit before the request path was rewritten."""
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -15,16 +17,15 @@ NOW = Path(os.environ.get("ORACLE_NEW", ROOT)).resolve()
 """The tree that is held to the commit."""
 
 DRIVER = HERE / "driver.py"
-SECONDS = 1_800  # for one process; scripts of some thousand frames take seconds
+SECONDS = 1_800  # for one process; it plays thousands of frames in a few seconds
 
 
 class NoHistory(Exception):
-    """The commit is not to be had, and why."""
+    """Git cannot give the commit; the message says why."""
 
 
 def unpack(commit, directory):
-    """Put the tree of a commit into a directory; NoHistory where git or the commit is missing."""
-    directory.mkdir(parents=True)
+    """Put the tree of a commit into a new directory; NoHistory where git or the commit is missing."""
     try:
         packed = subprocess.run(
             ["git", "-C", str(ROOT), "archive", "--format=tar", commit], capture_output=True, check=True
@@ -32,9 +33,10 @@ def unpack(commit, directory):
     except FileNotFoundError:
         raise NoHistory("git is not installed") from None
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().splitlines()
-        raise NoHistory(f"git has no commit {commit} here: {said[-1] if said else error}") from None
-    subprocess.run(["tar", "-x", "-C", str(directory)], input=packed, check=True)
+        said = error.stderr.decode(errors="replace").strip()
+        raise NoHistory(f"git cannot give commit {commit}: {said}") from None
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(directory, filter="data")
     return directory
 
 
