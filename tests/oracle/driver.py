@@ -5,8 +5,8 @@
 The driver is a separate process, because two trees cannot be imported together. It imports `EngineBroker` only, so that
 modules of the tree may move. `frames.py` documents the steps of a script.
 
-An engine with `execute` executes nothing in its other verbs. The driver then calls `execute` after each verb until
-`has_work` is false, so that such an engine has done as much at each point as an engine that executes in `receive`.
+An engine with `execute` executes nothing in its other verbs. The driver then calls `execute` after each verb, and again
+until `has_work` is false, so that such an engine has done as much at each point as one that executes in `receive`.
 """
 
 import gc
@@ -196,7 +196,7 @@ class Player:
         """Receive as the shell does: into the buffer of the frame that has begun, or else into one of the shell's.
 
         An engine with `execute` may use the shell's buffer until `execute` returns, any other until `receive` returns.
-        The driver overwrites the buffer then.
+        After that the driver overwrites the buffer.
         """
         while data and conn.close_reason is None:
             decoder = getattr(conn, "decoder", None)
@@ -217,15 +217,17 @@ class Player:
         self.lent.clear()
 
     def work(self):
-        """Let an engine that puts requests aside execute them all."""
+        """Let an engine that puts requests aside execute them all: one turn after each verb, and more while it has
+        work."""
         engine = self.engine
-        if hasattr(engine, "execute"):
-            for _ in range(EXECUTES_MAX):
-                if not engine.has_work:
-                    return
-                engine.execute(self.broker.now)
-                self.spoil()
-            raise AssertionError(f"the engine still has work after {EXECUTES_MAX} turns")
+        if not hasattr(engine, "execute"):
+            return
+        for _ in range(EXECUTES_MAX):
+            engine.execute(self.broker.now)
+            self.spoil()
+            if not engine.has_work:
+                return
+        raise AssertionError(f"the engine still has work after {EXECUTES_MAX} turns")
 
     def pump(self):
         """Do what the shell does after each verb: send answers, close connections, run syncs."""

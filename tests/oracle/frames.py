@@ -66,7 +66,6 @@ SETTINGS = (
     {},
     {},
     {"socket_request_max_bytes": 20_000},
-    {"journal_max_bytes": 1 << 16},
     {"log_flush_offset_checkpoint_interval_ms": 500},
     {"producer_id_expiration_ms": 3_000},
     {"max_producers_per_partition": 2},
@@ -76,8 +75,9 @@ SETTINGS = (
     {"fetch_max_bytes": 2_000},
     {"connections_max_idle_ms": 4_000},
     {"log_retention_check_interval_ms": 1_000},
-    {"background_sync_bytes": 1 << 16},
 )
+BY_SIZE = ({"journal_max_bytes": 1 << 16}, {"background_sync_bytes": 1 << 16})
+"""Settings that have batches synced by the size of a write, and a tree may write several requests of a turn at once."""
 
 
 def script(seed, frames):
@@ -106,7 +106,7 @@ class Maker:
         self._chance = chance = Random(f"oracle {seed}")
         self.settings = {"new_partitions_max": 20, "max_ahead_ms": MAX_AHEAD_MS, **recorded.SETTINGS}
         self.settings["auto_create_topics_enable"] = chance.random() < 0.3
-        for each in chance.sample(SETTINGS, 2):
+        for each in chance.sample(SETTINGS if several else SETTINGS + BY_SIZE, 2):
             self.settings |= each
         kinds_of_topics = [each for each in PROPERTIES if not (ids_are_free and "flakelog_id_header" in each)]
         self.topics = [

@@ -1,11 +1,11 @@
-"""The kinds of scripts, each with what must be the same of the two trees."""
+"""The kinds of scripts, each with the comparison that the reports of the two trees must pass."""
 
 from tests.oracle import frames, interleaved, neighbours
 from tests.oracle.compare import difference, difference_but_for_ids
 
 
 def neighbours_difference(script, before, now):
-    """What does not hold with many connections in a turn; None where all does."""
+    """Return the first rule of `neighbours` that is broken, in words; None if all rules hold."""
     try:
         neighbours.hold(script, before, now)
     except neighbours.Unlike as unlike:

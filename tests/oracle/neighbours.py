@@ -1,4 +1,4 @@
-"""What holds of two reports of a script with many connections in a turn (interleaved.py).
+"""The rules for two reports of a script with many connections in a turn (interleaved.py).
 
     of two trees     each connection gets the same answers in the same order, but for ids, and for offsets in topics
                      that others write to; it is closed at the same request
@@ -28,11 +28,11 @@ SHOWN = 400
 
 
 class Unlike(AssertionError):
-    """What does not hold, in words."""
+    """A rule is broken; the message says where."""
 
 
 def hold(script, before, now):
-    """Hold the report of the tree now to that of the tree before; Unlike where something does not hold."""
+    """Hold the report of the tree now to the report of the tree before. Unlike: a rule is broken."""
     for name, report in (("before", before), ("now", now)):
         if report["error"]:
             raise Unlike(f"the driver failed on the tree {name}:\n{report['error']}")
@@ -49,7 +49,7 @@ def hold(script, before, now):
 
 
 def hold_alone(script, report):
-    """Hold one report to what is true of any; Unlike where something is not."""
+    """Hold one report to the rules for each tree. Unlike: a rule is broken."""
     partitions = _partitions(report)
     _check_ids(partitions)
     _hold_places(script, report, partitions)

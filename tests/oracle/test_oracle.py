@@ -1,4 +1,4 @@
-"""The oracle finds what is planted, and no more: a tree is the same as itself, and a small fault in a copy shows.
+"""The oracle finds planted faults, and finds no difference between a tree and itself.
 
 The faults are planted in the tree of the commit, whose text does not change.
 """
@@ -67,7 +67,7 @@ def planted(directory, path, was, becomes):
 
 
 def differences(before, now, kind, directory):
-    """What differs, by seed."""
+    """Return {seed: difference} of the scripts whose reports differ."""
     make, difference = KINDS[kind]
     scripts = [make(seed, FRAMES) for seed in SEEDS]
     reports = trees.play((before, now), scripts, directory)

@@ -1,7 +1,7 @@
 """The request path behaves as it did at one commit: `trees.BEFORE`, the last one before it was rewritten.
 
-A script is played on the tree of that commit and on this one. `kinds.py` has the kinds of scripts. One seed is one
-script. A failure names the first step at which the two trees differ, and the command that plays the script again:
+Each test plays scripts on the tree of that commit and on this one. `kinds.py` lists the kinds of scripts; a seed makes
+one script. A failure names the first step at which the two trees differ, and the command that plays the script again:
 
     FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/oracle -k "one_seed and bytes"
     ORACLE_NEW=/another/tree .venv/bin/python -m pytest tests/oracle      # holds that tree to the commit
