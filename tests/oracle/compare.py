@@ -1,0 +1,213 @@
+"""Where two reports of one script differ, in words that name the request."""
+
+from tests.oracle import logs
+from tests.oracle.answers import NoAnswer, results_of, split
+from tests.oracle.requests import LENGTH_BYTES, PRODUCE
+
+SHOWN_BYTES = 160
+DESCRIBE_LOG_DIRS = 35
+NO_PARTITION, TIMED_OUT, STORAGE_ERROR = 3, 7, 56
+LATE = NO_PARTITION, TIMED_OUT, STORAGE_ERROR
+"""Error codes of a batch that was appended, and is not known to be on the disk."""
+NO_OFFSET = -1
+
+
+def difference(script, before, now):
+    """The first difference between the report of the tree before and that of the tree now; None where they are
+    equal."""
+    return (
+        _errors(before, now)
+        or _difference_of_steps(script, before["steps"], now["steps"], Answers(script))
+        or _difference_of_files(before["files"], now["files"])
+        or _difference_of_faults(before["faults"], now["faults"])
+    )
+
+
+def difference_but_for_ids(script, before, now):
+    """The same where several requests of a connection may run in one turn.
+
+    Ids are free, but unique and rising; files beside the logs are free, because one write of several batches has one
+    entry in the journal and in the indexes. A closed connection may have been closed for another reason.
+    """
+    return (
+        _errors(before, now)
+        or _difference_of_steps(script, before["steps"], now["steps"], Answers(script, ids_are_free=True))
+        or _difference_of_files(_logs_of(before["files"]), _logs_of(now["files"]))
+        or _difference_of_faults(before["faults"], now["faults"])
+        or _wrong_logs(now["files"])
+    )
+
+
+def _errors(before, now):
+    for name, report in (("before", before), ("now", now)):
+        if report["error"]:
+            return f"the driver failed on the tree {name}:\n{report['error']}"
+    return None
+
+
+def _logs_of(files):
+    return {
+        moment: {path: data for path, data in found.items() if path.endswith(logs.LOG)}
+        for moment, found in files.items()
+    }  # fmt: skip
+
+
+def _wrong_logs(files):
+    for moment, found in files.items():
+        try:
+            logs.check(logs.partitions(found))
+        except AssertionError as error:
+            return f"{moment}: {error}"
+    return None
+
+
+def _difference_of_steps(script, before, now, answers):
+    for number, step in enumerate(script["steps"]):
+        was, seen = joined(before.get(number, ())), joined(now.get(number, ()))
+        if was != seen and not answers.all_alike(was, seen):
+            return f"step {number}: {told(step)}\n{_first_unlike(was, seen)}"
+    return None
+
+
+class Answers:
+    """Tells whether answers that are not equal are alike, as far as they may differ."""
+
+    def __init__(self, script, ids_are_free=False):
+        self._ids_are_free = ids_are_free
+        self._asked = {}
+        """{(connection, correlation id as bytes): (API key, version)}."""
+        for step in script["steps"]:
+            for conn, frames, _, _ in step[1:] if step[0] == "turn" else ():
+                for data, *_ in frames:
+                    api_and_version = int.from_bytes(data[4:6], "big"), int.from_bytes(data[6:8], "big")
+                    self._asked[conn, data[8:12]] = api_and_version
+
+    def all_alike(self, was, seen):
+        """Whether all that was done in a step is as it was, apart from what may differ."""
+        conns = {conn for _, conn in (*was, *seen)}
+        return all(self._alike(conn, was, seen) for conn in conns)
+
+    def _alike(self, conn, was, seen):
+        """The same for one connection."""
+        closed, is_closed = was.get(("close", conn)), seen.get(("close", conn))
+        if closed != is_closed and not (self._ids_are_free and closed and is_closed):
+            return False
+        first, second = (list(split(each.get(("answer", conn), b""))) for each in (was, seen))
+        if closed and self._ids_are_free and len(second) < len(first) and self._is_late(conn, first[len(second)]):
+            del first[len(second) :]
+        return len(first) == len(second) and all(
+            one == other or self._alike_answers(*self._asked_for(conn, one), one, other)
+            for one, other in zip(first, second, strict=True)
+        )
+
+    def _asked_for(self, conn, answer):
+        return self._asked.get((conn, answer[:4]), (None, 0))
+
+    def _is_late(self, conn, answer):
+        """Whether an answer says that a batch was not on the disk in time. Such an answer is lost if the connection is
+        closed for a later request of the same turn."""
+        api_key, version = self._asked_for(conn, answer)
+        try:
+            return api_key == PRODUCE and any(each.error_code == TIMED_OUT for each in results_of(version, answer)[0])
+        except NoAnswer:
+            return False
+
+    def _alike_answers(self, api_key, version, was, seen):
+        if api_key != PRODUCE:
+            return api_key == DESCRIBE_LOG_DIRS and self._ids_are_free  # it tells how large the other files are
+        try:
+            (before, around), (now, around_now) = results_of(version, was), results_of(version, seen)
+        except NoAnswer:
+            return False
+        return around == around_now and len(before) == len(now) and all(map(self._alike_results, before, now))
+
+    def _alike_results(self, was, now):
+        """The tree before had a second path for requests that repeat, and answered otherwise there in two cases.
+
+        A batch that was not on the disk in time had -1 for the log's first offset on the second path. A batch that met
+        a full disk was tried on both paths, and the answer told of the second try.
+        """
+        if was.error_code in LATE and was.start_offset == NO_OFFSET:
+            now = now._replace(start_offset=NO_OFFSET)
+        if was.error_code == STORAGE_ERROR and b"being undone" in (was.message or b""):
+            now = now._replace(message=was.message)
+        if self._ids_are_free and number_of(was.runs) == number_of(now.runs):
+            now = now._replace(runs=was.runs)
+        return was == now
+
+
+def number_of(runs):
+    """How many ids some runs have."""
+    return sum(number for _, number in runs)
+
+
+def joined(seen):
+    """Return the answers and closes of one step as {(what, connection): bytes or reason}, without the order of
+    connections."""
+    found = {}
+    for what, conn, data in seen:
+        found[what, conn] = found[what, conn] + data if what == "answer" and (what, conn) in found else data
+    return found
+
+
+def _first_unlike(was, seen):
+    for key in sorted({*was, *seen}):
+        if was.get(key) != seen.get(key):
+            what, conn = key
+            first, second = was.get(key), seen.get(key)
+            at = _unlike_at(first, second)
+            where = "" if at is None else f", unlike from byte {at} on"
+            return f"{what} on connection {conn}{where}\n  before {_shown(first, at)}\n  now    {_shown(second, at)}"
+    return ""
+
+
+def _unlike_at(first, second):
+    if not isinstance(first, bytes) or not isinstance(second, bytes):
+        return None
+    unlike = (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    return next(unlike, min(len(first), len(second)))
+
+
+def _shown(data, at):
+    if not isinstance(data, bytes):
+        return repr(data)
+    start = 0 if at is None or at < SHOWN_BYTES // 2 else at - SHOWN_BYTES // 4
+    return f"{len(data)} bytes{f', from {start}' if start else ''}: {data[start : start + SHOWN_BYTES].hex()}"
+
+
+def _difference_of_files(before, now):
+    for moment in before:
+        was, seen = before[moment], now.get(moment, {})
+        for path in sorted({*was, *seen}):
+            if was.get(path) != seen.get(path):
+                return f"{path} {moment}: {_file(was.get(path))} before, {_file(seen.get(path))} now"
+    return None
+
+
+def _file(data):
+    if data is None:
+        return "missing"
+    return f"{len(data)} bytes" if isinstance(data, bytes) else f"{data[0]} bytes (digest {data[1]})"
+
+
+def _difference_of_faults(before, now):
+    if len(now) > len(before):
+        return f"a fault that was not met before:\n{now[-1]}"
+    return None
+
+
+def told(step):
+    """A step in words."""
+    if step[0] != "turn":
+        return repr(step)
+    lines = []
+    for conn, frames, pieces, held_back in step[1:]:
+        extra = f", in receives of {pieces}" if pieces else ""
+        extra += f", the last {held_back} bytes held back" if held_back else ""
+        lines.append(f"connection {conn} sends {len(frames)} frames{extra}")
+        for data, fills, _, _ in frames:
+            key, version = int.from_bytes(data[4:6], "big"), int.from_bytes(data[6:8], "big")
+            head = data[: LENGTH_BYTES + SHOWN_BYTES].hex()
+            filled = f", filled with {fills}" if fills else ""
+            lines.append(f"  API {key} v{version}, {len(data)} bytes{filled}: {head}")
+    return "\n".join(lines)

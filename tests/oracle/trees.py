@@ -1,0 +1,71 @@
+"""The source trees that the oracle compares, and the processes that play scripts on them."""
+
+import io
+import os
+import pickle
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+BEFORE = "03f824af24cbb3c18730f26325089bb4c7108a1c"
+"""The last commit before the request path was rewritten."""
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+NOW = Path(os.environ.get("ORACLE_NEW", ROOT)).resolve()
+"""The tree that is held to the commit."""
+
+DRIVER = HERE / "driver.py"
+SECONDS = 1_800  # for one process; it plays thousands of frames in a few seconds
+
+
+class NoHistory(Exception):
+    """Git cannot give the commit; the message says why."""
+
+
+def unpack(commit, directory):
+    """Put the tree of a commit into a new directory; NoHistory where git or the commit is missing."""
+    try:
+        packed = subprocess.run(
+            ["git", "-C", str(ROOT), "archive", "--format=tar", commit], capture_output=True, check=True
+        ).stdout
+    except FileNotFoundError:
+        raise NoHistory("git is not installed") from None
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip()
+        raise NoHistory(f"git cannot give commit {commit}: {said}") from None
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(directory, filter="data")
+    return directory
+
+
+class Playing:
+    """A process that plays scripts on a tree."""
+
+    def __init__(self, tree, scripts, directory, name):
+        self._scripts, self._reports = directory / f"{name}.scripts", directory / f"{name}.reports"
+        self._number = len(scripts)
+        self._tree = tree
+        self._scripts.write_bytes(pickle.dumps(scripts))
+        environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(DRIVER), str(self._scripts), str(self._reports)],
+            cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def reports(self):
+        """Wait for the process, and yield the report of each script."""
+        said, _ = self._process.communicate(timeout=SECONDS)
+        assert self._process.returncode == 0, f"the driver failed in {self._tree}:\n{said.decode(errors='replace')}"
+        with self._reports.open("rb") as file:
+            for _ in range(self._number):
+                yield pickle.load(file)
+        self._scripts.unlink()
+        self._reports.unlink()
+
+
+def play(trees, scripts, directory):
+    """Play scripts on several trees at once; for each script the reports in the order of the trees."""
+    playing = [Playing(tree, scripts, directory, f"tree-{number}") for number, tree in enumerate(trees)]
+    return zip(*(each.reports() for each in playing), strict=True)
