@@ -23,7 +23,7 @@ from tests.compat.server_process import ROOT, ServerProcess
 LEADERS_SECONDS = 20
 # As in apache.py: a deleted topic frees its disk at once, and a group's first member does not wait for others.
 SETTINGS = {"log.segment.delete.delay.ms": "0", "group.initial.rebalance.delay.ms": "0"}
-ORIGIN = "import importlib.util as u; print(u.find_spec('broker.engine.engine').origin, u.find_spec('flakelog').origin)"
+ORIGIN = "import importlib.util as u; print(u.find_spec('broker').origin, u.find_spec('flakelog').origin)"
 
 
 @contextmanager
