@@ -4,6 +4,8 @@ Importing this module loads none of Twisted, kazoo, kio and pyspark; a name load
 """
 
 from importlib import import_module
+from importlib.util import find_spec
+from os.path import dirname, realpath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,6 +79,21 @@ __all__ = [
     "run",
     "run_bolt",
 ]
+
+
+def _check_packages() -> None:
+    """Raise ImportError if a file or folder of another project hides one of our packages, such as a `broker.py`."""
+    ours = dirname(dirname(realpath(__file__)))
+    for package in ("broker", "coordination", "idgen", "partition_manager", "spark_bridge", "spout"):
+        spec = find_spec(package)
+        places = [] if spec is None else list(spec.submodule_search_locations or [])
+        if not any(dirname(realpath(place)) == ours for place in places):
+            found = "nothing" if spec is None else places[0] if places else spec.origin
+            said = f"`import {package}` finds {found}, not Flakelog's package `{package}` in {ours}"
+            raise ImportError(f"{said}: rename it, or start Python in another directory")
+
+
+_check_packages()
 
 
 def __getattr__(name: str) -> Any:

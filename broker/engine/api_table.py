@@ -1,7 +1,7 @@
-"""The APIs served: one row each. ApiVersions answers from it, and the engine finds codec and handler in it.
+"""The served APIs, one row each. ApiVersions answers from this table; the engine finds codec and handler in it.
 
-To add one: a handler in `broker/handlers/`, a row here, a test. A handler's module is imported when its API is first
-asked for, so a broker that serves no groups loads none of them.
+To add an API, write a handler in `broker/handlers/`, a row here, and a test. A handler's module is imported at the
+first request of its API, so a broker without groups does not load the handlers of groups.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,10 @@ class Api:
 
     @property
     def advertised_oldest(self) -> int:
-        """ApiVersions' lowest version. Produce says 0, for older librdkafka turns compression off without it."""
+        """Return the lowest version that ApiVersions shows.
+
+        Produce shows 0, because older librdkafka turns compression off if it does not.
+        """
         return self.oldest if self.advertise_from is None else self.advertise_from
 
     @cached_property
@@ -41,7 +44,7 @@ class Api:
         return handler
 
     def decode(self, version: int, data: memoryview, position: int) -> tuple[Any, Any, Any]:
-        """(request, as it was sent, unknown tags); WireError."""
+        """Return (request, the request as sent, unknown tags). Raise WireError."""
         if self.key == produce.API_KEY:
             return produce.decode_request(version, data, position), None, None
         if self.key == fetch.API_KEY:
@@ -54,7 +57,7 @@ class Api:
         return message.newest, message.original, message.tags
 
     def encode(self, version: int, response: Any, throttle_ms: int = 0) -> list[Part]:
-        """The body of the answer, with how long the client is held back, where it has a field for it."""
+        """Return the body of the answer, with the throttle time if the answer has a field for it."""
         if self.key == produce.API_KEY:
             return [produce.encode_response(version, response, throttle_ms)]
         if self.key == fetch.API_KEY:

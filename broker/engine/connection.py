@@ -1,4 +1,4 @@
-"""One connection as the engine sees it: bytes become requests, replies leave in the order of their requests.
+"""The engine's state of one connection: bytes become requests, replies leave in the order of their requests.
 
 A request that waits holds a slot; replies behind it wait with it, though they may be ready. `readable` is False while
 too many requests wait, while too many bytes of replies are unsent, while a request must be tried again later (`hold`),
@@ -25,7 +25,7 @@ class Slot:
 
 
 class Connection:
-    """`peer` is "host:port", `listener` the name of the listener it connected to.
+    """The state of a connection. `peer` is "host:port", `listener` the name of the listener it connected to.
 
     `out` is what `Engine.take_replies` hands to the shell. `queued_bytes` counts all replies that have not been sent,
     whether in `out`, behind a slot that waits, or with the shell. `staged` counts the Produce requests of this turn.
@@ -53,14 +53,14 @@ class Connection:
         self.close_reason: str | None = None
         self.active_ms = 0
         self.key_end = 0
-        """Of the last Produce template that a request had (broker.wire.produce_template)."""
+        """The `key_end` of the template that the last Produce had (broker.wire.produce_template)."""
         self.staged = 0
         self.queued = False
         self.readable = True
         self.due_ns = 0
-        """When the requests that a turn has left are due again."""
+        """When the backlog may have a request executed again, if other connections have requests."""
         self.backlogged = False
-        """More bytes of requests are waiting to be executed than the engine wants to keep."""
+        """True if more bytes of requests wait to be executed than the engine wants to keep."""
         self.muted: AnyDelayed | None = None
         """The end of the pause while the client is over a quota (KIP-219)."""
         self._starved = False
@@ -78,7 +78,7 @@ class Connection:
         return self.readable and not self.backlogged
 
     def look(self) -> None:
-        """Work out `readable` anew, because something has changed that it depends on."""
+        """Compute `readable` again, after one of its conditions has changed."""
         self.readable = (
             self.held is None
             and len(self.slots) + self.staged < self._max_inflight
@@ -90,7 +90,7 @@ class Connection:
         )
 
     def close(self, reason: str) -> bool:
-        """Execute nothing more, for this reason; return False if there is one already."""
+        """Execute nothing more, and keep the reason; return False if the connection has a reason already."""
         if self.close_reason is not None:
             return False
         self.close_reason = reason
@@ -108,7 +108,7 @@ class Connection:
         self.readable = False
 
     def mute(self, muted: AnyDelayed | None) -> None:
-        """Execute nothing until this is over; None once it is."""
+        """Execute nothing until `muted` is over; None ends the pause."""
         self.muted = muted
         self.look()
 
@@ -123,7 +123,7 @@ class Connection:
         return frame
 
     def unstaged(self) -> None:
-        """Every staged request is answered, or waits in a slot: ids are no longer waited for."""
+        """Note that every staged request is answered or waits in a slot, so that none waits for ids."""
         self._starved_of_ids = False
         self.look()
 

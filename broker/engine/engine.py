@@ -3,17 +3,17 @@
     receive         bytes go to the connection's decoder, the connection to the queue; nothing is executed
     execute         one turn: rounds over the queued connections, one request of each connection a round
       Produce       is decoded by a template or in full, and staged (broker.engine.produce_turn)
-      other APIs    wait for the end of the round, and run after what is staged was committed
+      other APIs    run at the end of the round, after the staged requests were committed
       commit        one write for each log; the answers go to their connections
     take_replies    the replies, each connection's in the order of its requests
 
-The shell calls `receive` with the bytes of a peer and `execute` once for all that was readable; it sends what
-`take_replies` returns and reports how many bytes went out (`drained`); it runs what `take_syncs` returns in threads; it
-calls `tick` when `next_deadline` has come. Nothing in here waits.
+The shell calls `receive` with the bytes of each readable peer, then `execute` once. It sends the replies that
+`take_replies` returns, and reports the bytes that were sent (`drained`). It runs the jobs of `take_syncs` in threads,
+and calls `tick` at `next_deadline`. Nothing in this module blocks.
 
-Turns are fair: see `execute`. Only two kinds of errors leave a handler: a peer that breaks the protocol has its
-connection closed (`take_closes` says why), and everything else is an answer. A fault of our own closes the one
-connection it happened on, with its traceback in the log.
+Turns are fair: see `execute`. A handler puts an error into its answer. A WireError or ApiError that leaves the handler
+closes the connection, with the error as its reason (`take_closes`). Any other exception is a fault of the broker's own:
+it closes the connection of its request, and its traceback is reported.
 """
 
 import struct
@@ -50,9 +50,9 @@ _LENGTH_AND_ID = struct.Struct(">ii")
 ACTIVE_STEP_MS = 1_000  # activity is noted this often at most, so a silent connection is closed as much later
 ROUNDS_MAX = 32  # requests of one connection in a turn
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
-CONTENDED_NS = 10_000_000  # for so long after others had requests, one with a backlog leaves them room
-BACKLOG_WAITS = 19  # so one connection with a backlog takes a twentieth of the time at most
-BACKLOG_BYTES = 64 * 1024  # a connection with more bytes of requests to be executed is not read from
+CONTENDED_NS = 10_000_000  # a backlog leaves room for this long after other connections had requests
+BACKLOG_WAITS = 19  # so that one connection with a backlog takes about a twentieth of the time
+BACKLOG_BYTES = 64 * 1024  # a connection is not read while more bytes of its requests wait to be executed
 _record = tuple.__new__  # as RequestContext(...), at half its price
 
 
@@ -68,18 +68,18 @@ class Engine:
         self._produced = self.metrics.of_api(PRODUCE)
         self._began_ns = 0
         services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
-        self._connections: OrderedDict[Connection, None] = OrderedDict()  # the one silent longest comes first
+        self._connections: OrderedDict[Connection, None] = OrderedDict()  # by their last activity, oldest first
         self._queue: list[Connection] = []
         """Connections with requests to be executed in the next turn."""
         self._backlog: list[Connection] = []
         """Connections with requests that earlier turns have left."""
         self._contended_ns = -CONTENDED_NS
-        """When connections with and without a backlog had requests in one turn."""
+        """When a turn last found both connections with a backlog and connections without one."""
         self._ready: list[Connection] = []
         """Connections with replies to be sent."""
         self._closes: list[Connection] = []
         self._stalled: list[Connection] = []
-        """Connections that may have come to want no data."""
+        """Connections that may have stopped to want data since the last `take_stalled`."""
         self._turn = services.turn
         store = TemplateStore(services.config.max_request_templates)
         self._templates = ProduceTemplates(store)
@@ -88,7 +88,7 @@ class Engine:
             list_offsets.API_KEY: ListOffsetsTemplates(store),
         }
         self._answered: dict[int, int] = {}
-        """How many requests of an API were answered by templates in this round."""
+        """The number of requests of each API that templates answered in this round."""
         self._retry: Delayed[bool] | None = None
         """The end of the wait for ids, while Produce requests are held."""
         idle_ms = services.config.connections_max_idle_ms
@@ -104,7 +104,7 @@ class Engine:
     # --- connections ---------------------------------------------------------------------------------------------
 
     def opened(self, peer: str, now: Now, listener: str = "") -> Connection:
-        """A peer ("host:port") connected to a listener. One too many, of all or of its address, is closed at once."""
+        """Add a connection of a peer ("host:port") to a listener; close it at once if it exceeds a connection limit."""
         config = self.services.config
         conn = Connection(
             peer, config.socket_request_max_bytes, config.max_inflight_requests, config.max_queued_bytes, listener
@@ -125,7 +125,7 @@ class Engine:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Return the number of open connections."""
         return len(self._connections)
 
     def receive(self, conn: Connection, data: memoryview, now: Now) -> bool:
@@ -155,7 +155,7 @@ class Engine:
             conn.decoder.put_back(frame)
 
     def drained(self, conn: Connection, sent_bytes: int, now: Now) -> None:
-        """So many bytes of the replies went out; requests that waited for room are queued."""
+        """Note that `sent_bytes` of the replies were sent, and queue the requests that waited for that."""
         conn.queued_bytes -= sent_bytes
         self.metrics.bytes_sent += sent_bytes
         if now.ms > conn.active_ms + self._active_step_ms:
@@ -165,7 +165,7 @@ class Engine:
             self._resume(conn)
 
     def closed(self, conn: Connection) -> None:
-        """The connection is closed; its answers are dropped."""
+        """Forget a closed connection, its requests and its answers."""
         if self._connections.pop(conn, self) is None:
             self._limits.closed(_address_of(conn), conn.listener)
         if self._memory is not None:
@@ -182,7 +182,7 @@ class Engine:
         conn.out.clear()
 
     def take_replies(self) -> list[tuple[Connection, list[Part]]]:
-        """Return what is to be sent, for each connection in the order of its requests."""
+        """Return the replies to send, for each connection in the order of its requests."""
         if not self._ready:
             return []
         ready, self._ready = self._ready, []
@@ -194,7 +194,7 @@ class Engine:
         return replies
 
     def take_closes(self) -> list[Connection]:
-        """Connections to be closed after their replies are sent; `close_reason` says why."""
+        """Return the connections to close after their replies are sent; `close_reason` says why."""
         closes, self._closes = self._closes, []
         return closes
 
@@ -210,7 +210,7 @@ class Engine:
     # --- time and disk -------------------------------------------------------------------------------------------
 
     def next_deadline(self, now: Now) -> int:
-        """When `tick` is wanted, on the monotonic clock (ms)."""
+        """Return when `tick` is due, on the monotonic clock (ms)."""
         deadline = self.services.logs.next_deadline_ms(now.ms)
         delayed = self.services.purgatory.next_deadline_ms()
         if delayed is not None and delayed < deadline:
@@ -224,13 +224,13 @@ class Engine:
         return deadline
 
     def tick(self, now: Now) -> None:
-        """Answer what has waited long enough, close who has been silent too long, ask for syncs that are due."""
+        """Answer requests whose deadline has come, close connections that were silent too long, and start due syncs."""
         self._now = now
         self.services.purgatory.advance(now)
         self.services.tick_coordinators(now)
         for log in self.services.logs.tick(now):
             self.services.touch(log, now)
-        while self._connections:  # no copy of them all: a tick comes with each fetch whose time is over
+        while self._connections:  # no copy of them all, because each fetch that expires causes a tick
             conn = next(iter(self._connections))
             if conn.active_ms + self._idle_ms > now.ms:
                 break
@@ -245,16 +245,18 @@ class Engine:
             self._connections.move_to_end(conn)
 
     def take_syncs(self, begin_round: bool = True) -> list[IoJob]:
-        """To be run in a thread each; then `synced` or `sync_failed`. The next round of the journal only with
-        `begin_round`."""
+        """Return jobs, each to be run in a thread and passed to `synced` or `sync_failed` afterwards.
+
+        The next round of the journal is among them only with `begin_round`.
+        """
         return self.services.logs.take_syncs(begin_round)
 
     def synced(self, sync: IoJob, now: Now) -> None:
-        """A sync is done; answers that waited for it leave."""
+        """Note that a job is done, and answer the requests that waited for it."""
         self._came_back(sync, self.services.logs.synced(sync), now)
 
     def sync_failed(self, sync: IoJob, error: Exception, now: Now) -> None:
-        """A sync failed; who waited for it is told."""
+        """Note that a job failed, and answer the requests that waited for it."""
         self._came_back(sync, self.services.logs.sync_failed(sync, error), now)
 
     def _came_back(self, sync: IoJob, changed: list[PartitionLog], now: Now) -> None:
@@ -274,13 +276,14 @@ class Engine:
     def execute(self, now: Now) -> None:
         """Execute one turn. The bytes that `receive` was given are invalid afterwards.
 
-        In each round every connection left has one request executed: a Produce is staged, any other request runs at the
-        end of the round, when all that is staged was committed. The turn goes on while more than half of the
-        connections it began with have more requests, so those that pipeline share its writes. It ends when few are
-        left, after ROUNDS_MAX rounds or TURN_NS; the requests left are the backlog.
+        Each round executes one request of each connection. A Produce is staged. Any other request runs at the end of
+        the round, after the staged requests were committed. The turn continues while more than half of the connections
+        it began with have more requests, so that connections that pipeline share its writes. It ends after ROUNDS_MAX
+        rounds or TURN_NS in any case. The requests left are the backlog.
 
-        While connections come that have no backlog, one that has gets one request a turn, and waits BACKLOG_WAITS times
-        as long as that took, unless nobody else has requests.
+        While other connections have requests, a connection with a backlog gets one request a turn, and then waits
+        BACKLOG_WAITS times as long as that took. The turn's average counts as the time of a request; the request's own
+        time counts instead if it is longer, except for a Produce, which is executed together with others.
         """
         self._now = now
         self._began_ns = started_ns = self._clock_ns()
@@ -365,13 +368,13 @@ class Engine:
         return following
 
     def _next_frame(self, conn: Connection, following: list[Connection]) -> memoryview | None:
-        """Take the next request out of the connection's decoder; if it has more, the connection is in `following`."""
+        """Return a connection's next request, or None; add the connection to `following` if it has more requests."""
         decoder = conn.decoder
         conn.backlogged = False
         try:
             frame = decoder.next_frame()
         except WireError as error:
-            if not self._may_close(conn):  # the decoder says it again
+            if not self._may_close(conn):  # the decoder raises the error again
                 self._park(conn)
                 return None
             self._close(conn, str(error))
@@ -393,7 +396,7 @@ class Engine:
     def _put_aside(self, conn: Connection) -> None:
         """Keep the requests of a connection for another turn."""
         if conn not in self._connections:
-            return  # its requests are dropped with it
+            return  # it is closed, so its requests are dropped
         self._unread(conn)
         conn.decoder.pause()
         if self._memory is not None:
@@ -411,21 +414,21 @@ class Engine:
     # --- requests ------------------------------------------------------------------------------------------------
 
     def _handle_request(self, conn: Connection, frame: memoryview) -> None:
-        """Execute one request, whatever comes of it."""
+        """Execute one request; an error closes its connection."""
         try:
             self._request(conn, frame)
         except (WireError, ApiError) as error:
             if self._may_close(conn):
                 self._close(conn, str(error))
             else:
-                conn.decoder.put_back(frame)  # to be closed for it later
+                conn.decoder.put_back(frame)  # it closes the connection when it is executed again
         except Exception:
             self._failed([conn])
         if not conn.readable:
             self._stalled.append(conn)
 
     def _may_close(self, conn: Connection) -> bool:
-        """Answer what the connection has staged; return False if that waits for ids."""
+        """Commit the connection's staged requests, to answer them first; return False if they wait for ids."""
         if conn.staged:
             self._commit()
         return not conn.staged
@@ -434,7 +437,7 @@ class Engine:
         """Execute a Produce whose template was found."""
         template, correlation_id, batch = found
         if self.services.quotas is not None or self._apis is not APIS:
-            self._handle_request(conn, frame)  # something is to be done around the handler
+            self._handle_request(conn, frame)  # quotas, or failures of a test, wrap the handler
             return
         conn.key_end = template.key_end
         staged = StagedProduce(template.version, template.client_id, template.request, 1)
@@ -449,7 +452,7 @@ class Engine:
             self._failed([conn])
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
-        """Decode one request, call its handler, and answer the response: now, at the commit of the turn, or later."""
+        """Decode one request, call its handler, and send the response: now, at the commit, or when it is ready."""
         services = self.services
         templates = self._repeated.get(frame[1]) if len(frame) > 1 else None
         opened = None if templates is None else templates.open(frame)
@@ -479,8 +482,8 @@ class Engine:
             response.correlation_id, response.began_ns = correlation_id, self._began_ns
             conn.staged += 1
             if api is not served:
-                self._commit()  # the answer says how long the client is held back, from this request on
-            self._must_commit = self._must_commit or not response.acks  # if it fails, nothing more is executed
+                self._commit()  # so that the client is held back from this request on, as the answer says
+            self._must_commit = self._must_commit or not response.acks  # a failure closes the connection
             return
         if conn.staged:
             self._commit()  # the answers of earlier requests go first
@@ -489,7 +492,7 @@ class Engine:
         elif response is None:
             self.metrics.of_api(api.key).observe(self._clock_ns() - self._began_ns)
         else:
-            # Other rows than the table's have more to do with an answer than to encode it.
+            # Rows other than the table's (quotas, failures of a test) do more with an answer than encode it.
             reply = template.encode(correlation_id, response) if template is not None and api.__class__ is Api else None
             if reply is None:
                 self._reply(conn, api, call.version, correlation_id, response, None)
@@ -500,7 +503,7 @@ class Engine:
                 self._answered[api.key] = self._answered.get(api.key, 0) + 1
 
     def _decode(self, conn: Connection, frame: memoryview) -> tuple[Api, RequestContext, int] | None:
-        """Return a request that has no template, with its row and its correlation id; None if it is answered."""
+        """Decode a request in full. Return (row, request, correlation id), None if it is answered already."""
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
         api = self._apis.get(key)
@@ -528,7 +531,7 @@ class Engine:
     # --- Produce -------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Write what is staged, and answer the requests that are settled by that."""
+        """Append the staged batches, and answer the requests that this settles."""
         self._must_commit = False
         settled = self._turn.commit(self._now)
         for log in self._turn.take_appended():
@@ -549,7 +552,7 @@ class Engine:
             elif staged.failure is not None:
                 failed.setdefault(id(staged.failure), []).append(staged)
             elif staged.on_disk is not None:
-                # One round of the journal is for all its logs; any other log is synced separately.
+                # Logs with the journal share its rounds, so their requests wait together. Other logs sync alone.
                 log = staged.on_disk[0][0]
                 key = None if log.journal is not None else log, staged.request.timeout_ms
                 durable.setdefault(key, []).append((staged, conn.wait()))
@@ -570,7 +573,7 @@ class Engine:
             self._wait_for_ids()
 
     def _answer(self, staged: StagedProduce, slot: Slot | None) -> None:
-        """Answer a Produce that is settled; `slot` is where its answer was waited for."""
+        """Answer a settled Produce; `slot` is the place of its answer if the answer had to wait."""
         conn = staged.conn
         try:
             self._answer_in_full(staged, slot)
@@ -612,7 +615,7 @@ class Engine:
         self.services.purgatory.watch(delayed, done, self._now)
 
     def _wait_for_ids(self) -> None:
-        """Stage the held requests again when there are ids; their connections execute nothing until then."""
+        """Stage the held requests again when ids are due; their connections execute nothing meanwhile."""
         for staged in self._turn.requests:
             staged.conn.starve_of_ids()
             self._stalled.append(staged.conn)
@@ -622,7 +625,7 @@ class Engine:
         assert retry_wall_ms is not None
         deadline_ms = self._now.ms + max(retry_wall_ms - self._now.wall_ms, 1)
         self._retry = Delayed((), deadline_ms, lambda now: None, lambda now: True)
-        # Answered early it would be tried again at once, without end; one for all connections is limit enough.
+        # Not limited: if the purgatory answered it early, it would be retried at once, for ever. It is the only one.
         self.services.purgatory.watch(self._retry, self._stage_held, self._now, limited=False)
 
     def _stage_held(self, _: bool) -> None:
@@ -635,7 +638,7 @@ class Engine:
                 self._failed([staged.conn])
 
     def _failed(self, conns: Sequence[Connection], error: Exception | None = None) -> None:
-        """An exception that nobody expected: the connections it happened on pay for it, and the log has it all."""
+        """Report the traceback of an unexpected exception, and close the connections on which it happened."""
         peers = ", ".join(conn.peer for conn in conns)
         trace = format_exc() if error is None else "".join(format_exception(error))
         self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{trace}")
@@ -682,7 +685,7 @@ class Engine:
         self.services.purgatory.watch(delayed, done, self._now)
 
     def _guarded(self, conns: Sequence[Connection], answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
-        """`answer` without its exceptions: it is called from within another connection's request, or from `tick`."""
+        """Wrap `answer` so that an exception closes only `conns`: `tick` or another connection's request calls it."""
 
         def guarded(now: Now) -> Any:
             try:
@@ -694,7 +697,7 @@ class Engine:
         return guarded
 
     def _try_again(self, conn: Connection, frame: memoryview, wait: Backpressure) -> None:
-        """Nothing was done for this request: keep it, read nothing more from this peer, and come back to it."""
+        """Keep a request that had no effect, and execute it again later; its connection is not read meanwhile."""
         conn.hold(frame)
 
         def again(_: bool) -> None:
@@ -705,13 +708,13 @@ class Engine:
 
         deadline_ms = self._now.ms + max(wait.retry_wall_ms - self._now.wall_ms, 1)
         later: Delayed[bool] = Delayed((), deadline_ms, lambda now: None, lambda now: True)
-        # Answered early it would be tried again at once, and for ever; one a connection is limit enough.
+        # Not limited: if the purgatory answered it early, it would be retried at once, for ever.
         self.services.purgatory.watch(later, again, self._now, limited=False)
 
     # --- quotas --------------------------------------------------------------------------------------------------
 
     def _metered(self, conn: Connection, api: Api, client_id: str | None, size: int, quotas: "QuotaManager") -> Api:
-        """The row for one request: where the client has quotas one that counts it, and holds its connection back."""
+        """Return the row for one request; if the client has quotas, the row counts the request and may throttle."""
         meter = quotas.meter(client_id)
         if meter is None:
             return api
@@ -720,19 +723,24 @@ class Engine:
         return metered(api, meter, size, self._clock_ns, lambda: self._now, lambda over: self._throttle(conn, over))
 
     def _throttle(self, conn: Connection, over: "Meter") -> None:
-        """Its answer leaves at once, and nothing more is read for a while (KIP-219)."""
+        """Stop reading from a connection for a while, because its client is over a quota (KIP-219)."""
         self._mute(conn, over, lambda: self._resume(conn))
 
     def _count_connection(self, conn: Connection, quotas: "QuotaManager", now: Now) -> None:
-        """One that its address has too many of lately is held for a while, then closed, as by Kafka (KIP-612): closed
-        at once it would only come again."""
+        """Count a new connection; if its address is over the quota, hold the connection for a while, then close it.
+
+        Kafka does the same (KIP-612), because a client whose connection is closed at once connects again at once.
+        """
         over = quotas.connected(_address_of(conn), now.ms)
         if over is not None:
             self._now = now
             self._mute(conn, over, lambda: self._close(conn, f"its address is over {over.quota}, a client quota"))
 
     def _mute(self, conn: Connection, over: "Meter", then: Callable[[], None]) -> None:
-        """Read nothing from a connection for so long; of two times that overlap the one that ends last counts."""
+        """Read nothing from a connection for the throttle time of `over`, then call `then`.
+
+        Of two overlapping throttle times the one that ends last counts.
+        """
         self.metrics.throttle(over.quota, over.throttle_ms)
         until_ms = self._now.ms + over.throttle_ms
         if conn.muted is not None:
@@ -746,14 +754,14 @@ class Engine:
 
         muted: Delayed[bool] = Delayed((), until_ms, lambda now: None, lambda now: True)
         conn.mute(muted)
-        self.services.purgatory.watch(muted, is_over, self._now, limited=False)  # one a connection is limit enough
+        self.services.purgatory.watch(muted, is_over, self._now, limited=False)  # a connection has at most one
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
-        """KIP-511: a version of ApiVersions that is not known here is answered in v0, with those that are."""
+        """Answer an unknown version of ApiVersions in v0, with the versions that are served (KIP-511)."""
         keys = [{"api_key": api.key, "min_version": api.oldest, "max_version": api.newest}]
         self._reply(conn, api, 0, correlation_id, {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}, None)
 
 
 def _address_of(conn: Connection) -> str:
-    """Its peer's address without the port."""
+    """Return the address of the connection's peer, without the port."""
     return conn.peer.rpartition(":")[0].strip("[]").removeprefix("::ffff:")  # IPv4 on a listener of IPv6

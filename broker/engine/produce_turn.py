@@ -1,12 +1,11 @@
 """The Produce requests of one turn: their batches are staged, then written together, one write for each log.
 
     stage     a handler validates a batch and adds it to its log's
-    commit    each log appends what was staged for it; every request whose batches all have a result is settled
+    commit    each log appends its staged batches; every request whose batches all have a result is settled
 
-A turn is one pass of the engine over its connections. Batches of one log are appended in the order they were staged, so
-the order of a connection's requests, and of a producer's batches, is kept. A batch that finds no ids (the id clock is
-behind, the high-water mark is being raised) is held with its request, and staged again later: nothing of it was
-written, and it is validated again, because anything may have changed.
+Batches of one log are appended in the order they were staged, so the order of a connection's requests, and of a
+producer's batches, is kept. A batch without ids (the id clock is behind, the high-water mark is being raised) is not
+written. It is held with its request, then staged and validated again, because log and topic may have changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,10 +24,10 @@ from idgen.errors import IdError, LeadExhausted, SequenceExhausted
 
 
 class StagedProduce:
-    """A Produce request that the handler has taken, and what has become of each of its partitions.
+    """A Produce request that the handler has accepted, with the results of its partitions.
 
     `results` are in the request's order, None for a partition whose batch is not appended yet; `unsettled` counts
-    those. The engine keeps in `conn`, `api`, `template`, `correlation_id` and `began_ns` where the answer goes to.
+    those. The engine sets `conn`, `api`, `template`, `correlation_id` and `began_ns`, which it needs for the answer.
     """
 
     __slots__ = (
@@ -43,7 +42,7 @@ class StagedProduce:
     began_ns: int
 
     def __init__(self, version: int, client_id: str | None, request: ProduceRequest, number: int) -> None:
-        """`number` of partitions; `request` may lack the records, which are staged with the partitions."""
+        """`number`: its partitions. `request` may lack the records, because `stage` gets them as an argument."""
         self.version = version
         self.client_id = client_id
         self.request = request
@@ -55,9 +54,9 @@ class StagedProduce:
         self.on_disk: list[tuple[PartitionLog, int, int]] | None = None
         """The logs whose disk the answer waits for: (log, the offset its disk must reach, the partition's place)."""
         self.failure: Exception | None = None
-        """An exception that nobody expected."""
+        """An unexpected exception while a batch was appended."""
         self.adapt: Callable[[Any], Any] | None = None
-        """What the row of the API table makes of the response before it is answered."""
+        """Changes the response before it is encoded (broker.fault_injection)."""
         self.template: ProduceTemplate | None = None
 
         self.reply: bytes | None = None
@@ -70,7 +69,7 @@ class StagedProduce:
         self.unsettled -= 1
 
     def late(self, place: int, error: ApiError) -> None:
-        """Turn a result into an error: its batch is in the log, and not known to be on the disk."""
+        """Turn a result into an error, because its batch is in the log but may not be on the disk."""
         before = self.results[place]
         assert before is not None
         self.results[place] = before._replace(
@@ -86,7 +85,7 @@ Held: TypeAlias = tuple[StagedProduce, int, memoryview]
 
 
 class ProduceTurn:
-    """What was staged since the last commit."""
+    """The requests and batches staged since the last commit."""
 
     def __init__(self, metadata: Metadata, metrics: Metrics, id_stamper: IdStamper) -> None:
         self._metadata = metadata
@@ -95,14 +94,14 @@ class ProduceTurn:
         self.by_log: dict[PartitionLog, list[StagedBatch]] = {}
         """The valid batches of each log, in the order they were staged."""
         self.requests: list[StagedProduce] = []
-        """Those that are not answered yet, in the order they came."""
+        """The staged requests that are not answered yet, in the order they came."""
         self._held: list[Held] = []
         self._appended: list[PartitionLog] = []
         self.retry_wall_ms: int | None = None
-        """When held batches are to be staged again; None while there are none."""
+        """The wall-clock time to stage the held batches again, None if no batch is held."""
 
     def abandon(self, staged: StagedProduce) -> None:
-        """Forget a request: an exception came in the middle of staging it."""
+        """Forget a request whose staging raised an exception."""
         self.requests = [each for each in self.requests if each is not staged]
         for log, batches in self.by_log.items():
             self.by_log[log] = [each for each in batches if each[2] is not staged]
@@ -132,7 +131,7 @@ class ProduceTurn:
         return appended
 
     def commit(self, now: Now) -> list[StagedProduce]:
-        """Append what is staged. Return the requests that can be answered, each connection's in their order."""
+        """Append the staged batches. Return the requests to answer, in the order of each connection's requests."""
         by_log, self.by_log = self.by_log, {}
         for log, batches in by_log.items():
             self._append(log, batches, now)
@@ -176,7 +175,7 @@ class ProduceTurn:
             self._appended.append(log)
 
     def _write(self, log: PartitionLog, batches: Sequence[StagedBatch], now: Now) -> int:
-        """Append the first batch, and those behind it that fit into the same write. Return how many were."""
+        """Append the first batch, and the following ones that fit into the same write. Return the number appended."""
         batch, header, staged, place, rewrite = batches[0]
         if rewrite is None:
             offsets, runs = log.append_batches(batches, self._id_stamper, now)
@@ -191,9 +190,10 @@ class ProduceTurn:
         return 1
 
     def _hold(self, batches: Sequence[StagedBatch], retry_wall_ms: int) -> None:
-        """Keep batches that found no ids. Their bytes are copied, because their frames end with the turn.
+        """Keep batches that got no ids. Their bytes are copied, because their frames are invalid after the turn.
 
-        A request of which another batch is in the log must be answered; the client sends the rest again.
+        A batch is refused instead if another batch of its request is in the log, because that request must be
+        answered. The client then sends the refused batch again.
         """
         for batch, _, staged, place, _ in batches:
             if any(result is not None and not result.error_code for result in staged.results):
@@ -211,7 +211,7 @@ def _settle(
     offsets: Sequence[tuple[int, int]],
     runs: Sequence[tuple[int, int]],
 ) -> None:
-    """Note where batches stand; `runs` are the ids of all of them."""
+    """Set the results of appended batches; `runs` are the ids of all of them."""
     start_offset, durable_end, waiting_acks = log.log_start_offset, log.durable_end_offset, log.waiting_acks
     first_offset = offsets[0][0]
     for (_, header, staged, place, _), (base_offset, last_offset) in zip(batches, offsets, strict=False):
@@ -236,7 +236,7 @@ def _settle(
 
 
 def part_of(runs: Sequence[tuple[int, int]], start: int, end: int) -> tuple[tuple[int, int], ...]:
-    """Return the ids number `start` to `end` - 1 of some runs (first id, how many), as runs."""
+    """Return ids number `start` to `end` - 1 of some runs (first id, count), as runs."""
     found = []
     for first, count in runs:
         low, high = max(start, 0), min(end, count)

@@ -88,7 +88,7 @@ class FaultyEngine(Engine):
             raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"a test wants it closed before a {api.name}")
         if fault.error is not None:
             from broker.fault_injection.error_answers import (
-                error_answer,  # it loads kio, which takes longer than all the rest
+                error_answer,  # imported here, because it loads kio, which takes longer than all other modules
             )
 
             response = error_answer(api, call, fault.error, now)
@@ -97,7 +97,7 @@ class FaultyEngine(Engine):
         else:
             response = api.handle(call, now)
         self._took(api, fault)
-        if api.key == PRODUCE and isinstance(response, list):  # it must be answered after what is staged
+        if api.key == PRODUCE and isinstance(response, list):  # so that the staged requests are answered first
             answer = StagedProduce(call.version, call.client_id, call.request, 0)
             answer.results = response
             self.services.turn.requests.append(answer)
@@ -123,7 +123,7 @@ class FaultyEngine(Engine):
 
     @staticmethod
     def _spoil_late(api: Api, fault: Fault, response: Any) -> Any:
-        """What becomes of a response that is there; None is a request without an answer."""
+        """Return a ready response with its failure; `response` is None if the request has no answer."""
         if response is not None:
             return Spoilt(response, fault)
         if fault.close == AFTER:

@@ -1,15 +1,14 @@
 """Produce, v3 to v13.
 
 Behaviour: each partition is validated, appended and answered separately. A valid batch is staged, and appended with
-those of the same turn (broker.engine.produce_turn). acks 0 has no answer, but an error closes the connection, as Kafka
-does, because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics whose
-answers wait
-for the disk: that answer leaves when each log is synced up to the batch, or names the partitions that are late.
-A topic may ask more of the records themselves (broker.log.validation.topic_rules). min.insync.replicas asks, as in
-Kafka, for no more replicas than a partition has; with one replica it asks for nothing.
-Version notes: Produce never creates a topic; producers ask Metadata first. v8 names the records at fault (KIP-467).
-From v13 topics have ids.
-With the private tag (broker.wire.tags) the answer says which ids the records got.
+the other batches of the turn (broker.engine.produce_turn). acks 0 has no answer, but an error closes the connection,
+as Kafka does, because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics
+whose answers wait for the disk: the answer leaves when each log is synced up to the batch, or names the partitions
+that are late. A topic may have rules for the records too (broker.log.validation.topic_rules). min.insync.replicas has
+no effect, because a partition has one replica and, as in Kafka, the setting never requires more than a partition has.
+Produce never creates a topic; producers request Metadata first.
+Version notes: v8 names the records at fault (KIP-467). From v13 topics have ids.
+With the private tag (broker.wire.tags) the answer has the ids of the records.
 """
 
 from collections.abc import Sequence
@@ -29,12 +28,12 @@ from broker.services.metadata import INTERNAL_TOPICS
 from broker.wire.errors import ApiError, ErrorCode
 
 ZSTD_VERSION = 7
-ADMIN_CLIENT_ID = "__admin_client"  # Kafka's way for its tools to write to internal topics
+ADMIN_CLIENT_ID = "__admin_client"  # the client id with which Kafka's tools write to internal topics
 _ACKS = (0, 1, -1)
 
 
 def handle(call: RequestContext, now: Now) -> StagedProduce:
-    """Stage the batches of a request; partitions that are refused are settled already. Backpressure: no ids now."""
+    """Stage the batches of a request; a refused partition is settled at once. Raise Backpressure without ids."""
     services, request = call.services, call.request
     batches = [each.records for each in request.partitions]
     if len(batches) > 1:
@@ -47,7 +46,7 @@ def handle(call: RequestContext, now: Now) -> StagedProduce:
         for place in range(len(batches)):
             turn.refuse(staged, place, _acks_refusal(services, staged, place))
     elif len(batches) > 1 and request.transactional_id is None and any(map(_is_of_transaction, batches)):
-        # As in Kafka nothing is taken of a request that does not name the transaction of one of its batches.
+        # A request with a transactional batch and without a transactional id is refused as a whole, as in Kafka.
         error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without transactional id")
         for place in range(len(batches)):
             turn.refuse(staged, place, error)
@@ -88,7 +87,7 @@ def stage(services: BrokerServices, staged: StagedProduce, place: int, batch: me
 
 
 def _acks_refusal(services: BrokerServices, staged: StagedProduce, place: int) -> ApiError:
-    """As in Kafka, a partition that does not exist is the first error."""
+    """Return the error for a wrong `acks`; as in Kafka, a partition that does not exist is reported first."""
     each = staged.request.partitions[place]
     try:
         services.log_of(each[0], each[1])
@@ -104,9 +103,9 @@ def _is_of_transaction(batch: memoryview | None) -> bool:
 def _by_topic_rules(
     services: BrokerServices, client_id: str | None, log: PartitionLog, batch: memoryview, header: BatchHeader, now: Now
 ) -> tuple[memoryview, BatchHeader, Rewrite | None]:
-    """Apply the rules of a topic that asks more of a batch than its header shows.
+    """Apply the rules of a topic for records.
 
-    Return the batch as it is to be appended, and what finishes it once its ids are known.
+    Return the batch to append, its header, and the function that finishes the batch once its ids are known.
     """
     if log.topic in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is written by the broker, not by clients")
@@ -123,8 +122,10 @@ def _by_topic_rules(
 def when_on_disk(
     services: BrokerServices, requests: Sequence[StagedProduce], deadline_ms: int
 ) -> Delayed[Sequence[StagedProduce]]:
-    """Wait until every batch of some requests is on the disk, or cannot be any more; a partition that is late at the
-    deadline has timed out (`flakelog.durable.acks`, `flakelog.visible.after.flush`)."""
+    """Return a Delayed that waits until every batch of some requests is on the disk or its log is offline.
+
+    A partition that is late at the deadline times out (`flakelog.durable.acks`, `flakelog.visible.after.flush`).
+    """
     synced = 0
 
     def try_complete(now: Now) -> Sequence[StagedProduce] | None:
@@ -149,7 +150,7 @@ def when_on_disk(
 
 
 def _why_late(services: BrokerServices, log: PartitionLog, topic: str | UUID) -> ApiError:
-    """Say why a batch appended to `log`, which the request names `topic`, is not known to be on the disk."""
+    """Return the error for a batch that was appended to `log`, the request's `topic`, and may not be on the disk."""
     try:
         services.log_of(topic, log.partition)
     except ApiError as gone:

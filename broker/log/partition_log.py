@@ -1,11 +1,11 @@
-"""One partition's log: batches and their ids in, regions of files out.
+"""The log of one partition: it appends batches with ids, and reads regions of files.
 
     append    validate (broker.log.validation.batch) -> duplicate? -> ids -> place -> roll? -> idindex, log, indexes
     read      bisect over the segments -> offset index -> region, for read_committed up to the last stable offset
 
-Offsets rise by one a record, ids strictly with them; both numbers are taken here and nowhere else. A failed write
-leaves the log as it was, and it takes nothing more until the disk has that too (`mending`). A failed sync takes the log
-offline for good (`offline` says why): what the disk then holds nobody knows.
+Offsets rise by one for each record, and ids rise strictly with them; only this module assigns them. A failed write
+leaves the log as it was, and the log refuses appends until a sync has put that state on the disk (`mending`). A failed
+sync takes the log offline for good (`offline` says why), because the contents of the disk are unknown afterwards.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,8 +34,8 @@ from broker.wire.frame import FileRegion
 from idgen.worker import Run
 
 NO_TOPIC_ID = UUID(int=0)
-LARGE_READ_BYTES = 128 * 1024  # below it, looking where a batch ends costs more than to send a piece too much
-TOGETHER_RECORDS_MAX = 4096  # in one write: so many ids are to be had at once nearly always
+LARGE_READ_BYTES = 128 * 1024  # in a smaller read, finding the end of a batch costs more than sending a useless piece
+TOGETHER_RECORDS_MAX = 4096  # in one write, because that number of ids is nearly always available at once
 NO_OFFSET = -1
 EMPTY: FileRegion | bytes = b""
 _record = tuple.__new__  # as ReadResult(...), at half its price
@@ -45,7 +45,7 @@ Rewrite = Callable[[memoryview, BatchHeader, Sequence[tuple[int, int]]], tuple[m
 
 @contextmanager
 def _answered() -> Iterator[None]:
-    """A file that cannot be read is an answer to the client, not a fault of the engine."""
+    """Turn a StorageError into an ApiError, because an unreadable file is an answer to the client, not a fault."""
     try:
         yield
     except StorageError as error:
@@ -53,11 +53,11 @@ def _answered() -> Iterator[None]:
 
 
 class IdSource(Protocol):
-    """What stamps: an IdWorker, or whatever stands for one."""
+    """A source of ids: an IdWorker, or a substitute."""
 
     @property
     def max_batch(self) -> int:
-        """The most ids one call can ask for."""
+        """Return the largest number of ids that one call may request."""
         ...
 
     def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]: ...
@@ -67,19 +67,19 @@ class JournalPort(Protocol):
     """The journal that a log's batches are copied to (broker.log.journal)."""
 
     def add(self, log: "PartitionLog", first_offset: int, batches: Buffer, runs: Sequence[Run]) -> None:
-        """Copy one write's batches, which begin at `first_offset` and end at the log's end, and their ids."""
+        """Copy the batches of one write, from `first_offset` to the log's end, and their ids."""
         ...
 
 
 class Appended(NamedTuple):
-    """Where a batch stands: its offsets, both inclusive, and its ids as runs (first id, how many)."""
+    """The place of a batch: its first and last offset, and its ids as runs (first id, count)."""
 
     base_offset: int
     last_offset: int
     runs: Sequence[tuple[int, int]]
     duplicate: bool = False
     timestamp_ms: int = NO_TIMESTAMP
-    """Of a duplicate: the max timestamp of the batch it repeats."""
+    """The max timestamp of the original batch if this is a duplicate."""
 
 
 AppendedTogether: TypeAlias = tuple[Sequence[tuple[int, int]], Sequence[Run]]
@@ -88,14 +88,14 @@ AppendedTogether: TypeAlias = tuple[Sequence[tuple[int, int]], Sequence[Run]]
 NOTHING_APPENDED: AppendedTogether = (), ()
 
 Staged: TypeAlias = tuple[memoryview, BatchHeader, *tuple[Any, ...]]
-"""A batch that waits to be appended, its header, and anything of its owner's."""
+"""A batch that waits to be appended, its header, and any values of its owner."""
 
 
 class ReadResult(NamedTuple):
     records: FileRegion | bytes
     ids: IdRegion | None = None
     aborted: tuple[tuple[int, int], ...] | None = None
-    """(producer id, first offset) of aborted transactions, if only committed records were asked for."""
+    """(producer id, first offset) of aborted transactions; None unless committed records were requested."""
 
 
 NOTHING = ReadResult(EMPTY)
@@ -103,7 +103,10 @@ NOTHING_COMMITTED = ReadResult(EMPTY, None, ())
 
 
 class PartitionLog:
-    """Offsets log_start_offset .. log_end_offset - 1. Made by `recovery.open_log`, which finds where it ends."""
+    """The log of one partition, with offsets log_start_offset .. log_end_offset - 1.
+
+    `recovery.open_log` makes it, and finds its end.
+    """
 
     def __init__(
         self,
@@ -128,27 +131,27 @@ class PartitionLog:
         self.waiting_acks = config.waiting_acks
         self.journal: JournalPort | None = None
         self.ask_sync: Callable[[PartitionLog, bool], None] = lambda log, soon: None
-        """Has the log synced, `soon` where somebody waits for it; the log manager's."""
+        """Asks the log manager for a sync of the log, `soon` if a request waits for it."""
         self.on_offline: Callable[[PartitionLog], None] = lambda log: None
-        """Told when the log takes itself offline; the log manager's."""
+        """Notifies the log manager that the log went offline."""
         self.producers = producers
         self.epochs = epochs
         self.offline: str | None = None
         self.mending = False
-        """A write failed and was undone; until a sync has passed nothing is appended."""
+        """A write failed and was undone; the log refuses appends until a sync succeeds."""
         self.flushed = flushed
         self.checkpointed = flushed
-        """What the checkpoint on the disk says: a start after a crash sees the log so."""
+        """The log's position in the checkpoint on the disk, from which a start after a crash recovers."""
         self.durable_end_offset = flushed.offset
         """Offsets below it are on the disk: in the log's own files, or in the journal."""
         self.on_disk = object()
-        """Stands for the log in the purgatory where the disk is waited for: an append says nothing to who does."""
+        """The purgatory's key for requests that wait for the disk, so that an append does not touch them."""
         self._journaled_ahead: tuple[int, int] | None = None
         self.unsynced_bytes = 0
         self.log_start_offset = flushed.log_start_offset
         self.last_id = flushed.last_id
         self.cleaned_offset = flushed.cleaned_offset
-        """Below it each key of a compacted log has its last record only, as of the time it was cleaned."""
+        """Below it, a compacted log has only the last record of each key, as of the cleaning."""
         self.uncleanable: str | None = None
         self.leader_epoch = epochs[-1][0] if epochs else 0
         self.unflushed_since_ms: int | None = None
@@ -159,26 +162,32 @@ class PartitionLog:
         self._dropped: tuple[Segment, ...] = ()
         self.log_end_offset = self._segments[-1].next_offset
         self.opened_at = self.log_end_offset
-        self.bytes_in = 0  # appended since it was opened
-        self.bytes_out = 0  # fetched since
+        self.bytes_in = 0  # appended since the log was opened
+        self.bytes_out = 0  # fetched since the log was opened
 
     # --- positions -----------------------------------------------------------------------------------------------
 
     @property
     def high_watermark(self) -> int:
-        """Consumers see offsets below it: with one copy of the log its end, or what of it is on the disk."""
+        """Return the end of the offsets that consumers see.
+
+        With one copy of the log, that is the log's end, or with `visible_after_flush` the end of the part on the disk.
+        """
         return self.durable_end_offset if self.config.visible_after_flush else self.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """read_committed consumers see offsets below it: the first of an open transaction, else the high watermark."""
+        """Return the end of the offsets that read_committed consumers see.
+
+        That is the start of the first open transaction, or the high watermark if no transaction is open.
+        """
         high_watermark = self.durable_end_offset if self.config.visible_after_flush else self.log_end_offset
         unstable = self.producers.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None else max(min(unstable, high_watermark), self.log_start_offset)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """A snapshot: a roll or a deletion makes a new tuple, and whoever reads this one is not disturbed."""
+        """Return a snapshot of the segments: a roll or a deletion makes a new tuple and does not disturb readers."""
         return self._segments
 
     @property
@@ -187,7 +196,7 @@ class PartitionLog:
 
     @property
     def unflushed(self) -> int:
-        """Messages appended since the last sync that was acknowledged."""
+        """Return the number of messages appended since the last acknowledged sync."""
         return self.log_end_offset - self.flushed.offset
 
     def _check_online(self) -> None:
@@ -195,12 +204,12 @@ class PartitionLog:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline}")
 
     def take_offline(self, reason: str) -> None:
-        """Nothing is read or appended any more, until a restart has looked at the files."""
+        """Refuse all reads and appends until a restart has checked the files."""
         self.offline = reason
         self.on_offline(self)
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """KIP-320: a client that names an epoch must name the leader's; -1 names none. ApiError."""
+        """Raise ApiError if a client names another epoch than the leader's (KIP-320); -1 names none."""
         if epoch == self.leader_epoch or epoch == leader_epochs.NO_EPOCH:
             return
         if epoch < self.leader_epoch:
@@ -214,18 +223,17 @@ class PartitionLog:
     def append(
         self, batch: memoryview, header: BatchHeader, ids: IdSource, now: Now, rewrite: Rewrite | None = None
     ) -> Appended:
-        """Append a batch that `broker.log.validation.batch` found valid; its base offset and leader epoch are written
-        into `batch`.
+        """Append a batch that `broker.log.validation.batch` found valid.
 
-        `rewrite`: the batch is to hold its ids (broker.log.validation.topic_rules), so it is finished when it has them.
-        ApiError for a wrong sequence or a disk that failed, an error of `idgen.errors` where no id is to be had; in
-        each case the log is as it was.
+        Its base offset and leader epoch are written into `batch`. `rewrite` finishes a batch that contains its own ids
+        (broker.log.validation.topic_rules). Raise ApiError for a wrong sequence or a failed disk, and an error of
+        `idgen.errors` if no id is available; the log is unchanged in each case.
         """
         if self.offline is not None:
             self._check_online()
         known = self.producers.check(header) if header.producer_id >= 0 else None
         if known is not None:
-            first_runs = self.ids_of(known.base_offset, known.last_offset + 1)  # those of a deleted batch are gone
+            first_runs = self.ids_of(known.base_offset, known.last_offset + 1)  # a deleted batch has no ids left
             return Appended(known.base_offset, known.last_offset, first_runs, True, known.timestamp_ms)
         if self.mending:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: a failed write is being undone; try again")
@@ -238,10 +246,10 @@ class PartitionLog:
         return Appended(base_offset, last_offset, runs)
 
     def append_batches(self, batches: "Sequence[Staged]", ids: IdSource, now: Now) -> AppendedTogether:
-        """Append as many batches as one write can hold, from the first on; each is valid as `append` asks.
+        """Append the first of these valid batches, and as many of the following ones as fit into the same write.
 
-        Nothing is appended if the first batch is a duplicate or a failed write is being undone: `append` takes it then.
-        Errors as of `append`; the log is unchanged then.
+        Append nothing if the first batch is a duplicate or a failed write is being undone; the caller then passes that
+        batch to `append`. Raise the errors of `append`; they leave the log unchanged.
         """
         if self.offline is not None:
             self._check_online()
@@ -265,7 +273,7 @@ class PartitionLog:
         return [(base, base + header.last_offset_delta) for header, base, _ in placed], runs
 
     def _fitting(self, batches: "Sequence[Staged]", records_max: int) -> tuple[list[Placed], int, int, int]:
-        """Choose the batches of one write: those from the first on that fit the segment and continue their producers.
+        """Choose the batches of one write: the longest prefix that fits the segment and continues its producers.
 
         Return them with their size, their newest time, and the offset after them.
         """
@@ -275,13 +283,13 @@ class PartitionLog:
         offset_max = min(segment.base_offset + RELATIVE_OFFSET_MAX, offset + records_max)
         placed: list[Placed] = []
         size, newest = 0, NO_TIMESTAMP
-        latest: dict[int, BatchHeader] = {}  # of each producer, its latest batch in this write
+        latest: dict[int, BatchHeader] = {}  # each producer's latest batch in this write
         for each in batches:
             batch, header = each[0], each[1]
             end = offset + header.last_offset_delta + 1
             after = size + header.batch_length + LENGTH_END
             if placed and (after > room or end > offset_max):
-                break  # the first may begin a new segment
+                break  # only the first batch of a write may begin a new segment
             if header.producer_id >= 0:
                 if not self._continues(latest.get(header.producer_id), header, not placed):
                     break
@@ -293,10 +301,10 @@ class PartitionLog:
         return placed, size, newest, offset
 
     def _continues(self, before: BatchHeader | None, header: BatchHeader, is_first: bool) -> bool:
-        """Return True if a producer's batch may follow `before` in one write, or what the log has if that is None.
+        """Return True if a producer's batch may follow `before` in one write, or follow the log if `before` is None.
 
-        ApiError for the first batch of a write, if its sequence is wrong. For any later one that is found when its
-        turn comes, because what comes before it may change the answer.
+        Raise ApiError if the first batch of a write has a wrong sequence. A later batch is judged when it is the first
+        of a write, because the batches before it may change the result.
         """
         if before is not None:
             return self.producers.follows(before, header)
@@ -310,7 +318,7 @@ class PartitionLog:
     def _write(
         self, placed: Sequence[Placed], runs: Sequence[Run], last_offset: int, size: int, newest_ms: int, now: Now
     ) -> None:
-        """Batches, `size` bytes together, and the ids of all to the end of the log: all of them, or ApiError."""
+        """Append batches, `size` bytes in all, and their ids to the log; if that fails, append none and raise."""
         epoch, place = self.leader_epoch, PLACE.pack_into
         by_producers = []
         for header, base_offset, batch in placed:
@@ -322,7 +330,7 @@ class PartitionLog:
             written = segment.append(placed, runs, self.config.index_interval_bytes)
         except Exception as error:
             self._undone(error)
-            for header, _, batch in placed:  # as they came
+            for header, _, batch in placed:  # restore the producer's bytes
                 PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
             if not isinstance(error, StorageError):
                 raise
@@ -340,7 +348,7 @@ class PartitionLog:
             self.journal.add(self, placed[0][1], written, runs)
 
     def _undone(self, error: Exception) -> None:
-        """After a failed write: wait for a sync before the next one, or stop where the log is not as it was."""
+        """After a failed write, request a sync before the next write; go offline if the write could not be undone."""
         active = self._segments[-1]
         if active.broken:
             self.take_offline(f"{error}, and the write could not be undone")
@@ -351,10 +359,11 @@ class PartitionLog:
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, ids: IdSource, now: Now
     ) -> Appended:
-        """End a producer's transaction here; where none is open the marker changes nothing (an end that is retried).
+        """Append the marker that ends a producer's transaction.
 
-        An abort is put into the index before its marker is in the log: recovery makes the index again from the log,
-        never the other way round. Errors as of `append`, and TRANSACTION_COORDINATOR_FENCED.
+        Without an open transaction the marker changes nothing, so the end can be retried. The index gets an aborted
+        transaction before the log gets its marker, because recovery rebuilds the index from the log and not the log
+        from the index. Raise the errors of `append`, and TRANSACTION_COORDINATOR_FENCED.
         """
         self._check_online()
         self.producers.check_marker(producer_id, producer_epoch, marker)
@@ -364,12 +373,12 @@ class PartitionLog:
         with self._indexed(header, aborted):
             done = self.append(memoryview(batch), header, ids, now)
         self.producers.marked(header, done.base_offset, marker, now.wall_ms)
-        self.producers.first_unstable_offset(self.high_watermark)  # lets go of what is decided
+        self.producers.first_unstable_offset(self.high_watermark)  # to drop transactions whose marker consumers can see
         return done
 
     @contextmanager
     def _indexed(self, header: BatchHeader, aborted: AbortedTransaction | None) -> Iterator[None]:
-        """An entry of the transaction index, taken back where it or what is done under it fails."""
+        """Add an entry to the transaction index; remove it if adding it or the body of the `with` block fails."""
         if aborted is None:
             yield
             return
@@ -389,7 +398,7 @@ class PartitionLog:
 
     def _segment_for(self, size: int, newest_ms: int, last_offset: int) -> Segment:
         active = self._segments[-1]
-        # As in Kafka the age is told by the messages' times: with the clock's, each old message would roll a segment.
+        # Message times give the age, as in Kafka, because by the clock each old message would roll a segment.
         aged = 0 <= active.first_timestamp_ms < newest_ms - self.config.roll_ms
         if active.has_room(size, last_offset, self.config.segment_bytes) and not aged:
             return active
@@ -411,11 +420,11 @@ class PartitionLog:
         if self._open_segments.unsynced > self._open_segments.limit:
             self._sync_rolled()
         else:
-            self.ask_sync(self, False)  # once it is on the disk, its files can be closed
+            self.ask_sync(self, False)  # the closed segment's files can be closed once they are on the disk
         return segment
 
     def _sync_rolled(self) -> None:
-        """Too many segments wait for a sync with their files open: so does the writer then."""
+        """Sync the closed segments in the reactor thread, because too many wait for a sync with their files open."""
         try:
             for segment in self.unflushed_segments()[:-1]:
                 segment.sync_whole()
@@ -426,8 +435,10 @@ class PartitionLog:
         self._close_before(self._segments[-1].base_offset)
 
     def _take(self, segments: tuple[Segment, ...]) -> None:
-        """Have these segments, and know of all but the last, which do not change, what is asked for often: there may be
-        ten thousand of them."""
+        """Set the segments, and precompute for all but the last one the values that are needed often.
+
+        A log may have ten thousand segments, and only the last one changes.
+        """
         self._segments = segments
         before = segments[:-1]
         self._bases = [each.base_offset for each in segments]
@@ -437,7 +448,7 @@ class PartitionLog:
         self._aborting = [each.base_offset for each in before if each.has_aborted]
 
     def _follow(self, segment: Segment) -> None:
-        """`_take` with one more."""
+        """Add a segment: the same as `_take` with one more segment."""
         last = self._segments[-1]
         self._segments = (*self._segments, segment)
         self._bases.append(segment.base_offset)
@@ -446,12 +457,12 @@ class PartitionLog:
         if last.has_aborted:
             self._aborting.append(last.base_offset)
 
-    # --- what goes -----------------------------------------------------------------------------------------------
+    # --- deletion ------------------------------------------------------------------------------------------------
 
     def advance_start(self, offset: int) -> bool:
-        """Nobody reads below `offset` any more; False where the log begins there or later anyhow.
+        """Set the first offset that can be read; return False if the log begins there or later already.
 
-        ApiError OFFSET_OUT_OF_RANGE above the high watermark. The files stay until `drop_segments`.
+        Raise ApiError OFFSET_OUT_OF_RANGE above the high watermark. The files stay until `drop_segments`.
         """
         if offset > self.high_watermark:
             raise ApiError(
@@ -465,9 +476,9 @@ class PartitionLog:
         return True
 
     def drop_segments(self, number: int) -> tuple[Segment, ...]:
-        """Take the oldest segments from the list and begin the log after them; their files are the caller's to remove.
+        """Remove the oldest segments from the list and begin the log after them; the caller removes their files.
 
-        A log never is without a segment: where all go, a new one is begun. StorageError where that fails.
+        A log always has a segment: if all are removed, a new one begins. Raise StorageError if that fails.
         """
         dropped = self._segments[:number]
         if number == len(self._segments):
@@ -486,8 +497,10 @@ class PartitionLog:
                 self._open_segments.unsynced -= 1
 
     def deleted(self) -> None:
-        """The log is gone as a whole, and no file of it stays open but for what is being sent: who still knows it, a
-        connection or a fetch session, may be silent for long."""
+        """Note that the log was deleted, and close all its files except those being sent.
+
+        A connection or fetch session may refer to the log for a long time without using it.
+        """
         self.offline, self._dropped = "it was deleted", ()
         self._forget(self._segments[:-1])
         gone = tuple(closed(self._storage, each, self._open_segments) for each in self._segments)
@@ -496,14 +509,14 @@ class PartitionLog:
         self._take(gone)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put one segment in the place of several that follow each other; offsets and ids stay what they are."""
+        """Replace several consecutive segments with one; offsets and ids do not change."""
         at = self._segments.index(old[0])
         new = closed(self._storage, new, self._open_segments)
         self._take((*self._segments[:at], new, *self._segments[at + len(old) :]))
         self._forget(old)
 
     def _close_before(self, offset: int) -> None:
-        """Segments below it are whole on the disk: they are opened by who reads them."""
+        """Close the files of the segments below `offset`, which are on the disk; a reader opens them again."""
         first = synced = bisect_left(self._bases, offset)
         while first and not isinstance(self._segments[first - 1], ClosedSegment):
             first -= 1
@@ -522,11 +535,11 @@ class PartitionLog:
         committed: bool = False,
         waits: bool = True,
     ) -> ReadResult:
-        """Return batches from the one that holds `offset` on, at most `max_bytes` of one segment; the last may be cut.
+        """Return batches of one segment, from the one with `offset` on, at most `max_bytes`; the last may be cut.
 
-        With `at_least_one` a first batch larger than that is returned whole (KIP-74). With `committed` the batches end
-        at the last stable offset, and the aborted transactions in them are listed. Raise ApiError OFFSET_OUT_OF_RANGE,
-        or, without `waits`, NotCached if the lookup would wait for the disk.
+        `at_least_one`: return a first batch larger than `max_bytes` whole (KIP-74). `committed`: end at the last
+        stable offset, and list the aborted transactions. Raise ApiError OFFSET_OUT_OF_RANGE; without `waits`, raise
+        NotCached if the lookup would wait for the disk.
         """
         if self.offline is not None:
             self._check_online()
@@ -547,7 +560,7 @@ class PartitionLog:
             segment, position, header = found
             end_position = segment.size
             if segment.next_offset > shown and (hidden := segment.find(shown)) is not None:
-                end_position = hidden[0]  # batches that are not on the disk are not shown yet
+                end_position = hidden[0]  # batches past the high watermark are not visible yet
             length = end_position - position
             if length > max_bytes:
                 length = max_bytes
@@ -567,10 +580,10 @@ class PartitionLog:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def whole_batches(self, offset: int, records: FileRegion) -> FileRegion:
-        """Return a region read from `offset` on, without the partial batch at its end, which no client can use.
+        """Return records read from `offset` on without the useless piece of a batch at their end.
 
-        With batches of 600 kB and a limit of a megabyte that is two bytes in five. If the index cannot tell at once
-        where the last batch ends, return the whole region.
+        With batches of 600 kB and a limit of 1 MB, two bytes in five belong to such a piece. Return the records
+        unchanged if the index does not give a batch boundary without waiting.
         """
         end = records.position + records.length
         segment = self._segments[bisect_right(self._bases, offset) - 1]
@@ -584,15 +597,15 @@ class PartitionLog:
             last = offsets.last_up_to(end)
         except (NotCached, StorageError):
             return records
-        # A batch without an index entry begins less than `index.interval.bytes` after the last entry. So a region that
-        # ends this close ends between two batches, as at the high watermark, or with a small partial batch.
+        # A batch without an index entry starts at most `index.interval.bytes` after the last entry, so an end this
+        # close is a batch boundary, such as the high watermark, or cuts off a small piece only.
         if end - last <= self.config.index_interval_bytes or last <= records.position:
             return records
         return FileRegion(records.file, records.position, last - records.position)
 
     @staticmethod
     def _up_to(offset: int, segment: Segment, position: int, length: int) -> int:
-        """Return as much of the length of a segment's region as lies below an offset, where a batch begins."""
+        """Return the length of a segment's region up to an offset, where a batch begins."""
         found = segment.find(offset) if offset < segment.next_offset else None
         return length if found is None else min(length, found[0] - position)
 
@@ -608,7 +621,7 @@ class PartitionLog:
         return tuple((each.producer_id, each.first_offset) for each in self.aborted_transactions(offset, end))
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions with records or their marker in first_offset .. end_offset - 1, by markers.
+        """Return the aborted transactions with records or marker in first_offset .. end_offset - 1, by their markers.
 
         Raise ApiError if an index cannot be read.
         """
@@ -623,7 +636,7 @@ class PartitionLog:
         return found
 
     def _aborting_from(self, offset: int) -> Iterator[Segment]:
-        """Yield the segments from the one with `offset` on in which transactions were aborted."""
+        """Iterate over the segments with aborted transactions, from the one with `offset` on."""
         first = self._bases[max(bisect_right(self._bases, offset) - 1, 0)]
         for number in range(bisect_left(self._aborting, first), len(self._aborting)):
             yield self._segments[bisect_left(self._bases, self._aborting[number])]
@@ -633,16 +646,16 @@ class PartitionLog:
     def _locate(
         self, offset: int, end: int, with_ids: bool, waits: bool
     ) -> tuple[Segment, int, BatchHeader] | None:
-        """Return the place of the first batch with a record that ends at or after `offset`.
+        """Find the first batch with a record that ends at or after `offset` and begins below `end`.
 
-        The client does not see batches at or past `end`, so none of them is returned for an empty one.
+        Return (segment, position, header), None if no batch ends there. `end` is the end of the visible offsets.
         """
         index = bisect_right(self._bases, offset) - 1
         found = None
         while found is None and index < len(self._segments):  # compaction may leave a segment's end empty
             segment = self._segments[index]
             index += 1
-            # Batches that this process has written to the newest segment are in memory; most fetches read these.
+            # Batches that this process wrote to the newest segment are in memory, and most fetches request them.
             if waits or (offset >= self.opened_at and index == len(self._segments)):
                 found = segment.find(offset)
             else:
@@ -663,10 +676,10 @@ class PartitionLog:
     def _past_emptied(
         self, index: int, position: int, header: BatchHeader, end: int
     ) -> tuple[Segment, int, BatchHeader]:
-        """Return the next batch with a record below `end`; if none exists, the batch that compaction has emptied.
+        """Return the next batch with a record, because librdkafka takes an answer without records for a cut one.
 
-        librdkafka takes an answer without records for one that was cut, and gives up in the end. The header of an empty
-        batch tells a client the last offset that the batch had.
+        It gives up after some of these. If no such batch exists, return the batch that compaction emptied, because its
+        header has the end of its offsets.
         """
         emptied = self._segments[index], position, header
         for segment in self._segments[index:]:
@@ -679,7 +692,7 @@ class PartitionLog:
 
     @staticmethod
     def _end_of(segment: Segment, position: int, length: int) -> int:
-        """Return the offset after the last batch that begins in a range of the segment."""
+        """Return the offset after the last batch that begins in a region of the segment."""
         near = segment.offsets.rank(position + length - 1, field=1)
         start = max(position, int(segment.offsets[near - 1][1])) if near else position
         end = segment.base_offset
@@ -692,7 +705,7 @@ class PartitionLog:
     # --- lookups -------------------------------------------------------------------------------------------------
 
     def ids_of(self, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
-        """The ids of first_offset .. end_offset - 1 as runs (first id, how many); of what has been deleted, none."""
+        """Return the ids of first_offset .. end_offset - 1 as runs (first id, count), without deleted records."""
         found: tuple[tuple[int, int], ...] = ()
         first_offset = max(first_offset, self.log_start_offset)
         with _answered():
@@ -703,28 +716,35 @@ class PartitionLog:
         return found
 
     def search(self) -> Search:
-        """The log as it is now, to be searched in this thread or in another."""
+        """Return a snapshot of the log, for a search in this or another thread."""
         end_position = self._segments[-1].log.size
         return Search(self._segments, self._newest, self.log_start_offset, end_position, self._counted)
 
     def offset_of_id(self, id: int, mode: ReadMode = BLOCKING) -> int:
-        """The first offset whose id is not below `id`; the high watermark where consumers see none. WouldBlock."""
+        """Return the first offset whose id is not below `id`, the high watermark if consumers see no such id.
+
+        Raise WouldBlock.
+        """
         with _answered():
             return self.bounded(self.search().of_id(id, mode))
 
     def bounded(self, found: int | None) -> int:
-        """What was found by its id, as far as consumers see the log."""
+        """Limit an offset found by its id to the offsets that consumers see; None becomes the high watermark."""
         return self.high_watermark if found is None else max(min(found, self.high_watermark), self.log_start_offset)
 
     def offset_of_time(self, timestamp_ms: int, mode: ReadMode = BLOCKING) -> tuple[int, int] | None:
-        """(offset, its timestamp) of the first record not older than `timestamp_ms`; None where all are. WouldBlock,
-        CorruptBatch."""
+        """Return (offset, timestamp) of the first record not older than `timestamp_ms`, None if all are older.
+
+        Raise WouldBlock or CorruptBatch.
+        """
         with _answered():
             return self.search().of_time(timestamp_ms, mode)
 
     def offset_of_newest(self, mode: ReadMode = BLOCKING) -> tuple[int, int] | None:
-        """(offset, its timestamp) of the first record with the largest timestamp of those that are left; None where
-        none has a time. Errors as of `offset_of_time`."""
+        """Return (offset, timestamp) of the first record with the largest timestamp in the log, None without times.
+
+        Raise the errors of `offset_of_time`.
+        """
         with _answered():
             found, self._counted = self.search().of_newest(mode)
         return found
@@ -732,7 +752,7 @@ class PartitionLog:
     # --- the disk ------------------------------------------------------------------------------------------------
 
     def position(self) -> LogPosition:
-        """Where the log ends now; what `flushed` becomes when all of it is synced."""
+        """Return the log's position now; `flushed` gets this value when all of it is synced."""
         active = self._segments[-1]
         return LogPosition(
             self.log_end_offset,
@@ -753,7 +773,7 @@ class PartitionLog:
         )
 
     def is_at(self, known: LogPosition | None) -> bool:
-        """Whether `position` would say the same: whatever else it has changes with one of these."""
+        """Return True if `position` equals `known`; its other fields change only together with the compared ones."""
         active = self._segments[-1]
         return known is not None and (
             self.log_end_offset == known.offset
@@ -766,7 +786,7 @@ class PartitionLog:
         )
 
     def synced(self, position: LogPosition) -> None:
-        """The log's own files are on the disk up to `position`."""
+        """Note that the log's own files are on the disk up to `position`."""
         rolled = position.segment != self.flushed.segment
         self.flushed = position
         if rolled:
@@ -778,8 +798,11 @@ class PartitionLog:
             self._journaled_ahead = None
 
     def journaled(self, first_offset: int, end_offset: int) -> bool:
-        """The journal has these offsets on the disk. False where what is before them is not: then they count as soon as
-        the log's own files are synced up to them."""
+        """Note that the journal has these offsets on the disk.
+
+        Return False if the offsets before them are not on the disk. The new offsets then count as durable when the
+        log's own files are synced up to them.
+        """
         if first_offset <= self.durable_end_offset:
             self.durable_end_offset = max(self.durable_end_offset, end_offset)
             return True
@@ -788,14 +811,14 @@ class PartitionLog:
         return False
 
     def unflushed_segments(self) -> tuple[Segment, ...]:
-        """The segments that may hold what is not on the disk yet."""
-        # Until a checkpoint says that the log begins after them, recovery still goes through those that were dropped.
+        """Return the segments that may contain unsynced bytes."""
+        # Recovery reads dropped segments too, until a checkpoint has a log start after them.
         self._dropped = tuple(segment for segment in self._dropped if segment.base_offset >= self.flushed.segment)
         unflushed = self._dropped + self._segments[bisect_left(self._bases, self.flushed.segment) :]
         return tuple(segment for segment in unflushed if not isinstance(segment, ClosedSegment))
 
     def start_leader_epoch(self, epoch: int) -> None:
-        """This broker leads the partition as of `epoch`; batches are stamped with it and its start is written down."""
+        """Begin a leader epoch: store its start, and write it into new batches."""
         started = leader_epochs.start(self.epochs, epoch, self.log_end_offset)
         if started is not self.epochs:
             self._storage.replace(f"{self.name}/{leader_epochs.FILE}", leader_epochs.encode(started))

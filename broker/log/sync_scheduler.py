@@ -370,7 +370,7 @@ class SyncScheduler:
         return jobs
 
     def close_journal(self) -> CutJournal | None:
-        """Return the removal of the journal's files that no log needs, None if there are none."""
+        """Return the job that removes the journal's files that no log needs, or None."""
         return self._journal.close()
 
     @property

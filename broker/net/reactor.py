@@ -1,14 +1,14 @@
-"""SHELL (the reactor): Twisted's epoll reactor with a shorter way from an event to its transport.
+"""SHELL (the reactor): Twisted's epoll reactor with a faster dispatch of read events.
 
 The stock `doPoll` wraps every event in a logging context and reads flags that are nearly always the same; for a broker
-of small requests that is a third of its time. This one calls `doRead` for the plain readable event and leaves all else
-to the stock path. Only the command line installs it; everything works on the stock reactor.
+of small requests that is a third of its time. This reactor calls `doRead` for a plain read event, and leaves all other
+events to the stock path. Only the command line installs it; the broker works on the stock reactor too.
 
-Where one thing comes soon after another it looks again for a while before it sleeps: to be woken costs more than that,
-and whoever asks one thing after another has each answer the sooner.
+If events follow each other closely, the reactor polls again for a while before it sleeps, because waking up costs more
+than polling. So a client with sequential requests gets its answers sooner.
 
-Private names of Twisted relied on: `_poller`, `_selectables`, `_doReadOrWrite`, `_disconnectSelectable`
-(tests/broker/test_transport.py holds them to be there).
+The private names of Twisted used here are `_poller`, `_selectables`, `_doReadOrWrite` and `_disconnectSelectable`;
+tests/broker/test_transport.py checks that they exist.
 """
 
 import errno
@@ -22,13 +22,16 @@ from twisted.internet.main import installReactor
 from twisted.logger import Logger
 
 EVENTS_MAX = 1024
-SHORT_SLEEPS = 3  # times as long as it looks: most of a short sleep is the waking, which it would have been spared
+SHORT_SLEEPS = 3  # in busy-poll times: a sleep shorter than this was mostly the cost of waking up
 
 
 class BusyPoll:
-    """What is ready, by epoll. It looks again for so long where that has paid lately: looking again found something, or
-    the last sleep was so short that a little more looking would have been no worse. What is ready at once tells
-    nothing: a bulk producer keeps us busy for a while, and then needs the processor to make more."""
+    """A poll that repeats for `busy_poll_us` before it sleeps, if that has paid lately.
+
+    It has paid if polling again found an event, or if the last sleep was so short that polling a little longer would
+    have cost no more. Events that are ready at once do not count, because a bulk producer keeps the broker busy for a
+    while, and then needs the processor to produce more.
+    """
 
     def __init__(self, busy_poll_us: int, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._busy_poll_ns = busy_poll_us * 1_000
@@ -37,8 +40,10 @@ class BusyPoll:
         self._pays = False
 
     def look(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
-        """(descriptor, events) of what is ready within `timeout` seconds, for as long as it takes where that is None.
-        Errors as of `epoll.poll`."""
+        """Return (descriptor, events) of the events within `timeout` seconds; with None, wait until one comes.
+
+        Raise the errors of `epoll.poll`.
+        """
         events: list[tuple[int, int]]
         if timeout == 0 or self._busy_poll_ns:
             events = poller.poll(0, EVENTS_MAX)
@@ -59,8 +64,10 @@ class BusyPoll:
 
 
 def when_stopped_again(reactor: Any, call: Callable[[], None]) -> None:
-    """`call` at each signal to stop that comes while a reactor, whichever it is, stops: the operator is impatient, and
-    nothing is wrong."""
+    """Run `call`, in place of an error, at each further request to stop while the reactor is stopping.
+
+    An impatient operator sends a second signal.
+    """
     stop = reactor.stop
 
     def stop_or_call() -> None:
@@ -73,10 +80,10 @@ def when_stopped_again(reactor: Any, call: Callable[[], None]) -> None:
 
 
 def install(busy_poll_us: int = 0) -> None:
-    """Install the fast reactor where there is epoll, the default one elsewhere. Call before anything imports one.
+    """Install the fast reactor if the system has epoll, else leave the default one. Call before any import of one.
 
-    `busy_poll_us`: how long it looks again before it sleeps. Not at all where there is one processor only, which who
-    is to send something may be waiting for.
+    `busy_poll_us`: time of polling before it sleeps; 0 if the process has one processor only, because the peer may
+    need that processor to send.
     """
     try:
         from select import EPOLLIN
@@ -88,7 +95,7 @@ def install(busy_poll_us: int = 0) -> None:
     log = Logger("broker")
 
     class FastEPollReactor(EPollReactor):
-        # Twisted's is the wall clock: stepped back by an hour, it would keep every timer waiting for an hour.
+        # Twisted uses the wall clock, which would delay every timer by an hour if it were set back by an hour.
         seconds = staticmethod(time.monotonic)
 
         def __init__(self) -> None:
@@ -98,11 +105,11 @@ def install(busy_poll_us: int = 0) -> None:
             super().__init__()
 
         def after_events(self, call: Callable[[], None]) -> None:
-            """`call` when the events of a turn have all been seen to, before anything else happens."""
+            """Run `call` each time all events of a poll have been handled."""
             self._after_events.append(call)
 
         def poll_again(self) -> None:
-            """Do not sleep before the next turn: there is work left for it."""
+            """Do not sleep before the next poll, because requests are left for another turn."""
             self._polls_again = True
 
         def doPoll(self, timeout: float | None) -> None:

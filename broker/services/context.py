@@ -46,30 +46,30 @@ class BrokerServices:
     logs: LogManager
     purgatory: Purgatory
     report: Callable[[str], None]
-    """A line for the operator."""
+    """Writes a line for the operator."""
     id_stamper: IdStamper = field(default_factory=IdStamper)
     metrics: Metrics = field(default_factory=Metrics)
     advertised: Sequence[tuple[int, int, int]] = ()
-    """What ApiVersions answers: (API key, lowest version, highest version)."""
+    """The answer of ApiVersions: (API key, lowest version, highest version) of each API."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
     listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
-    """By a listener's name, what holds there beside the settings for all."""
+    """The limits that apply to one listener in addition to the general ones, by its name."""
     max_open_files: int = 1 << 30
-    """What the system lets this process open; connections and other files have a share of it."""
+    """The system's limit on this process's open files, of which connections and other files get shares."""
     given: Mapping[str, str] = field(default_factory=dict)
     """The properties this process was started with."""
     fixed_configs: Sequence[object] = ()
-    """Configurations beside those of broker, groups and transactions, of which clients may read the settings."""
+    """Further configurations, beside broker, groups and transactions, whose settings clients may read."""
     fetch_sessions: FetchSessions = field(init=False)
     turn: ProduceTurn = field(init=False)
     quotas: "QuotaManager | None" = field(init=False, default=None)
-    """None while no client has any."""
+    """None while no client has a quota."""
     transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
     _start_ms: int = 0
     _led: dict[tuple[str | UUID, int], PartitionLog] = field(default_factory=dict)
-    """Logs that were asked for by topic (name or id) and partition, until topics change."""
+    """A cache of `log_of` by topic (name or id) and partition; a change of topics clears it."""
 
     def __post_init__(self) -> None:
         self._started_with = self.config
@@ -86,7 +86,7 @@ class BrokerServices:
     # --- settings ------------------------------------------------------------------------------------------------
 
     def _configure(self) -> None:
-        """Settings as they are now, with what was altered at run time over what this process was started with."""
+        """Compute the settings: those altered at run time override those this process was started with."""
         config = self._started_with
         for name in ("", str(self.metadata.node.id)):
             config = with_properties(config, self.metadata.broker_properties.get(name, {}))
@@ -94,7 +94,7 @@ class BrokerServices:
         self.logs.use(config)
 
     def alter_broker(self, name: str, properties: Mapping[str, str]) -> None:
-        """Altered settings of a node, or with "" of all, in place of those it had; InvalidSetting, StorageError."""
+        """Replace the altered settings of a node, or with "" of all nodes. Raise InvalidSetting or StorageError."""
         with_properties(self._started_with, properties)
         self.metadata.alter_broker(name, properties)
         self._configure()
@@ -103,7 +103,7 @@ class BrokerServices:
     # --- quotas --------------------------------------------------------------------------------------------------
 
     def alter_quotas(self, quotas: "Quotas") -> None:
-        """Quotas of clients in place of those there are, which hold from now on; StorageError."""
+        """Replace the quotas of clients, from now on. Raise StorageError."""
         self.metadata.alter_quotas(quotas)
         self._use_quotas()
 
@@ -120,7 +120,10 @@ class BrokerServices:
     # --- logs ----------------------------------------------------------------------------------------------------
 
     def open_logs(self) -> None:
-        """At start: the logs of all topics, and what a crash left in the journal. CheckpointDamaged, StorageError."""
+        """At start, open the logs of all topics, and recover batches that a crash left in the journal.
+
+        Raise CheckpointDamaged or StorageError.
+        """
         self.logs.load_checkpoint()
         for topic in self.metadata.topics():
             for partition in range(len(topic.partitions)):
@@ -131,7 +134,7 @@ class BrokerServices:
         return self.config.topic_defaults.with_properties(topic.properties)
 
     def log_of(self, topic: str | UUID, partition: int) -> PartitionLog:
-        """Return the log of a partition that this node leads; ApiError says why there is none."""
+        """Return the log of a partition. Raise ApiError if it does not exist, is offline, or has another leader."""
         log = self._led.get((topic, partition))
         if log is not None and log.offline is None:
             return log
@@ -267,18 +270,18 @@ class BrokerServices:
     # --- appends -------------------------------------------------------------------------------------------------
 
     def touch(self, log: PartitionLog, now: Now) -> None:
-        """Its records, or what of it is on the disk, or whether it can be read at all has changed."""
+        """Answer requests that wait for a log, after a change of its records, its durable end or its availability."""
         self.purgatory.touch(log, now)
         self.purgatory.touch(log.on_disk, now)
 
     def appended(self, log: PartitionLog, now: Now) -> None:
-        """What follows from an append: a sync that falls due, and fetches that waited for it."""
+        """After an append, start a sync if one is due, and answer fetches that waited for the log."""
         self.logs.appended(log)
         self.purgatory.touch(log, now)
 
 
 class RequestContext(NamedTuple):
-    """One request and its client. `request` is the message as decoded by its row of the API table."""
+    """A request and its client. `request` is the message as decoded by its row of the API table."""
 
     services: BrokerServices
     version: int
@@ -286,23 +289,26 @@ class RequestContext(NamedTuple):
     peer: str
     request: Any
     original: Any = None
-    """Cold APIs: the message as it was sent; `request` is lifted to the newest version."""
+    """APIs with `kio` schemas: the message as sent; `request` is the same in the newest version."""
     tags: Mapping[int, Buffer] = {}
-    """Cold APIs: top-level tagged fields that Kafka does not know."""
+    """APIs with `kio` schemas: top-level tagged fields that Kafka does not know."""
     listener: str = ""
-    """The name of the listener it came in on: `Metadata.reached` tells nodes' addresses by it."""
+    """The listener that received the request; `Metadata.reached` chooses nodes' addresses by it."""
     meter: "Meter | None" = None
-    """What counts it, for a client that has quotas."""
+    """Counts the request if its client has quotas."""
 
     def count_mutation(self, partitions: int, strict_from: int, now: Now) -> None:
-        """So many partitions are to be made or deleted. From a version on clients know how to be refused: ApiError
-        THROTTLING_QUOTA_EXCEEDED for who is over `controller_mutation_rate` already (KIP-599)."""
+        """Count partitions that the request creates or deletes, for the quota `controller_mutation_rate` (KIP-599).
+
+        From version `strict_from` on, raise ApiError THROTTLING_QUOTA_EXCEEDED if the client is over it already.
+        Clients of older versions do not know that error.
+        """
         if self.meter is not None:
             self.meter.mutate(partitions, self.version >= strict_from, now.ms)
 
 
 class Tagged(NamedTuple):
-    """A cold API's answer with private tags at its top level (broker.wire.tags), for who asked for them."""
+    """An answer with private tags at its top level (broker.wire.tags), for a client that requested them."""
 
     fields: Mapping[str, Any]
     tags: dict[int, bytes]

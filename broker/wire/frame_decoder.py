@@ -1,9 +1,8 @@
-"""Bytes in, frames out (four bytes of length, then so many bytes).
+"""A decoder of a byte stream into frames: a length of four bytes, then that number of bytes.
 
-A frame that lies whole in the bytes received is a view into them, valid until the turn ends. A frame that does not is
-gathered in a buffer of its own; `wanted` is the free part of that buffer, and bytes received straight into it need no
-copy. The buffer begins small and grows as bytes come, because a length is only a claim and must not cost what it
-claims.
+A frame that lies whole in the received bytes is a view into them, valid until the turn ends. Any other frame is
+gathered in a separate buffer; `wanted` is the free part of that buffer, and bytes received into it need no copy. The
+buffer begins small and grows as bytes come, so that a peer cannot claim memory by announcing a length.
 """
 
 import struct
@@ -11,10 +10,10 @@ import struct
 from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES
 
-# A producer's batch has 1 MB by default, so its frame is copied once at most.
+# A producer's batch has at most 1 MB by default, so its frame is copied at most once.
 FIRST_BYTES = 1 << 20
-# The buffer of a frame of which fewer bytes have come. Thousands of peers that announce a frame each and then stall
-# would otherwise cost a megabyte each, for eight bytes sent.
+# The first buffer of a frame that begins with fewer bytes than this. With FIRST_BYTES for all, thousands of peers that
+# send eight bytes each and then stall would cost a megabyte each.
 LITTLE_BYTES = 1 << 16
 
 _NOTHING = memoryview(bytearray())
@@ -34,7 +33,10 @@ _STRANGERS = {
 
 
 class FrameDecoder:
-    """`feed`, then `next_frame` while it returns frames; `pause` before the bytes fed become invalid."""
+    """The decoder of one connection.
+
+    Call `feed`, then `next_frame` while it returns frames, and `pause` before the fed bytes become invalid.
+    """
 
     __slots__ = ("partial", "_max_frame_bytes", "_view", "_at", "_owned", "_head", "_size", "_filled", "_frames_begun")
 
@@ -43,37 +45,37 @@ class FrameDecoder:
         self._view = _NOTHING
         self._at = 0
         self._owned = True
-        """The bytes of `_view` are the decoder's own, so they stay valid."""
+        """True if `_view` is the decoder's copy, which stays valid."""
         self._head = b""
         self.partial: bytearray | None = None
-        """The beginning of an incomplete frame, and room for more of it."""
+        """The buffer of an incomplete frame: its received bytes, and free space."""
         self._size = 0
         self._filled = 0
         self._frames_begun = 0
 
     @property
     def begun(self) -> tuple[int, int] | None:
-        """(its number, its bytes) of an incomplete frame whose length is known; None otherwise."""
+        """Return (number, size in bytes) of the incomplete frame whose length is known, or None."""
         return None if self.partial is None else (self._frames_begun, self._size)
 
     @property
     def in_frame(self) -> bool:
-        """True if part of a frame has come and the rest has not."""
+        """Return True if a frame is received in part."""
         return self.partial is not None or bool(self._head)
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that no frame was made of yet, those of an incomplete frame excluded."""
+        """Return the number of fed bytes that are in no frame yet, without those of an incomplete frame."""
         return len(self._view) - self._at
 
     def wanted(self) -> memoryview | None:
-        """Return where the next bytes may be received to, if a frame is incomplete."""
+        """Return the memory for the next bytes of an incomplete frame, or None."""
         return None if self.partial is None else memoryview(self.partial)[self._filled :]
 
     def sole_frame(self, data: memoryview) -> memoryview | None:
         """Return the frame, without its length, if `data` is exactly one and the decoder is empty.
 
-        Nearly every small request comes so. Return None if `data` has to be fed; nothing was taken then.
+        Nearly every small request comes so. Otherwise take nothing and return None: the caller must `feed` the data.
         """
         size = len(data) - LENGTH_BYTES
         if (
@@ -113,7 +115,7 @@ class FrameDecoder:
         return True
 
     def _gather(self, data: memoryview) -> memoryview:
-        """Take from `data` what belongs to the incomplete frame; return the bytes behind it."""
+        """Copy the bytes of the incomplete frame from `data`; return the bytes behind them."""
         end = min(len(data), self._size - self._filled)
         taken = 0
         while taken < end and self.partial is not None:
@@ -132,7 +134,7 @@ class FrameDecoder:
             self.partial[: self._filled] = partial
 
     def next_frame(self) -> memoryview | None:
-        """Return the next whole frame without its length, or None. WireError for a length past the limit."""
+        """Return the next whole frame without its length, or None. Raise WireError for a length past the limit."""
         partial = self.partial
         if partial is not None:
             if self._filled < self._size:
@@ -152,7 +154,7 @@ class FrameDecoder:
         return view[at - size : at]
 
     def has_frame(self) -> bool:
-        """Return True if `next_frame` has something to say; if not, keep the beginning of the next frame."""
+        """Return True if `next_frame` would return a frame or raise; if not, keep the beginning of the next frame."""
         partial = self.partial
         if partial is not None:
             return self._filled == self._size
@@ -180,7 +182,7 @@ class FrameDecoder:
     def put_back(self, frame: memoryview) -> None:
         """Give back a frame, so that `next_frame` returns it again before those that follow it."""
         following = bytearray(self._view[self._at :])
-        if self.partial is not None:  # it follows the frame, so it must begin again behind it
+        if self.partial is not None:  # it follows `frame`, so its bytes go behind it
             following = bytearray(self._size.to_bytes(LENGTH_BYTES, "big")) + self.partial[: self._filled] + following
             self.partial = None
         elif self._head:
@@ -191,7 +193,7 @@ class FrameDecoder:
         self._owned = True
 
     def pause(self) -> None:
-        """Copy the bytes that were fed and not read, because they are about to become invalid."""
+        """Copy the unread bytes, because the caller's buffer is about to become invalid."""
         if not self._owned:
             self._view, self._at = memoryview(bytearray(self._view[self._at :])), 0
             self._owned = True

@@ -1,4 +1,4 @@
-"""Produce (API key 0), v3 to v13, coded by hand: it is the hot path, and its answer may carry ids (broker.wire.tags).
+"""Produce (API key 0), v3 to v13, coded by hand: it is the hot path, and its answer may contain ids (broker.wire.tags).
 
 Version notes (https://kafka.apache.org/protocol#The_Messages_Produce): v5 log start offset; v8 record errors and a
 message (KIP-467); v9 flexible (KIP-482); v10 the current leader as a tag (KIP-951); v12 implicit transaction
@@ -36,8 +36,8 @@ VERSION_MAX = 13
 
 _ACKS = struct.Struct(">hi")
 _RESULT = struct.Struct(">ihqq")  # index, error, base offset, log append time
-_RESULT_V5 = struct.Struct(">ihqqq")  # and the log start offset
-_PLAIN = b"\x01\x00\x00"  # no record errors, no message, no tags: how nearly every flexible answer ends
+_RESULT_V5 = struct.Struct(">ihqqq")  # ... log start offset
+_PLAIN = b"\x01\x00\x00"  # no record errors, no message, no tags: the end of nearly every flexible answer
 
 _partition_of = tuple.__new__  # as PartitionRecords(...), at half its price
 
@@ -48,7 +48,7 @@ NO_TIMESTAMP = -1
 
 
 class PartitionRecords(NamedTuple):
-    """`records` is a view into the request, writable where the request is, or None."""
+    """The batch for one partition. `records` is a view into the request, writable if the request is, or None."""
 
     topic: str | UUID
     partition: int
@@ -64,14 +64,14 @@ class ProduceRequest(NamedTuple):
 
 
 class RecordError(NamedTuple):
-    """One record of a batch that was refused (KIP-467)."""
+    """A record at fault in a refused batch (KIP-467)."""
 
     batch_index: int
     message: str | None
 
 
 class PartitionResult(NamedTuple):
-    """The answer for one partition. `runs` are (first id, how many), one id for each offset from `base_offset` on."""
+    """The answer for one partition. `runs` are (first id, count), with one id for each offset from `base_offset` on."""
 
     topic: str | UUID
     partition: int
@@ -86,7 +86,7 @@ class PartitionResult(NamedTuple):
 
 @told_where_cut("Produce request")
 def decode_request(version: int, data: memoryview, position: int) -> ProduceRequest:
-    """A request from its body; WireError names what is wrong with it."""
+    """Decode a request from its body. Raise WireError, which names the fault."""
     flexible = version >= FLEXIBLE
     transactional_id, position = read_string(data, position, flexible)
     acks, timeout_ms = _ACKS.unpack_from(data, position)
@@ -118,7 +118,7 @@ def decode_request(version: int, data: memoryview, position: int) -> ProduceRequ
 
 
 def encode_request(version: int, request: ProduceRequest) -> bytes:
-    """The body, for a client."""
+    """Return the body of a request, for a client."""
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
     grouped = by_topic(request.partitions)
@@ -137,7 +137,7 @@ def encode_request(version: int, request: ProduceRequest) -> bytes:
 
 
 def encode_response(version: int, results: list[PartitionResult], throttle_ms: int = 0) -> bytes:
-    """The body of the answer, results in the order of the request."""
+    """Return the body of the answer, with the results in the order of the request."""
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
     grouped = by_topic(results)
@@ -171,7 +171,7 @@ def _result(version: int, result: PartitionResult, flexible: bool) -> bytes:
 
 @told_where_cut("Produce answer")
 def decode_response(version: int, data: memoryview, position: int) -> list[PartitionResult]:
-    """The results, for a client; WireError where the answer is cut short."""
+    """Decode the results, for a client. Raise WireError if the answer is cut short."""
     flexible = version >= FLEXIBLE
     results: list[PartitionResult] = []
     topics, position = read_count(data, position, flexible, 2)
@@ -183,7 +183,7 @@ def decode_response(version: int, data: memoryview, position: int) -> list[Parti
             results.append(result)
         if flexible:
             position = skip_tags(data, position)
-    I32.unpack_from(data, position)  # the throttle time: an answer that ends before it was cut short
+    I32.unpack_from(data, position)  # the throttle time, read so that an answer cut before it is detected
     if flexible:
         skip_tags(data, position + 4)
     return results

@@ -41,10 +41,10 @@ class ProduceTemplate(NamedTuple):
     client_id: str | None
     request: ProduceRequest
     key_end: int
-    """Where the key ends in a frame without its length."""
+    """The end of the key in a frame without its length."""
     reply: Callable[..., bytes]
     reply_bytes: int
-    """Of an answer, its length excluded."""
+    """The size of an answer without its length."""
     before: bytes
     after: bytes
 
@@ -66,16 +66,16 @@ class ProduceTemplates:
         self._store = store
 
     def open(self, frame: memoryview, guess: int) -> FoundTemplate | None:
-        """Return the template of a frame without its length, and what the template leaves open; None if it has none.
+        """Return the template of a frame without its length, its correlation id and records; None without a template.
 
-        `guess` is where a key may end: the `key_end` of the connection's last template. The records are a view into
-        the frame.
+        `guess` is a likely end of the key: the `key_end` of the connection's last template. The records are a view
+        into the frame.
         """
         try:
             version, correlation_id, client_bytes = _head_from(frame)
             if version > produce.VERSION_MAX or version < LOG_START_OFFSETS:
                 return None
-            # A key says how long it is, so a key that is known is one, wherever the guess came from.
+            # A key contains its own length, so a match is the right template even if the guess was for another one.
             template: ProduceTemplate | None = self._store.lately.get((version, frame[_KEY_START:guess].tobytes()))
             if template is None:
                 template = self._find(frame, version, client_bytes)
@@ -90,7 +90,7 @@ class ProduceTemplates:
                 return template, correlation_id, frame[start:]
             size = frame[end] - 1
             start = end + 1
-            if size >= 0x7F:  # a length of more than one byte; nearly every one has two
+            if size >= 0x7F:  # the length has more than one byte, nearly always two
                 second = frame[start]
                 if second < 0x80:
                     size += (second << 7) - 0x80
@@ -105,7 +105,7 @@ class ProduceTemplates:
             return None
 
     def _find(self, frame: memoryview, version: int, client_bytes: int) -> ProduceTemplate | None:
-        """Look for the template of a frame where the frame says that its key ends; make it if it is new."""
+        """Find the end of the key from the frame's lengths, and return its template; make the template if it is new."""
         end = _key_end(frame, version, _CLIENT_START + max(client_bytes, 0))
         if end > KEY_BYTES_MAX:
             return None
@@ -120,8 +120,8 @@ class ProduceTemplates:
 def _key_end(frame: memoryview, version: int, position: int) -> int:
     """Return where the length of the records begins, if the request names one topic and one partition.
 
-    `position` is the end of the client id. For any other request the result is some place in it, and the bytes up to
-    there have no template.
+    `position` is the end of the client id. For any other request the result is a wrong place, and the bytes before it
+    have no template.
     """
     if version >= produce.FLEXIBLE:
         id_bytes = frame[position + 1] or 1  # behind the header's tags: the transactional id, with its length
@@ -153,7 +153,7 @@ def template_of(version: int, key: bytes) -> ProduceTemplate | None:
         return None
     topic, partition, _ = request.partitions[0]
     if produce.encode_request(version, request) != bytes(frame[header.body + flexible :]):
-        return None  # some length or count is spelled unusually, so the key may end elsewhere
+        return None  # a length or count is encoded unusually, so the key may end elsewhere
     marked = PartitionResult(topic, partition, 0x5A5A, -2, -3, -4)
     body = (b"\0" if flexible else b"") + produce.encode_response(version, [marked])
     before, _, after = body.partition(_MARK)

@@ -32,7 +32,7 @@ class TemplateStore:
         self._most_lately = max(most // 2, 1)
         self._keeps_before = most > 1
         self.lately: dict[Key, Any] = {}
-        """The half of those used lately, for a lookup without a call; `find` looks into both."""
+        """The half of the templates used lately, for a lookup without a call; `find` searches both halves."""
         self._before: dict[Key, Any] = {}
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class TemplateStore:
         return key in self.lately or key in self._before
 
     def find(self, key: Key) -> Any:
-        """Return the template of a key, which was used now, or None."""
+        """Return the template of a key, or None. The template counts as used lately from now on."""
         template = self.lately.get(key)
         if template is None and key not in self.lately and key in self._before:
             template = self._before[key]
@@ -56,14 +56,14 @@ class TemplateStore:
 
 
 class Template(Protocol):
-    """A template of Fetch or ListOffsets."""
+    """The template of a Fetch or ListOffsets request."""
 
     api_key: int
     version: int
     client_id: str | None
 
     def encode(self, correlation_id: int, response: Any) -> tuple[list[Part], int] | None:
-        """Return the whole answer and its bytes; None if it has to be encoded in full."""
+        """Return the whole answer and its size in bytes; None if it has to be encoded in full."""
         ...
 
 

@@ -5,9 +5,11 @@ DESIGN rule 3: a peer that breaks the protocol loses its own connection, with a 
 """
 
 from functools import partial
+from itertools import count
 
 import pytest
 
+from broker.engine.engine import Engine
 from broker.wire import cold
 from broker.wire.errors import ErrorCode
 from broker.wire.primitives import REQUEST_ITEMS_MAX, uvarint
@@ -444,3 +446,24 @@ def test_a_fault_in_an_answer_that_waited_closes_who_waited_and_nobody_else(brok
     assert "ZeroDivisionError" in broker.reported[0] and client.conn.peer in broker.reported[0]
     assert [len(answer.partitions) for _, answer in other.replies()] == [1]
     assert producer.closed is None and len(broker.services.purgatory) == 0
+
+
+def test_bytes_that_come_while_a_backlog_waits_are_kept():
+    """A connection with a backlog waits while others have requests; the receive buffer is used again meanwhile."""
+    clock = count(0, 1_000_000)  # each look at the clock takes a millisecond, so every request seems expensive
+    broker = EngineBroker(engine=lambda services: Engine(services, lambda: next(clock)))
+    flooder, polite = broker.connect(), broker.connect()
+    asked = []
+
+    def flood(number):
+        frames = [flooder.frame(METADATA, 12, {"topics": []}) for _ in range(number)]
+        asked.extend(correlation_id for correlation_id, _ in frames)
+        flooder.feed(b"".join(data for _, data in frames))
+
+    with broker.turn():
+        for _ in range(5):
+            flood(20)
+            polite.send(METADATA, 12, {"topics": []})
+            broker.execute()
+    assert [correlation_id for correlation_id, _ in flooder.replies()] == asked
+    assert len(polite.replies()) == 5

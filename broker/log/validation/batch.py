@@ -1,8 +1,8 @@
-"""Whether a producer's batch may be appended, judged by its header alone; its records are not opened.
+"""Validation of a producer's batch by its header and CRC; its records are not opened.
 
-The rules are Kafka's for Produce v3 up (https://kafka.apache.org/documentation/#recordbatch): one batch, magic 2, a CRC
-that holds, offsets 0 .. n-1, no control batch. Opening every record would find more, and cost what the log is fast by;
-`broker.log.validation.topic_rules` opens them where a topic asks for it.
+The rules are Kafka's for Produce v3 and later (https://kafka.apache.org/documentation/#recordbatch): one batch, magic
+2, a valid CRC, offsets 0 .. n-1, no control batch. Opening every record would find more faults, but make appends slow;
+`broker.log.validation.topic_rules` opens the records if a topic requires it.
 """
 
 from crc32c import crc32c
@@ -25,7 +25,7 @@ from broker.record.batch import (
 from broker.settings.config import LOG_APPEND_TIME, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
-OLD_MAGICS = (0, 1)  # of Kafka before 0.11
+OLD_MAGICS = (0, 1)  # the formats of Kafka before 0.11
 _ZSTD = 4
 _CODECS = 5
 _RECORD_BYTES_MIN = 7  # length, attributes, time, offset, key, value and headers, a byte each
@@ -36,15 +36,15 @@ _header_of = tuple.__new__  # as BatchHeader._make, at half its price
 def validate(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig, zstd: bool = True) -> BatchHeader:
     """Return the header of a valid batch; raise ApiError with Kafka's code for any other.
 
-    `zstd`: this version of Produce knows the codec. A bit that only the broker may set is cleared in `batch`. Whether a
-    transaction may write the batch is for `TransactionCoordination.verify` to say.
+    `zstd`: this version of Produce knows the codec. A bit that only the broker may set is cleared in `batch`.
+    `TransactionCoordination.verify` checks the transaction of the batch.
     """
     if batch is not None and len(batch) >= HEADER_BYTES:
         size = len(batch)
         fields = _unpack_header(batch)
         base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, number = fields
-        plain = attributes & ~TRANSACTIONAL_BIT  # the codec alone, unless a bit is set that only the broker may set
-        # All rules at once, because nearly every batch is valid; `validate_by_rule` asks them one by one.
+        plain = attributes & ~TRANSACTIONAL_BIT  # only the codec, unless it has a bit that only the broker may set
+        # All rules at once, because nearly every batch is valid; `validate_by_rule` finds the broken rule.
         if (
             magic == MAGIC
             and not base_offset
@@ -87,7 +87,7 @@ def validate_by_rule(batch: memoryview | None, topic: TopicConfig, broker: Broke
 
 
 def too_large(size: int, topic: TopicConfig) -> ApiError:
-    """The answer to a batch of so many bytes."""
+    """Return the error for a batch of `size` bytes."""
     said = f"the batch has {size} bytes, max.message.bytes of the topic is {topic.max_message_bytes}"
     return ApiError(ErrorCode.MESSAGE_TOO_LARGE, said)
 
@@ -119,8 +119,10 @@ def _validate_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> N
 
 
 def _of_create_time(batch: memoryview, header: BatchHeader, topic: TopicConfig) -> BatchHeader:
-    """A batch that says its time is the broker's: the bit is cleared in it, as Kafka does, for the times are the
-    producer's. Where they are to be the broker's, or there is none, Kafka refuses it."""
+    """Clear the bit of LogAppendTime in a producer's batch, as Kafka does, because its times are the producer's.
+
+    As in Kafka, raise ApiError if the topic uses LogAppendTime, or if the batch has no time.
+    """
     if topic.message_timestamp_type == LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP:
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "the topic says whether LogAppendTime is used, not its producers")
     return seal(batch, header._replace(attributes=header.attributes & ~TIMESTAMP_TYPE_BIT))

@@ -1,4 +1,4 @@
-"""Validation of a batch's records against the topic's settings, beyond the header checks of `judge`.
+"""Validation of a batch's records against the topic's settings, beyond the header checks of `validate`.
 
     message.timestamp.type=LogAppendTime     the header is rewritten, the records stay closed
     message.timestamp.before/after.max.ms    each record's time; opened unless the header proves all times good
@@ -23,7 +23,7 @@ from broker.wire.primitives import Buffer
 from broker.wire.produce import RecordError
 
 ID_HEADER = "flakelog-id"
-RECORD_ERRORS_MAX = 100  # per response, as all of a million may be wrong; not a setting: the message has their number
+RECORD_ERRORS_MAX = 100  # per response, because a million may be wrong; not a setting: the message has their number
 
 
 class Openable(NamedTuple):
@@ -46,7 +46,7 @@ class RecordsRefused(ApiError):
 def apply_topic_rules(
     batch: memoryview, header: BatchHeader, topic: TopicConfig, name: str, wall_ms: int, openable: Openable
 ) -> tuple[memoryview, BatchHeader]:
-    """Return a batch that `judge` has passed in the form that the topic requires: the batch itself, or a changed copy.
+    """Return a validated batch in the form that the topic requires: the batch itself, or a changed copy.
 
     `name` is the partition's. Raise RecordsRefused for invalid records. Raise ApiError INVALID_RECORD if the bytes are
     not records, and MESSAGE_TOO_LARGE if the batch has too many records, decompresses to too many bytes, or would be
@@ -84,7 +84,8 @@ def with_id_headers(
     """Return the batch with a header `flakelog-id` in each record: its id, as decimal text.
 
     `runs` are (first id, count). A producer's own header of that name is replaced, so that consumers can trust it.
-    `max.message.bytes` limits the producer's bytes, so the ids do not count. Raise the errors of `meet`.
+    `max.message.bytes` limits the producer's bytes, so the ids do not count. Raise ApiError as
+    `apply_topic_rules` does.
     """
     data, records = _opened(batch, header, openable)
     stamped = b"".join(

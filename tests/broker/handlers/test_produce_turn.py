@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
-from broker.wire.produce_template import KEY_BYTES_MAX
+from broker.wire.templates import KEY_BYTES_MAX
 from tests.broker.engine_client import (
     CREATE_TOPICS,
     FETCH,

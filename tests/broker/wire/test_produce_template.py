@@ -13,13 +13,18 @@ from broker.wire.primitives import skip_tags
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import uvarint
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
-from broker.wire.produce_template import KEY_BYTES_MAX, ProduceTemplates
-from broker.wire.templates import TemplateStore
+from broker.wire.produce_template import ProduceTemplates
+from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
 
 VERSIONS = range(5, 14)  # those that have templates
 FLEXIBLE = [version for version in VERSIONS if version >= produce.FLEXIBLE]
 TOPIC_ID = UUID(int=7 << 64)
 RECORDS = b"records, which no template looks at"
+
+
+def templates_of(most):
+    """Return the templates of Produce in a store of at most `most`."""
+    return ProduceTemplates(TemplateStore(most))
 
 
 def topic_of(version, name="flights"):
@@ -63,7 +68,7 @@ def opened(templates, frame, guess=0):
 
 
 def template_of(frame, templates=None):
-    found = (ProduceTemplates(TemplateStore(10)) if templates is None else templates).open(frame, 0)
+    found = (templates_of(10) if templates is None else templates).open(frame, 0)
     return found and found[0]
 
 
@@ -74,7 +79,7 @@ def template_of(frame, templates=None):
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("transactional_id", [None, "payments"])
 def test_a_request_for_one_partition_is_read_as_by_the_full_decoder(version, acks, transactional_id):
-    templates = ProduceTemplates(TemplateStore(10))
+    templates = templates_of(10)
     for correlation_id in (1, -1, 2**31 - 1):
         request = request_of(version, acks=acks, transactional_id=transactional_id)
         frame = frame_of(version, request, correlation_id)
@@ -85,13 +90,13 @@ def test_a_request_for_one_partition_is_read_as_by_the_full_decoder(version, ack
 @pytest.mark.parametrize("client_id", [None, "", "ü", "x" * 300])
 def test_whatever_the_client_is_called(version, client_id):
     frame = frame_of(version, client_id=client_id)
-    assert opened(ProduceTemplates(TemplateStore(10)), frame) == decoded(frame) is not None
+    assert opened(templates_of(10), frame) == decoded(frame) is not None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 129, 16_382, 16_383, 16_384, 2_097_151, 2_097_152])
 def test_records_of_every_size_are_found_where_their_length_takes_a_byte_more_too(version, size):
-    templates = ProduceTemplates(TemplateStore(10))
+    templates = templates_of(10)
     for _ in range(2):
         frame = frame_of(version, request_of(version, bytes(size)))
         assert opened(templates, frame) == decoded(frame) is not None
@@ -101,14 +106,14 @@ def test_records_of_every_size_are_found_where_their_length_takes_a_byte_more_to
 def test_the_records_are_the_frames_own_memory(version):
     """The log writes the batch's offset into that memory."""
     frame = frame_of(version)
-    _, _, records = ProduceTemplates(TemplateStore(10)).open(frame, 0)
+    _, _, records = templates_of(10).open(frame, 0)
     records[0] = ord("R")
     assert bytes(frame).count(b"Records") == 1
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_place_where_the_last_key_ended_finds_the_same_as_no_guess_and_as_a_wrong_one(version):
-    templates = ProduceTemplates(TemplateStore(10))
+    templates = templates_of(10)
     frame = frame_of(version)
     template = template_of(frame, templates)
     other = frame_of(version, client_id="another client")
@@ -122,7 +127,7 @@ def test_the_place_where_the_last_key_ended_finds_the_same_as_no_guess_and_as_a_
 
 def refused(frame, times=3):
     """Return True if a frame never has a template, however often it comes."""
-    templates = ProduceTemplates(TemplateStore(10))
+    templates = templates_of(10)
     return all(opened(templates, frame, guess) is None for guess in (0, len(frame), 30)[:times])
 
 
@@ -194,7 +199,7 @@ def test_a_topic_that_is_not_utf_8_has_none(version):
 def test_a_client_id_that_is_not_utf_8_is_read_as_by_the_full_decoder(version):
     """No answer repeats it, so it may have a template."""
     frame = memoryview(bytes(frame_of(version)).replace(b"rdkafka", b"rd\xff\xfe\xfdka"))
-    assert opened(ProduceTemplates(TemplateStore(10)), frame) == decoded(frame) is not None
+    assert opened(templates_of(10), frame) == decoded(frame) is not None
 
 
 def spelled(version, **lengths):
@@ -222,7 +227,7 @@ def test_lengths_that_take_a_byte_too_many_are_left_to_the_full_decoder(version)
 def test_the_length_of_the_records_may_take_a_byte_too_many(version):
     """It is not part of the key, and read as the full decoder reads it."""
     frame = spelled(version, records=True)
-    assert opened(ProduceTemplates(TemplateStore(10)), frame) == decoded(frame) == decoded(frame_of(version))
+    assert opened(templates_of(10), frame) == decoded(frame) == decoded(frame_of(version))
 
 
 @pytest.mark.parametrize("version", [5, 8])
@@ -240,7 +245,7 @@ def test_a_negative_length_other_than_that_of_null_is_left_to_the_full_decoder(v
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_bit_that_is_flipped_anywhere_leads_to_what_the_full_decoder_reads_or_to_no_template(version):
-    templates, frame = ProduceTemplates(TemplateStore(10_000)), frame_of(version)
+    templates, frame = templates_of(10_000), frame_of(version)
     guess = template_of(frame, templates).key_end
     for position in range(len(frame)):
         for bit in range(8):
@@ -253,7 +258,7 @@ def test_a_bit_that_is_flipped_anywhere_leads_to_what_the_full_decoder_reads_or_
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_frame_cut_anywhere_has_no_template(version):
-    templates, frame = ProduceTemplates(TemplateStore(10)), frame_of(version)
+    templates, frame = templates_of(10), frame_of(version)
     guess = template_of(frame, templates).key_end
     for size in range(len(frame)):
         assert opened(templates, frame[:size], guess) is None
@@ -281,7 +286,7 @@ PARTS = st.builds(
 )  # fmt: skip
 def test_a_template_never_reads_anything_but_what_the_full_decoder_reads(asked):
     """Requests come in any order, and each guess is that of the request before."""
-    templates, guess = ProduceTemplates(TemplateStore(4)), 0
+    templates, guess = templates_of(4), 0
     for version, client_id, transactional_id, acks, parts, wants_ids, at in asked:
         partitions = [
             PartitionRecords(
@@ -312,7 +317,7 @@ def test_the_answer_is_the_one_that_is_encoded_in_full(version, base_offset, app
 
 def test_a_key_that_differs_only_in_its_version_has_its_own_answer():
     """The bytes of v5 to v8 are the same but for the version, as are those of v9 to v12; the answers are not."""
-    templates, guess = ProduceTemplates(TemplateStore(20)), 0
+    templates, guess = templates_of(20), 0
     for version in [*VERSIONS, *VERSIONS]:
         template, _, _ = templates.open(frame_of(version), guess)
         guess = template.key_end
@@ -323,7 +328,7 @@ def test_a_key_that_differs_only_in_its_version_has_its_own_answer():
 
 
 def test_keys_that_differ_in_one_field_have_their_own_answers():
-    templates, guess = ProduceTemplates(TemplateStore(20)), 0
+    templates, guess = templates_of(20), 0
     frames = [
         frame_of(9, request_of(9), client_id="a"),
         frame_of(9, request_of(9), client_id="b"),
@@ -360,7 +365,7 @@ def test_past_the_most_templates_those_unused_for_longest_are_dropped(most):
 
 @pytest.mark.parametrize("most", [4, 10, 11])
 def test_a_template_that_is_used_again_and_again_stays(most):
-    templates = ProduceTemplates(TemplateStore(most))
+    templates = templates_of(most)
     first = of_client(templates, 0)
     for number in range(1, 100):
         of_client(templates, number)
@@ -369,7 +374,7 @@ def test_a_template_that_is_used_again_and_again_stays(most):
 
 @pytest.mark.parametrize("most", [2, 10, 11])
 def test_half_as_many_as_the_most_stay_however_they_are_used(most):
-    templates = ProduceTemplates(TemplateStore(most))
+    templates = templates_of(most)
     first = [of_client(templates, number) for number in range(most // 2)]
     for _ in range(3):
         again = [of_client(templates, number) for number in range(most // 2)]
