@@ -52,6 +52,7 @@ ROUNDS_MAX = 32  # requests of one connection in a turn
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 CONTENDED_NS = 10_000_000  # a backlog leaves room for this long after other connections had requests
 BACKLOG_WAITS = 19  # so that one connection with a backlog takes about a twentieth of the time
+OWN_FAULT = "a fault of the broker's own; see the log"
 BACKLOG_BYTES = 64 * 1024  # a connection is not read while more bytes of its requests wait to be executed
 _record = tuple.__new__  # as RequestContext(...), at half its price
 
@@ -422,8 +423,9 @@ class Engine:
                 self._close(conn, str(error))
             else:
                 conn.decoder.put_back(frame)  # it closes the connection when it is executed again
-        except Exception:
-            self._failed([conn])
+        except Exception as error:
+            self._may_close(conn)  # a fault closes it anyway
+            self._failed([conn], error)
         if not conn.readable:
             self._stalled.append(conn)
 
@@ -447,9 +449,11 @@ class Engine:
         self._turn.requests.append(staged)
         try:
             stage(self.services, staged, 0, batch, self._now)
-        except Exception:
+        except Exception as error:
             self._turn.abandon(staged)
-            self._failed([conn])
+            conn.staged -= 1
+            self._may_close(conn)
+            self._failed([conn], error)
 
     def _request(self, conn: Connection, frame: memoryview) -> None:
         """Decode one request, call its handler, and send the response: now, at the commit, or when it is ready."""
@@ -545,12 +549,15 @@ class Engine:
         for staged in settled:
             conn = staged.conn
             conn.staged -= 1
-            if staged.reply is not None:
+            if conn.close_reason is not None:
+                pass  # an earlier request of it failed, and will not be answered
+            elif staged.reply is not None:
                 conn.put_reply(staged.reply)
                 self._ready.append(conn)
                 quick, began_ns = quick + 1, staged.began_ns
             elif staged.failure is not None:
                 failed.setdefault(id(staged.failure), []).append(staged)
+                self._close(conn, OWN_FAULT)
             elif staged.on_disk is not None:
                 # Logs with the journal share its rounds, so their requests wait together. Other logs sync alone.
                 log = staged.on_disk[0][0]
@@ -643,7 +650,7 @@ class Engine:
         trace = format_exc() if error is None else "".join(format_exception(error))
         self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{trace}")
         for conn in conns:
-            self._close(conn, "a fault of the broker's own; see the log")
+            self._close(conn, OWN_FAULT)
 
     def _reply(
         self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None

@@ -176,6 +176,35 @@ def test_a_connection_whose_requests_repeat_meets_the_failure_and_is_served_on()
     assert [client.produce("flights", b"c").base_offset for _ in range(2)] == [1, 2]
 
 
+def test_a_failure_is_answered_after_the_produces_that_wait_for_ids():
+    broker = broker_of("flights", max_ahead_ms=0)
+    client = broker.connect()
+    broker.worker.next_ids(4_096, broker.now.wall_ms)
+    broker.engine.delay(PRODUCE, 1, times=1)
+    first = client.send(PRODUCE, 9, produce_request("flights", b"a"))
+    broker.engine.fail(PRODUCE, LEADER)
+    second = client.send(PRODUCE, 9, produce_request("flights", b"b"))
+    assert client.replies() == []
+    broker.at(broker.now_ms + 10)
+    answers = client.replies()
+    assert [correlation_id for correlation_id, _ in answers] == [first, second]
+    assert [result.error_code for _, (result,) in answers] == [0, LEADER]
+
+
+def test_a_failure_behind_a_produce_that_waits_for_ids_in_one_turn_does_not_overtake_it():
+    """The first one's connection is to be closed after it is carried out, so the second one has no answer."""
+    broker = broker_of("flights", max_ahead_ms=0)
+    client = broker.connect()
+    broker.worker.next_ids(4_096, broker.now.wall_ms)
+    broker.engine.close(PRODUCE, "after")
+    broker.engine.fail(PRODUCE, LEADER)
+    client.send_together(*[(PRODUCE, 9, produce_request("flights", b"a")) for _ in range(2)])
+    assert client.replies() == [] and client.closed is None
+    broker.at(broker.now_ms + 10)
+    assert client.closed == "a test wants it closed after a Produce"
+    assert client.replies() == [] and broker.connect().fetch("flights") == [b"a"]
+
+
 def test_clear_takes_everything_back():
     broker = broker_of("flights")
     client = broker.connect()
@@ -207,6 +236,16 @@ def test_closed_after_the_request_is_carried_out_and_not_answered():
     assert client.closed == "a test wants it closed after a Produce"
     assert client.replies() == []
     assert broker.connect().fetch("flights") == [b"a"]
+
+
+def test_closed_after_a_request_those_pipelined_behind_it_are_not_answered():
+    """Their client would take such an answer for that of the first one."""
+    broker = broker_of("flights")
+    client = broker.connect()
+    broker.engine.close(PRODUCE, "after")
+    client.send_together(*[(PRODUCE, 9, produce_request("flights", b"a")) for _ in range(3)])
+    assert client.closed == "a test wants it closed after a Produce"
+    assert client.replies() == []
 
 
 def test_an_idempotent_batch_whose_answer_was_lost_is_sent_again_and_is_there_once():

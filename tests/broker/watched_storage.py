@@ -7,7 +7,7 @@ from broker.log.storage.memory_storage import MemoryFile, MemoryStorage
 
 class WatchedStorage(MemoryStorage):
     """`writes` counts the appends by path. Opening or writing a path in `faults` raises its exception, as does reading
-    a path in `read_faults`.
+    a path in `read_faults`. `on_replace` is called with each path that is replaced.
 
     A fault is not a StorageError, so no handler knows it: it is like a bug or a lack of memory in the broker itself.
     """
@@ -17,6 +17,7 @@ class WatchedStorage(MemoryStorage):
         self.writes = Counter()
         self.faults = {}
         self.read_faults = {}
+        self.on_replace = lambda path: None
 
     def open(self, path, create=False, ahead_bytes=0):
         self.fail_by_fault(path)
@@ -25,6 +26,7 @@ class WatchedStorage(MemoryStorage):
 
     def replace(self, path, data):
         self.fail_by_fault(path)
+        self.on_replace(path)
         super().replace(path, data)
 
     def fail_by_fault(self, path):

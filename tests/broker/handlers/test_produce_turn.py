@@ -451,19 +451,21 @@ def test_a_batch_that_the_log_has_is_answered_as_the_first_time_beside_new_ones(
     assert client.fetch("flights") == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_request_without_acks_that_fails_closes_its_connection_after_the_answers_before_it(broker):
+@pytest.mark.parametrize("others", [0, 1, 3])
+def test_a_request_without_acks_that_fails_closes_its_connection_after_the_answers_before_it(broker, others):
     """What follows on the connection is not executed, because the client learns of the failure by its end."""
-    client, other = broker.connect(), broker.connect()
+    client, others = broker.connect(), [broker.connect() for _ in range(others)]
     bad = bytearray(batch_of(b"bad"))
     bad[-1] ^= 1
     with broker.turn():
         first, *_ = client.send_together(
             producing(b"a"), producing(b"b", acks=0), producing(batch=bad, acks=0), producing(b"c")
         )
-        other.send(*producing(b"other"))
+        sent = [other.send_together(*[producing(b"other")] * 4) for other in others]
     assert client.answered() == [first] and "acks=0" in client.closed
-    assert len(other.replies()) == 1
-    assert sorted(other.fetch("flights")) == [b"a", b"b", b"other"]
+    assert [other.answered() for other in others] == sent
+    values = broker.connect().fetch("flights")
+    assert [value for value in values if value != b"other"] == [b"a", b"b"]
 
 
 def test_nothing_is_executed_for_a_connection_that_closes_before_its_turn(broker):
@@ -496,6 +498,16 @@ def test_a_fault_in_a_write_closes_those_it_was_for_and_no_others(broker):
     broker.storage.faults.clear()
     assert broker.connect().produce("flights", b"after").base_offset == 0
     assert broker.restarted(clean=False).connect().fetch("flights") == [b"after"]
+
+
+def test_what_a_connection_pipelined_behind_a_fault_is_not_answered(broker):
+    """Its client would take that answer for the one of the request before, which is never answered."""
+    broker.create("trains")
+    client = broker.connect()
+    broker.storage.faults[active(broker, "flights")] = MemoryError("on purpose")
+    trains = PRODUCE, 9, produce_request("trains", b"x")
+    sent = client.send_together(trains, producing(b"lost"), trains, trains)
+    assert client.answered() == sent[:1] and client.closed == FAULT
 
 
 @pytest.mark.parametrize("request_", [producing_to(("new", 1)), producing_to(("flights", 0), ("new", 1))])
