@@ -37,7 +37,7 @@ from broker.services.id_stamper import Backpressure
 from broker.wire import fetch, list_offsets
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.fetch_template import FetchTemplates
-from broker.wire.frame import LENGTH_BYTES, Part, read_request_header, size_of
+from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, read_request_header, size_of
 from broker.wire.list_offsets_template import ListOffsetsTemplates
 from broker.wire.primitives import skip_tags
 from broker.wire.produce_template import FoundTemplate, ProduceTemplates
@@ -658,7 +658,11 @@ class Engine:
         parts = api.encode(version, response)
         tags = b"\0" if version >= api.flexible and api.key != API_VERSIONS else b""
         size = 4 + len(tags) + size_of(parts)
-        parts.insert(0, _LENGTH_AND_ID.pack(size, correlation_id) + tags)
+        head, first = _LENGTH_AND_ID.pack(size, correlation_id) + tags, parts[0]
+        if isinstance(first, FileRegion):
+            parts.insert(0, head)
+        else:
+            parts[0] = head + first
         if slot is None:
             began_ns = self._began_ns
             conn.put(parts, size + LENGTH_BYTES)
