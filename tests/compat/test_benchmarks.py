@@ -60,8 +60,8 @@ def test_another_checkout_is_measured_in_pairs_and_runs_its_own_code(tmp_path):
     report = json.loads(done.stdout)
     assert set(report["rows"]["list-offsets"]) == {"flakelog", f"flakelog at {tmp_path}", "flakelog: ratio of pairs"}
     assert report["trees"][f"flakelog at {tmp_path}"] == {"directory": str(tmp_path), "commit": "no commit"}
-    assert f"flakelog: {ROOT}/broker/engine/engine.py" in done.stderr
-    assert f"flakelog at {tmp_path}: {tmp_path}/broker/engine/engine.py, no commit" in done.stderr
+    assert f"flakelog: {ROOT}/broker/__init__.py" in done.stderr
+    assert f"flakelog at {tmp_path}: {tmp_path}/broker/__init__.py, no commit" in done.stderr
 
 
 def test_a_checkout_whose_server_would_run_other_code_is_refused(tmp_path):
