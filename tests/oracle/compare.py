@@ -17,7 +17,7 @@ def difference(script, before, now):
     equal."""
     return (
         _errors(before, now)
-        or _difference_of_steps(script, before["steps"], now["steps"], Answers(script))
+        or _difference_of_steps(script, before["steps"], now["steps"], Answers())
         or _difference_of_files(before["files"], now["files"])
         or _difference_of_faults(before["faults"], now["faults"])
     )
@@ -26,12 +26,13 @@ def difference(script, before, now):
 def difference_but_for_ids(script, before, now):
     """The same where several requests of a connection may run in one turn.
 
-    Ids are free, but unique and rising; files beside the logs are free, because one write of several batches has one
-    entry in the journal and in the indexes. A closed connection may have been closed for another reason.
+    Ids are free, but unique and rising. One write of several batches has one entry in the journal and in the indexes,
+    and begins no segment in its middle; so only the batches of each partition are compared. A closed connection may
+    have been closed for another reason.
     """
     return (
         _errors(before, now)
-        or _difference_of_steps(script, before["steps"], now["steps"], Answers(script, ids_are_free=True))
+        or _difference_of_steps(script, before["steps"], now["steps"], Answers(ids_are_free=True))
         or _difference_of_files(_logs_of(before["files"]), _logs_of(now["files"]))
         or _difference_of_faults(before["faults"], now["faults"])
         or _wrong_logs(now["files"])
@@ -46,8 +47,12 @@ def _errors(before, now):
 
 
 def _logs_of(files):
+    """{moment: {partition: the bytes of its batches}}."""
     return {
-        moment: {path: data for path, data in found.items() if path.endswith(logs.LOG)}
+        moment: {
+            name: b"".join([batch.data for batch in partition.batches])
+            for name, partition in logs.partitions(found).items()
+        }
         for moment, found in files.items()
     }  # fmt: skip
 
@@ -63,6 +68,7 @@ def _wrong_logs(files):
 
 def _difference_of_steps(script, before, now, answers):
     for number, step in enumerate(script["steps"]):
+        answers.note(step)
         was, seen = joined(before.get(number, ())), joined(now.get(number, ()))
         if was != seen and not answers.all_alike(was, seen):
             return f"step {number}: {told(step)}\n{_first_unlike(was, seen)}"
@@ -72,15 +78,19 @@ def _difference_of_steps(script, before, now, answers):
 class Answers:
     """Tells whether answers that are not equal are alike, as far as they may differ."""
 
-    def __init__(self, script, ids_are_free=False):
+    def __init__(self, ids_are_free=False):
         self._ids_are_free = ids_are_free
         self._asked = {}
-        """{(connection, correlation id as bytes): (API key, version)}."""
-        for step in script["steps"]:
-            for conn, frames, _, _ in step[1:] if step[0] == "turn" else ():
-                for data, *_ in frames:
-                    api_and_version = int.from_bytes(data[4:6], "big"), int.from_bytes(data[6:8], "big")
-                    self._asked[conn, data[8:12]] = api_and_version
+        """{(connection, correlation id as bytes): (API key, version, step)} of the requests up to this step."""
+        self._step = None
+
+    def note(self, step):
+        """Note what a step asks: two clients on one connection may use one correlation id."""
+        self._step = step
+        for conn, frames, _, _ in step[1:] if step[0] == "turn" else ():
+            for data, *_ in frames:
+                api_and_version = int.from_bytes(data[4:6], "big"), int.from_bytes(data[6:8], "big")
+                self._asked[conn, data[8:12]] = *api_and_version, step
 
     def all_alike(self, was, seen):
         """Whether all that was done in a step is as it was, apart from what may differ."""
@@ -93,40 +103,51 @@ class Answers:
         if closed != is_closed and not (self._ids_are_free and closed and is_closed):
             return False
         first, second = (list(split(each.get(("answer", conn), b""))) for each in (was, seen))
-        if closed and self._ids_are_free and len(second) < len(first) and self._is_late(conn, first[len(second)]):
-            del first[len(second) :]
+        if closed and self._ids_are_free:
+            self._drop_late(conn, first, second)
         return len(first) == len(second) and all(
             one == other or self._alike_answers(*self._asked_for(conn, one), one, other)
             for one, other in zip(first, second, strict=True)
         )
 
     def _asked_for(self, conn, answer):
-        return self._asked.get((conn, answer[:4]), (None, 0))
+        return self._asked.get((conn, answer[:4]), (None, 0, None))
+
+    def _drop_late(self, conn, *lists):
+        """Shorten the longer list of answers if its next answer says that a batch was not on the disk in time. Such an
+        answer may be lost if the connection is closed for a later request of the same turn."""
+        shorter, longer = sorted(lists, key=len)
+        if len(shorter) < len(longer) and self._is_late(conn, longer[len(shorter)]):
+            del longer[len(shorter) :]
 
     def _is_late(self, conn, answer):
-        """Whether an answer says that a batch was not on the disk in time. Such an answer is lost if the connection is
-        closed for a later request of the same turn."""
-        api_key, version = self._asked_for(conn, answer)
+        api_key, version, _ = self._asked_for(conn, answer)
         try:
             return api_key == PRODUCE and any(each.error_code == TIMED_OUT for each in results_of(version, answer)[0])
         except NoAnswer:
             return False
 
-    def _alike_answers(self, api_key, version, was, seen):
+    def _alike_answers(self, api_key, version, asked, was, seen):
         if api_key != PRODUCE:
             return api_key == DESCRIBE_LOG_DIRS and self._ids_are_free  # it tells how large the other files are
         try:
             (before, around), (now, around_now) = results_of(version, was), results_of(version, seen)
         except NoAnswer:
             return False
-        return around == around_now and len(before) == len(now) and all(map(self._alike_results, before, now))
+        waited = asked is not self._step
+        return around == around_now and len(before) == len(now) and all(
+            self._alike_results(*each, waited) for each in zip(before, now, strict=True)
+        )
 
-    def _alike_results(self, was, now):
-        """The tree before had a second path for requests that repeat, and answered otherwise there in two cases.
+    def _alike_results(self, was, now, waited):
+        """The tree before had a second path for requests that repeat, and answered otherwise there in three cases.
 
-        A batch that was not on the disk in time had -1 for the log's first offset on the second path. A batch that met
-        a full disk was tried on both paths, and the answer told of the second try.
+        A batch that waited for the disk was answered with the log's first offset at the answer, instead of at the
+        append. If it was not on the disk in time, that offset was -1. A batch that met a full disk was tried on both
+        paths, and the answer told of the second try.
         """
+        if waited and not was.error_code and was.start_offset is not None and was.start_offset > now.start_offset:
+            now = now._replace(start_offset=was.start_offset)
         if was.error_code in LATE and was.start_offset == NO_OFFSET:
             now = now._replace(start_offset=NO_OFFSET)
         if was.error_code == STORAGE_ERROR and b"being undone" in (was.message or b""):

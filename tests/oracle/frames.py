@@ -108,6 +108,8 @@ class Maker:
         self.settings["auto_create_topics_enable"] = chance.random() < 0.3
         for each in chance.sample(SETTINGS if several else SETTINGS + BY_SIZE, 2):
             self.settings |= each
+        if several:
+            self.settings["log_roll_ms"] = 1 << 60  # damaged times roll a log, and one write is in one segment
         kinds_of_topics = [each for each in PROPERTIES if not (ids_are_free and "flakelog_id_header" in each)]
         self.topics = [
             (self._name(number), chance.choice((1, 2, 3)), chance.choice(kinds_of_topics)) for number in range(10)

@@ -12,7 +12,7 @@ from tests.oracle.actors import WALL_MS, Client, World
 from tests.oracle.batches import LZ4, ZSTD, good_batch, many_small
 from tests.oracle.frames import MAX_AHEAD_MS, START_MS
 from tests.oracle.mutations import cut_short, flipped, lengthened, stuffed
-from tests.oracle.requests import Batch, Wanted
+from tests.oracle.requests import Batch, Frame, Wanted
 
 CONNECTIONS = 12
 PARTITIONS = 2
@@ -128,11 +128,17 @@ class Maker:
             frames = [client.next_frame() for _ in range(chance.choice((1, 1, 1, 2, 5)))]
             if chance.random() < 0.03 and not self._limited:
                 way = chance.choice((flipped, cut_short, lengthened, stuffed))
-                frame = client.next_frame()
-                self.sent.pop((client.conn, frame.data[8:12]), None)
-                frames.append(way(chance, frame, []))
+                frames.append(self._damaged(client, way))
             deliveries.append(self._delivery(client, frames))
         return deliveries
+
+    def _damaged(self, client, way):
+        """A damaged frame with a correlation id that no other frame of its connection has."""
+        frame = client.next_frame()
+        correlation_id = frame.data[8:12]
+        self.sent.pop((client.conn, correlation_id), None)
+        data = way(self._chance, frame, []).data
+        return Frame(data[:8] + correlation_id + data[12:] if len(data) >= 12 else data)
 
     def _rush(self):
         clients = self._chance.sample(self._clients, self._chance.choice((3, 8, CONNECTIONS)))
