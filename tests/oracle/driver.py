@@ -52,6 +52,8 @@ class Player:
         self.pending = {}
         self.expected = {}
         self.unread = {}
+        self.unanswered = set()
+        """Connections that have no answer since they sent last."""
         self.held = None
         self.lent = []
         """Buffers of the shell's that the engine may still use."""
@@ -70,6 +72,7 @@ class Player:
         sizes of receives, bytes held back)."""
         for number, frames, pieces, held_back in deliveries:
             conn = self.conn(number)
+            self.unanswered.add(number)
             data = self.pending.pop(number, b"") + b"".join([self.filled(number, frame) for frame in frames])
             keep = min(held_back, len(data))
             if keep:
@@ -92,9 +95,9 @@ class Player:
             self.pump()
 
     def do_await(self, number, most_ms):
-        """Let time pass until the connection gets an answer."""
+        """Let time pass until the connection has an answer to what it sent last, or is closed."""
         end_ms = self.broker.now_ms + most_ms
-        while self.broker.now_ms < end_ms and not any(seen[:2] == ("answer", number) for seen in self.seen):
+        while self.broker.now_ms < end_ms and number in self.unanswered:
             self.do_at(AWAIT_STEP_MS)
 
     def do_close(self, number):
@@ -164,6 +167,7 @@ class Player:
 
     def forget(self, number, conn):
         del self.numbers[conn]
+        self.unanswered.discard(number)
         for each in (self.pending, self.expected, self.unread):
             each.pop(number, None)
 
@@ -264,6 +268,7 @@ class Player:
                     continue
                 data = b"".join([bytes_of(part) for part in parts])
                 self.seen.append(("answer", number, data))
+                self.unanswered.discard(number)
                 self.learn(number, data)
                 self.engine.drained(conn, len(data), self.broker.now)
                 self.work()

@@ -7,7 +7,7 @@ A script is a dictionary that the driver (driver.py) plays on any tree:
     steps           tuples, of which the first item names a method `do_...` of the driver's Player:
         turn        deliveries in one turn of the reactor: (connection, frames, sizes of receives, bytes held back)
         at          milliseconds that pass
-        await       a connection, and how long the driver waits for an answer to it, ms
+        await       a connection, and the longest time to wait for an answer to it, ms
         close       a connection that the client closes
         hold, release       the disk takes its time; the disk finishes what it was asked for
         disk        bytes that are free, None for no limit
@@ -32,6 +32,7 @@ RECORDED_CONNECTIONS, STRAY_CONNECTIONS = 100, 90
 SHARES = ((Producer, 40), (ManyPartitions, 9), (Transactions, 12), (Reader, 18), (Lister, 7), (Visitor, 10))
 """(client, its share of the frames)."""
 CLIENTS = 16
+AWAIT_MS = 5_000
 MAX_AHEAD_MS = 1 << 24
 """Ids never run out: a request that waits for ids at one commit need not wait at another."""
 MUTATED, STRAY = 0.14, 0.04
@@ -164,8 +165,8 @@ class Maker:
             conn = RECORDED_CONNECTIONS + sent.connection
             self._deliver(conn, [sent.frame])
             if sent.answered:
-                self._step("await", conn, 10_000)
-        self._world.now_ms += 100 * most  # about: the driver waits for answers
+                self._step("await", conn, AWAIT_MS)
+        self._world.now_ms += 10 * most  # about: the driver waits for answers
 
     def _send(self):
         chance = self._chance
