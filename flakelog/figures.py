@@ -172,8 +172,8 @@ def _logs(logs: Iterable[PartitionLog]) -> Iterator[Metric]:
         key = [log.topic, str(log.partition)]
         start.add_metric(key, log.log_start_offset)
         end.add_metric(key, log.log_end_offset)
-        size.add_metric(key, log.size)
-        segments.add_metric(key, len(log.segments))
+        size.add_metric(key, log.segments.size)
+        segments.add_metric(key, len(log.segments.all))
         appended.add_metric(key, log.log_end_offset - log.opened_at)
     yield from (start, end, size, segments, appended)
 

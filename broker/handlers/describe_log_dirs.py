@@ -46,4 +46,5 @@ def _logs(call: RequestContext) -> list[PartitionLog]:
 
 
 def _partition(log: PartitionLog) -> dict[str, Any]:
-    return {"partition_index": log.partition, "partition_size": log.size, "offset_lag": 0, "is_future_key": False}
+    size = log.segments.size
+    return {"partition_index": log.partition, "partition_size": size, "offset_lag": 0, "is_future_key": False}

@@ -121,7 +121,7 @@ def _collect(
                 size += length
                 left = left - length if left > length else 0
                 # No records will be added to an older segment.
-                enough = enough or records.file is not log.segments[-1].log
+                enough = enough or records.file is not log.segments.active.log
             elif diverging is not None:
                 enough = True
         found.append((each, result))
@@ -292,7 +292,7 @@ class _Waiting:
                 self._note(each.log, result.records)
 
     def _note(self, log: PartitionLog, records: FileRegion) -> None:
-        self._places[log] = log.segments[-1], records.position
+        self._places[log] = log.segments.active, records.position
         self._count(log, records.length)
 
     def _count(self, log: PartitionLog, size: int) -> None:
@@ -313,7 +313,7 @@ class _Waiting:
             return self._look(log, asked) or self._bytes >= self._bytes_min
         segment, position = self._places[log]
         self._count(log, min(segment.size - position, asked.max_bytes))
-        return segment is not log.segments[-1] or self._bytes >= self._bytes_min
+        return segment is not log.segments.active or self._bytes >= self._bytes_min
 
     def _look(self, log: PartitionLog, asked: FetchPartition) -> bool:
         """Count a log's records by reading; return True if the request need not wait any longer."""
@@ -324,4 +324,4 @@ class _Waiting:
         if not isinstance(records, FileRegion):
             return False
         self._note(log, records)
-        return records.file is not log.segments[-1].log
+        return records.file is not log.segments.active.log

@@ -293,7 +293,7 @@ class LogManager:
     def _retain(self, log: PartitionLog, now: Now) -> bool:
         """Drop the log's expired segments. Return True if its start has risen."""
         number = retention.expired(
-            log.segments, log.size, log.config, log.log_start_offset, log.high_watermark, now.wall_ms
+            log.segments.all, log.segments.size, log.config, log.log_start_offset, log.high_watermark, now.wall_ms
         )
         if not number or log.offline is not None or self._cleaning.is_halfway(log):
             return False
@@ -401,7 +401,7 @@ class LogManager:
                 self._run(job)
         for log in self._logs.values():
             if log.offline is None:
-                log.segments[-1].log.trim()
+                log.segments.active.log.trim()
         cut = self.syncs.close_journal()
         if cut is not None:
             self._run(cut)
@@ -418,6 +418,6 @@ class LogManager:
 
     def _seal(self, log: PartitionLog) -> None:
         try:
-            log.segments[-1].seal()
+            log.segments.active.seal()
         except StorageError as error:  # a full disk: the index is only shorter
             self._report(f"partition {log.name}: {error}")

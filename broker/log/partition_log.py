@@ -8,26 +8,25 @@ leaves the log as it was, and the log refuses appends until a sync has put that 
 sync takes the log offline for good (`offline` says why), because the contents of the disk are unknown afterwards.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from broker.log import leader_epochs
-from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.index.txn_index import AbortedTransaction
 from broker.log.non_blocking_reader import NonBlockingReader, NotCached, find_now
 from broker.log.producer_state import ProducerState
 from broker.log.recovery.checkpoint import LogPosition
-from broker.log.search import BLOCKING, NOT_COUNTED, ReadMode, Search
-from broker.log.segment import RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
+from broker.log.search import BLOCKING, ReadMode, Search
+from broker.log.segment import RELATIVE_OFFSET_MAX, Placed, Segment
+from broker.log.segment_list import SegmentList
 from broker.log.storage.port import Buffer, Storage, StorageError
 from broker.now import Now
 from broker.record.batch import LENGTH_END, NO_TIMESTAMP, PLACE, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
-from broker.settings.config import BrokerConfig, TopicConfig
+from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
 from broker.wire.frame import FileRegion
@@ -36,7 +35,6 @@ from idgen.worker import Run
 NO_TOPIC_ID = UUID(int=0)
 LARGE_READ_BYTES = 128 * 1024  # in a smaller read, finding the end of a batch costs more than sending a useless piece
 TOGETHER_RECORDS_MAX = 4096  # in one write, because that number of ids is nearly always available at once
-NO_OFFSET = -1
 EMPTY: FileRegion | bytes = b""
 _record = tuple.__new__  # as ReadResult(...), at half its price
 
@@ -114,13 +112,11 @@ class PartitionLog:
         partition: int,
         storage: Storage,
         config: TopicConfig,
-        broker: BrokerConfig,
-        segments: Sequence[Segment],
+        segments: SegmentList,
         flushed: LogPosition,
         producers: ProducerState,
         epochs: list[tuple[int, int]],
         topic_id: UUID,
-        open_segments: OpenSegments,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -156,11 +152,8 @@ class PartitionLog:
         self.leader_epoch = epochs[-1][0] if epochs else 0
         self.unflushed_since_ms: int | None = None
         self._storage = storage
-        self._open_segments = open_segments
-        self._broker = broker
-        self._take(tuple(segments))
-        self._dropped: tuple[Segment, ...] = ()
-        self.log_end_offset = self._segments[-1].next_offset
+        self.segments = segments
+        self.log_end_offset = segments.active.next_offset
         self.opened_at = self.log_end_offset
         self.bytes_in = 0  # appended since the log was opened
         self.bytes_out = 0  # fetched since the log was opened
@@ -184,15 +177,6 @@ class PartitionLog:
         high_watermark = self.durable_end_offset if self.config.visible_after_flush else self.log_end_offset
         unstable = self.producers.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None else max(min(unstable, high_watermark), self.log_start_offset)
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """Return a snapshot of the segments: a roll or a deletion makes a new tuple and does not disturb readers."""
-        return self._segments
-
-    @property
-    def size(self) -> int:
-        return self._bytes_before + self._segments[-1].size
 
     @property
     def unflushed(self) -> int:
@@ -277,7 +261,7 @@ class PartitionLog:
 
         Return them with their size, their newest time, and the offset after them.
         """
-        segment = self._segments[-1]
+        segment = self.segments.active
         room = self.config.segment_bytes - segment.size
         offset = self.log_end_offset
         offset_max = min(segment.base_offset + RELATIVE_OFFSET_MAX, offset + records_max)
@@ -349,7 +333,7 @@ class PartitionLog:
 
     def _undone(self, error: Exception) -> None:
         """After a failed write, request a sync before the next write; go offline if the write could not be undone."""
-        active = self._segments[-1]
+        active = self.segments.active
         if active.broken:
             self.take_offline(f"{error}, and the write could not be undone")
         elif active.undone:
@@ -397,7 +381,7 @@ class PartitionLog:
             raise
 
     def _segment_for(self, size: int, newest_ms: int, last_offset: int) -> Segment:
-        active = self._segments[-1]
+        active = self.segments.active
         # Message times give the age, as in Kafka, because by the clock each old message would roll a segment.
         aged = 0 <= active.first_timestamp_ms < newest_ms - self.config.roll_ms
         if active.has_room(size, last_offset, self.config.segment_bytes) and not aged:
@@ -406,22 +390,14 @@ class PartitionLog:
 
     def roll(self) -> Segment:
         """Close the active segment and begin a new one at the log's end."""
-        active = self._segments[-1]
-        if active.base_offset == self.log_end_offset:
-            return active
-        active.seal()
-        try:
-            segment = Segment(self._storage, self.name, self.log_end_offset, create=True)
-        except StorageError:
-            remove_files(self._storage, self.name, self.log_end_offset)
-            raise
-        self._follow(segment)
-        self._open_segments.unsynced += 1
-        if self._open_segments.unsynced > self._open_segments.limit:
-            self._sync_rolled()
-        else:
+        segments = self.segments
+        if segments.active.base_offset == self.log_end_offset:
+            return segments.active
+        if segments.begin(self.log_end_offset):
             self.ask_sync(self, False)  # the closed segment's files can be closed once they are on the disk
-        return segment
+        else:
+            self._sync_rolled()
+        return segments.active
 
     def _sync_rolled(self) -> None:
         """Sync the closed segments in the reactor thread, because too many wait for a sync with their files open."""
@@ -432,30 +408,7 @@ class PartitionLog:
         except StorageError as error:
             self.take_offline(f"a sync failed: {error}")
             raise
-        self._close_before(self._segments[-1].base_offset)
-
-    def _take(self, segments: tuple[Segment, ...]) -> None:
-        """Set the segments, and precompute for all but the last one the values that are needed often.
-
-        A log may have ten thousand segments, and only the last one changes.
-        """
-        self._segments = segments
-        before = segments[:-1]
-        self._bases = [each.base_offset for each in segments]
-        self._newest = list(accumulate((each.max_timestamp_ms for each in before), max))
-        self._bytes_before = sum(each.size for each in before)
-        self._counted = NOT_COUNTED
-        self._aborting = [each.base_offset for each in before if each.has_aborted]
-
-    def _follow(self, segment: Segment) -> None:
-        """Add a segment: the same as `_take` with one more segment."""
-        last = self._segments[-1]
-        self._segments = (*self._segments, segment)
-        self._bases.append(segment.base_offset)
-        self._newest.append(max((last.max_timestamp_ms, *self._newest[-1:])))
-        self._bytes_before += last.size
-        if last.has_aborted:
-            self._aborting.append(last.base_offset)
+        self.segments.close_before(self.segments.active.base_offset)
 
     # --- deletion ------------------------------------------------------------------------------------------------
 
@@ -480,49 +433,20 @@ class PartitionLog:
 
         A log always has a segment: if all are removed, a new one begins. Raise StorageError if that fails.
         """
-        dropped = self._segments[:number]
-        if number == len(self._segments):
+        dropped = self.segments.all[:number]
+        if number == len(self.segments.all):
             self.roll()
-        self.advance_start(self._segments[number].base_offset)
-        self._dropped += dropped
-        self._take(self._segments[number:])
-        self._forget(dropped)
+        self.advance_start(self.segments.all[number].base_offset)
+        self.segments.drop(dropped)
         return dropped
-
-    def _forget(self, gone: Sequence[Segment]) -> None:
-        for segment in gone:
-            if isinstance(segment, ClosedSegment):
-                self._open_segments.forget(segment)
-            else:
-                self._open_segments.unsynced -= 1
 
     def deleted(self) -> None:
         """Note that the log was deleted, and close all its files except those being sent.
 
         A connection or fetch session may refer to the log for a long time without using it.
         """
-        self.offline, self._dropped = "it was deleted", ()
-        self._forget(self._segments[:-1])
-        gone = tuple(closed(self._storage, each, self._open_segments) for each in self._segments)
-        for segment in gone:
-            segment.close_files()
-        self._take(gone)
-
-    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Replace several consecutive segments with one; offsets and ids do not change."""
-        at = self._segments.index(old[0])
-        new = closed(self._storage, new, self._open_segments)
-        self._take((*self._segments[:at], new, *self._segments[at + len(old) :]))
-        self._forget(old)
-
-    def _close_before(self, offset: int) -> None:
-        """Close the files of the segments below `offset`, which are on the disk; a reader opens them again."""
-        first = synced = bisect_left(self._bases, offset)
-        while first and not isinstance(self._segments[first - 1], ClosedSegment):
-            first -= 1
-        self._open_segments.unsynced -= synced - first
-        whole = [closed(self._storage, each, self._open_segments) for each in self._segments[first:synced]]
-        self._segments = (*self._segments[:first], *whole, *self._segments[synced:])
+        self.offline = "it was deleted"
+        self.segments.close_all()
 
     # --- read ----------------------------------------------------------------------------------------------------
 
@@ -586,13 +510,13 @@ class PartitionLog:
         unchanged if the index does not give a batch boundary without waiting.
         """
         end = records.position + records.length
-        segment = self._segments[bisect_right(self._bases, offset) - 1]
+        segment = self.segments.all[bisect_right(self.segments.bases, offset) - 1]
         if records.length < LARGE_READ_BYTES or end == segment.size:
             return records
         try:
             if segment.log is not records.file:
                 return records
-            in_memory = offset >= self.opened_at and segment is self._segments[-1]
+            in_memory = offset >= self.opened_at and segment is self.segments.active
             offsets = segment.offsets if in_memory else NonBlockingReader(segment).offsets
             last = offsets.last_up_to(end)
         except (NotCached, StorageError):
@@ -613,9 +537,9 @@ class PartitionLog:
         self, offset: int, stable: int, segment: Segment, position: int, length: int
     ) -> tuple[tuple[int, int], ...]:
         """Return (producer id, first offset) of the aborted transactions in a region of a segment from `offset` on."""
-        if not self._aborting and not self._segments[-1].has_aborted:  # nearly always
+        if not self.segments.aborting and not self.segments.active.has_aborted:  # nearly always
             return ()
-        if next(self._aborting_from(offset), None) is None:
+        if next(self.segments.aborting_from(offset), None) is None:
             return ()
         end = min(self._end_of(segment, position, length), stable)
         return tuple((each.producer_id, each.first_offset) for each in self.aborted_transactions(offset, end))
@@ -627,21 +551,13 @@ class PartitionLog:
         """
         found = []
         with _answered():
-            for segment in self._aborting_from(first_offset):
+            for segment in self.segments.aborting_from(first_offset):
                 for aborted in segment.aborted.ending_from(first_offset):
                     if aborted.first_offset < end_offset:
                         found.append(aborted)
                     if aborted.last_stable_offset >= end_offset:
                         return found
         return found
-
-    def _aborting_from(self, offset: int) -> Iterator[Segment]:
-        """Iterate over the segments with aborted transactions, from the one with `offset` on."""
-        first = self._bases[max(bisect_right(self._bases, offset) - 1, 0)]
-        for number in range(bisect_left(self._aborting, first), len(self._aborting)):
-            yield self._segments[bisect_left(self._bases, self._aborting[number])]
-        if self._segments[-1].has_aborted:
-            yield self._segments[-1]
 
     def _locate(
         self, offset: int, end: int, with_ids: bool, waits: bool
@@ -650,13 +566,14 @@ class PartitionLog:
 
         Return (segment, position, header), None if no batch ends there. `end` is the end of the visible offsets.
         """
-        index = bisect_right(self._bases, offset) - 1
+        segments = self.segments.all
+        index = bisect_right(self.segments.bases, offset) - 1
         found = None
-        while found is None and index < len(self._segments):  # compaction may leave a segment's end empty
-            segment = self._segments[index]
+        while found is None and index < len(segments):  # compaction may leave a segment's end empty
+            segment = segments[index]
             index += 1
             # Batches that this process wrote to the newest segment are in memory, and most fetches request them.
-            if waits or (offset >= self.opened_at and index == len(self._segments)):
+            if waits or (offset >= self.opened_at and index == len(segments)):
                 found = segment.find(offset)
             else:
                 found = find_now(segment, offset, with_ids)
@@ -681,8 +598,8 @@ class PartitionLog:
         It gives up after some of these. If no such batch exists, return the batch that compaction emptied, because its
         header has the end of its offsets.
         """
-        emptied = self._segments[index], position, header
-        for segment in self._segments[index:]:
+        emptied = self.segments.all[index], position, header
+        for segment in self.segments.all[index:]:
             for at, each in segment.batches(position if segment is emptied[0] else 0):
                 if each.base_offset >= end:
                     return emptied
@@ -709,7 +626,7 @@ class PartitionLog:
         found: tuple[tuple[int, int], ...] = ()
         first_offset = max(first_offset, self.log_start_offset)
         with _answered():
-            for segment in self._segments[max(bisect_right(self._bases, first_offset) - 1, 0) :]:
+            for segment in self.segments.all[max(bisect_right(self.segments.bases, first_offset) - 1, 0) :]:
                 if segment.base_offset >= end_offset:
                     break
                 found += segment.ids.runs(first_offset, end_offset)
@@ -717,8 +634,8 @@ class PartitionLog:
 
     def search(self) -> Search:
         """Return a snapshot of the log, for a search in this or another thread."""
-        end_position = self._segments[-1].log.size
-        return Search(self._segments, self._newest, self.log_start_offset, end_position, self._counted)
+        segments, start = self.segments, self.log_start_offset
+        return Search(segments.all, segments.newest, start, segments.active.log.size, segments.counted)
 
     def offset_of_id(self, id: int, mode: ReadMode = BLOCKING) -> int:
         """Return the first offset whose id is not below `id`, the high watermark if consumers see no such id.
@@ -746,14 +663,14 @@ class PartitionLog:
         Raise the errors of `offset_of_time`.
         """
         with _answered():
-            found, self._counted = self.search().of_newest(mode)
+            found, self.segments.counted = self.search().of_newest(mode)
         return found
 
     # --- the disk ------------------------------------------------------------------------------------------------
 
     def position(self) -> LogPosition:
         """Return the log's position now; `flushed` gets this value when all of it is synced."""
-        active = self._segments[-1]
+        active = self.segments.active
         return LogPosition(
             self.log_end_offset,
             self.log_start_offset,
@@ -774,7 +691,7 @@ class PartitionLog:
 
     def is_at(self, known: LogPosition | None) -> bool:
         """Return True if `position` equals `known`; its other fields change only together with the compared ones."""
-        active = self._segments[-1]
+        active = self.segments.active
         return known is not None and (
             self.log_end_offset == known.offset
             and self.log_start_offset == known.log_start_offset
@@ -790,7 +707,7 @@ class PartitionLog:
         rolled = position.segment != self.flushed.segment
         self.flushed = position
         if rolled:
-            self._close_before(position.segment)
+            self.segments.close_before(position.segment)
         self.durable_end_offset = max(self.durable_end_offset, position.offset)
         ahead = self._journaled_ahead
         if ahead is not None and ahead[0] <= self.durable_end_offset:
@@ -812,10 +729,7 @@ class PartitionLog:
 
     def unflushed_segments(self) -> tuple[Segment, ...]:
         """Return the segments that may contain unsynced bytes."""
-        # Recovery reads dropped segments too, until a checkpoint has a log start after them.
-        self._dropped = tuple(segment for segment in self._dropped if segment.base_offset >= self.flushed.segment)
-        unflushed = self._dropped + self._segments[bisect_left(self._bases, self.flushed.segment) :]
-        return tuple(segment for segment in unflushed if not isinstance(segment, ClosedSegment))
+        return self.segments.unsynced_from(self.flushed.segment)
 
     def start_leader_epoch(self, epoch: int) -> None:
         """Begin a leader epoch: store its start, and write it into new batches."""

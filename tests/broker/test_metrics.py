@@ -41,7 +41,7 @@ def test_each_produce_is_counted_whichever_way_it_goes(broker, acks):
         client.send(PRODUCE, 9, produce_request("flights", b"a", b"b", acks=acks))
     assert broker.services.metrics.requests[PRODUCE].number == 3
     assert figures(broker).messages_in == 6
-    assert figures(broker).bytes_in == broker.services.logs.get("flights", 0).size
+    assert figures(broker).bytes_in == broker.services.logs.get("flights", 0).segments.size
 
 
 def test_waiting_for_data_is_part_of_a_fetch(broker):

@@ -52,4 +52,4 @@ class WatchedFile(MemoryFile):
 
 def active(broker, topic, partition=0):
     """Return the path of a partition's active segment."""
-    return broker.services.log_of(topic, partition).segments[-1].log.path
+    return broker.services.log_of(topic, partition).segments.active.log.path

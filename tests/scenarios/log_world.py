@@ -152,7 +152,7 @@ def _values(data, header):
 
 def _records(log):
     values = []
-    for segment in log.segments:
+    for segment in log.segments.all:
         for position, header in segment.batches():
             values += _values(segment.log.read(position, header.size), header)
     ids = [first + n for first, count in log.ids_of(0, log.log_end_offset) for n in range(count)]

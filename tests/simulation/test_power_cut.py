@@ -256,7 +256,7 @@ class Life:
         if not self.random.randrange(12):
             self.storage.free_bytes = self.random.randrange(8000)
             if not self.random.randrange(4):
-                segment = self.log(partition).segments[-1]
+                segment = self.log(partition).segments.active
                 self.storage.failing_cuts.add(self.random.choice(segment.files).path)
 
     def put(self, partition, batch):
@@ -325,7 +325,7 @@ class Life:
     def check(self, log, part):
         """Check the log found after a restart; the oracle continues from it."""
         found, ids = {}, []
-        for segment in log.segments:
+        for segment in log.segments.all:
             data = segment.log.read(0, segment.size)
             end = 0
             for position, header in walk(data):

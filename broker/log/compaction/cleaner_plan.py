@@ -44,7 +44,7 @@ def plan(log: PartitionLog, wall_ms: int) -> Plan | None:
 
 def waits_for_checkpoint(log: PartitionLog, made: Plan | None, wall_ms: int) -> bool:
     """Return True if a longer plan than `made` would be due, and only the checkpoint does not cover it yet."""
-    if _covered_offset(log) >= log.segments[-1].base_offset:
+    if _covered_offset(log) >= log.segments.active.base_offset:
         return False
     all_of_it = _plan(log, wall_ms, log.log_end_offset)
     return all_of_it is not None and all_of_it.is_due and (made is None or made.end < all_of_it.end)
@@ -61,7 +61,7 @@ def _plan(log: PartitionLog, wall_ms: int, covered_offset: int) -> Plan | None:
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
     end = _end(log, first_dirty, min(log.last_stable_offset, covered_offset), wall_ms)
-    segments = tuple(segment for segment in log.segments if segment.base_offset < end)
+    segments = tuple(segment for segment in log.segments.all if segment.base_offset < end)
     dirty = [segment for segment in segments if segment.next_offset > first_dirty]
     if not dirty:
         return None
@@ -74,8 +74,8 @@ def _plan(log: PartitionLog, wall_ms: int, covered_offset: int) -> Plan | None:
 def _end(log: PartitionLog, first_dirty: int, limit: int, wall_ms: int) -> int:
     """Return the base offset of the first segment to leave out: one that is active, too young, or ends past `limit`."""
     lag_ms = log.config.min_compaction_lag_ms
-    for segment in log.segments[:-1]:
+    for segment in log.segments.all[:-1]:
         young = segment.next_offset > first_dirty and lag_ms > 0 and segment.newest_ms > wall_ms - lag_ms
         if segment.next_offset > limit or young:
             return segment.base_offset
-    return log.segments[-1].base_offset
+    return log.segments.active.base_offset

@@ -212,7 +212,7 @@ class Cleaning:
     def _swap(self, cleaned: Cleaned, log: PartitionLog, now: Now) -> bool:
         """Put a cleaned segment into the log. Return False if the log was deleted or retention took an old segment
         meanwhile, or if a rename failed."""
-        if log.offline is not None or not set(cleaned.old) <= set(log.segments):
+        if log.offline is not None or not set(cleaned.old) <= set(log.segments.all):
             return False
         swap = Swap(self._storage, cleaned.segment, cleaned.old)
         if self._swapped(swap, log, now):
@@ -229,7 +229,7 @@ class Cleaning:
                 self._uncleanable(log, f"{error}; what takes a segment's place is half there, and is gone on with")
             return False
         self._deletions.retired(log, tuple(swap.retired), now.ms)
-        log.replace_segments(swap.old, swap.cleaned)
+        log.segments.replace(swap.old, swap.cleaned)
         return True
 
     def is_halfway(self, log: PartitionLog) -> bool:
@@ -250,7 +250,7 @@ class Cleaning:
 
     def _failed_with(self, work: CleanLog, error: Exception) -> None:
         log = work.log
-        if log.offline is not None or work.plan.segments[0].base_offset < log.segments[0].base_offset:
+        if log.offline is not None or work.plan.segments[0].base_offset < log.segments.all[0].base_offset:
             return  # retention dropped a segment before the cleaner read it
         if not isinstance(error, StorageError):
             self._uncleanable(log, str(error))

@@ -24,7 +24,7 @@ def encode(logs: Iterable[PartitionLog]) -> bytes:
     """Return the file's bytes: a line of JSON per log, then a line with the CRC-32C of those."""
     lines = []
     for log in logs:
-        closed = [segment.facts for segment in log.segments if isinstance(segment, ClosedSegment)]
+        closed = [segment.facts for segment in log.segments.all if isinstance(segment, ClosedSegment)]
         if closed:
             lines.append(json.dumps({"log": log.name, "topic_id": log.topic_id.hex, "segments": closed}))
     body = "".join(line + "\n" for line in lines).encode()

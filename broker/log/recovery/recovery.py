@@ -29,6 +29,7 @@ from broker.log.recovery.checkpoint import LogPosition
 from broker.log.recovery.clean_stop import Noted
 from broker.log.recovery.synced import LogDamaged, Synced, offsets_of
 from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
+from broker.log.segment_list import SegmentList
 from broker.log.storage.port import Storage, StorageError
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.record.control import decode_marker
@@ -195,13 +196,11 @@ class _Recovery:
             self.partition,
             self.storage,
             self.config,
-            self.broker,
-            segments,
+            SegmentList(self.storage, self.name, segments, self.among),
             known,
             self.producers,
             epochs,
             self.topic_id,
-            self.among,
         )
         log.log_start_offset = start
         log.last_id = self.last_id

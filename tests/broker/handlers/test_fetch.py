@@ -212,7 +212,7 @@ def test_who_is_behind_in_an_older_segment_does_not_wait():
     client, waiting = broker.connect(), broker.connect()
     request = request_of((0, 0, ALL), min_bytes=1 << 19, max_wait_ms=1_000)
     waiting.send(FETCH, 12, request)
-    while len(broker.services.log_of("flights", 0).segments) < 2:
+    while len(broker.services.log_of("flights", 0).segments.all) < 2:
         assert waiting.replies() == []
         client.produce("flights", VALUE)
     assert len(waiting.replies()) == 1, "a new segment was begun behind it"

@@ -212,7 +212,7 @@ def test_a_write_that_cannot_be_undone_answers_all_who_wait_and_is_reported(brok
     producer.send(PRODUCE, 9, produce_request("flights", b"a"))
     consumer.send(FETCH, 12, fetch_request("flights", offset=1, max_wait_ms=10_000))
     broker.storage.free_bytes = 40  # enough for the ids, not for the batch
-    broker.storage.failing_cuts.add(broker.services.log_of("flights", 0).segments[0].log.path)
+    broker.storage.failing_cuts.add(broker.services.log_of("flights", 0).segments.all[0].log.path)
     late.send(PRODUCE, 9, produce_request("flights", b"b"))
     broker.at(broker.now_ms)
     assert codes(late.replies()) == codes(producer.replies()) == [ErrorCode.KAFKA_STORAGE_ERROR]

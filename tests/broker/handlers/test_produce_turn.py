@@ -424,7 +424,7 @@ def test_a_segment_that_is_full_in_the_middle_of_a_turn_is_followed_by_the_next(
     results = produced_in_one_turn(broker, clients, [batch_of(value) for value in values])
     assert [result.base_offset for result in results] == list(range(9, 18))
     log = broker.services.log_of("flights", 0)
-    assert len(log.segments) > 3 and all(segment.size <= 1024 for segment in log.segments)
+    assert len(log.segments.all) > 3 and all(segment.size <= 1024 for segment in log.segments.all)
     again = broker.restarted(clean=False).connect()
     found = [value for offset in range(9, 18) for value in again.fetch("flights", offset)[:1]]
     assert found == values

@@ -78,7 +78,7 @@ def test_the_directory_is_told_with_the_size_of_every_log(broker, client, versio
     client.produce("flights", b"x" * 100, partition=1)
     directory, sizes = log_dirs(client, version=version)
     assert (directory.error_code, directory.log_dir) == (0, "/memory")
-    assert sizes == {"flights": {0: 0, 1: broker.services.logs.get("flights", 1).size}, "trains": {0: 0}}
+    assert sizes == {"flights": {0: 0, 1: broker.services.logs.get("flights", 1).segments.size}, "trains": {0: 0}}
     if version >= 4:
         assert 0 < directory.usable_bytes < directory.total_bytes
 

@@ -103,17 +103,17 @@ class CleanerWorld(Broker):
     def ids(self):
         """Return {offset: id} of the offsets that have an id."""
         found = {}
-        for segment in self.log.segments:
+        for segment in self.log.segments.all:
             data = segment.ids.file.read(0, segment.ids.file.size)
             for entry in read_entries(data, segment.base_offset):
                 found |= {entry.offset + n: entry.first_id + n for n in range(entry.length)}
         return found
 
     def batches(self):
-        return [header for segment in self.log.segments for _, header in segment.batches()]
+        return [header for segment in self.log.segments.all for _, header in segment.batches()]
 
     def bases(self):
-        return [segment.base_offset for segment in self.log.segments]
+        return [segment.base_offset for segment in self.log.segments.all]
 
     def files(self, ending):
         return [name for name in self.storage.list("flights-0") if name.endswith(ending)]

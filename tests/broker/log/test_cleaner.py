@@ -104,9 +104,9 @@ def test_an_emptied_batch_has_no_time_and_its_segment_is_as_old_as_it_was(world)
     world.put(("a", "y" * 1100))
     world.roll()
     world.clean()
-    emptied = world.log.segments[0]
+    emptied = world.log.segments.all[0]
     assert (len(emptied.times), emptied.max_timestamp_ms, emptied.newest_ms) == (0, -1, 77)
-    again = world.reopened().log.segments[0]
+    again = world.reopened().log.segments.all[0]
     assert (len(again.times), again.newest_ms) == (0, 77)
 
 
@@ -118,7 +118,7 @@ def test_a_batch_keeps_its_codec_its_times_and_its_header(world, codec):
     (header,) = world.batches()
     assert (header.compression, header.base_offset, header.last_offset_delta) == (codec, 0, 2)
     assert (header.record_count, header.max_timestamp) == (2, 77)
-    data = world.log.segments[0].log.read(0, header.size)
+    data = world.log.segments.all[0].log.read(0, header.size)
     verify(data, header)
     assert [(r.offset, r.timestamp_ms, r.key) for r in decode_records(data)] == [(1, 77, b"b"), (2, 77, b"a")]
 
@@ -128,9 +128,9 @@ def test_a_batch_of_which_all_stays_is_not_touched(world):
     world.put(("c", "1"), ("c", "2"))
     world.roll()
     size = world.batches()[0].size
-    before = world.log.segments[0].log.read(0, size)
+    before = world.log.segments.all[0].log.read(0, size)
     world.clean()
-    assert world.log.segments[0].log.read(0, size) == before
+    assert world.log.segments.all[0].log.read(0, size) == before
 
 
 def test_times_and_offsets_are_found_in_what_is_left():
@@ -156,7 +156,7 @@ def test_more_keys_than_memory_holds_take_several_passes():
             world.put(*((f"key {n}", str(round)) for n in range(start, start + 50)))
     world.roll()
     slices = world.clean()
-    assert slices > 4 and world.log.cleaned_offset == world.log.segments[-1].base_offset
+    assert slices > 4 and world.log.cleaned_offset == world.log.segments.active.base_offset
     assert len(world.records()) == len(world.latest()) == len(range(0, 2 * keys, 50)) * 50
     assert set(world.latest().values()) == {b"1"}
 
@@ -183,7 +183,7 @@ def test_a_tombstone_stays_for_the_delete_retention_after_it_was_cleaned(world):
     assert world.records() == {1: (b"b", b"1"), 2: (b"a", None)}
     (tombstone,) = [header for header in world.batches() if header.base_offset == 2]
     assert tombstone.delete_horizon_ms == world.now.wall_ms + DAY_MS
-    record = decode_records(world.log.segments[0].log.read(world.log.segments[0].find(2)[0], tombstone.size))[0]
+    record = decode_records(world.log.segments.all[0].log.read(world.log.segments.all[0].find(2)[0], tombstone.size))[0]
     assert record.timestamp_ms == tombstone.max_timestamp, "its time stays"
     world.put(("c", "1"))
     world.roll()

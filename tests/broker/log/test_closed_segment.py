@@ -45,7 +45,7 @@ def filled(storage, **broker):
     for number in range(2 * SEGMENTS):
         append(log, b"%d" % number + b"x" * 400, worker=worker, timestamp_ms=START_MS + number)
         run(manager)
-    assert len(log.segments) == SEGMENTS
+    assert len(log.segments.all) == SEGMENTS
     return manager, log
 
 
@@ -107,7 +107,7 @@ def test_a_start_after_a_clean_stop_opens_no_closed_segment():
     log = opened(storage).get("flights", 0)
     assert not bytes_read(storage, CLOSED)
     assert bytes_read(storage, "flights-0/") < SMALL_READS
-    assert [segment.newest_ms for segment in log.segments[:2]] == [START_MS + 1, START_MS + 3]
+    assert [segment.newest_ms for segment in log.segments.all[:2]] == [START_MS + 1, START_MS + 3]
     assert offsets_of(log) == list(range(2 * SEGMENTS))
 
 
@@ -123,7 +123,7 @@ def test_a_start_after_a_crash_reads_what_is_past_the_checkpoint_and_little_of_w
     append(log, value, worker=worker)
     storage.bytes_read.clear()
     log = opened(storage).get("flights", 0)
-    assert log.log_end_offset == 36 and len(log.segments) == 4
+    assert log.log_end_offset == 36 and len(log.segments.all) == 4
     assert len(value) < bytes_read(storage, "flights-0/") < len(value) + 4 * SMALL_READS
 
 
@@ -181,7 +181,7 @@ def test_a_writer_that_rolls_faster_than_a_thread_syncs_waits_for_the_disk():
     log = manager.get("flights", 0)
     for _ in range(2 * SEGMENTS):
         append(log, b"x" * 400, worker=worker)
-    assert len(log.segments) == SEGMENTS and len(storage.open_files) <= (1 + 4) * FILES
+    assert len(log.segments.all) == SEGMENTS and len(storage.open_files) <= (1 + 4) * FILES
     assert storage.files[CLOSED[20] + ".log"].synced
     run(manager)
     assert manager.open_segments.unsynced == 0 and log.unflushed == 0
@@ -216,7 +216,7 @@ def test_a_thread_that_looks_into_a_segment_leaves_none_of_its_files_open():
     gc.disable()
     try:
         before = len(storage.open_files)
-        for segment in log.segments[:-1]:
+        for segment in log.segments.all[:-1]:
             look_up(segment, segment.base_offset + 1)
         assert len(storage.open_files) == before
     finally:

@@ -57,7 +57,7 @@ def values(log):
 def test_readers_find_the_log_begin_later_at_once():
     broker, log = filled()
     delete(broker, log, 2)
-    assert log.log_start_offset == 2 and [s.base_offset for s in log.segments] == [2, 3]
+    assert log.log_start_offset == 2 and [s.base_offset for s in log.segments.all] == [2, 3]
     with pytest.raises(ApiError) as refused:
         log.read(1, 1000, True)
     assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -70,7 +70,7 @@ def test_the_start_may_stand_inside_a_segment():
     for value in (b"a", b"b", b"c"):
         broker.append(log, value)
     delete(broker, log, 2)
-    assert (log.log_start_offset, len(log.segments)) == (2, 1)
+    assert (log.log_start_offset, len(log.segments.all)) == (2, 1)
     assert log.offset_of_time(0) == (2, START_MS)
     assert log.offset_of_id(0) == 2
     assert log.ids_of(0, 2) == ()
@@ -80,7 +80,7 @@ def test_a_log_of_which_all_is_deleted_goes_on_where_it_was():
     broker, log = filled()
     last_id = log.last_id
     delete(broker, log, 4)
-    assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (4, 4, 1)
+    assert (log.log_start_offset, log.log_end_offset, len(log.segments.all)) == (4, 4, 1)
     tick(broker, LATER)
     again = Broker(broker.storage)
     log = again.open()

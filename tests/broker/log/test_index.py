@@ -86,7 +86,7 @@ def test_an_entry_names_the_last_offset_of_the_batch_at_its_position(interval):
     worker = new_worker()
     for n in range(60):
         append(log, b"x" * 100, b"y" * 100, worker=worker, timestamp_ms=START_MS + n % 7)
-    (segment,) = log.segments
+    (segment,) = log.segments.all
     batches = dict(segment.batches())
     entries = [segment.offsets[n] for n in range(len(segment.offsets))]
     assert len(entries) == (60 * 275 // 4400 if interval == 4096 else 59 if not interval else len(entries)) > 2
@@ -103,7 +103,7 @@ def test_a_time_entry_is_the_largest_time_up_to_its_offset():
     times = [START_MS + t for t in (5, 3, 9, 1, 9, 2, 30, 4)]
     for time in times:
         append(log, b"x", worker=worker, timestamp_ms=time)
-    (segment,) = log.segments
+    (segment,) = log.segments.all
     for time, offset in (segment.times[n] for n in range(len(segment.times))):
         assert time == max(times[: offset + 1])
     for wanted in range(START_MS, START_MS + 32):

@@ -347,7 +347,7 @@ def test_after_a_clean_stop_a_start_reads_no_more_of_a_segment_however_large_it_
     def reads_to_open(segment_bytes):
         first = Broker(segment_bytes=segment_bytes, index_interval_bytes=1000)
         log = first.open()
-        while len(log.segments) < 5:
+        while len(log.segments.all) < 5:
             first.append(log, bytes(500))
         first.manager.close()
         reads, read = [], MemoryFile.read

@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_opened_again_leaves_what_was_read_as_it_is(storag
     for _ in range(8):
         append(log, LARGE, worker=worker)
     log.synced(log.position())
-    older = log.segments[0]
+    older = log.segments.all[0]
     records = log.read(0, 3 * len(LARGE), True).records
     older.close_files()  # other segments were read meanwhile
     storage.failing_opens.add(records.file.path)
@@ -120,7 +120,7 @@ def test_nor_is_the_index_of_the_newest_segment_waited_for_after_a_start(storage
         append(log, LARGE, worker=worker)
     log, _ = reopen(storage)
     records = log.read(0, 3 * len(LARGE), True).records
-    index = log.segments[-1].offsets.file.path
+    index = log.segments.active.offsets.file.path
     storage.not_in_memory.add(index)
     assert log.whole_batches(0, records) == records
     assert index in storage.not_in_memory
@@ -139,7 +139,7 @@ def test_where_the_disk_would_be_waited_for_nothing_is_looked_for(storage, worke
         append(log, LARGE, worker=worker)
     size = log.read(0, 1, True).records.length
     records = log.read(0, 3 * size - 1, True).records
-    storage.not_in_memory.add(log.segments[0].offsets.file.path)
+    storage.not_in_memory.add(log.segments.all[0].offsets.file.path)
     assert log.whole_batches(0, records) == records
 
 
@@ -156,7 +156,7 @@ def test_a_roll_keeps_reads_and_ids_together(storage, worker):
     log, _ = reopen(storage, config=TopicConfig(segment_bytes=2048))
     for _ in range(100):
         append(log, b"x" * 200, worker=worker)
-    assert len(log.segments) > 5
+    assert len(log.segments.all) > 5
     values = [r.value for o in range(100) for r in decode_records(read(log, o, 1)) if r.offset == o]
     assert values == [b"x" * 200] * 100
     ids = [first + i for first, length in log.ids_of(0, 100) for i in range(length)]
@@ -174,7 +174,7 @@ def test_an_id_is_found_in_a_million_by_a_few_entries_of_the_id_index(storage, w
     for number in range(count):
         sent = memoryview(bytearray(batch))
         log.append(sent, validate(sent, log.config, BROKER), worker, Now(ms=number, wall_ms=START_MS + number))
-    assert (log.high_watermark, len(log.segments) > 5) == (1_000_000, True)
+    assert (log.high_watermark, len(log.segments.all) > 5) == (1_000_000, True)
     for offset in (0, 3_999, 777_777, 999_999):
         ((id, _),) = log.ids_of(offset, offset + 1)
         storage.bytes_read.clear()
@@ -304,7 +304,7 @@ def test_a_disk_that_runs_full_under_several_batches_leaves_all_files_as_they_we
     with pytest.raises(ApiError, match="No space left"):
         log.append_batches(staged, worker, NOW)
     assert {path: bytes(content.data) for path, content in storage.files.items()} == before
-    assert (log.log_end_offset, log.segments[-1].next_offset, log.offline) == (1, 1, None)
+    assert (log.log_end_offset, log.segments.active.next_offset, log.offline) == (1, 1, None)
     storage.free_bytes = None
     mend(log)
     offsets, _ = log.append_batches(staged, worker, NOW)
@@ -336,10 +336,10 @@ def test_a_roll_that_fails_leaves_the_log_as_it_was(storage, worker):
         storage.failing_opens = {f"flights-0/{1:020d}{suffix}"}
         with pytest.raises(ApiError):
             append(log, b"y" * 800, worker=worker)
-        assert (len(log.segments), log.log_end_offset) == (1, 1)
+        assert (len(log.segments.all), log.log_end_offset) == (1, 1)
         assert not [name for name in storage.list("flights-0") if name.startswith(f"{1:020d}")]
     storage.failing_opens = set()
-    assert append(log, b"y" * 800, worker=worker).base_offset == 1 and len(log.segments) == 2
+    assert append(log, b"y" * 800, worker=worker).base_offset == 1 and len(log.segments.all) == 2
 
 
 def test_after_a_refused_batch_the_ids_go_on_above_those_it_was_given(storage, log, worker):
@@ -358,9 +358,9 @@ def test_messages_of_long_ago_do_not_roll_a_segment_each(storage, worker):
     log, _ = reopen(storage, config=TopicConfig(segment_ms=1_000))
     for n in range(5):
         append(log, b"x", worker=worker, timestamp_ms=1_357_000_000_000 + n)
-    assert len(log.segments) == 1
+    assert len(log.segments.all) == 1
     append(log, b"x", worker=worker, timestamp_ms=1_357_000_001_001)
-    assert len(log.segments) == 2
+    assert len(log.segments.all) == 2
 
 
 def test_a_segment_that_begins_with_older_times_than_the_one_before_is_indexed_by_its_own(storage, worker):
@@ -375,7 +375,7 @@ def test_a_segment_that_begins_with_older_times_than_the_one_before_is_indexed_b
         append(opened, b"x" * 100, worker=worker, timestamp_ms=START_MS + n)
     opened.roll()
     assert opened.offset_of_time(START_MS + 2) == (0, START_MS + 1_000)
-    assert opened.segments[1].max_timestamp_ms == START_MS + 2
+    assert opened.segments.all[1].max_timestamp_ms == START_MS + 2
 
 
 def test_an_id_is_found_though_the_newest_segment_is_empty(log, worker):

@@ -207,13 +207,13 @@ def test_ids_that_do_not_rise_end_the_log():
 
 def test_segments_after_a_cut_are_removed_and_appends_go_on_there():
     storage, log, _ = filled(SMALL, batches=50)
-    assert len(log.segments) > 3
-    second = log.segments[1]
+    assert len(log.segments.all) > 3
+    second = log.segments.all[1]
     put(storage, second.log.path, data_of(storage, second.log.path)[:-1])
     opened, report = reopen(storage, config=SMALL)
-    assert report.segments_removed == len(log.segments) - 2
+    assert report.segments_removed == len(log.segments.all) - 2
     end = opened.log_end_offset
-    assert end == log.segments[2].base_offset - 2
+    assert end == log.segments.all[2].base_offset - 2
     assert append(opened, b"again", **later(100)).base_offset == end
     assert reopen(storage, config=SMALL)[0].log_end_offset == end + 1
 

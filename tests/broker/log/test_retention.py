@@ -26,7 +26,8 @@ def log(storage, worker):
 
 
 def gone(log, wall_ms=START_MS, **config):
-    return expired(log.segments, log.size, TopicConfig(**config), log.log_start_offset, log.high_watermark, wall_ms)
+    segments, config = log.segments, TopicConfig(**config)
+    return expired(segments.all, segments.size, config, log.log_start_offset, log.high_watermark, wall_ms)
 
 
 def test_a_segment_goes_when_its_newest_record_is_older_than_the_retention(log):
@@ -71,7 +72,7 @@ def test_minus_one_keeps_all(log):
 
 
 def test_a_size_is_kept_from_below(log):
-    size = log.segments[0].size
+    size = log.segments.all[0].size
     assert gone(log, retention_bytes=3 * size) == 0
     assert gone(log, retention_bytes=2 * size + 1) == 0, "with one segment less there would be too little"
     assert gone(log, retention_bytes=2 * size) == 1
@@ -93,4 +94,4 @@ def test_a_compacted_topic_keeps_its_old_records(log):
 
 
 def test_nothing_goes_that_reaches_past_the_high_watermark(log):
-    assert expired(log.segments, log.size, TopicConfig(retention_bytes=0), 0, 3, START_MS) == 1
+    assert expired(log.segments.all, log.segments.size, TopicConfig(retention_bytes=0), 0, 3, START_MS) == 1

@@ -199,7 +199,7 @@ def test_a_log_on_a_real_disk_is_cleaned_and_opened_again(tmp_path):
     region = world.log.read(0, 1 << 20, True).records
     before = region.file.read(region.position, region.length)
     world.clean()
-    assert world.log.segments[0].log.path.endswith(f"{0:020d}.log")
+    assert world.log.segments.all[0].log.path.endswith(f"{0:020d}.log")
     world.clean()
     assert region.file.read(region.position, region.length) == before
     world.manager.close()

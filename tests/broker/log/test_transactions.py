@@ -148,7 +148,7 @@ def test_half_an_entry_of_the_index_that_cannot_be_cut_takes_the_partition_offli
     end(log, 7, ABORT, worker=worker)
     send(log, 7, b"b", sequence=1, worker=worker)
     storage.free_bytes = 10
-    storage.failing_cuts.add(log.segments[0].aborted.files[0].path)
+    storage.failing_cuts.add(log.segments.all[0].aborted.files[0].path)
     with pytest.raises(ApiError):
         end(log, 7, ABORT, worker=worker)
     assert log.offline is not None and ".txnindex" in log.offline

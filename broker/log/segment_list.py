@@ -1,0 +1,129 @@
+"""The segments of one log, with the values about them that reads and searches need often.
+
+A log may have ten thousand segments, and only the last one changes. So the list precomputes these values for all
+segments but the last. It also closes the files of segments that are on the disk, and counts the others in the registry
+of all logs' open segments (broker.log.closed_segment).
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
+from broker.log.search import NOT_COUNTED
+from broker.log.segment import Segment, remove_files
+from broker.log.storage.port import Storage, StorageError
+
+
+class SegmentList:
+    """The segments of the log in a directory, oldest first. There is always one, and appends go to the last."""
+
+    def __init__(
+        self, storage: Storage, directory: str, segments: Sequence[Segment], open_segments: OpenSegments
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._open_segments = open_segments
+        self._dropped: tuple[Segment, ...] = ()
+        self._set(tuple(segments))
+
+    def _set(self, segments: tuple[Segment, ...]) -> None:
+        before = segments[:-1]
+        self.all = segments
+        """A snapshot: a change of the list makes a new tuple and does not disturb readers of this one."""
+        self.active = segments[-1]
+        """The last segment, which appends go to."""
+        self.bases = [each.base_offset for each in segments]
+        self.newest = list(accumulate((each.max_timestamp_ms for each in before), max))
+        """For each segment except the last, the largest timestamp up to its end."""
+        self.aborting = [each.base_offset for each in before if each.has_aborted]
+        """The base offsets of the segments with aborted transactions, except the last."""
+        self.counted = NOT_COUNTED
+        """The count of the first segment's timestamps by the last search."""
+        self._bytes_before = sum(each.size for each in before)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all batches."""
+        return self._bytes_before + self.active.size
+
+    def aborting_from(self, offset: int) -> Iterator[Segment]:
+        """Iterate over the segments with aborted transactions, from the one with `offset` on."""
+        first = self.bases[max(bisect_right(self.bases, offset) - 1, 0)]
+        for number in range(bisect_left(self.aborting, first), len(self.aborting)):
+            yield self.all[bisect_left(self.bases, self.aborting[number])]
+        if self.active.has_aborted:
+            yield self.active
+
+    def unsynced_from(self, offset: int) -> tuple[Segment, ...]:
+        """Return the segments that may contain unsynced bytes; those below `offset` are on the disk."""
+        # Recovery reads dropped segments too, until a checkpoint has a log start after them.
+        self._dropped = tuple(segment for segment in self._dropped if segment.base_offset >= offset)
+        unsynced = self._dropped + self.all[bisect_left(self.bases, offset) :]
+        return tuple(segment for segment in unsynced if not isinstance(segment, ClosedSegment))
+
+    # --- changes -------------------------------------------------------------------------------------------------
+
+    def begin(self, offset: int) -> bool:
+        """Seal the active segment, and add an empty one at `offset`, where the log ends.
+
+        Return False if too many segments of all logs now wait for a sync with their files open. Raise StorageError.
+        """
+        last = self.active
+        last.seal()
+        try:
+            segment = Segment(self._storage, self._directory, offset, create=True)
+        except StorageError:
+            remove_files(self._storage, self._directory, offset)
+            raise
+        # The same as `_set`, without a walk over all segments.
+        self.all = (*self.all, segment)
+        self.active = segment
+        self.bases.append(offset)
+        self.newest.append(max((last.max_timestamp_ms, *self.newest[-1:])))
+        self._bytes_before += last.size
+        if last.has_aborted:
+            self.aborting.append(last.base_offset)
+        self._open_segments.unsynced += 1
+        return self._open_segments.unsynced <= self._open_segments.limit
+
+    def close_before(self, offset: int) -> None:
+        """Close the files of the segments below `offset`, which are on the disk; a reader opens them again."""
+        first = synced = bisect_left(self.bases, offset)
+        while first and not isinstance(self.all[first - 1], ClosedSegment):
+            first -= 1
+        self._open_segments.unsynced -= synced - first
+        whole = [self._closed(each) for each in self.all[first:synced]]
+        self.all = (*self.all[:first], *whole, *self.all[synced:])
+
+    def drop(self, oldest: tuple[Segment, ...]) -> None:
+        """Remove the oldest segments from the list. Their files stay."""
+        self._dropped += oldest
+        self._set(self.all[len(oldest) :])
+        self._forget(oldest)
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Replace several consecutive segments with one that has the same offsets and ids."""
+        at = self.all.index(old[0])
+        new = self._closed(new)
+        self._set((*self.all[:at], new, *self.all[at + len(old) :]))
+        self._forget(old)
+
+    def close_all(self) -> None:
+        """Close the files of a deleted log, except those being sent."""
+        self._dropped = ()
+        self._forget(self.all[:-1])
+        gone = tuple(self._closed(each) for each in self.all)
+        for segment in gone:
+            segment.close_files()
+        self._set(gone)
+
+    def _closed(self, segment: Segment) -> ClosedSegment:
+        return closed(self._storage, segment, self._open_segments)
+
+    def _forget(self, gone: Sequence[Segment]) -> None:
+        for segment in gone:
+            if isinstance(segment, ClosedSegment):
+                self._open_segments.forget(segment)
+            else:
+                self._open_segments.unsynced -= 1
