@@ -16,6 +16,7 @@ from benchmarks.load import Load, run_load
 from benchmarks.measure import Contenders, Figures, Row, Scale
 from benchmarks.native import program
 from benchmarks.startup import start_ms
+from broker.log import log_appender
 from broker.log.log_manager import LogManager
 from broker.log.storage.os_storage import OsStorage
 from broker.log.validation.batch import validate
@@ -57,7 +58,7 @@ def write_log(directory: Path, log_bytes: int, segment_bytes: int) -> None:
     batch = bytearray(encode_batch([Record(0, 0, None, bytes(BATCH_BYTES), ())], base_timestamp_ms=now.wall_ms))
     header = validate(memoryview(batch), topic_config, config)
     for number in range(max(log_bytes // len(batch), 1)):
-        log.append(memoryview(batch), header, worker, now)
+        log_appender.append(log, memoryview(batch), header, worker, now)
         manager.appended(log)
         if number % SYNC_EVERY == 0:
             for sync in manager.take_syncs():

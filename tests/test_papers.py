@@ -20,7 +20,7 @@ README_LINES_MAX = 200
 ENTRY_WORDS_MAX = 25
 SENTENCE = """
     server.dataReceived -> connection -> engine -> api_table -> handlers/produce
-      -> partition_log.append -> purgatory -> server.write
+      -> log_appender.append -> purgatory -> server.write
 """
 
 

@@ -11,7 +11,9 @@ written. It is held with its request, then staged and validated again, because l
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from broker.log.partition_log import PartitionLog, Rewrite
+from broker.log import log_appender
+from broker.log.log_appender import Rewrite
+from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from broker.services.id_stamper import LEAD_RETRY_MS, IdStamper
@@ -178,11 +180,11 @@ class ProduceTurn:
         """Append the first batch, and the following ones that fit into the same write. Return the number appended."""
         batch, header, staged, place, rewrite = batches[0]
         if rewrite is None:
-            offsets, runs = log.append_batches(batches, self._id_stamper, now)
+            offsets, runs = log_appender.append_batches(log, batches, self._id_stamper, now)
             if offsets:
                 _settle(log, batches, offsets, runs)
                 return len(offsets)
-        appended = log.append(batch, header, self._id_stamper, now, rewrite)
+        appended = log_appender.append(log, batch, header, self._id_stamper, now, rewrite)
         if appended.duplicate and header.attributes & TIMESTAMP_TYPE_BIT:
             header = header._replace(max_timestamp=appended.timestamp_ms)
         offsets = ((appended.base_offset, appended.last_offset),)

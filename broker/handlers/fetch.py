@@ -15,11 +15,12 @@ from functools import partial
 from typing import TypeAlias
 
 from broker.engine.purgatory import Delayed
-from broker.log import leader_epochs
+from broker.log import leader_epochs, log_reader
 from broker.log.io_jobs import ReadJob
 from broker.log.leader_epochs import NO_EPOCH
+from broker.log.log_reader import EMPTY, LARGE_READ_BYTES
 from broker.log.non_blocking_reader import NotCached, look_up
-from broker.log.partition_log import EMPTY, LARGE_READ_BYTES, PartitionLog
+from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.now import Now
 from broker.record.compression import Codec
@@ -102,8 +103,8 @@ def _collect(
             if last_epoch >= 0 and (diverging := _diverging(log, asked)) is not None:
                 records, ids, aborted = EMPTY, None, None
             else:
-                records, ids, aborted = log.read(
-                    offset, limit if limit < left else left, not size, wants_ids, committed, waits
+                records, ids, aborted = log_reader.read(
+                    log, offset, limit if limit < left else left, not size, wants_ids, committed, waits
                 )
         except ApiError as error:
             result = FetchedPartition(topic, partition, _told(call, error.code))
@@ -187,7 +188,7 @@ def _answer(call: RequestContext, session: FetchSession | None, found: Found, no
         if records.__class__ is FileRegion:
             if records.length >= LARGE_READ_BYTES and each.log is not None:
                 # Records cut at a limit end between two batches if possible.
-                result.records = records = each.log.whole_batches(each.asked.fetch_offset, records)
+                result.records = records = log_reader.whole_batches(each.log, each.asked.fetch_offset, records)
             size += records.length
     if call.meter is not None and not call.meter.may_fetch(size, now.ms):
         # No session begins, and a session notes nothing as sent, as in Kafka, so the client misses nothing.
@@ -318,7 +319,7 @@ class _Waiting:
     def _look(self, log: PartitionLog, asked: FetchPartition) -> bool:
         """Count a log's records by reading; return True if the request need not wait any longer."""
         try:
-            records = log.read(asked.fetch_offset, asked.max_bytes, True, committed=self._committed).records
+            records = log_reader.read(log, asked.fetch_offset, asked.max_bytes, True, committed=self._committed).records
         except ApiError:
             return True
         if not isinstance(records, FileRegion):

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any
 
 from broker.engine.purgatory import Delayed
-from broker.log import leader_epochs
+from broker.log import leader_epochs, log_reader
 from broker.log.io_jobs import ReadJob
 from broker.log.non_blocking_reader import WouldBlock
 from broker.log.partition_log import PartitionLog
@@ -92,7 +92,7 @@ class _Aside:
         self._call = call
         by_id = call.request.by_id
         self._searches = {
-            log: ReadJob(partial(_search_aside, log.search(), wanted, by_id), self) for log, wanted in unread
+            log: ReadJob(partial(_search_aside, log_reader.search(log), wanted, by_id), self) for log, wanted in unread
         }
         self._left = len(self._searches)
 
@@ -141,7 +141,7 @@ def _find(
         if offset < 0 or offset >= log.log_start_offset:
             return offset, found_ms
     if request.by_id:
-        return log.offset_of_id(wanted, mode), -1
+        return log_reader.offset_of_id(log, wanted, mode), -1
     if wanted < 0 and call.version < _KNOWN_FROM.get(wanted, _NEVER):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} means nothing in v{call.version}")
     if wanted == EARLIEST or wanted == EARLIEST_LOCAL:
@@ -149,7 +149,10 @@ def _find(
     if wanted == LATEST_TIERED or wanted == EARLIEST_PENDING:
         return NOT_FOUND
     try:
-        found = log.offset_of_newest(mode) if wanted == MAX_TIMESTAMP else log.offset_of_time(wanted, mode)
+        if wanted == MAX_TIMESTAMP:
+            found = log_reader.offset_of_newest(log, mode)
+        else:
+            found = log_reader.offset_of_time(log, wanted, mode)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from None
     return _visible(request, log, found)
@@ -157,7 +160,7 @@ def _find(
 
 def _seen(request: ListOffsetsRequest, log: PartitionLog, found: Any) -> tuple[int, int]:
     """Return the result of a thread's search, bounded by the offsets that the client may see."""
-    return (log.bounded(found), -1) if request.by_id else _visible(request, log, found)
+    return (log_reader.bounded(log, found), -1) if request.by_id else _visible(request, log, found)
 
 
 def _visible(request: ListOffsetsRequest, log: PartitionLog, found: tuple[int, int] | None) -> tuple[int, int]:

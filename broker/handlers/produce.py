@@ -18,7 +18,8 @@ from uuid import UUID
 
 from broker.engine.produce_turn import StagedProduce
 from broker.engine.purgatory import Delayed
-from broker.log.partition_log import PartitionLog, Rewrite
+from broker.log.log_appender import Rewrite
+from broker.log.partition_log import PartitionLog
 from broker.log.validation.batch import validate
 from broker.log.validation.topic_rules import Openable, RecordsRefused, apply_topic_rules, with_id_headers
 from broker.now import Now

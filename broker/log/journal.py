@@ -1,6 +1,6 @@
 """The journal of all partitions whose answers wait for the disk: one fdatasync per round for any number of logs.
 
-    PartitionLog.append -> Journal.add -> SyncJournal, in a thread -> Journal.synced -> log.durable_end_offset
+    log_appender.append -> Journal.add -> SyncJournal, in a thread -> Journal.synced -> log.durable_end_offset
 
 An append writes its batch to the segment at once and copies it here. The batches that gather during one round form the
 next round, so the journal adds no delay. Segments are synced in the background. The journal is a few files

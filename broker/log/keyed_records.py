@@ -7,7 +7,9 @@ groups, `--transaction-log-decoder` for transactions. Only offsets committed in 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from broker.log.partition_log import IdSource, PartitionLog
+from broker.log import log_appender, log_reader
+from broker.log.log_appender import IdSource
+from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import HEADER_BYTES, CorruptBatch, read_header, walk
 from broker.record.control import decode_marker
@@ -61,7 +63,7 @@ def append_records(
         if len(batch) > log.config.max_message_bytes:
             wanted = f"max.message.bytes of {log.topic} is {log.config.max_message_bytes}"
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"a record has {len(batch)} bytes, {wanted}")
-        log.append(memoryview(batch), read_header(batch), ids, now)
+        log_appender.append(log, memoryview(batch), read_header(batch), ids, now)
 
 
 def _encode(records: list[Record], now: Now, producer: tuple[int, int] | None) -> bytearray:
@@ -95,7 +97,7 @@ def read_back(log: PartitionLog) -> Iterator[Replayed | Ended]:
     offset = log.log_start_offset
     while offset < log.high_watermark:
         start = offset
-        records = log.read(offset, READ_BYTES, at_least_one=True).records
+        records = log_reader.read(log, offset, READ_BYTES, at_least_one=True).records
         if isinstance(records, FileRegion):
             data = records.file.read(records.position, records.length)
             for position, header in walk(data):

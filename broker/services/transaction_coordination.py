@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from broker.engine.purgatory import Delayed
+from broker.log import log_appender, log_reader
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
@@ -247,7 +248,7 @@ class TransactionCoordination:
 
     def write_marker(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> None:
         """End a producer's transaction in a partition, and do what follows. Raise the errors of `append_marker`."""
-        log.append_marker(producer_id, epoch, marker, self._ports.id_stamper, now)
+        log_appender.append_marker(log, producer_id, epoch, marker, self._ports.id_stamper, now)
         self._ports.appended(log, now)
         if log.topic == GROUP_OFFSETS_TOPIC:
             self._offsets_ended(log.partition, producer_id, marker.commit, now)
@@ -442,7 +443,7 @@ class TransactionCoordination:
         """
         try:
             layout = self._ports.id_stamper.worker().layout
-            runs = log.ids_of(offset, offset + 1)
+            runs = log_reader.ids_of(log, offset, offset + 1)
         except (ApiError, IdError):
             return None
         return layout.unpack(runs[0][0]).time_ms if runs else None

@@ -5,7 +5,7 @@ An id worker without run-ahead (`max_ahead_ms=0`) has 4,096 ids in each millisec
 
 import pytest
 
-from broker.log.partition_log import TOGETHER_RECORDS_MAX
+from broker.log.log_appender import TOGETHER_RECORDS_MAX
 from broker.record.compression import Codec
 from broker.services.topic_changes import alter_topics
 from broker.wire.errors import ErrorCode

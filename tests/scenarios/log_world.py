@@ -8,6 +8,7 @@ or abort.
 
 import re
 
+from broker.log import log_appender, log_reader
 from broker.log.io_jobs import SyncJournal
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
@@ -75,7 +76,8 @@ class LogWorld:
 
     def _end(self, producer, commit):
         now = Now(self.now_ms, START_MS + self.now_ms)
-        self.manager.get("flights", 0).append_marker(int(producer), 0, Marker(commit, 0), self.worker, now)
+        log = self.manager.get("flights", 0)
+        log_appender.append_marker(log, int(producer), 0, Marker(commit, 0), self.worker, now)
 
     def do_journal(self):
         """Sync the records gathered in the journal, but not the log's files."""
@@ -139,7 +141,7 @@ class LogWorld:
 def _transactions(log):
     """Return the last stable offset if it is below the log end, and the aborted transactions."""
     stable = log.last_stable_offset
-    aborted = log.aborted_transactions(0, log.log_end_offset)
+    aborted = log_reader.aborted_transactions(log, 0, log.log_end_offset)
     told = [f"stable to {stable}"] if stable < log.log_end_offset else []
     return ", ".join(told + [f"{each.producer_id} aborted {each.first_offset}-{each.last_offset}" for each in aborted])
 
@@ -155,7 +157,7 @@ def _records(log):
     for segment in log.segments.all:
         for position, header in segment.batches():
             values += _values(segment.log.read(position, header.size), header)
-    ids = [first + n for first, count in log.ids_of(0, log.log_end_offset) for n in range(count)]
+    ids = [first + n for first, count in log_reader.ids_of(log, 0, log.log_end_offset) for n in range(count)]
     return " ".join(f"{value}@{_id(id)}" for value, id in zip(values, ids, strict=True))
 
 

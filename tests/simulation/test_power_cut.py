@@ -16,6 +16,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.log import log_appender, log_reader
 from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
@@ -177,7 +178,7 @@ class Life:
         staged = [(memoryview(each), validate(memoryview(each), self.topic, self.broker)) for each in sent]
         offset, self.stamp.last = log.log_end_offset, []
         try:
-            done, _ = log.append_batches(staged, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
+            done, _ = log_appender.append_batches(log, staged, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
         except ApiError:
             assert log.log_end_offset == offset
             done = []
@@ -240,7 +241,7 @@ class Life:
         offset, self.stamp.last = log.log_end_offset, []
         content = bytes(encode_marker(producer, 0, marker, self.now_ms)[16:])
         try:
-            log.append_marker(producer, 0, marker, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
+            log_appender.append_marker(log, producer, 0, marker, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
         except ApiError:
             assert log.log_end_offset == offset
         else:
@@ -265,8 +266,9 @@ class Life:
         header = validate(memoryview(sent), self.topic, self.broker)
         offset = log.log_end_offset
         self.stamp.last = []
+        now = Now(self.now_ms - START_MS, self.now_ms)
         try:
-            done = log.append(memoryview(sent), header, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
+            done = log_appender.append(log, memoryview(sent), header, self.stamp, now)
         except ApiError:
             assert log.log_end_offset == offset
             part.attempts.setdefault(offset, []).append((bytes(sent[16:]), self.stamp.last))
@@ -369,7 +371,7 @@ class Life:
                 opened.setdefault(header.producer_id, offset)
         assert log.producers.open_transactions() == opened
         assert log.last_stable_offset == min(opened.values(), default=log.log_end_offset)
-        assert log.aborted_transactions(0, log.log_end_offset) == aborted
+        assert log_reader.aborted_transactions(log, 0, log.log_end_offset) == aborted
 
     def go_on(self, log, part, kept, found):
         part.acked = kept
@@ -398,14 +400,14 @@ class Life:
         if not ids:
             return
         offset = self.random.randrange(len(ids))
-        region = log.read(offset, 1, True).records
+        region = log_reader.read(log, offset, 1, True).records
         (_, header), *_ = walk(region.file.read(region.position, region.length))
         assert header.base_offset <= offset <= header.last_offset
-        assert log.offset_of_id(ids[offset]) == offset
+        assert log_reader.offset_of_id(log, ids[offset]) == offset
         time_ms = START_MS + self.random.randrange(-1000, 1100)
         records = [r for content, h in found.values() for r in decode_records(placed(content, h))]
         expected = next(((r.offset, r.timestamp_ms) for r in records if r.timestamp_ms >= time_ms), None)
-        assert log.offset_of_time(time_ms) == expected
+        assert log_reader.offset_of_time(log, time_ms) == expected
 
 
 def placed(content, header):

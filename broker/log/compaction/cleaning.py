@@ -13,6 +13,7 @@ follows each slice.
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from broker.log import log_reader
 from broker.log.compaction.cleaner import Cleaned, CleanLog
 from broker.log.compaction.cleaner_plan import plan, waits_for_checkpoint
 from broker.log.compaction.swap import Swap
@@ -173,7 +174,7 @@ class Cleaning:
         if made is None or not made.is_due:
             return None
         try:
-            aborted = log.aborted_transactions(made.segments[0].base_offset, made.end)
+            aborted = log_reader.aborted_transactions(log, made.segments[0].base_offset, made.end)
         except ApiError as error:
             self._uncleanable(log, str(error))
             return None

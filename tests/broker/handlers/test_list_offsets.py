@@ -3,6 +3,7 @@
 import pytest
 from crc32c import crc32c
 
+from broker.log import log_reader
 from broker.log.search import OPENED_NON_BLOCKING
 from broker.wire import tags
 from broker.wire.errors import ErrorCode
@@ -143,7 +144,7 @@ def offset_of(replies):
 
 
 def id_of(broker, offset):
-    return broker.services.log_of("flights", 0).ids_of(offset, offset + 1)[0][0]
+    return log_reader.ids_of(broker.services.log_of("flights", 0), offset, offset + 1)[0][0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.log import log_reader
 from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.services.topic_changes import alter_topics, create_topic
 from broker.wire.errors import ErrorCode
@@ -347,10 +348,10 @@ def test_an_id_is_found_only_where_consumers_see_it(broker):
     broker.hold_syncs()
     client.produce("flights", b"b")
     log = broker.services.log_of("flights", 0)
-    second = log.ids_of(1, 2)[0][0]
-    assert log.offset_of_id(second + 1) == 1, "the end, as far as anybody sees"
+    second = log_reader.ids_of(log, 1, 2)[0][0]
+    assert log_reader.offset_of_id(log, second + 1) == 1, "the end, as far as anybody sees"
     broker.release()
-    assert (log.offset_of_id(second), log.offset_of_id(second + 1)) == (1, 2)
+    assert (log_reader.offset_of_id(log, second), log_reader.offset_of_id(log, second + 1)) == (1, 2)
 
 
 def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
@@ -400,7 +401,7 @@ def test_what_was_answered_is_there_after_a_power_cut_with_its_ids(broker):
     again = EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000)
     assert again.connect().fetch("flights") == [b"0", b"1", b"2"]
     log = again.services.log_of("flights", 0)
-    assert [log.ids_of(n, n + 1) for n in range(3)] == runs
+    assert [log_reader.ids_of(log, n, n + 1) for n in range(3)] == runs
     assert any("3 from the journal" in line for line in again.reported)
     assert not [path for path in again.storage.files if path.endswith(".journal")]
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.log import log_reader
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
 from broker.wire.templates import KEY_BYTES_MAX
@@ -327,7 +328,8 @@ def test_each_gets_the_ids_of_its_own_records_in_a_write_of_many(broker):
     found = [client.replies()[0][1][0] for client in clients]
     log = broker.services.log_of("flights", 0)
     for number, result in enumerate(found, 1):
-        assert flattened(result.runs) == flattened(log.ids_of(result.base_offset, result.base_offset + number))
+        ids = log_reader.ids_of(log, result.base_offset, result.base_offset + number)
+        assert flattened(result.runs) == flattened(ids)
 
 
 def connected(broker, number, topic="flights"):
@@ -351,10 +353,10 @@ def test_requests_of_one_turn_are_appended_in_their_order(broker):
     results = produced_in_one_turn(broker, clients, [batch_of(b"%d" % n, b"+") for n in range(4)])
     assert [(result.error_code, result.base_offset) for result in results] == [(0, 4), (0, 6), (0, 8), (0, 10)]
     assert clients[0].fetch("flights", 4) == [b"0", b"+", b"1", b"+", b"2", b"+", b"3", b"+"]
-    ids = flattened(broker.services.log_of("flights", 0).ids_of(0, 12))
+    ids = flattened(log_reader.ids_of(broker.services.log_of("flights", 0), 0, 12))
     assert len(ids) == 12 and ids == sorted(set(ids))
     again = broker.restarted(clean=False)
-    assert flattened(again.services.log_of("flights", 0).ids_of(0, 12)) == ids
+    assert flattened(log_reader.ids_of(again.services.log_of("flights", 0), 0, 12)) == ids
 
 
 def flattened(runs):
@@ -709,7 +711,7 @@ def outcome(send, plan):
     clients = [broker.connect() for _ in plan]
     send(broker, clients, plan)
     logs = [broker.services.log_of("flights", number) for number in range(2)]
-    ids = [flattened(log.ids_of(0, log.log_end_offset)) for log in logs]
+    ids = [flattened(log_reader.ids_of(log, 0, log.log_end_offset)) for log in logs]
     assert all(each == sorted(each) for each in ids)
     assert len({*ids[0], *ids[1]}) == sum(log.log_end_offset for log in logs), "an id for each record"
     answers = [[(sent, comparable(answer)) for sent, answer in client.replies()] for client in clients]

@@ -1,5 +1,6 @@
 """A broker with one compacted log, for tests of the cleaner: put keyed records, run passes, read the rest."""
 
+from broker.log import log_appender, log_reader
 from broker.log.compaction.cleaner import CleanLog
 from broker.log.validation.batch import validate
 from broker.now import Now
@@ -41,7 +42,7 @@ class CleanerWorld(Broker):
         batch = memoryview(encode_batch(made, base_timestamp_ms=time_ms, **fields))
         fields.pop("codec", None)
         header = validate(batch, self.log.config, BROKER)
-        done = self.log.append(batch, header, self.worker, self.now)
+        done = log_appender.append(self.log, batch, header, self.worker, self.now)
         self.manager.appended(self.log)
         return done
 
@@ -83,7 +84,7 @@ class CleanerWorld(Broker):
         """Return {offset: (key, value)} as a consumer reads them from the log's start."""
         found, offset = {}, self.log.log_start_offset
         while offset < self.log.high_watermark:
-            region = self.log.read(offset, 3000, True).records
+            region = log_reader.read(self.log, offset, 3000, True).records
             assert region, f"nothing at {offset}, before the end"
             data = region.file.read(region.position, region.length)
             for position, header in walk(data):

@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.log import log_appender
 from broker.log.recovery.recovery import open_log
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.validation.batch import validate
@@ -29,7 +30,7 @@ def batch_of(*values, timestamp_ms=START_MS, **fields):
 
 def append(log, *values, worker, now=NOW, **fields):
     batch = memoryview(batch_of(*values, **fields))
-    return log.append(batch, validate(batch, log.config, BROKER), worker, now)
+    return log_appender.append(log, batch, validate(batch, log.config, BROKER), worker, now)
 
 
 def validated(log, *batches):
@@ -40,7 +41,7 @@ def validated(log, *batches):
 
 def append_batches(log, *batches, worker, now=NOW):
     """Append batches of the given values with one write; return their first and last offsets."""
-    offsets, _ = log.append_batches(validated(log, *(batch_of(*each) for each in batches)), worker, now)
+    offsets, _ = log_appender.append_batches(log, validated(log, *(batch_of(*each) for each in batches)), worker, now)
     return offsets
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.log import log_appender, log_reader
 from broker.log.compaction.cleaner import CleanLog
 from broker.log.compaction.cleaner_keys import ENTRY_BYTES, KeyOffsets
 from broker.log.compaction.cleaner_plan import plan
@@ -58,8 +59,8 @@ def test_a_batch_of_which_nothing_is_left_goes_with_its_ids(world):
     world.clean()
     assert [header.base_offset for header in world.batches()] == [1]
     assert world.ids() == {1: before[1]}
-    assert world.log.offset_of_id(first.runs[0][0]) == 1, "the first offset whose id is not below it"
-    assert world.log.ids_of(0, 2) == ((before[1], 1),)
+    assert log_reader.offset_of_id(world.log, first.runs[0][0]) == 1, "the first offset whose id is not below it"
+    assert log_reader.ids_of(world.log, 0, 2) == ((before[1], 1),)
 
 
 def test_the_last_batch_of_a_segment_stays_as_a_header(world):
@@ -74,7 +75,7 @@ def test_the_last_batch_of_a_segment_stays_as_a_header(world):
     world.log.config = world.topic
     world.clean(2 * DAY_MS)
     assert world.latest() == {b"a": b"2"}
-    assert world.log.read(0, 1000, True).records
+    assert log_reader.read(world.log, 0, 1000, True).records
 
 
 def test_records_without_a_key_go(world):
@@ -142,8 +143,8 @@ def test_times_and_offsets_are_found_in_what_is_left():
     left = world.records()
     for number in range(50):
         expected = min(offset for offset in left if offset >= number)
-        assert world.log.offset_of_time(1000 + number) == (expected, 1000 + expected)
-        region = world.log.read(number, 10, True).records
+        assert log_reader.offset_of_time(world.log, 1000 + number) == (expected, 1000 + expected)
+        region = log_reader.read(world.log, number, 10, True).records
         assert decode_records(region.file.read(region.position, region.length))[0].offset == expected
 
 
@@ -212,7 +213,7 @@ def test_a_reader_is_not_given_only_emptied_batches_while_there_are_records(worl
     world.clean()
     assert [header.record_count for header in world.batches()] == [0, 0, 0, 1]
     for offset in range(4):
-        region = world.log.read(offset, 1, True, committed=bool(offset % 2)).records
+        region = log_reader.read(world.log, offset, 1, True, committed=bool(offset % 2)).records
         assert decode_records(region.file.read(region.position, region.length))[0].offset == 3
 
 
@@ -223,7 +224,7 @@ def test_where_nothing_but_an_emptied_batch_is_left_it_says_how_far_the_offsets_
     world.log.cleaned_offset = 0
     world.clean(2 * DAY_MS)
     assert world.records() == {}
-    region = world.log.read(0, 1, True).records
+    region = log_reader.read(world.log, 0, 1, True).records
     assert read_header(region.file.read(region.position, region.length)).last_offset == 0
 
 
@@ -240,7 +241,7 @@ def test_behind_an_emptied_batch_is_what_the_reader_may_see(world):
     assert world.log.last_stable_offset == 1
     for committed, first in ((False, 1), (True, 0)):
         before = sum(world.storage.bytes_read.values())
-        region = world.log.read(0, 100, True, committed=committed).records
+        region = log_reader.read(world.log, 0, 100, True, committed=committed).records
         assert read_header(region.file.read(region.position, region.length)).base_offset == first
         assert sum(world.storage.bytes_read.values()) - before < 40_000
 
@@ -252,7 +253,7 @@ def test_who_asks_for_ids_gets_those_of_what_is_left(world):
     world.roll()
     world.clean()
     for offset in range(40):
-        read = world.log.read(offset, 400, True, with_ids=True)
+        read = log_reader.read(world.log, offset, 400, True, with_ids=True)
         data = read.records.file.read(read.records.position, read.records.length)
         entries = read.ids.entries.file.read(read.ids.entries.position, read.ids.entries.length)
         found = {}
@@ -398,7 +399,7 @@ def test_a_long_log_is_cleaned_in_slices(monkeypatch):
 def test_a_reader_goes_on_in_what_it_has(world):
     world.put(("a", "1"))
     world.put(("a", "2"))
-    region = world.log.read(0, 1 << 20, True).records
+    region = log_reader.read(world.log, 0, 1 << 20, True).records
     before = region.file.read(region.position, region.length)
     world.roll()
     world.clean()
@@ -508,7 +509,7 @@ def transaction(world, producer_id, commit, *records, sequence=0):
     fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
     world.put(*records, **fields)
     if commit is not None:
-        world.log.append_marker(producer_id, 0, Marker(commit, 0), world.worker, world.now)
+        log_appender.append_marker(world.log, producer_id, 0, Marker(commit, 0), world.worker, world.now)
 
 
 def test_records_of_aborted_transactions_go_and_hide_nothing(world):
@@ -537,11 +538,11 @@ def test_a_record_stays_until_the_end_of_the_transaction_that_overtakes_it_is_on
     world.roll()
     transaction(world, 7, None, ("a", "new"))
     world.roll()
-    world.log.append_marker(7, 0, Marker(True, 0), world.worker, world.now)
+    log_appender.append_marker(world.log, 7, 0, Marker(True, 0), world.worker, world.now)
     asked = world.clean_before_the_checkpoint()
     cut = world.reopened(world.storage.power_cut(lambda n: 0))
     assert cut.log.producers.has_open(7), "the marker is gone"
-    cut.log.append_marker(7, 0, Marker(False, 0), cut.worker, cut.now)
+    log_appender.append_marker(cut.log, 7, 0, Marker(False, 0), cut.worker, cut.now)
     cut.roll()
     cut.clean()
     assert cut.latest() == {b"a": b"old"}
@@ -576,16 +577,16 @@ def test_the_index_of_aborted_transactions_speaks_of_those_that_are_left(world):
     transaction(world, 9, False, ("a", "2"))
     transaction(world, 7, True, ("b", "1"), sequence=1)
     world.roll()
-    assert len(world.log.aborted_transactions(0, 10)) == 2
+    assert len(log_reader.aborted_transactions(world.log, 0, 10)) == 2
     world.clean()
-    assert len(world.log.aborted_transactions(0, 10)) == 2, "for who is on his way through them"
+    assert len(log_reader.aborted_transactions(world.log, 0, 10)) == 2, "for who is on his way through them"
     world.put(("c", "1"))
     world.roll()
     world.clean()
-    left = world.log.aborted_transactions(0, 10)
+    left = log_reader.aborted_transactions(world.log, 0, 10)
     assert [(each.producer_id, each.first_offset) for each in left] == [(9, 2)], "its last batch is there as a header"
     again = world.reopened()
-    assert again.log.aborted_transactions(0, 10) == left and not again.lines
+    assert log_reader.aborted_transactions(again.log, 0, 10) == left and not again.lines
 
 
 # --- against a model -----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from broker.log import log_reader
 from broker.log.log_manager import LogManager
 from broker.log.non_blocking_reader import look_up
 from broker.log.recovery import clean_stop
@@ -52,7 +53,7 @@ def filled(storage, **broker):
 def offsets_of(log):
     found, offset = [], log.log_start_offset
     while offset < log.high_watermark:
-        region = log.read(offset, 1 << 20, True, with_ids=True).records
+        region = log_reader.read(log, offset, 1 << 20, True, with_ids=True).records
         found += [header.base_offset for _, header in walk(region.file.read(region.position, region.length))]
         offset = found[-1] + 1
     return found
@@ -74,7 +75,7 @@ def test_the_segments_read_last_stay_open():
     storage = MemoryStorage()
     _, log = filled(storage, max_open_segments=2)
     for offset in (0, 2, 0, 4):
-        log.read(offset, 1, True)
+        log_reader.read(log, offset, 1, True)
     assert {file.path for file in storage.open_files if file.path.startswith(CLOSED)} == {
         path + suffix for path in (CLOSED[0], CLOSED[2]) for suffix in (".log", ".index")
     }
@@ -82,15 +83,15 @@ def test_the_segments_read_last_stay_open():
 
 def test_times_and_ids_are_found_in_closed_segments():
     _, log = filled(MemoryStorage(), max_open_segments=1)
-    first_ids = [log.ids_of(offset, offset + 1)[0][0] for offset in range(2 * SEGMENTS)]
-    assert [log.offset_of_id(id) for id in first_ids] == list(range(2 * SEGMENTS))
-    assert [log.offset_of_time(START_MS + n)[0] for n in range(2 * SEGMENTS)] == list(range(2 * SEGMENTS))
+    first_ids = [log_reader.ids_of(log, offset, offset + 1)[0][0] for offset in range(2 * SEGMENTS)]
+    assert [log_reader.offset_of_id(log, id) for id in first_ids] == list(range(2 * SEGMENTS))
+    assert [log_reader.offset_of_time(log, START_MS + n)[0] for n in range(2 * SEGMENTS)] == list(range(2 * SEGMENTS))
 
 
 def test_a_region_keeps_its_file_when_the_segment_is_closed_and_removed(tmp_path):
     _, log = filled(OsStorage(str(tmp_path)), max_open_segments=1)
-    region = log.read(0, 1 << 20, True).records
-    log.read(2, 1, True)
+    region = log_reader.read(log, 0, 1 << 20, True).records
+    log_reader.read(log, 2, 1, True)
     (tmp_path / (CLOSED[0] + ".log")).unlink()
     assert [header.base_offset for _, header in walk(region.file.read(region.position, region.length))] == [0, 1]
 

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from broker.log import log_reader
 from broker.log.deletions import CHECKPOINT_WITHIN_MS, RENAMED_AT_ONCE
 from broker.log.io_jobs import RemoveFiles
 from broker.log.storage.memory_storage import MemoryStorage
@@ -47,7 +48,7 @@ def tick(broker, now):
 def values(log):
     found, offset = [], log.log_start_offset
     while offset < log.log_end_offset:
-        region = log.read(offset, 1 << 20, True).records
+        region = log_reader.read(log, offset, 1 << 20, True).records
         for record in decode_records(region.file.read(region.position, region.length)):
             found += [int(record.value[:1])] if record.offset >= offset else []
         offset = record.offset + 1
@@ -59,7 +60,7 @@ def test_readers_find_the_log_begin_later_at_once():
     delete(broker, log, 2)
     assert log.log_start_offset == 2 and [s.base_offset for s in log.segments.all] == [2, 3]
     with pytest.raises(ApiError) as refused:
-        log.read(1, 1000, True)
+        log_reader.read(log, 1, 1000, True)
     assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert values(log) == [2, 3]
 
@@ -71,9 +72,9 @@ def test_the_start_may_stand_inside_a_segment():
         broker.append(log, value)
     delete(broker, log, 2)
     assert (log.log_start_offset, len(log.segments.all)) == (2, 1)
-    assert log.offset_of_time(0) == (2, START_MS)
-    assert log.offset_of_id(0) == 2
-    assert log.ids_of(0, 2) == ()
+    assert log_reader.offset_of_time(log, 0) == (2, START_MS)
+    assert log_reader.offset_of_id(log, 0) == 2
+    assert log_reader.ids_of(log, 0, 2) == ()
 
 
 def test_a_log_of_which_all_is_deleted_goes_on_where_it_was():
@@ -196,7 +197,7 @@ def test_time_makes_old_segments_go():
 def test_a_reader_of_a_deleted_segment_still_gets_its_bytes(tmp_path):
     storage = OsStorage(str(tmp_path))
     broker, log = filled(storage, file_delete_delay_ms=0)
-    region = log.read(0, 2000, True).records
+    region = log_reader.read(log, 0, 2000, True).records
     delete(broker, log, 4)
     tick(broker, LATER)
     tick(broker, LATER)

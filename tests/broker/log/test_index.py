@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.log import log_reader
 from broker.log.index.index import OffsetIndex, TimeIndex
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError
@@ -108,7 +109,7 @@ def test_a_time_entry_is_the_largest_time_up_to_its_offset():
         assert time == max(times[: offset + 1])
     for wanted in range(START_MS, START_MS + 32):
         expected = next(((n, t) for n, t in enumerate(times) if t >= wanted), None)
-        assert log.offset_of_time(wanted) == expected
+        assert log_reader.offset_of_time(log, wanted) == expected
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "cut", "find"]), st.integers(0, 1_500)), max_size=60))

@@ -4,6 +4,7 @@ import tracemalloc
 
 import pytest
 
+from broker.log import log_appender, log_reader
 from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.journal import SUFFIX, FoundJournal
 from broker.log.log_manager import LogManager
@@ -69,7 +70,7 @@ class Broker:
 
     def ids(self, partition=0):
         log = self.log(partition)
-        return log.ids_of(0, log.log_end_offset)
+        return log_reader.ids_of(log, 0, log.log_end_offset)
 
 
 def every_id(broker):
@@ -160,7 +161,7 @@ def test_a_batchs_memory_may_be_written_over_before_its_round_is_on_the_disk():
     broker = Broker()
     batch = memoryview(batch_of(b"a" * 5000))
     log = broker.log()
-    log.append(batch, validate(batch, log.config, BROKER), broker.worker, NOW)
+    log_appender.append(log, batch, validate(batch, log.config, BROKER), broker.worker, NOW)
     written = bytes(batch)
     batch[:] = bytes(len(batch))
     broker.run(SyncJournal)

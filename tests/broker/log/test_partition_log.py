@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.log import log_appender, log_reader
 from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import read_header, walk
@@ -14,7 +15,7 @@ from .conftest import BROKER, NOW, START_MS, append, batch_of, mend, new_worker,
 
 
 def read(log, offset, max_bytes=1 << 20, **options):
-    result = log.read(offset, max_bytes, True, **options)
+    result = log_reader.read(log, offset, max_bytes, True, **options)
     return result.records and result.records.file.read(result.records.position, result.records.length)
 
 
@@ -22,7 +23,7 @@ def test_offsets_are_dense_and_ids_rise_with_them(log, worker):
     first = append(log, b"a", b"b", worker=worker)
     second = append(log, b"c", worker=worker)
     assert (first.base_offset, first.last_offset, second.base_offset) == (0, 1, 2)
-    assert log.ids_of(0, 3) == (*map(tuple, first.runs), *map(tuple, second.runs))
+    assert log_reader.ids_of(log, 0, 3) == (*map(tuple, first.runs), *map(tuple, second.runs))
     assert first.runs[0][0] + 1 < second.runs[0][0] + 1 <= log.last_id + 1
 
 
@@ -46,12 +47,12 @@ def test_a_first_batch_larger_than_the_limit_is_returned_whole(log, worker):
     append(log, b"x" * 5000, worker=worker)
     append(log, b"y", worker=worker)
     assert len(list(walk(read(log, 0, max_bytes=100)))) == 1
-    assert not log.read(0, 100, at_least_one=False).records
+    assert not log_reader.read(log, 0, 100, at_least_one=False).records
 
 
 def cut(log, offset, max_bytes):
     """Return the base offsets of the whole batches that are read, and the number of bytes after them."""
-    records = log.whole_batches(offset, log.read(offset, max_bytes, True).records)
+    records = log_reader.whole_batches(log, offset, log_reader.read(log, offset, max_bytes, True).records)
     data = records.file.read(records.position, records.length)
     batches = list(walk(data))
     return [header.base_offset for _, header in batches], len(data) - sum(header.size for _, header in batches)
@@ -65,7 +66,7 @@ def test_of_large_batches_only_whole_ones_are_read(storage, worker, segment_byte
     log, _ = reopen(storage, config=TopicConfig(segment_bytes=segment_bytes))
     for _ in range(8):
         append(log, LARGE, worker=worker)
-    size = log.read(0, 1, True).records.length
+    size = log_reader.read(log, 0, 1, True).records.length
     assert cut(log, 0, 3 * size - 1) == ([0, 1], 0)
     assert cut(log, 0, 3 * size) == ([0, 1, 2], 0)
     assert cut(log, 2, 3 * size + 5_000) == ([2, 3, 4], 0)
@@ -75,7 +76,7 @@ def test_of_large_batches_only_whole_ones_are_read(storage, worker, segment_byte
 def test_of_small_batches_the_last_may_be_cut_or_a_few_are_left_for_the_next_read(log, worker):
     for _ in range(2_000):
         append(log, b"x" * 100, worker=worker)
-    size = log.read(0, 1, True).records.length
+    size = log_reader.read(log, 0, 1, True).records.length
     for more in range(0, 4_096, 300):
         limit = 1_000 * size + more
         offsets, rest = cut(log, 0, limit)
@@ -86,7 +87,7 @@ def test_with_few_entries_in_the_index_small_batches_are_not_left_for_the_next_r
     log, _ = reopen(storage, config=TopicConfig(index_interval_bytes=200_000))
     for _ in range(2_500):
         append(log, b"x" * 100, worker=worker)
-    size = log.read(0, 1, True).records.length
+    size = log_reader.read(log, 0, 1, True).records.length
     for offset in range(0, 1_500, 37):
         assert len(cut(log, offset, 150_000)[0]) == 150_000 // size
 
@@ -108,10 +109,10 @@ def test_a_file_that_cannot_be_opened_again_leaves_what_was_read_as_it_is(storag
         append(log, LARGE, worker=worker)
     log.synced(log.position())
     older = log.segments.all[0]
-    records = log.read(0, 3 * len(LARGE), True).records
+    records = log_reader.read(log, 0, 3 * len(LARGE), True).records
     older.close_files()  # other segments were read meanwhile
     storage.failing_opens.add(records.file.path)
-    assert log.whole_batches(0, records) == records
+    assert log_reader.whole_batches(log, 0, records) == records
 
 
 def test_nor_is_the_index_of_the_newest_segment_waited_for_after_a_start(storage, worker):
@@ -119,10 +120,10 @@ def test_nor_is_the_index_of_the_newest_segment_waited_for_after_a_start(storage
     for _ in range(8):
         append(log, LARGE, worker=worker)
     log, _ = reopen(storage)
-    records = log.read(0, 3 * len(LARGE), True).records
+    records = log_reader.read(log, 0, 3 * len(LARGE), True).records
     index = log.segments.active.offsets.file.path
     storage.not_in_memory.add(index)
-    assert log.whole_batches(0, records) == records
+    assert log_reader.whole_batches(log, 0, records) == records
     assert index in storage.not_in_memory
 
 
@@ -137,18 +138,18 @@ def test_where_the_disk_would_be_waited_for_nothing_is_looked_for(storage, worke
     log, _ = reopen(storage, config=TopicConfig(segment_bytes=400_000))
     for _ in range(8):
         append(log, LARGE, worker=worker)
-    size = log.read(0, 1, True).records.length
-    records = log.read(0, 3 * size - 1, True).records
+    size = log_reader.read(log, 0, 1, True).records.length
+    records = log_reader.read(log, 0, 3 * size - 1, True).records
     storage.not_in_memory.add(log.segments.all[0].offsets.file.path)
-    assert log.whole_batches(0, records) == records
+    assert log_reader.whole_batches(log, 0, records) == records
 
 
 def test_offsets_outside_the_log_are_out_of_range_and_its_end_is_empty(log, worker):
     append(log, b"a", worker=worker)
-    assert not log.read(1, 100, True).records
+    assert not log_reader.read(log, 1, 100, True).records
     for offset in (-1, 2):
         with pytest.raises(ApiError, match="it holds 0 to 1") as caught:
-            log.read(offset, 100, True)
+            log_reader.read(log, offset, 100, True)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -159,11 +160,11 @@ def test_a_roll_keeps_reads_and_ids_together(storage, worker):
     assert len(log.segments.all) > 5
     values = [r.value for o in range(100) for r in decode_records(read(log, o, 1)) if r.offset == o]
     assert values == [b"x" * 200] * 100
-    ids = [first + i for first, length in log.ids_of(0, 100) for i in range(length)]
+    ids = [first + i for first, length in log_reader.ids_of(log, 0, 100) for i in range(length)]
     assert len(ids) == 100 and ids == sorted(set(ids))
-    assert [log.offset_of_id(id) for id in ids] == list(range(100))
-    assert log.offset_of_id(ids[-1] + 1) == 100
-    result = log.read(30, 500, True, with_ids=True)
+    assert [log_reader.offset_of_id(log, id) for id in ids] == list(range(100))
+    assert log_reader.offset_of_id(log, ids[-1] + 1) == 100
+    result = log_reader.read(log, 30, 500, True, with_ids=True)
     assert result.ids.base_offset <= 30
 
 
@@ -173,12 +174,13 @@ def test_an_id_is_found_in_a_million_by_a_few_entries_of_the_id_index(storage, w
     batch, count = bytes(batch_of(*[b""] * 4_000)), 250
     for number in range(count):
         sent = memoryview(bytearray(batch))
-        log.append(sent, validate(sent, log.config, BROKER), worker, Now(ms=number, wall_ms=START_MS + number))
+        now = Now(ms=number, wall_ms=START_MS + number)
+        log_appender.append(log, sent, validate(sent, log.config, BROKER), worker, now)
     assert (log.high_watermark, len(log.segments.all) > 5) == (1_000_000, True)
     for offset in (0, 3_999, 777_777, 999_999):
-        ((id, _),) = log.ids_of(offset, offset + 1)
+        ((id, _),) = log_reader.ids_of(log, offset, offset + 1)
         storage.bytes_read.clear()
-        assert log.offset_of_id(id) == offset
+        assert log_reader.offset_of_id(log, id) == offset
         assert all(path.endswith(".idindex") for path in storage.bytes_read)
         assert sum(storage.bytes_read.values()) < 20 * ENTRY_BYTES
 
@@ -187,9 +189,9 @@ def test_a_time_finds_the_first_record_not_older(log, worker):
     """The search uses the largest timestamps of batches, then the records of one batch (KIP-33)."""
     for n in range(50):
         append(log, b"x" * 300, worker=worker, timestamp_ms=START_MS + n * 10)
-    assert log.offset_of_time(START_MS + 245) == (25, START_MS + 250)
-    assert log.offset_of_time(START_MS) == (0, START_MS)
-    assert log.offset_of_time(START_MS + 491) is None
+    assert log_reader.offset_of_time(log, START_MS + 245) == (25, START_MS + 250)
+    assert log_reader.offset_of_time(log, START_MS) == (0, START_MS)
+    assert log_reader.offset_of_time(log, START_MS + 491) is None
 
 
 def times(log, worker, *times_ms):
@@ -199,7 +201,7 @@ def times(log, worker, *times_ms):
 
 
 def newest(log):
-    found = log.offset_of_newest()
+    found = log_reader.offset_of_newest(log)
     return found and (found[0], found[1] - START_MS)
 
 
@@ -233,7 +235,7 @@ def test_the_newest_record_is_one_of_those_that_are_left(log, worker):
 
 def test_of_a_batch_that_is_deleted_in_part_the_rest_counts(log, worker):
     batch = encode_batch([Record(0, 9, None, b"a"), Record(1, 4, None, b"b")], base_timestamp_ms=START_MS)
-    log.append(memoryview(batch), read_header(batch), worker, NOW)
+    log_appender.append(log, memoryview(batch), read_header(batch), worker, NOW)
     assert newest(log) == (0, 9)
     log.advance_start(1)
     assert newest(log) == (1, 4)
@@ -302,14 +304,14 @@ def test_a_disk_that_runs_full_under_several_batches_leaves_all_files_as_they_we
     staged = validated(log, *batches)
     storage.free_bytes = ENTRY_BYTES + 5 * len(batches[0]) + spare
     with pytest.raises(ApiError, match="No space left"):
-        log.append_batches(staged, worker, NOW)
+        log_appender.append_batches(log, staged, worker, NOW)
     assert {path: bytes(content.data) for path, content in storage.files.items()} == before
     assert (log.log_end_offset, log.segments.active.next_offset, log.offline) == (1, 1, None)
     storage.free_bytes = None
     mend(log)
-    offsets, _ = log.append_batches(staged, worker, NOW)
+    offsets, _ = log_appender.append_batches(log, staged, worker, NOW)
     assert offsets == [(offset, offset) for offset in range(1, 6)]
-    assert log.offset_of_time(START_MS + 3) == (3, START_MS + 3)
+    assert log_reader.offset_of_time(log, START_MS + 3) == (3, START_MS + 3)
 
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex", ".index"])
@@ -324,7 +326,7 @@ def test_a_write_that_cannot_be_undone_takes_the_log_offline(storage, worker, su
     assert "could not be undone" in log.offline
     storage.free_bytes = None
     storage.failing_cuts.clear()
-    for use in (lambda: append(log, b"d", worker=worker), lambda: log.read(0, 1, True)):
+    for use in (lambda: append(log, b"d", worker=worker), lambda: log_reader.read(log, 0, 1, True)):
         with pytest.raises(ApiError, match="offline"):
             use()
 
@@ -374,14 +376,14 @@ def test_a_segment_that_begins_with_older_times_than_the_one_before_is_indexed_b
     for n in range(3):
         append(opened, b"x" * 100, worker=worker, timestamp_ms=START_MS + n)
     opened.roll()
-    assert opened.offset_of_time(START_MS + 2) == (0, START_MS + 1_000)
+    assert log_reader.offset_of_time(opened, START_MS + 2) == (0, START_MS + 1_000)
     assert opened.segments.all[1].max_timestamp_ms == START_MS + 2
 
 
 def test_an_id_is_found_though_the_newest_segment_is_empty(log, worker):
     first = append(log, b"a", worker=worker).runs[0].first
     log.roll()
-    assert (log.offset_of_id(first), log.offset_of_id(first + 1)) == (0, 1)
+    assert (log_reader.offset_of_id(log, first), log_reader.offset_of_id(log, first + 1)) == (0, 1)
 
 
 def test_a_file_that_cannot_be_read_is_an_answer_not_a_fault(storage, worker, log):
@@ -391,9 +393,9 @@ def test_a_file_that_cannot_be_read_is_an_answer_not_a_fault(storage, worker, lo
     content = storage.files[f"flights-0/{0:020d}.idindex"]
     content.data[5] ^= 1
     uses = (
-        lambda: log.read(0, 1, True, with_ids=True),
-        lambda: log.ids_of(0, 1),
-        lambda: log.offset_of_id(5),
+        lambda: log_reader.read(log, 0, 1, True, with_ids=True),
+        lambda: log_reader.ids_of(log, 0, 1),
+        lambda: log_reader.offset_of_id(log, 5),
         lambda: append(log, b"a", worker=worker, **sent),
     )
     for use in uses:
@@ -408,7 +410,7 @@ def test_a_read_with_ids_covers_every_record_it_returns(storage, worker):
         append(log, b"x" * 50, b"y" * 50, worker=worker)
     for offset in range(0, 120, 7):
         for max_bytes in (1, 300, 1000, 1 << 20):
-            result = log.read(offset, max_bytes, True, with_ids=True)
+            result = log_reader.read(log, offset, max_bytes, True, with_ids=True)
             data = result.records.file.read(result.records.position, result.records.length)
             region = result.ids.entries
             entries = list(read_entries(region.file.read(region.position, region.length), result.ids.base_offset))

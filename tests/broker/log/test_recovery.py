@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.log import leader_epochs
+from broker.log import leader_epochs, log_reader
 from broker.log.log_manager import LogManager
 from broker.log.recovery.recovery import LogDamaged
 from broker.log.segment import CLEANED
@@ -81,14 +81,15 @@ def test_a_log_cut_at_any_byte_ends_at_the_last_whole_batch_with_its_ids(path):
     data = data_of(whole, path)
     batches = [position + h.size for position, h in walk(data_of(whole, LOG))]
     ends = batches if path == LOG else [ENTRY_BYTES * n for n in (1, 2, 3)]
-    ids = log.ids_of(0, 6)
+    ids = log_reader.ids_of(log, 0, 6)
     for size in range(len(data)):
         storage = copy_of(whole)
         put(storage, path, data[:size])
         opened, report = reopen(storage)
         kept = sum(end <= size for end in ends)
         assert opened.log_end_offset == 2 * kept, size
-        assert opened.ids_of(0, 6) == ids[:kept] and opened.last_id == (sum(ids[kept - 1]) - 1 if kept else -1)
+        assert log_reader.ids_of(opened, 0, 6) == ids[:kept]
+        assert opened.last_id == (sum(ids[kept - 1]) - 1 if kept else -1)
         assert data_of(storage, LOG) == data_of(whole, LOG)[: ([0] + batches)[kept]]
         assert data_of(storage, IDS) == data_of(whole, IDS)[: ENTRY_BYTES * kept]
         assert report.cut == (path == IDS or size not in [0] + batches)
@@ -102,7 +103,7 @@ def test_batches_that_were_written_together_and_cut_at_any_byte_keep_their_ids_u
     worker.next_ids(4096 - 5, START_MS)
     append_batches(log, *[[b"a%d" % n, b"b%d" % n] for n in range(4)], worker=worker)
     data, sizes = data_of(whole, path), [position + h.size for position, h in walk(data_of(whole, LOG))]
-    ids = log.ids_of(0, 8)
+    ids = log_reader.ids_of(log, 0, 8)
     each_id = [first + n for first, length in ids for n in range(length)]
     assert [length for _, length in ids] == [5, 3] and len(data_of(whole, IDS)) == 2 * ENTRY_BYTES
     for size in range(len(data)):
@@ -113,12 +114,12 @@ def test_batches_that_were_written_together_and_cut_at_any_byte_keep_their_ids_u
         kept = sum(end <= size for end in whole_batches)
         assert opened.log_end_offset == 2 * kept, size
         assert data_of(storage, LOG) == data_of(whole, LOG)[: ([0] + sizes)[kept]]
-        found = [first + n for first, length in opened.ids_of(0, 8) for n in range(length)]
+        found = [first + n for first, length in log_reader.ids_of(opened, 0, 8) for n in range(length)]
         assert found == each_id[: 2 * kept] and opened.last_id == (each_id[2 * kept - 1] if kept else -1)
         append(opened, b"c", **later(10))
         again, report = reopen(storage)
         assert (again.log_end_offset, report.cut) == (2 * kept + 1, False), "what was begun of an entry is whole"
-        assert again.ids_of(0, 8)[:-1] == opened.ids_of(0, 2 * kept)
+        assert log_reader.ids_of(again, 0, 8)[:-1] == log_reader.ids_of(opened, 0, 2 * kept)
 
 
 def test_an_entry_of_which_the_log_lost_the_end_is_shortened_on_the_disk_before_anything_follows_it():
@@ -237,7 +238,7 @@ def test_offset_and_time_index_are_rebuilt_past_the_checkpoint(content):
         storage.remove(path) if content is None else put(storage, path, content)
     opened, _ = reopen(storage, config=config)
     assert (data_of(storage, INDEX), data_of(storage, TIMES)) == right
-    assert opened.offset_of_time(START_MS + 7) == (14, START_MS + 7)
+    assert log_reader.offset_of_time(opened, START_MS + 7) == (14, START_MS + 7)
 
 
 def test_a_leader_epoch_file_that_is_none_takes_the_log_offline_by_name():
@@ -260,7 +261,7 @@ def test_after_a_clean_close_no_batch_is_read():
         log, report = reopen(storage, known, config)
         assert (report.batches_read, report.cut, log.log_end_offset) == (0, False, 20)
         assert everything(storage) == before
-        assert log.offset_of_time(START_MS + 13) == (13, START_MS + 13)
+        assert log_reader.offset_of_time(log, START_MS + 13) == (13, START_MS + 13)
 
 
 def test_only_what_lies_past_the_checkpoint_is_read():
@@ -325,7 +326,7 @@ def test_damaged_indexes_of_synced_segments_are_written_again(content, number):
         storage.remove(path) if content is None else put(storage, path, content)
     log, report = reopen(storage, known, SMALL)
     assert (report.batches_read, report.cut) == (0, False)
-    assert [log.offset_of_time(START_MS + n) for n in range(20)] == [(n, START_MS + n) for n in range(20)]
+    assert [log_reader.offset_of_time(log, START_MS + n) for n in range(20)] == [(n, START_MS + n) for n in range(20)]
 
 
 @pytest.mark.parametrize("number", [0, -1])
@@ -352,7 +353,8 @@ def test_nonsense_in_an_index_past_what_was_synced_is_never_looked_at():
     storage, known = closed(config, batches=10)
     put(storage, INDEX, data_of(storage, INDEX) + (9).to_bytes(4, "big") + (5).to_bytes(4, "big"))
     log, _ = reopen(storage, known, config)
-    assert log.read(9, 1, True).records.position == dict((h.base_offset, p) for p, h in walk(data_of(storage, LOG)))[9]
+    positions = dict((h.base_offset, p) for p, h in walk(data_of(storage, LOG)))
+    assert log_reader.read(log, 9, 1, True).records.position == positions[9]
 
 
 def test_without_a_checkpoint_the_whole_log_is_read_and_nothing_is_lost():

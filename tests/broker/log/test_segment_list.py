@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+from broker.log import log_appender
 from broker.log.closed_segment import OpenSegments
 from broker.log.segment_list import SegmentList
 from broker.log.storage.memory_storage import MemoryStorage
@@ -28,7 +29,7 @@ def test_the_precomputed_values_are_those_of_the_segments_after_each_change(stor
     for number in range(12):
         transaction = {"producer_id": number, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
         append(log, b"x" * 400, worker=worker, timestamp_ms=START_MS + number * (-1) ** number, **transaction)
-        log.append_marker(number, 0, Marker(number % 3 == 0, 0), worker, NOW)
+        log_appender.append_marker(log, number, 0, Marker(number % 3 == 0, 0), worker, NOW)
         assert_precomputed(log)
     assert len(log.segments.all) > 5 and 0 < len(log.segments.aborting) < len(log.segments.all)
     log.synced(log.position())

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from broker.log import log_reader
 from broker.log.compaction.swap import finish_swaps
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.os_storage import OsStorage
@@ -196,7 +197,7 @@ def check_bases(world):
 
 def test_a_log_on_a_real_disk_is_cleaned_and_opened_again(tmp_path):
     world = filled(OsStorage(str(tmp_path)))
-    region = world.log.read(0, 1 << 20, True).records
+    region = log_reader.read(world.log, 0, 1 << 20, True).records
     before = region.file.read(region.position, region.length)
     world.clean()
     assert world.log.segments.all[0].log.path.endswith(f"{0:020d}.log")

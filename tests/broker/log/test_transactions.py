@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from broker.log import log_appender, log_reader
 from broker.log.index.txn_index import AbortedTransaction
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
@@ -22,12 +23,12 @@ def send(log, producer, *values, sequence=0, epoch=0, worker):
 
 
 def end(log, producer, marker, epoch=0, *, worker):
-    return log.append_marker(producer, epoch, marker, worker, NOW).base_offset
+    return log_appender.append_marker(log, producer, epoch, marker, worker, NOW).base_offset
 
 
 def committed(log, offset=0, max_bytes=1 << 20):
     """Read as a read_committed consumer; return (base offsets of the batches, aborted transactions)."""
-    result = log.read(offset, max_bytes, True, committed=True)
+    result = log_reader.read(log, offset, max_bytes, True, committed=True)
     region = result.records
     data = region.file.read(region.position, region.length) if result.records else b""
     return [header.base_offset for _, header in walk(data)], result.aborted
@@ -64,7 +65,7 @@ def test_a_committed_read_names_the_aborted_transactions_in_it_and_no_others(log
     assert committed(log) == ([0, 1, 2, 3, 4, 5], ((7, 0), (7, 4)))
     assert committed(log, 2)[1] == ((7, 4),)
     assert committed(log, 0, max_bytes=1) == ([0], ((7, 0),))
-    assert log.read(0, 1 << 20, True).aborted is None, "read_uncommitted is told of none"
+    assert log_reader.read(log, 0, 1 << 20, True).aborted is None, "read_uncommitted is told of none"
 
 
 def test_overlapping_aborts_are_found_by_each_part_of_them(log, worker):
@@ -73,10 +74,11 @@ def test_overlapping_aborts_are_found_by_each_part_of_them(log, worker):
     send(log, 2, b"b", worker=worker)
     end(log, 2, ABORT, worker=worker)
     end(log, 1, ABORT, worker=worker)
-    assert log.aborted_transactions(0, 1) == [AbortedTransaction(1, 0, 3, 4)]
-    assert log.aborted_transactions(1, 2) == [AbortedTransaction(2, 1, 2, 0), AbortedTransaction(1, 0, 3, 4)]
-    assert log.aborted_transactions(3, 4) == [AbortedTransaction(1, 0, 3, 4)]
-    assert log.aborted_transactions(4, 9) == []
+    first, second = AbortedTransaction(1, 0, 3, 4), AbortedTransaction(2, 1, 2, 0)
+    assert log_reader.aborted_transactions(log, 0, 1) == [first]
+    assert log_reader.aborted_transactions(log, 1, 2) == [second, first]
+    assert log_reader.aborted_transactions(log, 3, 4) == [first]
+    assert log_reader.aborted_transactions(log, 4, 9) == []
 
 
 def test_the_index_is_laid_out_as_kafkas(storage, log, worker):
@@ -93,14 +95,14 @@ def test_the_index_is_laid_out_as_kafkas(storage, log, worker):
 def test_a_marker_is_a_record_of_its_producer_with_an_id(log, worker):
     """The formats are Kafka's ControlRecordType and EndTransactionMarker."""
     send(log, 7, b"a", epoch=3, worker=worker)
-    done = log.append_marker(7, 3, Marker(False, 5), worker, NOW)
-    region = log.read(1, 1000, True).records
+    done = log_appender.append_marker(log, 7, 3, Marker(False, 5), worker, NOW)
+    region = log_reader.read(log, 1, 1000, True).records
     batch = region.file.read(region.position, region.length)
     ((_, header),) = walk(batch)
     assert header.is_control and header.is_transactional and header.record_count == 1
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, -1)
     assert decode_marker(batch) == Marker(False, 5)
-    assert log.ids_of(1, 2) == tuple(map(tuple, done.runs))
+    assert log_reader.ids_of(log, 1, 2) == tuple(map(tuple, done.runs))
 
 
 def test_a_later_epoch_fences_a_marker_and_what_the_old_one_sends(log, worker):
@@ -137,7 +139,7 @@ def test_an_abort_that_could_not_be_written_is_not_in_the_index(storage, log, wo
         end(log, 7, ABORT, worker=worker)
     storage.free_bytes = None
     mend(log)
-    assert log.last_stable_offset == 0 and log.aborted_transactions(0, 9) == []
+    assert log.last_stable_offset == 0 and log_reader.aborted_transactions(log, 0, 9) == []
     end(log, 7, COMMIT, worker=worker)
     assert committed(log) == ([0, 1], ())
 
@@ -160,9 +162,9 @@ def test_a_disk_too_full_for_an_entry_of_the_index_leaves_it_as_it_was(log, stor
     with pytest.raises(ApiError):
         end(log, 7, ABORT, worker=worker)
     storage.free_bytes = None
-    assert log.offline is None and log.aborted_transactions(0, 9) == []
+    assert log.offline is None and log_reader.aborted_transactions(log, 0, 9) == []
     end(log, 7, ABORT, worker=worker)
-    assert [each.first_offset for each in log.aborted_transactions(0, 9)] == [0]
+    assert [each.first_offset for each in log_reader.aborted_transactions(log, 0, 9)] == [0]
 
 
 class _LooksInto(MemoryStorage):
@@ -195,7 +197,7 @@ def test_a_committed_read_looks_into_the_segments_where_something_was_aborted_on
     storage.opened = 0
     assert committed(log, 0) == ([0], ()) and storage.opened <= 1
     assert committed(log, 11)[1] == ((7, 11),)
-    assert len(log.aborted_transactions(0, log.log_end_offset)) == 2
+    assert len(log_reader.aborted_transactions(log, 0, log.log_end_offset)) == 2
 
 
 def life(log, worker):
@@ -213,7 +215,7 @@ def life(log, worker):
 def state(log):
     return (
         log.last_stable_offset,
-        log.aborted_transactions(0, log.log_end_offset),
+        log_reader.aborted_transactions(log, 0, log.log_end_offset),
         log.producers.open_transactions(),
         sorted(each[:2] + each[4:] for each in log.producers.active()),
     )

@@ -1,0 +1,279 @@
+"""Reads of a log: regions of its files for clients, and lookups by offset, id and time.
+
+    bisect over the segments -> offset index -> region, for read_committed up to the last stable offset
+
+Nothing is copied or decoded. A region refers to a file, and holds it open when retention or compaction removes it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from broker.log.index.txn_index import AbortedTransaction
+from broker.log.non_blocking_reader import NonBlockingReader, NotCached, find_now
+from broker.log.partition_log import PartitionLog
+from broker.log.search import BLOCKING, ReadMode, Search
+from broker.log.segment import Segment
+from broker.log.storage.port import StorageError
+from broker.record.batch import LENGTH_END, BatchHeader
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.fetch import IdRegion
+from broker.wire.frame import FileRegion
+
+LARGE_READ_BYTES = 128 * 1024  # in a smaller read, finding the end of a batch costs more than sending a useless piece
+EMPTY: FileRegion | bytes = b""
+_record = tuple.__new__  # as ReadResult(...), at half its price
+
+
+class ReadResult(NamedTuple):
+    records: FileRegion | bytes
+    ids: IdRegion | None = None
+    aborted: tuple[tuple[int, int], ...] | None = None
+    """(producer id, first offset) of aborted transactions; None unless committed records were requested."""
+
+
+NOTHING = ReadResult(EMPTY)
+NOTHING_COMMITTED = ReadResult(EMPTY, None, ())
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Turn a StorageError into an ApiError, because an unreadable file is an answer to the client, not a fault."""
+    try:
+        yield
+    except StorageError as error:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+# --- read ------------------------------------------------------------------------------------------------------------
+
+
+def read(
+    log: PartitionLog,
+    offset: int,
+    max_bytes: int,
+    at_least_one: bool,
+    with_ids: bool = False,
+    committed: bool = False,
+    waits: bool = True,
+) -> ReadResult:
+    """Return batches of one segment, from the one with `offset` on, at most `max_bytes`; the last may be cut.
+
+    `at_least_one`: return a first batch larger than `max_bytes` whole (KIP-74). `committed`: end at the last
+    stable offset, and list the aborted transactions. Raise ApiError OFFSET_OUT_OF_RANGE; without `waits`, raise
+    NotCached if the lookup would wait for the disk.
+    """
+    if log.offline is not None:
+        log.check_online()
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {log.name}; it holds {log.log_start_offset} to {log.log_end_offset}",
+        )
+    shown = log.high_watermark
+    end = log.last_stable_offset if committed else shown
+    nothing = NOTHING_COMMITTED if committed else NOTHING
+    if offset >= end:
+        return nothing
+    try:  # the hot path: no context manager
+        found = _locate(log, offset, end, with_ids, waits)
+        if found is None:
+            return nothing
+        segment, position, header = found
+        end_position = segment.size
+        if segment.next_offset > shown and (hidden := segment.find(shown)) is not None:
+            end_position = hidden[0]  # batches past the high watermark are not visible yet
+        length = end_position - position
+        if length > max_bytes:
+            length = max_bytes
+        size = header.batch_length + LENGTH_END
+        if length < size:
+            if not at_least_one:
+                return nothing
+            length = size
+        ids = _ids_within(segment, position, length, header) if with_ids else None
+        if not committed:
+            return _record(ReadResult, (_record(FileRegion, (segment.log, position, length)), ids, None))
+        if end < log.log_end_offset:
+            length = _up_to(end, segment, position, length)
+        aborted = _aborted_within(log, offset, end, segment, position, length)
+        return _record(ReadResult, (_record(FileRegion, (segment.log, position, length)), ids, aborted))
+    except StorageError as error:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+def whole_batches(log: PartitionLog, offset: int, records: FileRegion) -> FileRegion:
+    """Return records read from `offset` on without the useless piece of a batch at their end.
+
+    With batches of 600 kB and a limit of 1 MB, two bytes in five belong to such a piece. Return the records
+    unchanged if the index does not give a batch boundary without waiting.
+    """
+    end = records.position + records.length
+    segment = log.segments.all[bisect_right(log.segments.bases, offset) - 1]
+    if records.length < LARGE_READ_BYTES or end == segment.size:
+        return records
+    try:
+        if segment.log is not records.file:
+            return records
+        in_memory = offset >= log.opened_at and segment is log.segments.active
+        offsets = segment.offsets if in_memory else NonBlockingReader(segment).offsets
+        last = offsets.last_up_to(end)
+    except (NotCached, StorageError):
+        return records
+    # A batch without an index entry starts at most `index.interval.bytes` after the last entry, so an end this
+    # close is a batch boundary, such as the high watermark, or cuts off a small piece only.
+    if end - last <= log.config.index_interval_bytes or last <= records.position:
+        return records
+    return FileRegion(records.file, records.position, last - records.position)
+
+
+def _up_to(offset: int, segment: Segment, position: int, length: int) -> int:
+    """Return the length of a segment's region up to an offset, where a batch begins."""
+    found = segment.find(offset) if offset < segment.next_offset else None
+    return length if found is None else min(length, found[0] - position)
+
+
+def _aborted_within(
+    log: PartitionLog, offset: int, stable: int, segment: Segment, position: int, length: int
+) -> tuple[tuple[int, int], ...]:
+    """Return (producer id, first offset) of the aborted transactions in a region of a segment from `offset` on."""
+    if not log.segments.aborting and not log.segments.active.has_aborted:  # nearly always
+        return ()
+    if next(log.segments.aborting_from(offset), None) is None:
+        return ()
+    end = min(_end_of(segment, position, length), stable)
+    return tuple((each.producer_id, each.first_offset) for each in aborted_transactions(log, offset, end))
+
+
+def aborted_transactions(log: PartitionLog, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions with records or marker in first_offset .. end_offset - 1, by their markers.
+
+    Raise ApiError if an index cannot be read.
+    """
+    found = []
+    with answered():
+        for segment in log.segments.aborting_from(first_offset):
+            for aborted in segment.aborted.ending_from(first_offset):
+                if aborted.first_offset < end_offset:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end_offset:
+                    return found
+    return found
+
+
+def _locate(
+    log: PartitionLog, offset: int, end: int, with_ids: bool, waits: bool
+) -> tuple[Segment, int, BatchHeader] | None:
+    """Find the first batch with a record that ends at or after `offset` and begins below `end`.
+
+    Return (segment, position, header), None if no batch ends there. `end` is the end of the visible offsets.
+    """
+    segments = log.segments.all
+    index = bisect_right(log.segments.bases, offset) - 1
+    found = None
+    while found is None and index < len(segments):  # compaction may leave a segment's end empty
+        segment = segments[index]
+        index += 1
+        # Batches that this process wrote to the newest segment are in memory, and most fetches request them.
+        if waits or (offset >= log.opened_at and index == len(segments)):
+            found = segment.find(offset)
+        else:
+            found = find_now(segment, offset, with_ids)
+    if found is None:
+        return None
+    position, header = found
+    if not header.record_count:
+        return _past_emptied(segments[index - 1 :], position, header, end)
+    return segment, position, header
+
+
+def _ids_within(segment: Segment, position: int, length: int, header: BatchHeader) -> IdRegion:
+    """Return the ids of a region of a segment; `header` is that of its first batch."""
+    whole = position + length == segment.size
+    end = segment.next_offset if whole else _end_of(segment, position, length)
+    return IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end))
+
+
+def _past_emptied(
+    segments: Sequence[Segment], position: int, header: BatchHeader, end: int
+) -> tuple[Segment, int, BatchHeader]:
+    """Return the next batch with a record, because librdkafka takes an answer without records for a cut one.
+
+    It gives up after some of these. If no such batch exists, return the batch that compaction emptied, because its
+    header has the end of its offsets.
+    """
+    emptied = segments[0], position, header
+    for segment in segments:
+        for at, each in segment.batches(position if segment is emptied[0] else 0):
+            if each.base_offset >= end:
+                return emptied
+            if each.record_count:
+                return segment, at, each
+    return emptied
+
+
+def _end_of(segment: Segment, position: int, length: int) -> int:
+    """Return the offset after the last batch that begins in a region of the segment."""
+    near = segment.offsets.rank(position + length - 1, field=1)
+    start = max(position, int(segment.offsets[near - 1][1])) if near else position
+    end = segment.base_offset
+    for at, header in segment.batches(start):
+        if at >= position + length:
+            break
+        end = header.last_offset + 1
+    return end
+
+
+# --- lookups ---------------------------------------------------------------------------------------------------------
+
+
+def ids_of(log: PartitionLog, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
+    """Return the ids of first_offset .. end_offset - 1 as runs (first id, count), without deleted records."""
+    found: tuple[tuple[int, int], ...] = ()
+    first_offset = max(first_offset, log.log_start_offset)
+    with answered():
+        for segment in log.segments.all[max(bisect_right(log.segments.bases, first_offset) - 1, 0) :]:
+            if segment.base_offset >= end_offset:
+                break
+            found += segment.ids.runs(first_offset, end_offset)
+    return found
+
+
+def search(log: PartitionLog) -> Search:
+    """Return a snapshot of the log, for a search in this or another thread."""
+    segments = log.segments
+    return Search(segments.all, segments.newest, log.log_start_offset, segments.active.log.size, segments.counted)
+
+
+def offset_of_id(log: PartitionLog, id: int, mode: ReadMode = BLOCKING) -> int:
+    """Return the first offset whose id is not below `id`, the high watermark if consumers see no such id.
+
+    Raise WouldBlock.
+    """
+    with answered():
+        return bounded(log, search(log).of_id(id, mode))
+
+
+def bounded(log: PartitionLog, found: int | None) -> int:
+    """Limit an offset found by its id to the offsets that consumers see; None becomes the high watermark."""
+    return log.high_watermark if found is None else max(min(found, log.high_watermark), log.log_start_offset)
+
+
+def offset_of_time(log: PartitionLog, timestamp_ms: int, mode: ReadMode = BLOCKING) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record not older than `timestamp_ms`, None if all are older.
+
+    Raise WouldBlock or CorruptBatch.
+    """
+    with answered():
+        return search(log).of_time(timestamp_ms, mode)
+
+
+def offset_of_newest(log: PartitionLog, mode: ReadMode = BLOCKING) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record with the largest timestamp in the log, None without times.
+
+    Raise the errors of `offset_of_time`.
+    """
+    with answered():
+        found, log.segments.counted = search(log).of_newest(mode)
+    return found
