@@ -181,12 +181,10 @@ class PartitionLog:
 
         A log always has a segment: if all are removed, a new one begins. Raise StorageError if that fails.
         """
-        dropped = self.segments.all[:number]
         if number == len(self.segments.all):
             self.roll()
         self.advance_start(self.segments.all[number].base_offset)
-        self.segments.drop(dropped)
-        return dropped
+        return self.segments.drop(number)
 
     def deleted(self) -> None:
         """Note that the log was deleted, and close all its files except those being sent.

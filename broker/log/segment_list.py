@@ -96,11 +96,13 @@ class SegmentList:
         whole = [self._closed(each) for each in self.all[first:synced]]
         self.all = (*self.all[:first], *whole, *self.all[synced:])
 
-    def drop(self, oldest: tuple[Segment, ...]) -> None:
-        """Remove the oldest segments from the list. Their files stay."""
+    def drop(self, number: int) -> tuple[Segment, ...]:
+        """Remove the oldest segments from the list, and return them. Their files stay."""
+        oldest = self.all[:number]
         self._dropped += oldest
-        self._set(self.all[len(oldest) :])
+        self._set(self.all[number :])
         self._forget(oldest)
+        return oldest
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
         """Replace several consecutive segments with one that has the same offsets and ids."""

@@ -42,6 +42,17 @@ def test_the_precomputed_values_are_those_of_the_segments_after_each_change(stor
     assert_precomputed(log)
 
 
+def test_segments_that_a_roll_closes_while_all_are_dropped_are_counted_once(storage, worker):
+    """The count limits the open files of all logs (flakelog.max.open.segments)."""
+    among = OpenSegments(3)
+    log, _ = reopen(storage, config=SMALL, open_segments=among)
+    for _ in range(8):
+        append(log, b"x" * 400, worker=worker)
+    assert (len(log.segments.all), among.unsynced) == (4, 3)
+    log.drop_segments(4)
+    assert (len(log.segments.all), among.unsynced) == (1, 0)
+
+
 def test_a_log_is_freed_with_its_last_reference():
     """The server freezes the objects of its start, so the garbage collector would never free a cycle of them."""
     log, _ = reopen(MemoryStorage(), config=SMALL)
