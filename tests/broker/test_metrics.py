@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.engine.engine import Engine
 from broker.services.metrics import BOUNDS_NS, Latency
 from tests.broker.any_api import EngineLine, World
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, EngineBroker, fetch_request, produce_request
@@ -45,7 +46,7 @@ def test_each_produce_is_counted_whichever_way_it_goes(broker, acks):
 
 
 def test_waiting_for_data_is_part_of_a_fetch(broker):
-    broker.engine._clock_ns = lambda: broker.now_ms * MS
+    broker.engine = Engine(broker.services, lambda: broker.now_ms * MS)
     client = broker.connect()
     client.send(FETCH, 12, fetch_request("flights", max_wait_ms=400))
     assert FETCH not in broker.services.metrics.requests
