@@ -176,8 +176,9 @@ class RequestHandler:
         request, original, tags = api.decode(version, frame, position)
         if key in self._templates:
             self._templates[key].learn(frame, header, request)
-        call = RequestContext(
-            self._services, version, header.client_id, conn.peer, request, original, tags, conn.listener
+        call = _record(
+            RequestContext,
+            (self._services, version, header.client_id, conn.peer, request, original, tags, conn.listener, None),
         )
         return api, call, correlation_id
 
