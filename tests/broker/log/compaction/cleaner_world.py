@@ -8,9 +8,8 @@ from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.id_entries import read_entries
 from idgen.layout import Layout
 from idgen.worker import IdWorker
-
-from .conftest import BROKER, NOW, START_MS
-from .test_log_manager import Broker
+from tests.broker.log.conftest import BROKER, NOW, START_MS
+from tests.broker.log.test_log_manager import Broker
 
 BACKOFF_MS = BROKER.log_cleaner_backoff_ms
 COMPACT = {

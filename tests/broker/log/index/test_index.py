@@ -10,8 +10,7 @@ from broker.log.index.index import OffsetIndex, TimeIndex
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError
 from broker.settings.config import TopicConfig
-
-from .conftest import START_MS, append, new_worker, reopen
+from tests.broker.log.conftest import START_MS, append, new_worker, reopen
 
 
 def new(kind, *entries):

@@ -8,8 +8,7 @@ from broker.log.compaction.swap import finish_swaps
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.os_storage import OsStorage
 from broker.log.storage.port import StorageError
-
-from .cleaner_world import CleanerWorld
+from tests.broker.log.compaction.cleaner_world import CleanerWorld
 
 BEFORE = {0: b"1", 1: b"1", 2: b"2", 3: b"1", 4: b"2", 5: b"3"}
 AFTER = {3: b"1", 4: b"2", 5: b"3"}

@@ -15,8 +15,7 @@ from broker.record.batch import walk
 from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES
-
-from .conftest import BROKER, NOW, START_MS, append, append_batches, new_worker, reopen
+from tests.broker.log.conftest import BROKER, NOW, START_MS, append, append_batches, new_worker, reopen
 
 LOG, IDS, INDEX, TIMES = (f"flights-0/{0:020d}{s}" for s in (".log", ".idindex", ".index", ".timeindex"))
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=0)

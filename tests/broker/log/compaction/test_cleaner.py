@@ -17,9 +17,8 @@ from broker.record.records import decode_records
 from broker.settings.config import BrokerConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.id_entries import read_entries
-
-from .cleaner_world import BACKOFF_MS, CleanerWorld
-from .conftest import START_MS
+from tests.broker.log.compaction.cleaner_world import BACKOFF_MS, CleanerWorld
+from tests.broker.log.conftest import START_MS
 
 DAY_MS = 86_400_000
 

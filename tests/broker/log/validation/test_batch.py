@@ -14,8 +14,7 @@ from broker.record.compression import Codec
 from broker.record.records import decode_records
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
-
-from .conftest import batch_of
+from tests.broker.log.conftest import batch_of
 
 TOPIC, BROKER = TopicConfig(), BrokerConfig()
 
