@@ -77,10 +77,10 @@ REACHED = {
     "group.max.session.timeout.ms": "group/test_join.py::test_a_session_timeout_outside_the_limits_is_refused",
     "group.max.size": "group/test_join.py::test_a_full_group_takes_nobody_in",
     "log.cleaner.io.max.bytes.per.second": (
-        "log/compaction/test_cleaner.py::test_the_cleaner_reads_and_writes_no_more_in_a_second_than_it_may"
+        "log/compaction/test_cleaner_schedule.py::test_the_cleaner_reads_and_writes_no_more_in_a_second_than_it_may"
     ),
     "max.compaction.lag.ms": (
-        "log/compaction/test_cleaner.py::test_a_record_that_is_overdue_is_cleaned_whatever_the_ratio"
+        "log/compaction/test_cleaner_schedule.py::test_a_record_that_is_overdue_is_cleaned_whatever_the_ratio"
     ),
     "max.connection.creation.rate": (
         "engine/test_connection_limits.py::test_connections_that_come_too_fast_pause_the_accepting"
@@ -106,7 +106,7 @@ REACHED = {
         "log/validation/test_topic_rules.py::"
         "test_a_time_past_the_bound_behind_is_refused_though_the_first_and_the_newest_are_good"
     ),
-    "min.compaction.lag.ms": "log/compaction/test_cleaner.py::test_records_younger_than_the_lag_stay",
+    "min.compaction.lag.ms": "log/compaction/test_cleaner_schedule.py::test_records_younger_than_the_lag_stay",
     "offset.metadata.max.bytes": (
         "group/test_offsets.py::test_metadata_that_is_too_long_is_refused_for_its_partition_alone"
     ),

@@ -9,9 +9,10 @@ from broker.wire.id_entries import read_entries
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 from tests.broker.log.conftest import BROKER, NOW, START_MS
-from tests.broker.log.test_log_manager import Broker
+from tests.broker.log.manager_world import Broker
 
 BACKOFF_MS = BROKER.log_cleaner_backoff_ms
+DAY_MS = 86_400_000
 COMPACT = {
     "cleanup_policy": "compact",
     "segment_bytes": 1024,
