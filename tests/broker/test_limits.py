@@ -35,7 +35,7 @@ REACHED = {
         "log/test_journal.py::test_the_journal_is_bounded_and_of_use_again_when_segments_are_synced"
     ),
     "flakelog.marker.requests.max": (
-        "handlers/test_transactions.py::"
+        "handlers/test_many_markers.py::"
         "test_past_the_limit_of_requests_for_many_markers_the_next_is_refused_and_can_be_asked_again"
     ),
     "flakelog.max.batch.records": "log/validation/test_batch.py::test_more_records_than_the_limit_are_refused",
@@ -72,7 +72,7 @@ REACHED = {
     ),
     "flakelog.transactional.id.pattern.steps.max": EVERY_ERROR,
     "flakelog.transactional.ids.max": (
-        "handlers/test_transactions.py::test_past_the_limit_another_transactional_id_is_refused"
+        "handlers/test_transaction_errors.py::test_past_the_limit_another_transactional_id_is_refused"
     ),
     "group.max.session.timeout.ms": "group/test_join.py::test_a_session_timeout_outside_the_limits_is_refused",
     "group.max.size": "group/test_join.py::test_a_full_group_takes_nobody_in",

@@ -4,7 +4,7 @@ import pytest
 
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DELETE_GROUPS, OFFSET_DELETE, EngineBroker
-from tests.broker.handlers.test_groups import Member, commit, committed, make, stable
+from tests.broker.handlers.consumer_group import Member, commit, committed, make, stable
 from tests.broker.transactional import TransactionalProducer
 
 SUBSCRIPTION = [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\7flights\0\0\0\0"}]
