@@ -1,8 +1,8 @@
-"""The errors of tests/broker/every_error.py and the sources of settings are those of a real Apache Kafka node."""
+"""The errors of tests/broker/every_error and the sources of settings are those of a real Apache Kafka node."""
 
 from broker.settings.config_entries import ConfigSource
 from tests.broker.any_api import World, codes_of
-from tests.broker.every_error import CASES
+from tests.broker.every_error.table import CASES
 from tests.compat.raw_connection import SocketLine
 
 # Kafka has no default for node.id, and the tests configure the others on their servers.
