@@ -41,12 +41,12 @@ REACHED = {
     "flakelog.max.batch.records": "log/validation/test_batch.py::test_more_records_than_the_limit_are_refused",
     "flakelog.max.client.quotas": EVERY_ERROR,
     "flakelog.max.delayed.operations": (
-        "handlers/test_produce_durable.py::test_past_the_limit_of_delayed_requests_the_timeout_comes_at_once"
+        "handlers/test_produce_durable.py::test_past_the_limit_of_delayed_requests_the_timeout_is_answered_immediately"
     ),
     "flakelog.max.inflight.requests.per.connection": (
         "engine/test_engine.py::test_past_the_most_requests_in_flight_reading_stops_and_goes_on_when_one_is_answered"
     ),
-    "flakelog.max.new.logs.at.once": "handlers/test_many_partitions.py::test_how_many_are_made_at_once_is_a_setting",
+    "flakelog.max.new.logs.at.once": "handlers/test_many_partitions.py::test_how_many_are_made_in_a_step_is_a_setting",
     "flakelog.max.open.segments": (
         "log/test_closed_segment.py::test_a_segment_that_is_on_the_disk_is_closed_and_all_can_be_read_with_few_open"
     ),
@@ -57,7 +57,7 @@ REACHED = {
         "wire/test_produce_template.py::test_past_the_most_templates_those_unused_for_longest_are_dropped"
     ),
     "flakelog.max.producers.per.partition": (
-        "log/test_producer_state.py::test_past_the_limit_the_producer_heard_of_least_lately_is_forgotten"
+        "log/test_producer_state.py::test_past_the_limit_the_least_recent_producer_is_evicted"
     ),
     "flakelog.max.queued.bytes.per.connection": (
         "engine/test_engine.py::test_a_reader_that_leaves_its_answers_is_not_read_from_until_it_drains"

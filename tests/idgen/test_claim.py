@@ -49,7 +49,7 @@ def test_a_successor_starts_above_ids_that_ran_ahead_of_the_clock(one, other):
     assert successor.worker.next_id(NOW) > ids[-1].first + ids[-1].count - 1
 
 
-def test_after_a_crash_another_number_is_taken_at_once_and_the_first_one_rests(one, other, ensemble):
+def test_after_a_crash_another_number_is_taken_immediately_and_the_first_one_rests(one, other, ensemble):
     """A freed number is not reused while its mark is ahead (shardingsphere #190: do not reuse a just-freed id)."""
     held(one, "a")
     one.expire()
@@ -82,7 +82,7 @@ def test_a_datacenter_limits_claims_to_its_32_numbers(one):
     assert held(one, "a", datacenter=3).number == 96
 
 
-def test_two_that_claim_at_once_get_two_numbers(one, other):
+def test_two_that_claim_together_get_two_numbers(one, other):
     a, b = claim("a"), claim("b")
     while step(a, one, NOW) | step(b, other, NOW):
         pass

@@ -9,7 +9,7 @@ from tests.idgen.claims import held, mark
 from tests.idgen.driving import NOW, claim, settle, step
 
 
-def test_a_clean_close_lowers_the_mark_and_the_number_is_taken_again_at_once(one, other):
+def test_a_clean_close_lowers_the_mark_and_the_number_is_taken_again_immediately(one, other):
     c = held(one)
     last = c.worker.next_id(NOW + 100)
     c.close(NOW + 200)
@@ -36,7 +36,7 @@ def test_a_close_leaves_the_node_of_whoever_has_taken_the_number_over(one, other
     assert one.execute(Get("/snowflake-servers/0")).owner == other.session_id
 
 
-def test_a_claim_closed_before_it_held_anything_is_closed_at_once(one):
+def test_a_claim_closed_before_it_held_anything_is_closed_immediately(one):
     c = claim()
     c.close(NOW)
     assert c.state is State.CLOSED and c.take_operation() is None

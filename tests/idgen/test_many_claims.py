@@ -71,7 +71,7 @@ def stampede(ensemble, chances):
     return operations
 
 
-def test_a_thousand_that_start_at_once_do_not_meet_at_each_number(ensemble):
+def test_a_thousand_that_start_together_do_not_meet_at_each_number(ensemble):
     """If all processes tried the lowest number, each would lose half of the numbers to others: a million operations."""
     assert stampede(ensemble, [Random(n).random for n in range(1_024)]) < 1_024 * 40
 

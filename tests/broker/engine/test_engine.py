@@ -170,7 +170,7 @@ def test_a_request_of_more_items_than_there_are_anywhere_is_not_gone_through(bro
     is_served(broker.connect())
 
 
-def test_a_connection_past_the_limit_is_closed_at_once():
+def test_a_connection_past_the_limit_is_closed_immediately():
     broker = EngineBroker(max_connections=2)
     first, second, third = (broker.connect() for _ in range(3))
     assert first.closed is second.closed is None
@@ -266,15 +266,15 @@ def made():
     return broker.connect()
 
 
-def test_bytes_one_by_one_are_answered_as_bytes_at_once():
+def test_bytes_one_by_one_are_answered_as_bytes_together():
     """TCP may cut a stream anywhere, so every decoder is fed byte by byte."""
-    at_once, one_by_one = made(), made()
-    at_once.feed(b"".join(data for _, data in conversation(at_once)))
+    together, one_by_one = made(), made()
+    together.feed(b"".join(data for _, data in conversation(together)))
     for _, data in conversation(one_by_one):
         for byte in data:
             one_by_one.feed(bytes([byte]))
-    assert one_by_one.received == at_once.received and at_once.received
-    answers = dict(at_once.replies())
+    assert one_by_one.received == together.received and together.received
+    answers = dict(together.replies())
     assert values_of(answers[6]) == [b"one", b"two", b"x" * 5_000]
 
 

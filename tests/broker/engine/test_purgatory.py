@@ -32,7 +32,7 @@ class Room:
         return delayed
 
 
-def test_what_can_be_answered_at_once_never_waits():
+def test_a_request_that_can_be_answered_immediately_never_waits():
     room = Room()
     room.ready.add("fetch")
     room.watch("fetch", "end-of-p0", deadline_ms=500)
@@ -73,7 +73,7 @@ def test_a_deadline_gives_the_answer_of_expiry():
 
 
 def test_a_deadline_that_has_come_does_not_wait():
-    """A fetch with max.wait 0 is answered at once with the available records."""
+    """A fetch with max.wait 0 is answered immediately with the available records."""
     room = Room()
     room.watch("fetch", "p0", deadline_ms=30, now_ms=30)
     assert room.answers == ["fetch expired at 30"]
@@ -127,7 +127,7 @@ def test_an_answer_may_cancel_another_that_is_due_at_the_same_time():
     assert room.answers == []
 
 
-def test_past_the_limit_a_request_gets_its_deadlines_answer_at_once():
+def test_past_the_limit_a_request_gets_its_deadlines_answer_immediately():
     """Queues are always bounded (DESIGN rule 4)."""
     room = Room(max_delayed=1)
     room.watch("one", "p0", deadline_ms=500)

@@ -188,7 +188,7 @@ def test_held_requests_are_answered_before_the_connection_is_closed_for_bytes_be
 
 
 def test_idempotent_batches_in_flight_keep_their_sequence(broker):
-    """Ids are short in the middle of them: the first are written at once, and none is out of order later."""
+    """Ids are short in the middle of them: the first are written immediately, and none is out of order later."""
     client = broker.connect()
     spend_ids(broker, left=5)
     batches = [
@@ -282,7 +282,7 @@ def test_a_held_peer_that_goes_leaves_nothing_behind():
     assert len(broker.services.purgatory) == 0
 
 
-def test_those_for_whom_there_were_ids_are_answered_at_once(broker):
+def test_requests_for_which_there_were_ids_are_answered_immediately(broker):
     first, second = broker.connect(), broker.connect()
     spend_ids(broker, left=TOGETHER_RECORDS_MAX // 2)
     first.send(*producing(*[b"a"] * 2_000))

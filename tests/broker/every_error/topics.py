@@ -14,7 +14,7 @@ def metadata(world, *names, create=False):
     return world.ask("Metadata", {"topics": topics, "allow_auto_topic_creation": create})
 
 
-def many_at_once(world):
+def too_many_created(world):
     return metadata(world, *(f"new-{world.number}-{n}" for n in range(3)), create=True)
 
 
@@ -76,7 +76,7 @@ TOPICS = [
     Case("Metadata", E.INVALID_TOPIC_EXCEPTION, lambda w: metadata(w, "a/b")),
     Case("Metadata", E.UNKNOWN_TOPIC_ID, lambda w: metadata_by_id(w, w.id_of(NOWHERE)), oldest=12),
     Case("Metadata", E.INVALID_REQUEST, lambda w: metadata_by_id(w, w.id_of(NOWHERE)), oldest=10, newest=11),
-    Case("Metadata", E.LEADER_NOT_AVAILABLE, many_at_once, inside=True, settings={"auto_create_topics_max": 2}),
+    Case("Metadata", E.LEADER_NOT_AVAILABLE, too_many_created, inside=True, settings={"auto_create_topics_max": 2}),
     Case("Metadata", E.INVALID_CONFIG, lambda w: metadata(w, OFFSETS, create=True), inside=True,
          settings={"offsets_topic_segment_bytes": 1 << 31}),
     Case("CreateTopics", E.TOPIC_ALREADY_EXISTS, lambda w: make(w, w.topic)),

@@ -281,7 +281,7 @@ def test_closed_after_a_fetch_that_waited():
 # --- delays ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_delayed_answer_comes_so_late_and_the_request_is_carried_out_at_once():
+def test_a_delayed_answer_is_late_and_its_request_is_carried_out_immediately():
     broker = broker_of("flights")
     client = broker.connect()
     broker.engine.delay(PRODUCE, 300, times=1)

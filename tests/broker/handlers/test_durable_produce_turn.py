@@ -84,7 +84,7 @@ def test_answers_of_a_turn_leave_in_order_though_they_wait_differently_long(dura
 
 
 def test_answers_of_a_turn_leave_in_order_though_they_wait_for_different_syncs(durable):
-    """A topic with flush.messages=1 is synced by itself, without the journal."""
+    """The log manager syncs a topic with flush.messages=1 without the journal."""
     durable.create("trains", flush_messages=1)
     client = durable.connect()
     held = durable.hold_syncs()

@@ -71,7 +71,7 @@ def test_latest_of_read_committed_is_the_last_stable_offset(broker):
     assert latest(0) == latest(1) == 3
 
 
-def test_an_end_that_is_asked_for_again_is_answered_alike_and_the_other_end_is_refused(broker):
+def test_a_repeated_end_has_the_same_answer_and_the_other_end_is_refused(broker):
     producer = TransactionalProducer(broker)
     producer.init()
     assert producer.end(True) == ErrorCode.INVALID_TXN_STATE, "nothing was begun"

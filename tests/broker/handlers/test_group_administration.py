@@ -65,7 +65,7 @@ def test_a_group_is_described_with_its_members(broker, version):
 
 
 @pytest.mark.parametrize("version, code", [(0, ErrorCode.NONE), (5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
-def test_a_group_nobody_knows_is_dead_and_since_v6_an_error(client, version, code):
+def test_a_group_that_does_not_exist_is_dead_and_since_v6_an_error(client, version, code):
     """The error is GROUP_ID_NOT_FOUND (KIP-1043)."""
     (group,) = client.ask(DESCRIBE_GROUPS, version, {"groups": ["nobody"]}).groups
     assert (group.error_code, group.group_state) == (code, "Dead")

@@ -79,7 +79,7 @@ STATIC = [each for api_key, since in STATIC_SINCE.items() for each in versions(a
 
 
 @pytest.mark.parametrize("api_key, version", MEMBERS)
-def test_a_member_nobody_knows_is_unknown(member, api_key, version):
+def test_a_member_id_that_was_never_given_is_unknown(member, api_key, version):
     assert ask(member.client, api_key, version, member="nobody", generation=1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 

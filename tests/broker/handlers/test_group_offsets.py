@@ -44,7 +44,7 @@ def test_one_bad_partition_does_not_disturb_its_neighbours(client):
 
 
 @pytest.mark.parametrize("version, code", [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
-def test_a_group_that_is_not_known_has_another_name_since_v9(client, version, code):
+def test_a_group_that_does_not_exist_has_another_error_since_v9(client, version, code):
     """Since v9 the error is GROUP_ID_NOT_FOUND (KIP-848)."""
     assert commit(client, 7, version=version, generation=3, member="m") == code
 

@@ -34,7 +34,7 @@ def test_groups_and_offsets_survive_a_restart(broker, clean):
     assert not again.reported
 
 
-def test_members_that_do_not_come_back_after_a_restart_are_forgotten(broker):
+def test_members_that_do_not_come_back_after_a_restart_are_removed(broker):
     stable(broker, Member(broker))
     again = broker.restarted()
     again.at(again.now_ms + 11_000)
@@ -52,7 +52,7 @@ def test_a_commit_that_the_disk_refuses_is_refused_and_the_operator_told_once(br
     assert committed(broker.restarted().connect()) == 9
 
 
-def test_a_generation_that_the_disk_refuses_is_believed_by_nobody(broker):
+def test_a_generation_that_the_disk_refuses_has_no_assignment(broker):
     member = Member(broker)
     member.join()
     member.joined()

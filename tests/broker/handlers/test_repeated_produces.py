@@ -52,7 +52,7 @@ def test_what_was_let_pass_before_is_refused_once_a_setting_says_so(broker):
     assert client.produce("flights", b"one").base_offset == 4
 
 
-def test_a_producers_batches_of_one_size_are_each_known_again(broker):
+def test_a_producers_batches_of_one_size_are_each_recognised_as_duplicates(broker):
     """A duplicate gets the first one's answer, and a gap is refused (KIP-98)."""
     client = broker.connect()
 

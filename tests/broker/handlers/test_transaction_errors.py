@@ -1,4 +1,4 @@
-"""Errors of requests in transactions: each names what is wrong with the request (KIP-890)."""
+"""Errors of requests in transactions: each code names the fault of the request (KIP-890)."""
 
 import pytest
 

@@ -32,19 +32,19 @@ def test_a_transaction_that_is_on_for_too_long_is_aborted_and_its_producer_fence
 
 
 def test_many_transactions_that_time_out_together_are_aborted_some_at_a_time(broker):
-    """A single abort delays no other client, but all of them at once would."""
+    """A single abort delays no other client, but all of them together would."""
     producers = [TransactionalProducer(broker, f"payments-{n}", timeout_ms=1_000) for n in range(100)]
     for each in producers:
         each.init()
         each.write("flights", b"a")
     core = broker.services.transactions.core
-    at_once, before = [], 100
+    steps, before = [], 100
     while before:
         broker.at(broker.engine.next_deadline(broker.now))
         left = sum(each.state.title == "Ongoing" for each in core)
-        at_once.append(before - left)
+        steps.append(before - left)
         before = left
-    assert max(at_once) == MARKERS_AT_ONCE // 2, "each has a marker and a record"
+    assert max(steps) == MARKERS_AT_ONCE // 2, "each has a marker and a record"
     assert {each.state.title for each in core} == {"CompleteAbort"}
     assert broker.now_ms < 20_000
 
@@ -94,7 +94,7 @@ def test_where_no_epoch_is_left_a_producer_that_took_too_long_gets_none(broker):
     assert producer.init(keeps=True) == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_transactional_id_nobody_uses_is_forgotten_for_good(broker):
+def test_a_transactional_id_that_is_not_used_expires(broker):
     """The limit is transactional.id.expiration.ms."""
     producer, busy = TransactionalProducer(broker), TransactionalProducer(broker, "busy", timeout_ms=900_000)
     producer.init()

@@ -12,7 +12,7 @@ def state_of(broker, transactional_id="payments"):
 
 
 def begin_in_many(broker):
-    """Begin a transaction in more partitions than get their markers at once; return its producer."""
+    """Begin a transaction in more partitions than get their markers in one step; return its producer."""
     broker.create("wide", MANY)
     producer = TransactionalProducer(broker)
     producer.init()

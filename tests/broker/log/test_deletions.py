@@ -53,7 +53,7 @@ def values(log):
     return found
 
 
-def test_readers_find_the_log_begin_later_at_once():
+def test_readers_find_the_later_beginning_of_the_log_immediately():
     broker, log = filled()
     delete(broker, log, 2)
     assert log.log_start_offset == 2 and [s.base_offset for s in log.segments] == [2, 3]

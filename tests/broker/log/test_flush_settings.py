@@ -1,4 +1,4 @@
-"""flush.messages and flush.ms: the log manager syncs a log after so many messages or so much time."""
+"""flush.messages and flush.ms: the log manager syncs a log after this number of messages, or this time."""
 
 import pytest
 
@@ -73,7 +73,7 @@ def test_many_appends_leave_one_note_of_when_a_flush_is_due():
     assert len(broker.manager.syncs._flush_due) == 1
 
 
-def test_silent_producers_are_forgotten_by_the_brokers_clock():
+def test_silent_producers_expire_by_the_brokers_clock():
     """The limit is producer.id.expiration.ms; old timestamps do not show that a producer is silent."""
     broker = Broker()
     log = broker.open()

@@ -1,4 +1,4 @@
-"""Rounds of the log manager: they sync what is new in each log and end in a checkpoint."""
+"""Rounds of the log manager: they sync the new records of each log and end in a checkpoint."""
 
 import pytest
 
@@ -151,7 +151,7 @@ def test_a_disk_too_full_for_a_snapshot_takes_no_log_offline(broker):
 
 
 def test_a_round_of_many_logs_has_no_more_syncs_out_than_there_are_threads():
-    """The limit is flakelog.sync.threads; a disk with too many requests at once answers none of them in time."""
+    """The limit is flakelog.sync.threads; a disk with too many concurrent requests answers none of them in time."""
     broker = Broker(config=BrokerConfig(sync_threads=2))
     for partition in range(10):
         broker.append(broker.open(partition))

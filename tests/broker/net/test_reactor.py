@@ -67,7 +67,7 @@ def test_who_comes_seldom_is_slept_for_and_not_looked_for_more_than_once():
     assert clock.looks == BUSY_POLL_US + 11 and clock.sleeps == 11
 
 
-def test_what_is_ready_at_once_does_not_make_it_look_again():
+def test_events_that_are_ready_immediately_do_not_make_it_poll_again():
     clock = looked_at(700, 0, 0, 0, 700)
     assert (clock.looks, clock.sleeps) == (5, 2)
 

@@ -209,7 +209,7 @@ def test_a_use_takes_some_two_kilobytes_however_long_the_name():
         tracemalloc.stop()
 
 
-def test_what_weighs_nothing_any_more_is_forgotten():
+def test_uses_that_have_no_weight_left_expire():
     manager = manager_of({(ANY_CLIENT,): {"producer_byte_rate": 1_000.0}})
     for n in range(100):
         produced(manager, f"client {n}", 1, MS)

@@ -32,7 +32,7 @@ def test_who_is_over_waits_until_the_average_is_the_quota_again():
 
 
 def test_who_has_just_begun_is_measured_over_whole_windows():
-    """5,000 at once are 500 a second over ten windows; one more is too much."""
+    """5,000 in one burst are 500 a second over ten windows; one more is too much."""
     assert rate_of((7, 5_000)).over_ms(500, 7) == 0
     assert rate_of((7, 5_500)).over_ms(500, 7) == 1_000
 
@@ -41,7 +41,7 @@ def test_the_quota_itself_is_not_too_much():
     assert rate_of((0, 10_000)).over_ms(1_000, 0) == 0
 
 
-def test_what_was_used_is_forgotten_with_its_window():
+def test_a_use_expires_with_its_window():
     rate = rate_of((0, 100_000), (1_500, 1))
     assert rate.over_ms(500, 10_999) > 0
     assert rate.over_ms(500, 11_000) == 0
@@ -69,9 +69,9 @@ def test_what_is_taken_back_was_never_used():
     st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 2_000)), min_size=1, max_size=60),
     st.builds(Windows, st.integers(1, 12), st.sampled_from([500, 1_000, 3_000])),
 )
-def test_who_waits_as_told_uses_at_worst_twice_the_quota_and_what_may_come_at_once(uses, windows):
+def test_a_client_that_obeys_its_throttle_times_uses_at_most_twice_the_quota_and_one_burst(uses, windows):
     """This holds for any sizes and pauses. A client can use twice the quota, as in Kafka, if it always begins again
-    just when the windows have forgotten it."""
+    just when the windows have expired."""
     rate, now_ms, total = Rate(windows), 0, 0
     for used, pause_ms in uses:
         rate.add(used, now_ms)
@@ -121,7 +121,7 @@ def test_a_debt_is_paid_at_the_rate_of_the_quota():
 
 
 @pytest.mark.parametrize("quota, wait_ms", [(5, 200), (10, 0)])
-def test_another_quota_holds_at_once(quota, wait_ms):
+def test_another_quota_holds_immediately(quota, wait_ms):
     bucket = TokenBucket(Windows(10, 1_000))
     bucket.take(51, 5, now_ms=0)
     assert bucket.over_ms(5, 0) == 200

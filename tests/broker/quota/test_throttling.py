@@ -1,7 +1,7 @@
-"""Client quotas as a client sees them: it is answered at once, with a throttle time, and not read until that has passed
-(KIP-219).
+"""Client quotas as a client sees them: it is answered immediately, with a throttle time, and not read from until that
+has passed (KIP-219).
 
-The quota is 1,000 a second unless a test says otherwise, so that 10,000 bytes may come at once: ten windows of a
+The quota is 1,000 a second unless a test says otherwise, so that 10,000 bytes may come in one burst: ten windows of a
 second.
 """
 
@@ -86,7 +86,7 @@ def produce(client, value, **more):
     return told
 
 
-def test_a_producer_over_its_quota_is_answered_at_once_and_not_read_from_for_a_while(broker):
+def test_a_producer_over_its_quota_is_answered_immediately_and_not_read_from_for_a_while(broker):
     alter(broker, APP, producer_byte_rate=1_000)
     client = broker.connect("app")
     told = produce(client, bytes(15_000))
@@ -271,7 +271,7 @@ def test_a_reader_that_waits_as_told_gets_all(broker, reader):
         offset += records
         waited_ms += told
         broker.at(broker.now_ms + told)
-    assert waited_ms >= 24_000 - 11_000, "24,000 bytes, of which those of all windows may come at once"
+    assert waited_ms >= 24_000 - 11_000, "24,000 bytes, of which those of all windows may come in one burst"
 
 
 def test_an_answer_is_never_larger_than_the_quota_can_let_through(reader):
@@ -399,7 +399,7 @@ def create(client, name, partitions, version=7):
 
 
 def test_who_makes_topics_too_fast_is_refused(broker):
-    """Eleven windows of 2 partitions may come at once, and one request may ask for more (KIP-599)."""
+    """Eleven windows of 2 partitions may come in one burst, and one request may ask for more (KIP-599)."""
     alter(broker, APP, controller_mutation_rate=2)
     client = broker.connect("app")
     assert create(client, "a", 32) == (ErrorCode.NONE, 0)

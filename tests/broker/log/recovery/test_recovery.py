@@ -433,7 +433,7 @@ def test_leader_epochs_that_began_past_the_end_are_dropped_and_the_newest_is_not
 
 
 @pytest.mark.parametrize("snapshot", ["whole", "missing", "damaged"])
-def test_producers_are_known_after_a_clean_close(snapshot):
+def test_the_state_of_producers_is_loaded_after_a_clean_close(snapshot):
     """They come from the snapshot at the checkpoint, or from the headers of all batches below it."""
     storage, known = closed(producers=(7, 8))
     path = f"flights-0/{5:020d}.snapshot"

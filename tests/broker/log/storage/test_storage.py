@@ -260,7 +260,7 @@ def test_giving_room_back_takes_nothing_that_another_handle_has_written(reservin
     assert os.stat(tmp_path / "f").st_size == other.size == 3 * len(LARGE)
 
 
-def test_a_file_system_that_is_not_known_to_gain_by_it_sets_no_room_aside(on_disk, monkeypatch):
+def test_no_space_is_preallocated_on_a_file_system_that_may_not_gain_by_it(on_disk, monkeypatch):
     """On btrfs a file that once had preallocated space is no longer compressed: it took thirty times its space."""
     file, taken = on_disk
     monkeypatch.setattr("broker.log.storage.os_storage._GAINING", ())

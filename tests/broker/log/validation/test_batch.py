@@ -52,8 +52,8 @@ def refused(batch, code, why=None, topic=TOPIC, broker=BROKER, **options):
     st.booleans(),
     st.integers(0, 10),
 )
-def test_all_rules_at_once_say_what_each_by_itself_says(fields, zstd, flipped):
-    """All rules are asked at once for speed only; rule by rule the header or the error is the same."""
+def test_all_rules_together_say_what_each_rule_alone_says(fields, zstd, flipped):
+    """All rules are checked together for speed only; rule by rule the header or the error is the same."""
     batch = changed(batch_of(b"a", b"b"), **fields)
     if flipped < len(batch) // 10:
         batch[-1 - flipped] ^= flipped  # no change if it is 0
