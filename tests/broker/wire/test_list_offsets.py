@@ -72,7 +72,7 @@ def test_ids_are_asked_for_and_answered_by_a_tag(version):
 
 
 @pytest.mark.parametrize("version", FLEXIBLE)
-def test_tags_nobody_knows_are_passed_over(version):
+def test_unknown_tags_are_skipped(version):
     strange = tag_section({3: b"what is this", 40_000: b""})
     name = b"\x08flights"
     partition = bytes(4) + b"\xff" * 4 + b"\xff" * 8 + strange
