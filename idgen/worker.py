@@ -41,7 +41,7 @@ class IdWorker:
 
     __slots__ = (
         "layout", "worker_number", "max_ahead_ms", "_sequence_start", "_limit_ms", "_ms", "_next", "_end", "_last",
-        "_fence", "_epoch_ms", "_time_shift", "_own_bits", "_sequences",
+        "_fence", "_epoch_ms", "_time_shift", "_own_bits", "_sequences", "_whole_ms",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,8 @@ class IdWorker:
         self._epoch_ms, self._time_shift = layout.epoch_ms, layout.time_shift
         self._own_bits = worker_number << layout.worker_shift
         self._sequences = layout.max_sequence + 1
+        self._whole_ms = self._sequences - (sequence_start.starts - 1 if sequence_start else 0)
+        """The ids that any millisecond has, wherever its sequence starts."""
 
     def next_id(self, now_ms: int) -> int:
         """Return one id. SequenceExhausted, LeadExhausted, LayoutExhausted or Fenced leave the state unchanged."""
@@ -100,6 +102,9 @@ class IdWorker:
         """
         if now_ms <= self._ms and floor < self._next and 0 < n <= self._end - self._next:
             return now_ms  # in the millisecond entered last
+        if self._ms < now_ms < self._limit_ms and floor < 0 < n <= self._whole_ms and self._fence is None:
+            if now_ms <= self.layout.last_ms:
+                return now_ms  # in the millisecond to be entered next
         _, place = self._plan(n, now_ms, floor)
         ready = place.ms - self.max_ahead_ms
         self._check(place.ms, max(now_ms, ready))
@@ -108,8 +113,7 @@ class IdWorker:
     @property
     def max_batch(self) -> int:
         """The most ids that one call can ask for: those of a whole run-ahead."""
-        skipped = self._sequence_start.starts - 1 if self._sequence_start else 0
-        return (self.max_ahead_ms + 1) * (self._sequences - skipped)
+        return (self.max_ahead_ms + 1) * self._whole_ms
 
     @property
     def last_id(self) -> int:

@@ -20,6 +20,14 @@ from spout.config import TopologyConfig
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("flakelog", "coordination", "idgen", "broker", "partition_manager", "spout", "spark_bridge")
 FUNCTION_LINES_MAX = 70
+CLASS_LINES_MAX = 400
+FILE_LINES_MAX = 500
+
+# Tables may have more lines than other files; each is named here with its rows.
+TABLES = {
+    "broker/settings/config.py": "one row for each setting of the broker and of a topic",
+    "broker/settings/kafka_settings.py": "one row for each setting of Kafka that is ignored or refused",
+}
 
 # Modules that touch the world. Everything else is a core: bytes, numbers and time come as arguments.
 SHELLS = {
@@ -151,6 +159,7 @@ def circles_in(graph):
 ALL = sources(*PACKAGES)
 CORES = [p for p in ALL if is_core(p)]
 TESTS = sources("tests")
+EVERYTHING = sources(*PACKAGES, "benchmarks", "docs", "examples", "tests")
 
 
 def ids(paths):
@@ -165,6 +174,34 @@ def test_a_function_fits_on_a_screen(path):
             assert length <= FUNCTION_LINES_MAX, (
                 f"{name_of(path)}:{node.lineno} {node.name} has {length} lines; split it by what it does"
             )
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=ids(EVERYTHING))
+def test_a_class_has_one_job(path):
+    """A class of settings is a table, so it may have any length."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ClassDef) and node.name not in {config.__name__ for config in CONFIGS}:
+            length = node.end_lineno - node.lineno + 1
+            assert length <= CLASS_LINES_MAX, (
+                f"{name_of(path)}:{node.lineno} {node.name} has {length} lines; at most {CLASS_LINES_MAX} are right: "
+                f"move one of its jobs into another class"
+            )
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=ids(EVERYTHING))
+def test_a_file_has_one_subject(path):
+    length = len(path.read_text().splitlines())
+    assert length <= FILE_LINES_MAX or name_of(path) in TABLES, (
+        f"{name_of(path)} has {length} lines; at most {FILE_LINES_MAX} are right: split it by its subjects, "
+        f"or name it in TABLES of tests/test_tidy.py if it is a table"
+    )
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_exception_is_needed(name):
+    assert (ROOT / name).exists(), f"{name} is gone: take it off TABLES"
+    length = len((ROOT / name).read_text().splitlines())
+    assert length > FILE_LINES_MAX, f"{name} has {length} lines, which every file may have: take it off TABLES"
 
 
 @pytest.mark.parametrize("path", CORES, ids=ids(CORES))

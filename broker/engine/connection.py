@@ -69,6 +69,11 @@ class Connection:
         self._max_queued_bytes = max_queued_bytes
 
     @property
+    def address(self) -> str:
+        """Return the address of the peer, without the port."""
+        return self.peer.rpartition(":")[0].strip("[]").removeprefix("::ffff:")  # IPv4 on a listener of IPv6
+
+    @property
     def has_room(self) -> bool:
         """True if one more request may wait for its answer."""
         return len(self.slots) + self.staged < self._max_inflight
@@ -88,6 +93,12 @@ class Connection:
             and not self._starved_of_ids
             and self.muted is None
         )
+
+    def unread(self) -> None:
+        """Give the frame that came alone back to the decoder, so that others can follow it."""
+        frame, self.frame = self.frame, None
+        if frame is not None:
+            self.decoder.put_back(frame)
 
     def close(self, reason: str) -> bool:
         """Execute nothing more, and keep the reason; return False if the connection has a reason already."""

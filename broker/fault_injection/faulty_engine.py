@@ -14,6 +14,7 @@ from broker.engine.connection import Connection, Slot
 from broker.engine.engine import Engine
 from broker.engine.produce_turn import StagedProduce
 from broker.engine.purgatory import Delayed
+from broker.engine.replies import Replies
 from broker.fault_injection.faults import AFTER, BEFORE, Fault, Faults
 from broker.now import Now
 from broker.services.context import BrokerServices, RequestContext
@@ -39,12 +40,48 @@ class FaultyApi(Api):
         return self.faulty
 
 
+class FaultyReplies(Replies):
+    """Replies that leave late, or close their connection, as a failure says."""
+
+    def reply(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
+    ) -> None:
+        if not isinstance(response, Spoilt):
+            super().reply(conn, api, version, correlation_id, response, slot)
+        elif response.fault.close == AFTER:
+            self.connections.close(conn, f"a test wants it closed after a {api.name}")
+        else:
+            self._reply_late(conn, api, version, correlation_id, response, slot)
+
+    def _reply_late(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, spoilt: Spoilt, slot: Slot | None
+    ) -> None:
+        """Reply after the delay. The answer keeps its place, so later answers of the connection are late too."""
+        if slot is None:
+            slot = conn.wait()
+            slot.began_ns = self.clock.began_ns
+        waiting = slot
+        deadline_ms = self.clock.now.ms + spoilt.fault.delay_ms
+        late: Delayed[Any] = Delayed((), deadline_ms, lambda now: None, lambda now: spoilt.response)
+        waiting.delayed = late
+
+        def done(response: Any) -> None:
+            waiting.delayed = None
+            try:
+                super(FaultyReplies, self).reply(conn, api, version, correlation_id, response, waiting)
+            except Exception:
+                self.failed([conn])
+            self.queue.resume(conn)
+
+        self.services.purgatory.watch(late, done, self.clock.now, limited=False)
+
+
 class FaultyEngine(Engine):
     """An engine whose `fail`, `close` and `delay` apply to requests of an API that arrive from now on."""
 
     def __init__(self, services: BrokerServices, clock_ns: Callable[[], int] = lambda: 0) -> None:
-        super().__init__(services, clock_ns)
         self._apis = dict(APIS)
+        super().__init__(services, clock_ns, self._apis, FaultyReplies)
         self._faults = Faults()
 
     # --- pending failures ----------------------------------------------------------------------------------------
@@ -67,7 +104,7 @@ class FaultyEngine(Engine):
     def clear(self) -> None:
         """Remove all pending failures and delays."""
         self._faults.clear()
-        self._apis = dict(APIS)
+        self._apis.update(APIS)
 
     def left(self) -> dict[str, dict[str, Any]]:
         """Return the pending failures by API."""
@@ -129,38 +166,6 @@ class FaultyEngine(Engine):
         if fault.close == AFTER:
             raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"a test wants it closed after a {api.name}")
         return None
-
-    def _reply(
-        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
-    ) -> None:
-        if not isinstance(response, Spoilt):
-            super()._reply(conn, api, version, correlation_id, response, slot)
-        elif response.fault.close == AFTER:
-            self._close(conn, f"a test wants it closed after a {api.name}")
-        else:
-            self._reply_late(conn, api, version, correlation_id, response, slot)
-
-    def _reply_late(
-        self, conn: Connection, api: Api, version: int, correlation_id: int, spoilt: Spoilt, slot: Slot | None
-    ) -> None:
-        """Reply after the delay. The answer keeps its place, so later answers of the connection are late too."""
-        if slot is None:
-            slot = conn.wait()
-            slot.began_ns = self._began_ns
-        waiting = slot
-        deadline_ms = self._now.ms + spoilt.fault.delay_ms
-        late: Delayed[Any] = Delayed((), deadline_ms, lambda now: None, lambda now: spoilt.response)
-        waiting.delayed = late
-
-        def done(response: Any) -> None:
-            waiting.delayed = None
-            try:
-                super(FaultyEngine, self)._reply(conn, api, version, correlation_id, response, waiting)
-            except Exception:
-                self._failed([conn])
-            self._resume(conn)
-
-        self.services.purgatory.watch(late, done, self._now, limited=False)
 
 
 def _spoilt(answer: Callable[[Now], Any], fault: Fault) -> Callable[[Now], Any]:

@@ -136,7 +136,7 @@ class Commits:
         """Return True if the end of an open transaction may commit an offset of the group."""
         return self._transactional.has(group.group_id)
 
-    def bury(self, group: Group, partitions: Iterable[tuple[str, int]]) -> list[ErrorCode]:
+    def write_tombstones(self, group: Group, partitions: Iterable[tuple[str, int]]) -> list[ErrorCode]:
         """Write tombstones for offsets; return one error code for each partition.
 
         Offsets of a topic that members still read are refused. The caller calls `forget` once the tombstones are
@@ -151,7 +151,7 @@ class Commits:
                 self.write_tombstone(place)
         return errors
 
-    def bury_all(self, group: Group) -> None:
+    def write_all_tombstones(self, group: Group) -> None:
         """Write tombstones for all offsets of a group, including those of open transactions."""
         places = {Place(group.group_id, topic, partition) for topic, partition, _ in group.offsets}
         for place in sorted(places.union(self._transactional.of_group(group.group_id))):

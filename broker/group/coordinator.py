@@ -189,8 +189,8 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        self._commits.bury_all(group)
-        self._groups.bury(group)
+        self._commits.write_all_tombstones(group)
+        self._groups.write_tombstone(group)
         return ErrorCode.NONE
 
     def deleted(self, group_id: str, now: Now) -> None:
@@ -212,7 +212,7 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return ErrorCode.NON_EMPTY_GROUP  # the broker cannot know which offsets its members use
-        return self._commits.bury(group, partitions)
+        return self._commits.write_tombstones(group, partitions)
 
     def offsets_deleted(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Remove offsets whose tombstones are in the log."""

@@ -41,7 +41,7 @@ class Groups:
     def drop(self, group_id: str) -> None:
         self._groups.pop(group_id, None)
 
-    def bury(self, group: Group) -> None:
+    def write_tombstone(self, group: Group) -> None:
         """Write a group's tombstone if it has a record. The caller calls `removed` once the tombstone is in the log."""
         if group.is_stored:
             self._outbox.append(group.group_id, group_key(group.group_id), None)

@@ -19,8 +19,8 @@ from broker.now import Now
 from broker.settings.group_config import GroupConfig
 
 # Constants and not settings, because 500 tombstones take about four milliseconds on any disk, and no client waits.
-BURIED_AT_ONCE = 500  # offsets and groups per step, including those that are only checked
-BURY_EVERY_MS = 10  # leaves most of the time for requests
+EXPIRATIONS_PER_STEP = 500  # offsets and groups per step, including those that are only checked
+STEP_EVERY_MS = 10  # leaves most of the time for requests
 RETRY_MS = 1_000  # after the disk refused a tombstone
 
 
@@ -60,15 +60,15 @@ class OffsetExpiration:
 
     def _go_on(self, now: Now) -> None:
         if self._offsets or self._dead:
-            self._next.set(now.ms + BURY_EVERY_MS)
+            self._next.set(now.ms + STEP_EVERY_MS)
             return
-        for place in islice(self._commits.lost, BURIED_AT_ONCE):
+        for place in islice(self._commits.lost, EXPIRATIONS_PER_STEP):
             self._write(place)
         is_left = len(self._offsets) < len(self._commits.lost)
-        for _ in range(BURIED_AT_ONCE - len(self._offsets)):
+        for _ in range(EXPIRATIONS_PER_STEP - len(self._offsets)):
             self._look_on(now)
         if is_left or self._looked_at is not None or self._to_look_through:
-            self._next.set(now.ms + BURY_EVERY_MS)
+            self._next.set(now.ms + STEP_EVERY_MS)
 
     def _write(self, place: Place) -> None:
         self._commits.write_tombstone(place)
@@ -81,15 +81,15 @@ class OffsetExpiration:
         group = None if self._looked_at is None else self._groups.find(self._looked_at)
         place = None if group is None else next(self._places, None)
         if group is not None and place is not None:
-            self._bury(group, Place(group.group_id, *place), now)
+            self._expire(group, Place(group.group_id, *place), now)
             return
         if group is not None:
-            self._bury_group(group)
+            self._expire_group(group)
         self._looked_at = self._to_look_through.popleft() if self._to_look_through else None
         group = None if self._looked_at is None else self._groups.find(self._looked_at)
         self._places = iter(()) if group is None else group.offsets.places()
 
-    def _bury(self, group: Group, place: Place, now: Now) -> None:
+    def _expire(self, group: Group, place: Place, now: Now) -> None:
         """Write a tombstone for an offset if it has expired and no open transaction may change it.
 
         Offsets of deleted topics (`Commits.lost`) are skipped: `_go_on` writes their tombstones, and a second one would
@@ -100,12 +100,12 @@ class OffsetExpiration:
         if is_expired_in(group, place.topic, place.partition, now.wall_ms, self._config.offsets_retention_ms):
             self._write(place)
 
-    def _bury_group(self, group: Group) -> None:
+    def _expire_group(self, group: Group) -> None:
         """Write a group's tombstone if it is idle and has no offsets but those that are being removed."""
         if len(group.offsets) > self._of_group[group.group_id]:
             return
         if is_idle(group) and not self._commits.is_open_in(group):
-            self._groups.bury(group)
+            self._groups.write_tombstone(group)
             self._dead.append(group)
 
     def settled(self, refused: Container[str], now: Now) -> None:

@@ -39,14 +39,18 @@ def handle(call: RequestContext, now: Now) -> StagedProduce:
     batches = [each.records for each in request.partitions]
     if len(batches) > 1:
         # A request that must wait for ids waits before any of its batches is appended.
-        services.id_stamper.ensure(max(sum(record_count_of(batch) for batch in batches if batch is not None), 1), now)
+        services.id_stamper.ensure(max(sum([record_count_of(batch) for batch in batches if batch is not None]), 1), now)
     staged = StagedProduce(call.version, call.client_id, request, len(batches))
     turn = services.turn
     turn.requests.append(staged)
     if request.acks not in _ACKS:
         for place in range(len(batches)):
             turn.refuse(staged, place, _acks_refusal(services, staged, place))
-    elif len(batches) > 1 and request.transactional_id is None and any(map(_is_of_transaction, batches)):
+    elif (
+        len(batches) > 1
+        and request.transactional_id is None
+        and any([batch is not None and is_transactional(batch) for batch in batches])
+    ):
         # A request with a transactional batch and without a transactional id is refused as a whole, as in Kafka.
         error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without transactional id")
         for place in range(len(batches)):
@@ -95,10 +99,6 @@ def _acks_refusal(services: BrokerServices, staged: StagedProduce, place: int) -
     except ApiError as error:
         return error
     return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={staged.acks}; there are 0, 1 and -1 (all)")
-
-
-def _is_of_transaction(batch: memoryview | None) -> bool:
-    return batch is not None and is_transactional(batch)
 
 
 def _by_topic_rules(

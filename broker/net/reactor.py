@@ -8,7 +8,7 @@ If events follow each other closely, the reactor polls again for a while before 
 than polling. So a client with sequential requests gets its answers sooner.
 
 The private names of Twisted used here are `_poller`, `_selectables`, `_doReadOrWrite` and `_disconnectSelectable`;
-tests/broker/test_transport.py checks that they exist.
+tests/broker/net/test_transport.py checks that they exist.
 """
 
 import errno

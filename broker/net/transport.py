@@ -6,7 +6,7 @@ regions leave by `sendfile`. Each connection gets a byte budget a turn, so a fas
 others. A worker thread reads a region first that is not cached: only its connection waits for the disk.
 
 Private names of Twisted relied on: `Connection.doRead`, `doWrite`, `_postLoseConnection`, `Port.transport`
-(tests/broker/test_transport.py holds them to be there).
+(tests/broker/net/test_transport.py holds them to be there).
 """
 
 import os

@@ -37,6 +37,9 @@ Part: TypeAlias = bytes | bytearray | FileRegion
 """A part of a reply; a reply is a list of parts, sent in order."""
 
 
+_record = tuple.__new__  # as RequestHeader(...), at half its price
+
+
 class RequestHeader(NamedTuple):
     api_key: int
     version: int
@@ -60,7 +63,8 @@ def read_request_header(data: Buffer) -> RequestHeader:
     end = body + client_length
     if end > size:
         raise WireError(f"the client id says {client_length} bytes, {size - body} are left")
-    return RequestHeader(api_key, version, correlation_id, str(data[body:end], "utf-8", "replace"), end)
+    client_id = str(data[body:end], "utf-8", "replace")
+    return _record(RequestHeader, (api_key, version, correlation_id, client_id, end))
 
 
 def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool) -> bytes:

@@ -15,6 +15,7 @@ from broker.wire.primitives import (
     check_items,
     length,
     read_count,
+    read_length,
     read_string,
     read_tags,
     skip_tags,
@@ -115,7 +116,8 @@ def _read_partitions(version: int, data: memoryview, position: int) -> tuple[lis
 
 
 def _read_count(data: memoryview, position: int, flexible: bool, item_bytes_min: int, name: str) -> tuple[int, int]:
-    if data[position] == 0 if flexible else I32.unpack_from(data, position)[0] < 0:
+    is_short = flexible and 0 < data[position] < 0x80  # one byte that is not null, as nearly always: without a call
+    if not is_short and read_length(data, position, flexible)[0] < 0:
         raise WireError(f"ListOffsets: {name} is null, which it may not be")
     return read_count(data, position, flexible, item_bytes_min)
 

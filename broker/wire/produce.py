@@ -35,8 +35,10 @@ TOPIC_IDS = 13
 VERSION_MAX = 13
 
 _ACKS = struct.Struct(">hi")
+_INDEX_AND_SIZE = struct.Struct(">ii")
 _RESULT = struct.Struct(">ihqq")  # index, error, base offset, log append time
 _RESULT_V5 = struct.Struct(">ihqqq")  # ... log start offset
+_RESULT_PLAIN = struct.Struct(">ihqqq3s")  # ... and _PLAIN
 _PLAIN = b"\x01\x00\x00"  # no record errors, no message, no tags: the end of nearly every flexible answer
 
 _partition_of = tuple.__new__  # as PartitionRecords(...), at half its price
@@ -97,8 +99,18 @@ def decode_request(version: int, data: memoryview, position: int) -> ProduceRequ
         number, position = read_count(data, position, flexible, 5)
         check_items(topics + len(partitions) + number)
         for _ in range(number):
-            (index,) = I32.unpack_from(data, position)
-            size, position = read_length(data, position + 4, flexible)
+            if not flexible:
+                index, size = _INDEX_AND_SIZE.unpack_from(data, position)
+                position += 8
+            else:
+                (index,) = I32.unpack_from(data, position)
+                size, position = data[position + 4] - 1, position + 5
+                if size >= 0x7F:  # the length has more than one byte, nearly always two
+                    second = data[position]
+                    if second < 0x80:
+                        size, position = size + (second << 7) - 0x80, position + 1
+                    else:
+                        size, position = read_length(data, position - 1, True)
             records = None
             if size >= 0:
                 end = position + size
@@ -146,7 +158,10 @@ def encode_response(version: int, results: list[PartitionResult], throttle_ms: i
         out.append(encode_topic(topic, flexible, version >= TOPIC_IDS))
         out.append(length(len(partitions), flexible))
         for result in partitions:
-            out.append(_result(version, result, flexible))
+            if flexible and not (result[6] or result[7] or result[8]):  # no message, record errors or runs
+                out.append(_RESULT_PLAIN.pack(*result[1:6], _PLAIN))
+            else:
+                out.append(_result(version, result, flexible))
         out.append(end)
     out += (I32.pack(throttle_ms), end)
     return b"".join(out)
@@ -157,8 +172,6 @@ def _result(version: int, result: PartitionResult, flexible: bool) -> bytes:
     head = _RESULT_V5.pack(*fixed, result.log_start_offset) if version >= LOG_START_OFFSETS else _RESULT.pack(*fixed)
     if version < 8:
         return head
-    if flexible and not (result.runs or result.message or result.record_errors):
-        return head + _PLAIN
     out = [head, length(len(result.record_errors), flexible)]
     for error in result.record_errors:
         out += (I32.pack(error.batch_index), string(error.message, flexible), b"\0" if flexible else b"")

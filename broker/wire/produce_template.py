@@ -111,9 +111,11 @@ class ProduceTemplates:
             return None
         key = version, frame[_KEY_START:end].tobytes()
         store = self._store
-        if key not in store:
-            store.add(key, template_of(*key))
-        template: ProduceTemplate | None = store.find(key)
+        if key in store.lately or key in store:
+            template: ProduceTemplate | None = store.find(key)
+            return template
+        template = template_of(*key)
+        store.add(key, template)
         return template
 
 

@@ -124,8 +124,8 @@ class EngineBroker:
 
     def pump(self):
         """Send replies, run syncs and close connections, as the shell does after each verb. A nested call (from a
-        client that drains) returns at once and leaves the work to the outer call, so that it cannot overtake an answer
-        in progress."""
+        client that drains) returns immediately and leaves the work to the outer call, so that it cannot overtake an
+        answer in progress."""
         if self._in_turn or self._pumping:
             return
         self._pumping = True
@@ -172,7 +172,7 @@ class EngineBroker:
         return self.held
 
     def release(self):
-        """Run the held syncs and all syncs that follow from them; later syncs run at once again."""
+        """Run the held syncs and all syncs that follow from them; later syncs run immediately again."""
         while self.held:
             self.run(self.held.pop(0))
             self.pump()
@@ -281,7 +281,7 @@ class EngineClient:
         return found
 
     def ask(self, api_key, version, fields):
-        """Send a request that is answered at once; return the decoded answer."""
+        """Send a request that is answered immediately; return the decoded answer."""
         correlation_id = self.send(api_key, version, fields)
         assert self.closed is None, self.closed
         answers = self.replies()

@@ -1,4 +1,4 @@
-"""Every error of every API, in the lowest and in the highest version that knows it (tests/broker/every_error.py)."""
+"""Every error of every API, in the lowest and in the highest version that knows it (tests/broker/every_error)."""
 
 import ast
 from pathlib import Path
@@ -9,7 +9,7 @@ import broker
 from broker.engine.api_table import APIS
 from tests.broker.any_api import EngineLine, World, codes_of
 from tests.broker.engine_client import EngineBroker
-from tests.broker.every_error import CASES
+from tests.broker.every_error.table import CASES
 
 BROKER = Path(broker.__file__).parent
 ROWS = [(case, version) for case in CASES for version in case.versions]

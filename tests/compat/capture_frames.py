@@ -45,7 +45,7 @@ HEARTBEAT_MS = 100
 PRODUCE = 0  # the only API whose client may want no answer
 API_VERSIONS = 18
 PREFERRED = 0  # the election type
-ALIKE_MAX = 4  # exchanges kept per connection, API and version, because repeated polls add nothing new
+REPEATED_MAX = 4  # exchanges kept per connection, API and version, because repeated polls add nothing new
 
 
 # --- confluent-kafka ---------------------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ def capture(client, directory):
 
 
 def _without_repeats(exchanges):
-    """Keep only the first ALIKE_MAX exchanges of each connection, API and version.
+    """Keep only the first REPEATED_MAX exchanges of each connection, API and version.
 
     The first ones are kept because a later exchange may depend on those before it. Requests without an answer, which
     still waited when the client left, are dropped, except for Produce. ApiVersions is kept only as the first exchange
@@ -451,9 +451,9 @@ def _without_repeats(exchanges):
             continue
         if each.api_key == API_VERSIONS and kept:
             continue
-        alike = each.connection, each.api_key, each.version
-        seen[alike] += 1
-        if seen[alike] <= ALIKE_MAX:
+        kind = each.connection, each.api_key, each.version
+        seen[kind] += 1
+        if seen[kind] <= REPEATED_MAX:
             kept.append(each)
     return kept
 

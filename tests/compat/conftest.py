@@ -7,14 +7,16 @@ from benchmarks.apache import await_answer, start_kafka
 from benchmarks.native import Unavailable
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.cli import main
+from tests.compat.served_data import fill
 from tests.compat.server_process import ServerProcess
 
 # The longest files, which start first. All tests of a file run in one worker process, so a long file that starts last
 # would keep one worker busy after the others have finished.
 LONGEST = (
-    "test_readme", "test_spark", "test_kill_9", "test_benchmarks", "test_stock_clients", "test_server_process",
+    "test_readme", "test_spark", "test_kill_9", "test_benchmarks", "test_stock_clients", "test_server_start",
     "test_kafka_tools", "test_demo", "test_old_records", "test_java_clients", "test_golden_frames", "test_transactions",
-    "test_wheel", "test_ids_under_faults", "test_big_logs", "test_spout_runner", "test_errors_as_kafka",
+    "test_wheel", "test_full_disk", "test_ids_under_faults", "test_big_logs", "test_spout_runner",
+    "test_errors_as_kafka",
 )  # fmt: skip
 
 
@@ -52,6 +54,16 @@ def broker(tmp_path_factory):
     """Run a `flakelog server`. Each test uses separate topics and leaves the server running."""
     with ServerProcess(tmp_path_factory.mktemp("broker") / "data") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """Return a data directory after a server's clean stop; tests work on copies."""
+    directory = tmp_path_factory.mktemp("stopped") / "data"
+    with ServerProcess(directory) as server:
+        fill(server.address)
+        assert server.stop() == 0
+    return directory
 
 
 @pytest.fixture

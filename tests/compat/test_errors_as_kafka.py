@@ -1,12 +1,12 @@
-"""The errors of tests/broker/every_error.py and the sources of settings are those of a real Apache Kafka node."""
+"""The errors of tests/broker/every_error and the sources of settings are those of a real Apache Kafka node."""
 
 from broker.settings.config_entries import ConfigSource
 from tests.broker.any_api import World, codes_of
-from tests.broker.every_error import CASES
+from tests.broker.every_error.table import CASES
 from tests.compat.raw_connection import SocketLine
 
 # Kafka has no default for node.id, and the tests configure the others on their servers.
-NOT_ALIKE = {"node.id", "retention.ms", "log.retention.ms"}
+DIFFERENT = {"node.id", "retention.ms", "log.retention.ms"}
 
 
 def told(address, case, version, topic):
@@ -17,7 +17,7 @@ def told(address, case, version, topic):
         return [repr(error)]
 
 
-def test_a_request_that_is_refused_here_is_refused_alike_by_kafka(kafka):
+def test_kafka_refuses_each_request_with_the_same_error(kafka):
     topic = World(SocketLine(kafka)).topic
     differ = []
     for case in CASES:
@@ -40,7 +40,7 @@ def sources(address, kind, name):
 def test_settings_come_from_where_they_do_in_kafka(kafka, broker):
     for kind in ("topic", "broker"):
         kafkas, ours = (of_one(address, kind) for address in (kafka, broker.address))
-        both = (kafkas.keys() & ours.keys()) - NOT_ALIKE
+        both = (kafkas.keys() & ours.keys()) - DIFFERENT
         assert len(both) > 20 and {name: ours[name] for name in both} == {name: kafkas[name] for name in both}
 
 

@@ -85,7 +85,7 @@ def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path
 
 
 def test_a_registry_that_is_away_leaves_a_server_ready_as_long_as_its_ids_go_on(tmp_path):
-    """A server without its registry stays ready while it has ids, so that not all servers become unready at once."""
+    """A server without its registry stays ready while it has ids, so that not all servers become unready together."""
     settings = {"flakelog.ids.raise.interval.ms": 500, "flakelog.ids.retry.ms": 100}
     long, short = ({"flakelog.ids.lead.ms": ms} | settings for ms in (10 * MS, 2_000))
     with EmbeddedZooKeeper(tmp_path / "zookeeper") as registry:

@@ -221,7 +221,7 @@ def test_zookeeper_is_killed_and_restarted_under_its_clients(tmp_path, writers):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_everything_at_once(seed, tmp_path, writers):
+def test_all_faults_together(seed, tmp_path, writers):
     """No id repeats in two minutes of random faults.
 
     `seed` repeats the choices but not the races; FLAKELOG_SEEDS has no effect.

@@ -173,7 +173,7 @@ def test_one_id_at_a_time_beside_a_flood_waits_a_turn_of_each_that_floods(server
 def test_a_large_request_beside_a_flood_of_small_ones_has_its_share(server):
     """A request for 100,000 ids gets them in 391 turns, while small requests continue.
 
-    Each millisecond has enough ids for a small request, but not for 100,000 at once.
+    Each millisecond has enough ids for a small request, but not for one of 100,000.
     """
     with flooded(server, 1_000), IdClient(server.ids, timeout_ms=MS) as client:
         for _ in range(3):

@@ -108,7 +108,7 @@ def test_settings_stand_in_the_ini_file_and_a_wrong_one_is_said(suite):
     assert "flakelog_settings: 'num.partitions' must be NAME=VALUE" in printed
 
 
-def test_a_marker_that_says_nothing_known_is_refused(suite):
+def test_a_marker_with_an_unknown_word_is_refused(suite):
     code, printed = suite(
         """
         import pytest

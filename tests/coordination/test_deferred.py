@@ -62,7 +62,7 @@ def test_no_answer_in_time_leaves_the_outcome_unknown_and_a_late_one_is_dropped(
     assert len(outcomes) == 1
 
 
-def test_what_cannot_even_be_asked_fails_at_once():
+def test_a_request_that_cannot_be_sent_fails_immediately():
     coordinator, reactor, outcomes = Asked(), Reactor(), []
     coordinator.over = True
     executor(coordinator, reactor)(Get("/a")).addBoth(outcomes.append)

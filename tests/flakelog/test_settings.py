@@ -220,7 +220,7 @@ def test_kafkas_own_server_properties_are_taken(tmp_path):
     assert server.log_dirs == "/tmp/kraft-combined-logs"
 
 
-def test_all_that_is_wrong_is_found_at_once():
+def test_all_errors_are_found_together():
     verdicts = gather(None, ["num.partition=4", "authorizer.class.name=X", "num.io.threads=1"]).verdicts
     assert [each.standing for each in verdicts] == ["unknown", "refused", "ignored"]
     assert all(each.reason for each in verdicts)
@@ -283,7 +283,7 @@ def test_several_listeners_have_names_that_a_map_gives_a_protocol():
     assert [each.name for each in server.open_listeners] == ["INSIDE"]
 
 
-def test_the_names_kafka_users_know_are_known():
+def test_the_names_that_kafka_users_know_are_accepted():
     """The names are those of https://kafka.apache.org/documentation/#brokerconfigs."""
     assert {"listeners", "num.partitions", "log.segment.bytes", "message.max.bytes", "node.id"} <= set(names())
 

@@ -166,7 +166,7 @@ def test_stopping_gives_all_numbers_back(house):
     assert settle(claim("c"), other, house.clock.now_ms()).number == 0
 
 
-def test_stopping_with_no_claim_is_done_at_once(house):
+def test_stopping_with_no_claim_is_done_immediately(house):
     stopped = []
     house.driver.stop().addBoth(stopped.append)
     assert stopped == [None]

@@ -28,7 +28,7 @@ def test_it_is_the_wall_clock_while_that_goes_forward():
     assert (clock.now_ms(), clock.skew_ms) == (1_000_005, 0)
 
 
-def test_a_step_forward_is_followed_at_once():
+def test_a_step_forward_is_followed_immediately():
     clocks = Clocks(1_000_000, 77)
     clock = clocks.id_clock()
     clocks.pass_ms(5, wall_step_ms=3_600_000)
@@ -46,7 +46,7 @@ def test_a_step_back_is_ridden_over_and_shown_as_skew():
     assert (clock.now_ms(), clock.skew_ms) == (1_001_015, 0)
 
 
-def test_the_wall_clock_is_looked_at_once_in_a_millisecond():
+def test_the_wall_clock_is_read_one_time_in_a_millisecond():
     """Each id reads the id clock, so the clock reads the wall clock once and sees a step in the next millisecond."""
     clocks = Clocks(1_000_000, 77)
     looks = []

@@ -79,7 +79,7 @@ def post_ids(count):
 
 
 def test_many_ids_are_written_in_as_many_looks_as_they_need_and_none_is_long(house):
-    """A batch of 100,000 ids written at once held the reactor for 60 ms."""
+    """A batch of 100,000 ids written in one piece held the reactor for 60 ms."""
     peer = house.connect()
     peer.dataReceived(post_ids(100_000))
     taken = [house.service.counters.ids]

@@ -47,7 +47,7 @@ def test_a_caller_in_step_with_the_starts_needs_chance():
     assert len({id % 256 for id in slow_ids("random", pace_ms=256)}) == 256
 
 
-def test_two_processes_do_not_begin_alike_by_chance():
+def test_two_processes_do_not_begin_with_the_same_sequence_by_chance():
     assert slow_ids("random", chance=0.1) != slow_ids("random", chance=0.2)
 
 

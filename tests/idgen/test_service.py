@@ -35,7 +35,7 @@ def test_twitters_four_methods(service):
     assert ask(service, "get_timestamp", now_ms=NOW + 5).value == NOW + 5
 
 
-def test_many_ids_at_once_rise(service):
+def test_many_ids_of_one_answer_rise(service):
     ids = ask(service, "get_ids", "agent", 10_000).value
     assert len(ids) == 10_000 and ids == sorted(set(ids))
 

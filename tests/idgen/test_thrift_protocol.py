@@ -193,7 +193,7 @@ def test_who_comes_while_others_wait_for_ids_does_not_pass_them_even_where_there
 
 
 def test_a_peer_that_has_said_all_it_will_has_its_answers_before_it_is_closed(house):
-    """`printf ... | nc -N` sends its calls and closes its sending side at once."""
+    """`printf ... | nc -N` sends its calls and closes its sending side immediately."""
     house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
     peer = house.connect()
     peer.dataReceived(encode_call(Call("get_timestamp", 1)) + get_ids(5_000, 2) + get_id(3))
@@ -218,7 +218,7 @@ def test_a_peer_that_ended_and_does_not_read_is_closed_when_it_has_read(house):
     assert seen == list(range(20)) and peer.transport.disconnecting
 
 
-def test_a_peer_that_ends_with_nothing_asked_is_closed_at_once(house):
+def test_a_peer_that_ends_with_nothing_asked_is_closed_immediately(house):
     peer = house.connect()
     peer.dataReceived(get_id(1)[:9])
     peer.readConnectionLost()

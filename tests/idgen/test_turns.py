@@ -137,7 +137,7 @@ def test_a_large_call_is_not_passed_by_for_ever_by_small_ones(house):
     assert large.served_at and large.served_at[0] <= 11
 
 
-def test_who_is_alone_takes_as_much_at_once_as_a_look_allows(house):
+def test_a_client_that_is_alone_takes_as_much_as_a_turn_allows(house):
     alone = house.join(*many(100_000))
     assert house.serve(1) == NOW + 4  # 16,384 ids: 256 times 64
     house.serve(*range(4, 25, 4))

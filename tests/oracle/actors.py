@@ -79,7 +79,7 @@ class Client:
 
 
 class Producer(Client):
-    """Batches for one partition in runs of alike requests; idempotent or not."""
+    """Batches for one partition in runs of similar requests; idempotent or not."""
 
     def __init__(self, world, conn):
         super().__init__(world, conn)

@@ -70,13 +70,13 @@ def _difference_of_steps(script, before, now, answers):
     for number, step in enumerate(script["steps"]):
         answers.note(step)
         was, seen = joined(before.get(number, ())), joined(now.get(number, ()))
-        if was != seen and not answers.all_alike(was, seen):
+        if was != seen and not answers.all_match(was, seen):
             return f"step {number}: {told(step)}\n{_first_unlike(was, seen)}"
     return None
 
 
 class Answers:
-    """Tells whether answers that are not equal are alike, as far as they may differ."""
+    """Compares the answers of both trees, and passes over the differences that are allowed."""
 
     def __init__(self, ids_are_free=False):
         self._ids_are_free = ids_are_free
@@ -92,12 +92,12 @@ class Answers:
                 api_and_version = int.from_bytes(data[4:6], "big"), int.from_bytes(data[6:8], "big")
                 self._asked[conn, data[8:12]] = *api_and_version, step
 
-    def all_alike(self, was, seen):
+    def all_match(self, was, seen):
         """Whether all that was done in a step is as it was, apart from what may differ."""
         conns = {conn for _, conn in (*was, *seen)}
-        return all(self._alike(conn, was, seen) for conn in conns)
+        return all(self._match(conn, was, seen) for conn in conns)
 
-    def _alike(self, conn, was, seen):
+    def _match(self, conn, was, seen):
         """The same for one connection."""
         closed, is_closed = was.get(("close", conn)), seen.get(("close", conn))
         if closed != is_closed and not (self._ids_are_free and closed and is_closed):
@@ -106,7 +106,7 @@ class Answers:
         if closed and self._ids_are_free:
             self._drop_late(conn, first, second)
         return len(first) == len(second) and all(
-            one == other or self._alike_answers(*self._asked_for(conn, one), one, other)
+            one == other or self._answers_match(*self._asked_for(conn, one), one, other)
             for one, other in zip(first, second, strict=True)
         )
 
@@ -127,7 +127,7 @@ class Answers:
         except NoAnswer:
             return False
 
-    def _alike_answers(self, api_key, version, asked, was, seen):
+    def _answers_match(self, api_key, version, asked, was, seen):
         if api_key != PRODUCE:
             return api_key == DESCRIBE_LOG_DIRS and self._ids_are_free  # it tells how large the other files are
         try:
@@ -136,10 +136,10 @@ class Answers:
             return False
         waited = asked is not self._step
         return around == around_now and len(before) == len(now) and all(
-            self._alike_results(*each, waited) for each in zip(before, now, strict=True)
+            self._results_match(*each, waited) for each in zip(before, now, strict=True)
         )
 
-    def _alike_results(self, was, now, waited):
+    def _results_match(self, was, now, waited):
         """The tree before had a second path for requests that repeat, and answered otherwise there in three cases.
 
         A batch that waited for the disk was answered with the log's first offset at the answer, instead of at the

@@ -78,7 +78,7 @@ SETTINGS = (
     {"log_retention_check_interval_ms": 1_000},
 )
 BY_SIZE = ({"journal_max_bytes": 1 << 16}, {"background_sync_bytes": 1 << 16})
-"""Settings that have batches synced by the size of a write, and a tree may write several requests of a turn at once."""
+"""Settings that sync batches by the size of a write; a tree may write several requests of a turn together."""
 
 
 def script(seed, frames):

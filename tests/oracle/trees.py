@@ -66,6 +66,6 @@ class Playing:
 
 
 def play(trees, scripts, directory):
-    """Play scripts on several trees at once; for each script the reports in the order of the trees."""
+    """Play scripts on several trees together; for each script the reports in the order of the trees."""
     playing = [Playing(tree, scripts, directory, f"tree-{number}") for number, tree in enumerate(trees)]
     return zip(*(each.reports() for each in playing), strict=True)

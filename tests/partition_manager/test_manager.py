@@ -346,7 +346,7 @@ def test_what_fails_too_far_behind_expires_into_the_dead_letters():
     assert manager.failed == (90,)
 
 
-def test_a_message_of_no_tuples_is_settled_at_once():
+def test_a_message_of_no_tuples_is_settled_immediately():
     manager = manager_of()
     feed(manager, 0, 1)
     assert manager.fan_out(0, emit_all(manager)[0], 0)

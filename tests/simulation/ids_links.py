@@ -33,7 +33,7 @@ class Servers:
 
     Writes have one order for all; reads may be stale, but never older than the session has seen.
 
-    The session of a silent client ends, at once or much later.
+    The session of a silent client ends, immediately or much later.
     """
 
     def __init__(self, ensemble, rng, versioned):

@@ -33,7 +33,7 @@ STEPS = 300
 PROCESSES_MAX = 5
 K_MS = 1_000  # k of the k-sorted ids
 BURST = 200
-ALL = 1 << 20  # asks for as many ids as are available at once
+ALL = 1 << 20  # asks for as many ids as are available
 
 HAPPENINGS = {
     "work": 110,
@@ -328,7 +328,7 @@ class World:
             process.claim.close(process.clock.now_ms())
 
     def hand_over(self, process):
-        """End a process after a burst of ids, which are ahead of the clock; its successor takes its number at once."""
+        """End a process after a burst of ids, which are ahead of the clock; its successor takes its number."""
         if not process.paused:
             process.issue(ALL, self.oracle)
             self.close(process)

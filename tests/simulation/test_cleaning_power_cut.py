@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from broker.log.io_jobs import SyncLog
-from tests.broker.log.cleaner_world import BACKOFF_MS, CleanerWorld
+from tests.broker.log.compaction.cleaner_world import BACKOFF_MS, CleanerWorld
 
 AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_cleaning_power_cut.py -k one_seed"
 FIRST = int(os.environ.get("FLAKELOG_SEED", "0"))

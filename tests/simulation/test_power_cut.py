@@ -169,7 +169,7 @@ class Life:
         self.storage.failing_cuts.clear()
 
     def append_batches(self):
-        """Write the batches of several producers at once, as many as fit; each producer may have several of them."""
+        """Write the batches of several producers together, as many as fit; each producer may have several of them."""
         part_number = self.random.randrange(PARTITIONS)
         log, part = self.log(part_number), self.parts[part_number]
         batches = self.some_batches(part, self.random.randrange(1, 6))

@@ -29,8 +29,8 @@ def test_a_partition_without_a_leader_is_there():
     assert ask(network).describe(["t"]).topics["t"].leaders == {0: None, 1: BOOTSTRAP}
 
 
-def test_a_topic_that_is_not_there_is_said_at_once():
-    """An unknown topic fails at once, because a mistyped name needs no wait for brokers to learn of it."""
+def test_a_topic_that_does_not_exist_is_reported_immediately():
+    """An unknown topic fails immediately, because a mistyped name needs no wait for brokers to learn of it."""
     network = Cluster(10)
     with pytest.raises(NoSuchTopic, match="there is no topic 'flihgts'"):
         ask(network).describe(["flihgts"])
@@ -61,7 +61,7 @@ def test_whether_a_broker_keeps_ids_is_asked_of_a_record(ids):
     assert ask(Cluster(90, start=10, ids=ids)).keeps_ids("t") is ids
 
 
-def test_of_an_empty_topic_it_is_not_known_and_does_not_matter():
+def test_an_empty_topic_counts_as_one_that_keeps_ids():
     assert ask(Cluster(0, ids=False)).keeps_ids("t") is True
 
 
@@ -80,7 +80,7 @@ def test_after_some_attempts_it_gives_up_and_says_why():
     assert network.paused == [100, 200]
 
 
-def test_a_refusal_is_raised_at_once():
+def test_a_refusal_is_raised_immediately():
     network = Cluster(90, faults=[ErrorCode.TOPIC_AUTHORIZATION_FAILED])
     with pytest.raises(Refused, match=r"offsets of t-0: the broker answered TOPIC_AUTHORIZATION_FAILED"):
         ask(network).latest("t")

@@ -42,7 +42,7 @@ def test_a_broker_may_begin_earlier_than_asked():
     assert bases(reader.accept(batch(0, 4) + batch(4, 4))) == [4]
 
 
-def test_an_empty_range_is_done_at_once():
+def test_an_empty_range_is_done_immediately():
     assert cursor(3, 3).done
 
 

@@ -134,7 +134,7 @@ def test_a_partition_without_a_leader_is_waited_for():
         read(cluster, 0, 10)
 
 
-def test_an_answer_that_no_retry_changes_is_raised_at_once():
+def test_an_answer_that_no_retry_changes_is_raised_immediately():
     cluster = Cluster(10)
     cluster.topic_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     with pytest.raises(ReadFailed, match="TOPIC_AUTHORIZATION_FAILED"):

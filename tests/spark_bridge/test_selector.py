@@ -131,7 +131,7 @@ def test_the_end_does_not_run_past_what_is_visible():
         lambda: OffsetSelector("newest"),
     ],
 )
-def test_a_selection_that_can_never_hold_anything_is_refused_at_once(make):
+def test_a_selection_that_can_never_hold_anything_is_refused_immediately(make):
     with pytest.raises(SelectionError):
         make()
 

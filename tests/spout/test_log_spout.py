@@ -108,7 +108,7 @@ def test_dead_letters_wait_for_a_broker_that_is_down():
     assert len(world.dead.letters) == 1 and stored(world)["offset"] == 1
 
 
-def test_what_the_scheme_cannot_read_goes_to_the_dead_letters_at_once():
+def test_a_message_that_the_scheme_cannot_read_becomes_a_dead_letter_immediately():
     world = SpoutWorld()
     for value in (b'{"carrier": "UA"}', b"no JSON", b'{"carrier": "AA"}'):
         world.log.append(value)

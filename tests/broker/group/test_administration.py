@@ -39,7 +39,7 @@ def test_while_it_rebalances_no_protocol_is_shown(house):
     assert [m.metadata for m in described.members] == [b"", b""]
 
 
-def test_a_group_nobody_knows_is_dead(house):
+def test_a_group_that_does_not_exist_is_dead(house):
     described = house.coordinator.describe("none")
     assert (described.error, described.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
 

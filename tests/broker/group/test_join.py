@@ -19,7 +19,7 @@ def test_a_new_dynamic_member_is_given_an_id_first(house):
     assert pending.result.member_id == pending.result.leader == "app-1"
 
 
-def test_an_id_nobody_comes_back_with_is_forgotten_after_the_session_timeout(house):
+def test_a_member_id_that_is_not_used_expires_after_the_session_timeout(house):
     given = house.join(id_required=True, session_ms=10_000).result
     house.at(10_000)
     assert house.join(given.member_id).result.error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -48,7 +48,7 @@ def test_each_newcomer_makes_the_first_wait_longer_up_to_the_rebalance_timeout(h
     assert {pending.result.generation for pending in joins} == {1}
 
 
-def test_without_a_delay_the_first_generation_comes_at_once(make_house):
+def test_without_a_delay_the_first_generation_begins_immediately(make_house):
     house = make_house(group_initial_rebalance_delay_ms=0)
     pending = house.join()
     house.at(0)
@@ -103,7 +103,7 @@ def test_a_name_longer_than_a_record_can_hold_is_refused(house):
     assert house.join(instance="i" * 20_000).result.error is ErrorCode.INVALID_REQUEST
 
 
-def test_an_id_nobody_was_given_is_unknown(house):
+def test_a_member_id_that_was_never_given_is_unknown(house):
     assert house.join("ghost").result.error is ErrorCode.UNKNOWN_MEMBER_ID
     house.stable("a")
     assert house.join("ghost").result.error is ErrorCode.UNKNOWN_MEMBER_ID

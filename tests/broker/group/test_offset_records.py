@@ -122,7 +122,7 @@ def test_an_empty_group_has_neither_protocol_nor_leader():
 
 
 @pytest.mark.parametrize("read", [read_offset_value, read_group_value])
-def test_a_version_nobody_knows_is_named(read):
+def test_an_unknown_version_is_named(read):
     with pytest.raises(BadOffsetsRecord, match="has version 5; versions 0 to 4 are known"):
         read(hexed("00 05 00"))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.group.offset_expiration import BURIED_AT_ONCE, BURY_EVERY_MS
+from broker.group.offset_expiration import EXPIRATIONS_PER_STEP, STEP_EVERY_MS
 from broker.group.offsets import NO_COMMITTED_OFFSET, CommittedOffset
 from broker.wire.errors import ErrorCode
 
@@ -151,33 +151,33 @@ def test_a_deleted_topics_offsets_go_with_it(house):
 # --- removal in slices, after the tombstones are written -------------------------------------------------------------
 
 
-def test_many_offsets_expire_some_at_a_time(make_house):
+def test_many_offsets_expire_in_steps(make_house):
     house = make_house(offsets_retention_minutes=1)
     for group in ("g", "h"):
-        house.commit(*[("t", n, 5) for n in range(BURIED_AT_ONCE)], group=group)
-    left = [2 * BURIED_AT_ONCE]
+        house.commit(*[("t", n, 5) for n in range(EXPIRATIONS_PER_STEP)], group=group)
+    left = [2 * EXPIRATIONS_PER_STEP]
     while len(house.coordinator):
         house.at(house.coordinator.next_deadline_ms())
         left.append(len(offsets(house)) + len(offsets(house, "h")))
     taken = [before - after for before, after in zip(left, left[1:]) if before > after]
-    assert taken == [BURIED_AT_ONCE - 1, BURIED_AT_ONCE - 1, 2], "to look at a group counts too"
+    assert taken == [EXPIRATIONS_PER_STEP - 1, EXPIRATIONS_PER_STEP - 1, 2], "to look at a group counts too"
     assert len(house.restarted().coordinator) == 0
 
 
-def test_many_offsets_that_do_not_expire_are_looked_through_some_at_a_time_too(make_house):
+def test_many_offsets_that_do_not_expire_are_checked_in_steps_too(make_house):
     house = make_house(offsets_retention_minutes=60)
-    house.commit(*[("t", n, 5) for n in range(2 * BURIED_AT_ONCE)])
+    house.commit(*[("t", n, 5) for n in range(2 * EXPIRATIONS_PER_STEP)])
     house.commit(("old", 0, 5), retention_ms=1)
     for slices in range(2):
-        house.at(600_000 + slices * BURY_EVERY_MS)
+        house.at(600_000 + slices * STEP_EVERY_MS)
         assert ("old", 0) in offsets(house), "it is the last that is looked at"
     house.commit(("u", 0, 5))
-    house.at(600_000 + 2 * BURY_EVERY_MS)
-    assert ("old", 0) not in offsets(house) and len(offsets(house.restarted())) == 2 * BURIED_AT_ONCE + 1
+    house.at(600_000 + 2 * STEP_EVERY_MS)
+    assert ("old", 0) not in offsets(house) and len(offsets(house.restarted())) == 2 * EXPIRATIONS_PER_STEP + 1
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_what_expires_and_cannot_be_written_down_stays_and_is_tried_again(make_house, stored):
+def test_an_expired_offset_stays_and_is_retried_if_its_tombstone_cannot_be_written(make_house, stored):
     """An offset removed without a tombstone in the log would return at the next start."""
     house = make_house(offsets_retention_minutes=1)
     if stored:
@@ -213,10 +213,10 @@ def test_members_do_not_share_anew_because_an_old_offset_cannot_be_taken_away(ma
     assert house.state() == "Stable" and len(offsets(house)) == 1
 
 
-def test_many_offsets_of_a_deleted_topic_are_no_offsets_at_once_and_taken_away_some_at_a_time(house):
-    house.commit(*[("t", n, 5) for n in range(2 * BURIED_AT_ONCE)], ("u", 0, 5))
+def test_many_offsets_of_a_deleted_topic_vanish_immediately_and_expire_in_steps(house):
+    house.commit(*[("t", n, 5) for n in range(2 * EXPIRATIONS_PER_STEP)], ("u", 0, 5))
     house.forget("t")
-    assert list(offsets(house)) == [("u", 0)] and len(offsets(house.restarted())) == BURIED_AT_ONCE + 1
+    assert list(offsets(house)) == [("u", 0)] and len(offsets(house.restarted())) == EXPIRATIONS_PER_STEP + 1
     house.at(10)
     assert list(offsets(house.restarted())) == [("u", 0)]
 
@@ -236,11 +236,11 @@ def test_offsets_of_a_deleted_topic_whose_tombstones_cannot_be_written_do_not_co
 
 def test_one_groups_tombstones_that_cannot_be_written_keep_nobody_elses(house):
     for group in ("g", "h"):
-        house.commit(*[("t", n, 5) for n in range(BURIED_AT_ONCE)], group=group)
+        house.commit(*[("t", n, 5) for n in range(EXPIRATIONS_PER_STEP)], group=group)
     house.refused = {"g"}
     house.forget("t")
     house.at(1_000)
-    assert (len(offsets(house.restarted())), offsets(house.restarted(), "h")) == (BURIED_AT_ONCE, {})
+    assert (len(offsets(house.restarted())), offsets(house.restarted(), "h")) == (EXPIRATIONS_PER_STEP, {})
 
 
 def test_an_offset_in_use_outlives_one_that_has_expired_and_whose_topic_is_gone(make_house):

@@ -40,7 +40,7 @@ def test_its_former_self_is_fenced(house):
     assert house.leave(MemberIdentity(former, "i-b")).members[0][1] is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_its_former_self_is_told_at_once_where_it_waits(house):
+def test_the_former_member_of_an_instance_gets_its_error_immediately_where_it_waits(house):
     first = house.join(instance="i")
     second = house.join(instance="i")
     assert first.result.error is ErrorCode.FENCED_INSTANCE_ID

@@ -21,7 +21,7 @@ def test_the_leaders_assignment_answers_everybody(house):
     assert house.answered[-2:] == [("member", "g", m.member_id) for m in (leader, follower)]
 
 
-def test_a_follower_that_is_late_gets_its_share_at_once(house):
+def test_a_follower_that_is_late_gets_its_share_immediately(house):
     leader, follower = joined_pair(house)
     house.sync(leader, {follower.member_id: b"p1"})
     assert house.sync(follower).result.assignment == b"p1"
@@ -162,7 +162,7 @@ def test_a_heartbeat_between_join_and_sync_is_taken(house):
     assert house.heartbeat(leader.member_id, 1) is ErrorCode.NONE
 
 
-def test_a_member_that_leaves_is_gone_at_once(house):
+def test_a_member_that_leaves_is_removed_immediately(house):
     leaving, other = house.stable("a", "b")
     result = house.leave(leaving.member_id)
     assert (result.error, result.members) == (ErrorCode.NONE, ((MemberIdentity(leaving.member_id), ErrorCode.NONE),))
@@ -178,7 +178,7 @@ def test_when_the_last_one_leaves_the_group_is_empty_and_the_log_says_so(house):
     assert house.restarted().coordinator.describe("g").members == ()
 
 
-def test_several_leave_at_once_each_with_its_own_error(house):
+def test_several_members_leave_together_each_with_its_own_error(house):
     """LeaveGroup names several members since v3 (KIP-345)."""
     first, second, third = house.stable("a", "b", "c")
     result = house.leave(first.member_id, "ghost", second.member_id)

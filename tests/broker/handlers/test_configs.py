@@ -220,7 +220,7 @@ def test_kafkas_settings_a_broker_was_given_and_does_not_use_are_shown(broker, c
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_topics_setting_is_altered_at_once_and_for_good(broker, client, version):
+def test_a_topics_setting_is_altered_immediately_and_for_good(broker, client, version):
     assert alter(client, TOPIC, "flights", (SET, "segment.bytes", "4096"), version=version) == (0, None)
     for now in (broker, broker.restarted(clean=False)):
         assert now.services.logs.get("flights", 0).config.segment_bytes == 4096

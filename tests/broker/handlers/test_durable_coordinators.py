@@ -63,7 +63,7 @@ def test_a_commit_is_answered_when_it_is_on_the_disk(broker, version):
     assert codes(answer) == [0] and offset_of(after_a_power_cut(broker)) == 7
 
 
-def test_without_the_setting_it_is_answered_at_once():
+def test_without_the_setting_it_is_answered_immediately():
     broker = EngineBroker()
     broker.create("flights")
     client = member(broker)
@@ -95,7 +95,7 @@ def test_a_disk_that_takes_too_long_has_the_client_try_again(broker):
     assert codes(answer) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
-def test_a_disk_that_fails_is_told_at_once(broker):
+def test_a_disk_that_fails_is_answered_immediately(broker):
     client = member(broker)
     held = broker.hold_syncs()
     client.send(OFFSET_COMMIT, 9, COMMIT)

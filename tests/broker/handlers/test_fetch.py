@@ -237,7 +237,7 @@ def test_an_append_to_one_of_many_partitions_has_only_that_one_looked_at():
     assert broker.storage.bytes_read == read, "it is read once, and then its end says how much there is"
 
 
-def test_a_fetch_whose_records_are_deleted_while_it_waits_for_more_learns_of_it_at_once(client):
+def test_a_fetch_whose_records_are_deleted_while_it_waits_for_more_is_answered_immediately(client):
     client.send(FETCH, 12, fetch_request("flights", max_wait_ms=60_000, min_bytes=100_000))
     assert client.replies() == []
     topics = [{"name": "flights", "partitions": [{"partition_index": 0, "offset": 1}]}]
@@ -246,7 +246,7 @@ def test_a_fetch_whose_records_are_deleted_while_it_waits_for_more_learns_of_it_
     assert answer.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_fetch_learns_at_once_of_records_that_have_become_too_old():
+def test_a_fetch_of_records_that_have_become_too_old_is_answered_immediately():
     """The broker checks retention.ms 30 s after its start."""
     broker = EngineBroker()
     broker.create("flights", retention_ms=10_000)
@@ -305,7 +305,7 @@ def test_memory_that_is_too_short_to_keep_it_does_not_keep_the_answer(old, wants
     assert values_of(answer) == [b"a"] and bool(answer.partitions[0].ids) == wants_ids
 
 
-def test_all_partitions_of_a_fetch_are_looked_up_at_once(old):
+def test_all_partitions_of_a_fetch_are_looked_up_together(old):
     held = old.hold_syncs()
     reader = old.connect()
     request = fetch_request("flights", max_wait_ms=10)

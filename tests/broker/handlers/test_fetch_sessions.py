@@ -148,7 +148,7 @@ def test_a_session_with_nothing_new_is_answered_empty_in_time(client, version):
 
 
 @versions
-def test_a_session_nobody_knows_is_refused(client, version):
+def test_a_session_that_does_not_exist_is_refused(client, version):
     session = Session(client, version)
     session.id, session.epoch = 77, 5
     answer = session.ask()

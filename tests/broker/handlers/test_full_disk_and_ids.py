@@ -26,8 +26,8 @@ def records(number):
     return encode_batch([Record(i, 0, None, b"") for i in range(number)], base_timestamp_ms=1)
 
 
-def test_a_request_for_more_ids_than_there_are_at_once_is_answered_partition_by_partition():
-    broker = EngineBroker(max_ahead_ms=1)  # 8,192 ids at once
+def test_a_request_for_more_ids_than_there_are_is_answered_partition_by_partition():
+    broker = EngineBroker(max_ahead_ms=1)  # 8,192 ids in one burst
     broker.create("flights", 3)
     client = broker.connect()
     parts = [PartitionRecords("flights", p, memoryview(records(4_000))) for p in range(3)]

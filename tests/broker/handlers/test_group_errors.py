@@ -19,9 +19,9 @@ from tests.broker.engine_client import (
     SYNC_GROUP,
     EngineBroker,
 )
-from tests.broker.handlers.test_groups import Member, make, stable
+from tests.broker.handlers.consumer_group import Member, make, stable
 
-# tests/broker/handlers/test_groups.py covers v10 of the last two, which names topics by id.
+# tests/broker/handlers/test_group_offsets.py covers v10 of the last two, which names topics by id.
 NEWEST = {JOIN_GROUP: 9, SYNC_GROUP: 5, HEARTBEAT: 4, LEAVE_GROUP: 5, OFFSET_COMMIT: 9, OFFSET_FETCH: 9}
 STATIC_SINCE = {JOIN_GROUP: 5, SYNC_GROUP: 3, HEARTBEAT: 3, LEAVE_GROUP: 3, OFFSET_COMMIT: 7}
 FIRST = {OFFSET_COMMIT: 2, OFFSET_FETCH: 1}
@@ -79,7 +79,7 @@ STATIC = [each for api_key, since in STATIC_SINCE.items() for each in versions(a
 
 
 @pytest.mark.parametrize("api_key, version", MEMBERS)
-def test_a_member_nobody_knows_is_unknown(member, api_key, version):
+def test_a_member_id_that_was_never_given_is_unknown(member, api_key, version):
     assert ask(member.client, api_key, version, member="nobody", generation=1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -30,7 +30,7 @@ def ask(client, version, timestamp, **more):
 
 @pytest.mark.parametrize("version", [1, 7, 11])
 @pytest.mark.parametrize("timestamp, offset", [(LATEST, 2), (EARLIEST, 0), (WALL_MS, 0), (WALL_MS + 1, -1), (0, 0)])
-def test_ends_and_times_are_known_to_all_versions(client, version, timestamp, offset):
+def test_all_versions_find_ends_and_times(client, version, timestamp, offset):
     assert ask(client, version, timestamp) == (0, offset)
 
 
@@ -38,14 +38,14 @@ def test_ends_and_times_are_known_to_all_versions(client, version, timestamp, of
     "timestamp, since, offset",
     [(MAX_TIMESTAMP, 7, 0), (EARLIEST_LOCAL, 8, 0), (LATEST_TIERED, 9, -1), (EARLIEST_PENDING_UPLOAD, 11, -1)],
 )
-def test_other_places_are_known_since_the_version_that_brought_them(client, timestamp, since, offset):
+def test_other_special_timestamps_are_found_since_the_version_that_added_them(client, timestamp, since, offset):
     """An older version has no such place (KIP-734, KIP-405, KIP-1005)."""
     assert ask(client, since - 1, timestamp) == (ErrorCode.UNSUPPORTED_VERSION, -1)
     assert ask(client, since, timestamp) == (0, offset)
 
 
 @pytest.mark.parametrize("timestamp", [-7, -(2**63)])
-def test_a_place_nobody_knows_is_refused(client, timestamp):
+def test_an_unknown_special_timestamp_is_refused(client, timestamp):
     assert ask(client, 11, timestamp) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
@@ -178,7 +178,7 @@ def test_a_question_asked_again_goes_to_a_thread_as_well(old):
     assert offset_of(reader.replies()) == (0, 0)
 
 
-def test_all_partitions_of_a_request_are_looked_for_at_once():
+def test_all_partitions_of_a_request_are_looked_up_together():
     broker = EngineBroker()
     broker.create("flights", 3)
     for partition in range(3):

@@ -9,7 +9,7 @@ from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import CREATE_TOPICS, DELETE_TOPICS, METADATA, EngineBroker
 
 PARTITIONS = 300
-AT_ONCE = BrokerConfig().max_new_logs_at_once
+LOGS_PER_STEP = BrokerConfig().max_new_logs_at_once
 
 
 @pytest.fixture
@@ -30,17 +30,17 @@ def made(broker):
     return len(broker.services.logs.all())
 
 
-def test_the_first_are_made_at_once_and_the_others_a_few_at_a_time(broker, client):
+def test_the_first_are_made_immediately_and_the_others_in_steps(broker, client):
     counts = []
     for _ in range(4):
         counts.append(made(broker))
         broker.at(broker.now_ms + SLICE_EVERY_MS)
-    assert counts == [AT_ONCE, 3 * AT_ONCE, 4 * AT_ONCE, 5 * AT_ONCE]
+    assert counts == [LOGS_PER_STEP, 3 * LOGS_PER_STEP, 4 * LOGS_PER_STEP, 5 * LOGS_PER_STEP]
     broker.at(broker.now_ms + PARTITIONS * SLICE_EVERY_MS)
     assert (made(broker), broker.services.logs.to_make) == (PARTITIONS, 0)
 
 
-def test_how_many_are_made_at_once_is_a_setting():
+def test_how_many_are_made_in_a_step_is_a_setting():
     """The setting is flakelog.max.new.logs.at.once; on a slow disk all clients wait while these logs are made."""
     broker = EngineBroker(max_new_logs_at_once=1)
     topic = {"name": "flights", "num_partitions": 3, "replication_factor": 1}
@@ -55,13 +55,13 @@ def test_clients_see_all_of_them_from_the_start(client):
     assert len(topic.partitions) == PARTITIONS
 
 
-def test_one_that_is_asked_for_is_made_at_once(broker, client):
+def test_one_that_is_asked_for_is_made_immediately(broker, client):
     assert client.produce("flights", b"a", partition=PARTITIONS - 1).error_code == 0
     assert client.fetch("flights", partition=PARTITIONS - 1) == [b"a"]
-    assert made(broker) == AT_ONCE + 1
+    assert made(broker) == LOGS_PER_STEP + 1
 
 
-def test_who_asks_for_too_many_at_once_is_told_to_come_again(broker, client):
+def test_a_client_that_asks_for_too_many_is_asked_to_retry(broker, client):
     """A client that receives NOT_LEADER_OR_FOLLOWER fetches the metadata and tries again."""
     errors = [client.produce("flights", b"a", partition=n).error_code for n in range(100, 100 + ASKED_FOR + 1)]
     assert errors == [ErrorCode.NONE] * ASKED_FOR + [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -99,7 +99,7 @@ def test_on_a_full_disk_they_wait_for_room(broker, client, monkeypatch):
 
     monkeypatch.setattr(broker.storage, "make_directory", full)
     broker.at(broker.now_ms + 5 * SLICE_EVERY_MS)
-    assert made(broker) == AT_ONCE
+    assert made(broker) == LOGS_PER_STEP
     assert client.produce("flights", b"a", partition=200).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert client.produce("flights", b"a", partition=0).error_code == 0
     assert "292 partitions of new topics cannot be made yet" in broker.reported[0]

@@ -13,7 +13,7 @@ from tests.broker.engine_client import (
     EngineBroker,
 )
 
-AT_ONCE = BrokerConfig().max_new_logs_at_once
+LOGS_PER_STEP = BrokerConfig().max_new_logs_at_once
 NAMES = [f"flights-{number}" for number in range(100)]
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -65,7 +65,7 @@ def fill_disk(broker, monkeypatch):
 
 
 def full_for_directories(broker, monkeypatch):
-    broker.storage.failing_opens.add(f"{NAMES[AT_ONCE - 1]}-0/00000000000000000000.log")
+    broker.storage.failing_opens.add(f"{NAMES[LOGS_PER_STEP - 1]}-0/00000000000000000000.log")
 
 
 @pytest.mark.parametrize("change", [grow, alter, delete])
@@ -77,12 +77,12 @@ def test_what_a_request_changes_of_many_topics_is_one_commit(broker, client, cha
 
 
 @pytest.mark.parametrize("make", [create, ask_for])
-def test_what_a_request_makes_is_one_commit_and_a_few_logs_at_once(broker, client, make):
+def test_a_request_for_many_topics_is_one_commit_and_makes_a_few_logs_in_a_step(broker, client, make):
     """The other logs are made between requests, or as soon as a client uses one."""
     commits, some = broker.services.metadata.commits, NAMES[:50]
     assert make(client, some) == [0] * len(some)
     assert broker.services.metadata.commits == commits + 1
-    assert (len(broker.services.logs.all()), broker.services.logs.to_make) == (AT_ONCE, len(some) - AT_ONCE)
+    assert (len(broker.services.logs.all()), broker.services.logs.to_make) == (LOGS_PER_STEP, len(some) - LOGS_PER_STEP)
     client.produce(some[-1], b"a")
     assert client.fetch(some[-1]) == [b"a"]
     again = broker.restarted(clean=False)

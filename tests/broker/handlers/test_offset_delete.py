@@ -4,7 +4,7 @@ import pytest
 
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DELETE_GROUPS, OFFSET_DELETE, EngineBroker
-from tests.broker.handlers.test_groups import Member, commit, committed, make, stable
+from tests.broker.handlers.consumer_group import Member, commit, committed, make, stable
 from tests.broker.transactional import TransactionalProducer
 
 SUBSCRIPTION = [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\7flights\0\0\0\0"}]
@@ -53,7 +53,7 @@ def test_offsets_of_a_topic_that_members_read_stay(broker, client):
     assert delete(client, ("flights", 0)) == [0]
 
 
-def test_where_it_cannot_be_known_what_members_read_all_stay(broker, client):
+def test_all_offsets_stay_where_the_broker_cannot_tell_what_members_read(broker, client):
     stable(broker, Member(broker))
     assert delete(client, ("trains", 0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
@@ -65,7 +65,7 @@ def test_a_group_of_another_kind_must_have_no_members(broker, client):
     assert delete(client, ("flights", 0), group="workers") == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_a_group_nobody_knows_is_not_found(client):
+def test_a_group_that_does_not_exist_is_not_found(client):
     assert delete(client, ("flights", 0), group="nobody") == ErrorCode.GROUP_ID_NOT_FOUND
 
 

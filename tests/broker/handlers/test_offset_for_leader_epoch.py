@@ -37,7 +37,7 @@ def test_an_epoch_ends_where_the_next_begins_and_the_latest_at_the_end(client, v
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_it_is_known_after_a_restart(client, version):
+def test_the_end_of_an_epoch_is_found_after_a_restart(client, version):
     again = client.broker.restarted().connect()
     assert ask(again, version, 5) == (0, 4, 3)
 

@@ -142,7 +142,7 @@ def test_zstd_is_for_versions_that_have_it(broker, version, code):
 
 
 @at_both_ends
-def test_a_codec_nobody_knows(broker, version):
+def test_a_codec_that_does_not_exist(broker, version):
     broker.create("flights")
     batch = batch_of(b"a")
     seal(batch, read_header(batch)._replace(attributes=5))
@@ -288,7 +288,7 @@ def test_a_broker_that_may_give_no_ids(broker, version):
 
 @at_both_ends
 def test_of_a_request_that_ids_run_out_for_the_rest_is_to_be_sent_again(version):
-    broker = EngineBroker(max_ahead_ms=1)  # 8,192 ids at once
+    broker = EngineBroker(max_ahead_ms=1)  # 8,192 ids in one burst
     topic = broker.create("flights", 3)
     name = topic.id if version >= HIGHEST else "flights"
     parts = [PartitionRecords(name, p, memoryview(batch_of(*[b""] * 4_000))) for p in range(3)]

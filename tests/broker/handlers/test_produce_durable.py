@@ -62,7 +62,7 @@ def test_the_answer_says_the_ids_as_ever(broker):
     assert sum(length for _, length in result.runs) == 2
 
 
-def test_a_topic_without_it_is_answered_at_once_and_makes_no_journal(broker):
+def test_a_topic_without_it_is_answered_immediately_and_makes_no_journal(broker):
     broker.create("flights")
     broker.hold_syncs()
     assert broker.connect().produce("flights", b"a").error_code == 0
@@ -148,7 +148,7 @@ def test_a_disk_that_takes_longer_than_the_producer_waits_is_a_timeout(broker):
     assert client.replies() == []
 
 
-def test_past_the_limit_of_delayed_requests_the_timeout_comes_at_once():
+def test_past_the_limit_of_delayed_requests_the_timeout_is_answered_immediately():
     """The limit is flakelog.max.delayed.operations."""
     broker = EngineBroker(max_delayed_operations=1)
     create(broker, DURABLE)
@@ -305,7 +305,7 @@ def latest(client, isolation=0):
 
 
 def test_consumers_see_a_message_when_it_is_on_the_disk(broker):
-    """Without flush.messages or flush.ms the journal syncs it at once."""
+    """Without flush.messages or flush.ms the journal syncs it immediately."""
     create(broker, VISIBLE)
     producer, consumer = broker.connect(), broker.connect()
     held = broker.hold_syncs()

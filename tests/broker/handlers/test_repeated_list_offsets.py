@@ -117,7 +117,7 @@ def test_a_request_by_ids_is_not_taken_for_one_by_times(broker):
 
 
 def test_a_quota_that_a_client_gets_holds_for_requests_that_it_repeats():
-    """A client over its request_percentage is answered at once and then not read (KIP-124, KIP-219)."""
+    """A client over its request_percentage is answered immediately and then not read (KIP-124, KIP-219)."""
     clock = count(step=150_000_000)  # each reading is 0.15 s after the one before, more than the quota of a window
     broker = EngineBroker(engine=lambda services: Engine(services, lambda: next(clock)))
     broker.create("flights")

@@ -12,9 +12,8 @@ from broker.log.storage.os_storage import OsStorage
 from broker.now import Now
 from broker.record.records import decode_records
 from broker.wire.errors import ApiError, ErrorCode
-
-from .conftest import NOW, START_MS
-from .test_log_manager import Broker
+from tests.broker.log.conftest import NOW, START_MS
+from tests.broker.log.manager_world import Broker
 
 DELAY_MS = 60_000
 LATER = Now(NOW.ms + CHECKPOINT_WITHIN_MS, START_MS)
@@ -55,7 +54,7 @@ def values(log):
     return found
 
 
-def test_readers_find_the_log_begin_later_at_once():
+def test_readers_find_the_later_beginning_of_the_log_immediately():
     broker, log = filled()
     delete(broker, log, 2)
     assert log.log_start_offset == 2 and [s.base_offset for s in log.segments.all] == [2, 3]

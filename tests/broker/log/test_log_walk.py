@@ -5,9 +5,8 @@ import pytest
 from broker.log.log_walk import SLICE, SLICE_EVERY_MS, LogWalk
 from broker.now import Now
 from broker.settings.config import BrokerConfig
-
-from .conftest import NOW, START_MS
-from .test_log_manager import Broker
+from tests.broker.log.conftest import NOW, START_MS
+from tests.broker.log.manager_world import Broker
 
 LOGS = 2 * SLICE + 1
 HOUR_MS = 3_600_000

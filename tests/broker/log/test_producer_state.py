@@ -41,7 +41,7 @@ def test_sequences_follow_each_other(state):
     refused(state, header(7), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 
-def test_the_last_five_batches_are_known_again_and_the_sixth_is_not(state):
+def test_the_last_five_batches_are_recognised_as_duplicates_and_the_sixth_is_not(state):
     """An idempotent producer has at most five batches in flight (max.in.flight.requests.per.connection)."""
     for n in range(6):
         send(state, header(n * 10, 10), n * 10)
@@ -50,7 +50,7 @@ def test_the_last_five_batches_are_known_again_and_the_sixth_is_not(state):
     refused(state, header(0, 10), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 
-def test_a_batch_that_only_begins_like_a_known_one_is_no_duplicate(state):
+def test_a_batch_that_only_begins_like_an_appended_one_is_no_duplicate(state):
     send(state, header(0, 5), 0)
     refused(state, header(0, 4), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
@@ -93,7 +93,7 @@ def test_batches_without_a_producer_leave_no_state(state, producer):
     assert len(state) == 0
 
 
-def test_past_the_limit_the_producer_heard_of_least_lately_is_forgotten(state):
+def test_past_the_limit_the_least_recent_producer_is_evicted(state):
     """The limit is flakelog.max.producers.per.partition."""
     for producer in (1, 2, 3):
         send(state, header(0, producer=producer), producer)

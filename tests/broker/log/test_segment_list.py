@@ -9,8 +9,7 @@ from broker.log.segment_list import SegmentList
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.record.control import Marker
 from broker.settings.config import TopicConfig
-
-from .conftest import NOW, START_MS, append, new_worker, reopen
+from tests.broker.log.conftest import NOW, START_MS, append, new_worker, reopen
 
 SMALL = TopicConfig(segment_bytes=1024)
 

@@ -128,7 +128,7 @@ def test_a_changed_flush_ms_replaces_the_noted_time(disk):
     assert kinds(disk.scheduler.take()) == [SyncLog]
 
 
-def test_a_log_that_went_offline_makes_a_tick_due_at_once(disk):
+def test_a_log_that_went_offline_makes_a_tick_due_immediately(disk):
     """Requests that wait for the log must be answered."""
     log = disk.open()
     log.take_offline("a write could not be undone")

@@ -32,7 +32,7 @@ def test_what_is_on_is_left_on():
     assert past_of(ONGOING).outcome(7, AT, 100) is None
 
 
-def test_what_nobody_knows_of_is_aborted():
+def test_a_transaction_that_no_record_names_is_aborted():
     assert past_of(ONGOING).outcome(8, AT, 120) is False
     assert past_of(ONGOING).outcome(7, BESIDE, 120) is False, "it was not added"
     assert past_of(BEGUN).outcome(7, AT, 120) is False
@@ -46,7 +46,7 @@ def test_what_was_written_before_the_last_transaction_began_is_an_earlier_one_wh
     assert past_of(ONGOING, decided).outcome(7, AT, None) is True, "where it cannot be told, the records stand"
 
 
-def test_what_was_written_after_the_last_decision_is_a_later_one_of_which_nobody_knows():
+def test_a_batch_written_after_the_last_decision_is_of_a_later_transaction_whose_record_was_lost():
     """The later transaction's records were lost; the earlier commit had its marker long ago."""
     past = past_of(ONGOING, ONGOING.ended(True, 150))
     assert past.outcome(7, AT, 650) is True, "ids may be ahead of the clock"

@@ -1,4 +1,4 @@
-"""Templates of Fetch: a frame that has one is read as the full decoder reads it, and answered alike."""
+"""Templates of Fetch: a frame that has one is read as the full decoder reads it, and has the same answer."""
 
 from uuid import UUID
 

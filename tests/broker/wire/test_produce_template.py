@@ -1,4 +1,4 @@
-"""Templates of Produce requests: a frame that has one is read as the full decoder reads it, and answered alike."""
+"""Templates of Produce requests: a frame that has one is read as the full decoder reads it, and has the same answer."""
 
 from uuid import UUID
 
@@ -138,7 +138,7 @@ def test_a_request_that_has_no_plain_answer_has_no_template(version, acks):
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 14, 99, -1])
-def test_a_version_without_log_start_offsets_or_not_known_has_none(version):
+def test_an_unknown_version_or_one_without_log_start_offsets_has_no_template(version):
     frame = frame_of(5)
     frame[2:4] = version.to_bytes(2, "big", signed=True)
     assert refused(frame)

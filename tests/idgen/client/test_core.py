@@ -129,7 +129,7 @@ def test_an_old_connection_that_has_ended_is_made_anew_before_the_server_is_give
     assert done.value.value == 7
 
 
-def test_many_ids_are_asked_for_in_portions_several_at_once():
+def test_many_ids_are_asked_for_in_portions_several_in_flight():
     world = World()
     rounds = []
     world.servers = {"one": world.ids}

@@ -1,0 +1,150 @@
+"""The commit of a turn: the staged Produce requests are written, and those that this settles are answered."""
+
+from collections.abc import Sequence
+from traceback import format_exc
+from typing import Any
+
+from broker.engine.api_table import PRODUCE
+from broker.engine.connection import Connection, Slot
+from broker.engine.produce_turn import StagedProduce
+from broker.engine.purgatory import Delayed
+from broker.engine.replies import OWN_FAULT, Replies
+from broker.handlers.produce import stage, when_on_disk
+from broker.log.partition_log import PartitionLog
+from broker.services.context import BrokerServices
+from broker.wire.errors import ApiError, ErrorCode, WireError
+
+
+class ProduceCommit:
+    """Commits the staged requests of `services.turn`, and answers them."""
+
+    def __init__(self, services: BrokerServices, replies: Replies) -> None:
+        self._services = services
+        self._turn = services.turn
+        self._replies = replies
+        self._connections = replies.connections
+        self._queue = replies.queue
+        self._clock = replies.clock
+        self._produced = services.metrics.of_api(PRODUCE)
+        self._retry: Delayed[bool] | None = None
+        """The end of the wait for ids, while Produce requests are held."""
+        self.is_due = False
+        """True if the staged requests must be committed before the next round."""
+
+    def commit(self) -> None:
+        """Append the staged batches, and answer the requests that this settles."""
+        self.is_due = False
+        now = self._clock.now
+        settled = self._turn.commit(now)
+        for log in self._turn.take_appended():
+            try:
+                self._services.appended(log, now)
+            except Exception:
+                self._services.report(f"a fault of the broker's own, after an append to {log.name}:\n{format_exc()}")
+        durable: dict[tuple[PartitionLog | None, int], list[tuple[StagedProduce, Slot]]] = {}
+        failed: dict[int, list[StagedProduce]] = {}
+        quick, began_ns = 0, 0
+        for staged in settled:
+            conn = staged.conn
+            conn.staged -= 1
+            if conn.close_reason is not None:
+                pass  # an earlier request of it failed, and will not be answered
+            elif staged.reply is not None:
+                conn.put_reply(staged.reply)
+                self._connections.answered.append(conn)
+                quick, began_ns = quick + 1, staged.began_ns
+            elif staged.failure is not None:
+                failed.setdefault(id(staged.failure), []).append(staged)
+                self._connections.close(conn, OWN_FAULT)
+            elif staged.on_disk is not None:
+                # Logs with the journal share its rounds, so their requests wait together. Other logs sync alone.
+                log = staged.on_disk[0][0]
+                key = None if log.journal is not None else log, staged.request.timeout_ms
+                durable.setdefault(key, []).append((staged, conn.wait()))
+            else:
+                self._answer(staged, None)
+            if not conn.readable:
+                self._connections.stalled.append(conn)
+                if not conn.staged:
+                    conn.unstaged()
+                    self._queue.resume(conn)
+        for each in failed.values():
+            self._replies.failed([staged.conn for staged in each], each[0].failure)
+        for (_, timeout_ms), waiting in durable.items():
+            self._wait_for_disk(waiting, now.ms + timeout_ms)
+        if quick:
+            self._produced.observe(self._clock.clock_ns() - began_ns, quick)
+        if self._turn.retry_wall_ms is not None:
+            self._wait_for_ids()
+
+    def answer_first(self, conn: Connection) -> bool:
+        """Answer the connection's staged requests; return False if they wait for ids."""
+        if conn.staged:
+            self.commit()
+        return not conn.staged
+
+    def _answer(self, staged: StagedProduce, slot: Slot | None) -> None:
+        """Answer a settled Produce; `slot` is the place of its answer if the answer had to wait."""
+        conn = staged.conn
+        try:
+            self._answer_in_full(staged, slot)
+        except (WireError, ApiError) as error:
+            self._connections.close(conn, str(error))
+        except Exception:
+            self._replies.failed([conn])
+
+    def _answer_in_full(self, staged: StagedProduce, slot: Slot | None) -> None:
+        response: Any = staged.results
+        if not staged.acks:
+            failed = next((result for result in staged.results if result and result.error_code), None)
+            if failed is not None:
+                raise ApiError(ErrorCode(failed.error_code), f"a Produce with acks=0 failed: {failed.message}")
+            response = None
+        if staged.adapt is not None:
+            response = staged.adapt(response)
+        if response is None:
+            self._produced.observe(self._clock.clock_ns() - staged.began_ns)
+        else:
+            self._replies.reply(staged.conn, staged.api, staged.version, staged.correlation_id, response, slot)
+
+    def _wait_for_disk(self, waiting: list[tuple[StagedProduce, Slot]], deadline_ms: int) -> None:
+        """Answer requests when their batches are on the disk; if a connection is closed the others still wait."""
+        conns = [staged.conn for staged, _ in waiting]
+        delayed = when_on_disk(self._services, [staged for staged, _ in waiting], deadline_ms)
+        delayed.try_complete = self._replies.guarded(conns, delayed.try_complete)
+        delayed.expire = self._replies.guarded(conns, delayed.expire)
+
+        def done(answered: Sequence[StagedProduce] | None) -> None:
+            if answered is None:
+                return  # a fault; the connections are being closed
+            for staged, slot in waiting:
+                if staged.conn.close_reason is None:
+                    slot.began_ns = staged.began_ns
+                    self._answer(staged, slot)
+                    self._queue.resume(staged.conn)
+
+        self._services.purgatory.watch(delayed, done, self._clock.now)
+
+    def _wait_for_ids(self) -> None:
+        """Stage the held requests again when ids are due; their connections execute nothing meanwhile."""
+        for staged in self._turn.requests:
+            staged.conn.starve_of_ids()
+            self._connections.stalled.append(staged.conn)
+        if self._retry is not None:
+            return
+        retry_wall_ms = self._turn.retry_wall_ms
+        assert retry_wall_ms is not None
+        now = self._clock.now
+        deadline_ms = now.ms + max(retry_wall_ms - now.wall_ms, 1)
+        self._retry = Delayed((), deadline_ms, lambda now: None, lambda now: True)
+        # Not limited: if the purgatory answered it early, it would be retried at once, for ever. It is the only one.
+        self._services.purgatory.watch(self._retry, self._stage_held, now, limited=False)
+
+    def _stage_held(self, _: bool) -> None:
+        self._retry = None
+        for staged, place, batch in self._turn.take_held():
+            try:
+                stage(self._services, staged, place, batch, self._clock.now)
+            except Exception:
+                self._turn.drop(staged.conn)
+                self._replies.failed([staged.conn])

@@ -1,0 +1,93 @@
+"""The answers of requests: encoded now, or when a Delayed is ready, and put in the order of the requests."""
+
+import struct
+from collections.abc import Callable, Sequence
+from traceback import format_exc, format_exception
+from typing import Any
+
+from broker.engine.api_table import API_VERSIONS, Api
+from broker.engine.connection import Connection, Slot
+from broker.engine.connections import Connections
+from broker.engine.purgatory import Delayed
+from broker.engine.turn_clock import TurnClock
+from broker.engine.turn_queue import TurnQueue
+from broker.now import Now
+from broker.services.context import BrokerServices
+from broker.wire.frame import LENGTH_BYTES, FileRegion, size_of
+
+_LENGTH_AND_ID = struct.Struct(">ii")
+OWN_FAULT = "a fault of the broker's own; see the log"
+
+
+class Replies:
+    """Puts answers to their connections, and reports answers that fail."""
+
+    def __init__(
+        self, services: BrokerServices, connections: Connections, queue: TurnQueue, clock: TurnClock
+    ) -> None:
+        self.services = services
+        self.connections = connections
+        self.queue = queue
+        self.clock = clock
+
+    def reply(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
+    ) -> None:
+        """Encode an answer and send it; `slot` is its place if it had to wait."""
+        parts = api.encode(version, response)
+        tags = b"\0" if version >= api.flexible and api.key != API_VERSIONS else b""
+        size = 4 + len(tags) + size_of(parts)
+        head, first = _LENGTH_AND_ID.pack(size, correlation_id) + tags, parts[0]
+        if isinstance(first, FileRegion):
+            parts.insert(0, head)
+        else:
+            parts[0] = head + first
+        clock = self.clock
+        if slot is None:
+            began_ns = clock.began_ns
+            conn.put(parts, size + LENGTH_BYTES)
+        else:
+            began_ns = slot.began_ns
+            conn.fill(slot, parts, size + LENGTH_BYTES)
+        self.connections.answered.append(conn)
+        self.services.metrics.of_api(api.key).observe(clock.clock_ns() - began_ns)
+
+    def wait(self, conn: Connection, api: Api, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:
+        """Send the answer of a Delayed when it is ready; its place is kept until then."""
+        slot = conn.wait()
+        slot.delayed = delayed
+        slot.began_ns = self.clock.began_ns
+        delayed.try_complete = self.guarded([conn], delayed.try_complete)
+        delayed.expire = self.guarded([conn], delayed.expire)
+
+        def done(response: Any) -> None:
+            slot.delayed = None
+            if response is None:
+                return  # a fault; the connection is being closed
+            try:
+                self.reply(conn, api, version, correlation_id, response, slot)
+            except Exception:
+                self.failed([conn])
+            self.queue.resume(conn)
+
+        self.services.purgatory.watch(delayed, done, self.clock.now)
+
+    def guarded(self, conns: Sequence[Connection], answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
+        """Wrap `answer` so that an exception closes only `conns`: `tick` or another connection's request calls it."""
+
+        def guarded(now: Now) -> Any:
+            try:
+                return answer(now)
+            except Exception:
+                self.failed(conns)
+                return None
+
+        return guarded
+
+    def failed(self, conns: Sequence[Connection], error: Exception | None = None) -> None:
+        """Report the traceback of an unexpected exception, and close the connections on which it happened."""
+        peers = ", ".join(conn.peer for conn in conns)
+        trace = format_exc() if error is None else "".join(format_exception(error))
+        self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{trace}")
+        for conn in conns:
+            self.connections.close(conn, OWN_FAULT)

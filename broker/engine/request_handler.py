@@ -1,0 +1,205 @@
+"""One request: bytes are decoded by a template or in full, the handler is called, and its response is sent."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.engine.api_table import API_VERSIONS, APIS, PRODUCE, Api
+from broker.engine.connection import Connection
+from broker.engine.produce_commit import ProduceCommit
+from broker.engine.produce_turn import StagedProduce
+from broker.engine.purgatory import Delayed
+from broker.engine.replies import Replies
+from broker.engine.throttle import Throttle
+from broker.handlers.produce import stage
+from broker.services.context import BrokerServices, RequestContext
+from broker.services.id_stamper import Backpressure
+from broker.wire import fetch, list_offsets
+from broker.wire.errors import ApiError, ErrorCode, WireError
+from broker.wire.fetch_template import FetchTemplates
+from broker.wire.frame import read_request_header
+from broker.wire.list_offsets_template import ListOffsetsTemplates
+from broker.wire.primitives import skip_tags
+from broker.wire.produce_template import FoundTemplate, ProduceTemplates
+from broker.wire.templates import Template, Templates, TemplateStore
+
+_record = tuple.__new__  # as RequestContext(...), at half its price
+
+
+class RequestHandler:
+    """Executes requests of the APIs in a table; an error of a request closes its connection."""
+
+    def __init__(
+        self,
+        services: BrokerServices,
+        apis: Mapping[int, Api],
+        replies: Replies,
+        throttle: Throttle,
+        produce_commit: ProduceCommit,
+    ) -> None:
+        self._services = services
+        self._apis = apis
+        self._replies = replies
+        self._throttle = throttle
+        self._commit = produce_commit
+        self._turn = services.turn
+        self._connections = replies.connections
+        self._queue = replies.queue
+        self._clock = replies.clock
+        store = TemplateStore(services.config.max_request_templates)
+        self.produce_templates = ProduceTemplates(store)
+        self._templates: dict[int, Templates] = {
+            fetch.API_KEY: FetchTemplates(store),
+            list_offsets.API_KEY: ListOffsetsTemplates(store),
+        }
+        self._answered: dict[int, int] = {}
+        """The number of requests of each API that templates answered in this round."""
+
+    def handle(self, conn: Connection, frame: memoryview) -> None:
+        """Execute one request; an error closes its connection."""
+        try:
+            self._handle(conn, frame)
+        except (WireError, ApiError) as error:
+            if self._commit.answer_first(conn):
+                self._connections.close(conn, str(error))
+            else:
+                conn.decoder.put_back(frame)  # it closes the connection when it is executed again
+        except Exception as error:
+            self._commit.answer_first(conn)  # a fault closes it anyway
+            self._replies.failed([conn], error)
+        if not conn.readable:
+            self._connections.stalled.append(conn)
+
+    def handle_produce(self, conn: Connection, frame: memoryview, found: FoundTemplate) -> None:
+        """Execute a Produce whose template was found."""
+        template, correlation_id, batch = found
+        if self._services.quotas is not None or self._apis is not APIS:
+            self.handle(conn, frame)  # quotas, or failures of a test, wrap the handler
+            return
+        conn.key_end = template.key_end
+        staged = StagedProduce(template.version, template.client_id, template.request, 1)
+        staged.conn, staged.api, staged.template = conn, APIS[PRODUCE], template
+        staged.correlation_id, staged.began_ns = correlation_id, self._clock.began_ns
+        conn.staged += 1
+        self._turn.requests.append(staged)
+        try:
+            stage(self._services, staged, 0, batch, self._clock.now)
+        except Exception as error:
+            self._turn.abandon(staged)
+            conn.staged -= 1
+            self._commit.answer_first(conn)
+            self._replies.failed([conn], error)
+
+    def end_round(self) -> None:
+        """Measure the requests that templates answered in this round."""
+        if self._answered:
+            took_ns = self._clock.clock_ns() - self._clock.began_ns
+            for key, number in self._answered.items():
+                self._services.metrics.of_api(key).observe(took_ns, number)
+            self._answered.clear()
+
+    def _handle(self, conn: Connection, frame: memoryview) -> None:
+        """Decode one request, call its handler, and send the response: now, at the commit, or when it is ready."""
+        services = self._services
+        templates = self._templates.get(frame[1]) if len(frame) > 1 else None
+        opened = None if templates is None else templates.open(frame)
+        template = None
+        if opened is not None:
+            template, correlation_id, request = opened
+            api = self._apis[template.api_key]
+            call = _record(
+                RequestContext,
+                (services, template.version, template.client_id, conn.peer, request, None, {}, conn.listener, None),
+            )
+        else:
+            decoded = self._decode(conn, frame)
+            if decoded is None:
+                return
+            api, call, correlation_id = decoded
+        served = api
+        if services.quotas is not None:
+            api = self._throttle.metered(conn, served, call.client_id, len(frame), services.quotas)
+        try:
+            response = api.handle(call, self._clock.now)
+        except Backpressure as wait:
+            self._try_again(conn, frame, wait)
+            return
+        if response.__class__ is StagedProduce:
+            self._staged(conn, api, correlation_id, response)
+            if api is not served:
+                self._commit.commit()  # so that the client is held back from this request on, as the answer says
+            self._commit.is_due = self._commit.is_due or not response.acks  # a failure closes the connection
+            return
+        self._commit.answer_first(conn)
+        if response.__class__ is Delayed:
+            self._replies.wait(conn, api, call.version, correlation_id, response)
+        elif response is None:
+            services.metrics.of_api(api.key).observe(self._clock.clock_ns() - self._clock.began_ns)
+        elif template is None or api.__class__ is not Api or not self._encode(conn, template, correlation_id, response):
+            # Rows other than the table's (quotas, failures of a test) do more with an answer than encode it.
+            self._replies.reply(conn, api, call.version, correlation_id, response, None)
+
+    def _staged(self, conn: Connection, api: Api, correlation_id: int, staged: StagedProduce) -> None:
+        """Note what the answer of a staged Produce needs."""
+        staged.conn, staged.api = conn, api
+        staged.correlation_id, staged.began_ns = correlation_id, self._clock.began_ns
+        conn.staged += 1
+
+    def _encode(self, conn: Connection, template: Template, correlation_id: int, response: Any) -> bool:
+        """Send an answer that the template encodes; return False if it has to be encoded in full."""
+        reply = template.encode(correlation_id, response)
+        if reply is None:
+            return False
+        parts, size = reply
+        conn.put(parts, size)
+        self._connections.answered.append(conn)
+        self._answered[template.api_key] = self._answered.get(template.api_key, 0) + 1
+        return True
+
+    def _decode(self, conn: Connection, frame: memoryview) -> tuple[Api, RequestContext, int] | None:
+        """Decode a request in full. Return (row, request, correlation id), None if it is answered already."""
+        header = read_request_header(frame)
+        key, version, correlation_id = header.api_key, header.version, header.correlation_id
+        api = self._apis.get(key)
+        if api is None:
+            raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
+        if not api.oldest <= version <= api.newest:
+            if key == API_VERSIONS:
+                self._unsupported(conn, api, correlation_id)
+                return None
+            raise WireError(f"{api.name} v{version} is not served; v{api.oldest} to v{api.newest} are")
+        position = header.body
+        if version >= api.flexible:
+            try:
+                position = skip_tags(frame, position)
+            except IndexError:
+                raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
+        request, original, tags = api.decode(version, frame, position)
+        if key in self._templates:
+            self._templates[key].learn(frame, header, request)
+        call = _record(
+            RequestContext,
+            (self._services, version, header.client_id, conn.peer, request, original, tags, conn.listener, None),
+        )
+        return api, call, correlation_id
+
+    def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
+        """Answer an unknown version of ApiVersions in v0, with the versions that are served (KIP-511)."""
+        keys = [{"api_key": api.key, "min_version": api.oldest, "max_version": api.newest}]
+        response = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}
+        self._replies.reply(conn, api, 0, correlation_id, response, None)
+
+    def _try_again(self, conn: Connection, frame: memoryview, wait: Backpressure) -> None:
+        """Keep a request that had no effect, and execute it again later; its connection is not read meanwhile."""
+        conn.hold(frame)
+
+        def again(_: bool) -> None:
+            held = conn.release()
+            if held is not None and conn.close_reason is None:
+                conn.decoder.put_back(held)
+                self._queue.resume(conn)
+
+        now = self._clock.now
+        deadline_ms = now.ms + max(wait.retry_wall_ms - now.wall_ms, 1)
+        later: Delayed[bool] = Delayed((), deadline_ms, lambda now: None, lambda now: True)
+        # Not limited: if the purgatory answered it early, it would be retried at once, for ever.
+        self._services.purgatory.watch(later, again, now, limited=False)

@@ -1,0 +1,143 @@
+"""Delayed requests (mission.md "The wire"; Kafka's DelayedOperationPurgatory)."""
+
+import pytest
+
+from broker.engine.purgatory import Delayed, Purgatory
+from broker.now import Now
+
+
+def at(ms):
+    return Now(ms=ms, wall_ms=1_700_000_000_000 + ms)
+
+
+class Room:
+    """A purgatory, the conditions that its delayed requests wait for, and their answers."""
+
+    def __init__(self, **limits):
+        self.purgatory = Purgatory(**limits)
+        self.ready = set()
+        self.answers = []
+
+    def delayed(self, name, *keys, deadline_ms=None):
+        return Delayed(
+            keys,
+            deadline_ms,
+            try_complete=lambda now: f"{name} at {now.ms}" if name in self.ready else None,
+            expire=lambda now: f"{name} expired at {now.ms}",
+        )
+
+    def watch(self, name, *keys, deadline_ms=None, now_ms=0):
+        delayed = self.delayed(name, *keys, deadline_ms=deadline_ms)
+        self.purgatory.watch(delayed, self.answers.append, at(now_ms))
+        return delayed
+
+
+def test_a_request_that_can_be_answered_immediately_never_waits():
+    room = Room()
+    room.ready.add("fetch")
+    room.watch("fetch", "end-of-p0", deadline_ms=500)
+    assert room.answers == ["fetch at 0"]
+    assert (len(room.purgatory), room.purgatory.watched_keys, room.purgatory.next_deadline_ms()) == (0, 0, None)
+
+
+def test_touching_a_key_answers_what_can_be_and_leaves_the_rest():
+    room = Room()
+    room.watch("one", "p0")
+    room.watch("two", "p0")
+    room.watch("other", "p1")
+    room.ready |= {"one", "other"}
+    assert room.purgatory.touch("p0", at(7)) == 1
+    assert room.answers == ["one at 7"]
+    assert len(room.purgatory) == 2
+
+
+def test_a_request_on_many_keys_is_answered_once_and_leaves_no_list_behind():
+    """Kafka's watch lists keep completed operations until a purge; ours do not."""
+    room = Room()
+    room.watch("fetch", "p0", "p1", "p1", "p2", deadline_ms=100)
+    room.ready.add("fetch")
+    assert [room.purgatory.touch(key, at(1)) for key in ("p1", "p0", "p2")] == [1, 0, 0]
+    assert room.purgatory.advance(at(1_000)) == 0
+    assert room.answers == ["fetch at 1"]
+    assert (len(room.purgatory), room.purgatory.watched_keys) == (0, 0)
+
+
+def test_a_deadline_gives_the_answer_of_expiry():
+    room = Room()
+    room.watch("fetch", "p0", deadline_ms=500)
+    assert room.purgatory.next_deadline_ms() <= 500
+    assert room.purgatory.advance(at(499)) == 0
+    assert room.purgatory.advance(at(500)) == 1
+    assert room.answers == ["fetch expired at 500"]
+    assert room.purgatory.watched_keys == 0
+
+
+def test_a_deadline_that_has_come_does_not_wait():
+    """A fetch with max.wait 0 is answered immediately with the available records."""
+    room = Room()
+    room.watch("fetch", "p0", deadline_ms=30, now_ms=30)
+    assert room.answers == ["fetch expired at 30"]
+
+
+def test_a_request_without_a_deadline_waits_for_its_key_alone():
+    """The time limit of a join is its group's rebalance timeout, which the group keeps."""
+    room = Room()
+    room.watch("join", ("member", "g", "m1"))
+    assert room.purgatory.next_deadline_ms() is None
+    room.purgatory.advance(at(10**9))
+    assert room.answers == [] and len(room.purgatory) == 1
+
+
+def test_a_closed_connection_takes_its_requests_with_it():
+    room = Room()
+    delayed = room.watch("fetch", "p0", "p1", deadline_ms=50)
+    room.purgatory.cancel(delayed)
+    room.purgatory.cancel(delayed)
+    room.ready.add("fetch")
+    room.purgatory.touch("p0", at(1))
+    room.purgatory.advance(at(100))
+    assert room.answers == []
+    assert (len(room.purgatory), room.purgatory.watched_keys, room.purgatory.next_deadline_ms()) == (0, 0, None)
+
+
+def test_an_answer_may_touch_the_same_key_again():
+    """An answer lets its connection read the next request, which may produce to a partition that others wait for."""
+    room = Room()
+    for name in ("one", "two"):
+        delayed = room.delayed(name, "p0", deadline_ms=100)
+
+        def answered(response):
+            room.answers.append(response)
+            room.purgatory.touch("p0", at(5))
+
+        room.purgatory.watch(delayed, answered, at(0))
+    room.ready |= {"one", "two"}
+    room.purgatory.touch("p0", at(5))
+    assert room.answers == ["one at 5", "two at 5"]
+
+
+def test_an_answer_may_cancel_another_that_is_due_at_the_same_time():
+    room = Room()
+    second = room.delayed("second", "p1", deadline_ms=10)
+    room.purgatory.watch(
+        room.delayed("first", "p0", deadline_ms=9), lambda _: room.purgatory.cancel(second), at(0)
+    )
+    room.purgatory.watch(second, room.answers.append, at(0))
+    assert room.purgatory.advance(at(10)) == 1
+    assert room.answers == []
+
+
+def test_past_the_limit_a_request_gets_its_deadlines_answer_immediately():
+    """Queues are always bounded (DESIGN rule 4)."""
+    room = Room(max_delayed=1)
+    room.watch("one", "p0", deadline_ms=500)
+    room.watch("two", "p0", deadline_ms=500, now_ms=3)
+    assert room.answers == ["two expired at 3"]
+    assert (len(room.purgatory), room.purgatory.overflowed) == (1, 1)
+
+
+def test_a_request_is_watched_once():
+    room = Room()
+    delayed = room.watch("one", "p0")
+    with pytest.raises(ValueError, match="answered once"):
+        room.purgatory.watch(delayed, room.answers.append, at(0))

@@ -1,0 +1,62 @@
+"""A fault of the broker in a Produce request closes the connections it concerns, and no others."""
+
+import pytest
+
+from tests.broker.engine_client import CREATE_TOPICS, PRODUCE, EngineBroker, produce_request
+from tests.broker.handlers.produce_requests import offsets_of, producing, producing_to
+from tests.broker.watched_storage import WatchedStorage, active
+
+FAULT = "a fault of the broker's own; see the log"
+
+
+@pytest.fixture
+def broker():
+    broker = EngineBroker(WatchedStorage())
+    broker.create("flights")
+    return broker
+
+
+def test_a_fault_in_a_write_closes_those_it_was_for_and_no_others(broker):
+    broker.create("trains")
+    one, two, other = broker.connect(), broker.connect(), broker.connect()
+    broker.storage.faults[active(broker, "flights")] = MemoryError("on purpose")
+    with broker.turn():
+        for client in (one, two):
+            client.send(*producing(b"lost"))
+        other.send(PRODUCE, 9, produce_request("trains", b"kept"))
+    assert (one.closed, two.closed, other.closed) == (FAULT, FAULT, None)
+    assert offsets_of(other) == [0]
+    (told,) = broker.reported
+    assert "MemoryError: on purpose" in told and one.conn.peer in told and two.conn.peer in told
+    broker.storage.faults.clear()
+    assert broker.connect().produce("flights", b"after").base_offset == 0
+    assert broker.restarted(clean=False).connect().fetch("flights") == [b"after"]
+
+
+def test_what_a_connection_pipelined_behind_a_fault_is_not_answered(broker):
+    """Its client would take that answer for the one of the request before, which is never answered."""
+    broker.create("trains")
+    client = broker.connect()
+    broker.storage.faults[active(broker, "flights")] = MemoryError("on purpose")
+    trains = PRODUCE, 9, produce_request("trains", b"x")
+    sent = client.send_together(trains, producing(b"lost"), trains, trains)
+    assert client.answered() == sent[:1] and client.closed == FAULT
+
+
+@pytest.mark.parametrize("request_", [producing_to(("new", 1)), producing_to(("flights", 0), ("new", 1))])
+def test_a_fault_before_the_write_closes_its_connection_and_nothing_of_the_request_is_written(request_):
+    """The log of a new topic is made when its first request comes."""
+    broker = EngineBroker(WatchedStorage(), max_new_logs_at_once=1)
+    broker.create("flights")
+    unlucky, lucky = broker.connect(), broker.connect()
+    topic = {"name": "new", "num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": ()}
+    lucky.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
+    assert broker.services.logs.to_make == 1
+    broker.storage.faults[f"new-1/{0:020d}.log"] = MemoryError("on purpose")
+    with broker.turn():
+        unlucky.send_together(producing(b"before"), request_, producing(b"after"))
+        lucky.send_together(*[producing(b"%d" % n) for n in range(3)])
+    assert unlucky.answered() == [1] and unlucky.closed == FAULT
+    assert len(lucky.answered()) == 3 and lucky.closed is None
+    assert sorted(lucky.fetch("flights")) == [b"0", b"1", b"2", b"before"]
+    assert len(broker.reported) == 1 and unlucky.conn.peer in broker.reported[0]

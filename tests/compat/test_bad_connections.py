@@ -1,0 +1,71 @@
+"""Connections that do not speak Kafka, are silent or too many: the server closes them and serves the other clients."""
+
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from broker.client.blocking import BlockingClient
+from tests.compat.raw_connection import RawConnection, fetch_frame, frame
+from tests.compat.served_data import TOPIC
+from tests.compat.server_process import ServerProcess
+from tests.patience import until
+
+STRANGERS = {
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64), "a TLS handshake"),
+    "HTTP": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "an HTTP request"),
+    "an SSH greeting": (b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH greeting"),
+    "garbage": (bytes(range(255, 0, -1)), "bytes"),
+    "zeros": (bytes(1024), "bytes"),
+    "an oversized frame": (b"\x7f\xff\xff\xff", "socket.request.max.bytes"),
+    "an unknown API": (frame(9999, 0, 1, b""), "API key 9999"),
+    "an unknown version": (frame(1, 99, 1, b""), "v99"),
+    "a Fetch cut short": (fetch_frame(1, TOPIC)[:3] + b"\x14" + fetch_frame(1, TOPIC)[4:24], "Fetch"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_what_is_not_kafka_is_named_with_its_peer_and_the_others_are_served_on(broker, kind):
+    data, reason = STRANGERS[kind]
+    with BlockingClient(broker.address) as bystander, RawConnection(broker.address) as stranger:
+        bystander.topics()
+        stranger.socket.sendall(data)
+        line = broker.wait_for_log(f"connection of {stranger.name} closed")
+        assert reason in line
+        stranger.read_to_end()
+        assert bystander.topics() is not None
+
+
+def test_a_client_set_up_for_sasl_is_refused_as_by_kafka_and_the_operator_is_told(broker):
+    told = []
+    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "a"}
+    sasl |= {"sasl.password": "b", "error_cb": told.append, "log_level": 0}
+    producer = Producer({"bootstrap.servers": broker.address} | sasl)
+    until(lambda: [producer.poll(0.05)] and told)
+    assert told[0].code() == KafkaError._AUTHENTICATION and "current SASL state" in told[0].str()
+    assert "security.protocol=PLAINTEXT" in broker.wait_for_log("it asks for SASL")
+
+
+def test_silence_is_closed_after_connections_max_idle_ms(tmp_path):
+    begun = b"", b"\x00", b"\x00\x00\x01\x00\x00\x01"  # the last is half a frame
+    with ServerProcess(tmp_path / "data", {"connections.max.idle.ms": 4_000}) as server, ExitStack() as stack:
+        silent = [stack.enter_context(RawConnection(server.address)) for _ in begun]
+        for connection, data in zip(silent, begun):
+            connection.socket.sendall(data)
+        for connection, data in zip(silent, begun):
+            assert connection.read_to_end() == b""
+            line = server.wait_for_log(f"connection of {connection.name} closed")
+            assert "connections.max.idle.ms" in line
+            assert ("in the middle of a frame" in line) == bool(data)
+        with BlockingClient(server.address) as client:
+            client.topics()
+
+
+def test_one_connection_more_than_max_connections_is_closed_and_the_others_stay(tmp_path):
+    with ServerProcess(tmp_path / "data", {"max.connections": 2}) as server:
+        with BlockingClient(server.address) as first, BlockingClient(server.address) as second:
+            assert first.topics() == second.topics()
+            with RawConnection(server.address) as third:
+                assert third.read_to_end() == b""
+                assert "max.connections is 2" in server.wait_for_log(f"connection of {third.name} closed")
+            assert first.topics() == second.topics()
