@@ -11,8 +11,7 @@ written. It is held with its request, then staged and validated again, because l
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from broker.log import log_appender
-from broker.log.log_appender import Rewrite
+from broker.log.log_appender import NOTHING_APPENDED, IdSource, Rewrite, append, append_batches
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
@@ -135,8 +134,9 @@ class ProduceTurn:
     def commit(self, now: Now) -> list[StagedProduce]:
         """Append the staged batches. Return the requests to answer, in the order of each connection's requests."""
         by_log, self.by_log = self.by_log, {}
+        ids = self._id_stamper.source()
         for log, batches in by_log.items():
-            self._append(log, batches, now)
+            self._append(log, batches, ids, now)
         staged, self.requests = self.requests, []
         if not self._held:
             return staged
@@ -149,13 +149,18 @@ class ProduceTurn:
                 settled.append(each)
         return settled
 
-    def _append(self, log: PartitionLog, batches: list[StagedBatch], now: Now) -> None:
+    def _append(self, log: PartitionLog, batches: list[StagedBatch], ids: IdSource, now: Now) -> None:
         """Append to one log with as few writes as possible."""
         end_offset = log.log_end_offset
         done = 0
         while done < len(batches):
+            rest: Sequence[StagedBatch] = batches[done:] if done else batches
             try:
-                done += self._write(log, batches[done:] if done else batches, now)
+                offsets, runs = NOTHING_APPENDED if rest[0][4] else append_batches(log, rest, ids, now)
+                if not offsets:
+                    rest, offsets, runs = _append_one(log, rest[0], ids, now)
+                _settle(log, rest, offsets, runs)
+                done += len(offsets)
             except SequenceExhausted as error:
                 self._hold(batches[done:], error.retry_at_ms)
                 break
@@ -176,21 +181,6 @@ class ProduceTurn:
         if log.log_end_offset > end_offset:
             self._appended.append(log)
 
-    def _write(self, log: PartitionLog, batches: Sequence[StagedBatch], now: Now) -> int:
-        """Append the first batch, and the following ones that fit into the same write. Return the number appended."""
-        batch, header, staged, place, rewrite = batches[0]
-        if rewrite is None:
-            offsets, runs = log_appender.append_batches(log, batches, self._id_stamper, now)
-            if offsets:
-                _settle(log, batches, offsets, runs)
-                return len(offsets)
-        appended = log_appender.append(log, batch, header, self._id_stamper, now, rewrite)
-        if appended.duplicate and header.attributes & TIMESTAMP_TYPE_BIT:
-            header = header._replace(max_timestamp=appended.timestamp_ms)
-        offsets = ((appended.base_offset, appended.last_offset),)
-        _settle(log, ((batch, header, staged, place, rewrite),), offsets, appended.runs)
-        return 1
-
     def _hold(self, batches: Sequence[StagedBatch], retry_wall_ms: int) -> None:
         """Keep batches that got no ids. Their bytes are copied, because their frames are invalid after the turn.
 
@@ -205,6 +195,18 @@ class ProduceTurn:
             self._held.append((staged, place, memoryview(bytearray(sent))))
         if self._held and (self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms):
             self.retry_wall_ms = retry_wall_ms
+
+
+def _append_one(
+    log: PartitionLog, each: StagedBatch, ids: IdSource, now: Now
+) -> tuple[Sequence[StagedBatch], Sequence[tuple[int, int]], Sequence[tuple[int, int]]]:
+    """Append a batch that may be a duplicate, or that contains its ids. Return it with its offsets and ids."""
+    batch, header, staged, place, rewrite = each
+    appended = append(log, batch, header, ids, now, rewrite)
+    if appended.duplicate and header.attributes & TIMESTAMP_TYPE_BIT:
+        header = header._replace(max_timestamp=appended.timestamp_ms)
+    offsets = ((appended.base_offset, appended.last_offset),)
+    return ((batch, header, staged, place, rewrite),), offsets, appended.runs
 
 
 def _settle(

@@ -48,7 +48,7 @@ class Appended(NamedTuple):
     """The max timestamp of the original batch if this is a duplicate."""
 
 
-AppendedTogether: TypeAlias = tuple[Sequence[tuple[int, int]], Sequence[Run]]
+AppendedTogether: TypeAlias = tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
 """(base offset, last offset) of each batch of one write, and the ids of all of them as runs."""
 
 NOTHING_APPENDED: AppendedTogether = (), ()
@@ -248,9 +248,7 @@ def _indexed(log: PartitionLog, header: BatchHeader, aborted: AbortedTransaction
 
 
 def _segment_for(log: PartitionLog, size: int, newest_ms: int, last_offset: int) -> Segment:
-    active = log.segments.active
+    active, config = log.segments.active, log.config
     # Message times give the age, as in Kafka, because by the clock each old message would roll a segment.
-    aged = 0 <= active.first_timestamp_ms < newest_ms - log.config.roll_ms
-    if active.has_room(size, last_offset, log.config.segment_bytes) and not aged:
-        return active
-    return log.roll()
+    aged = 0 <= active.first_timestamp_ms < newest_ms - config.roll_ms
+    return active if active.has_room(size, last_offset, config.segment_bytes) and not aged else log.roll()

@@ -39,6 +39,14 @@ class PartitionLog:
     `recovery.open_log` makes it, and finds its end.
     """
 
+    __slots__ = (
+        "topic", "topic_id", "_topic_hex", "partition", "name", "config", "waiting_acks", "journal", "ask_sync",
+        "on_offline", "producers", "epochs", "offline", "mending", "flushed", "checkpointed", "durable_end_offset",
+        "on_disk", "_journaled_ahead", "unsynced_bytes", "log_start_offset", "last_id", "cleaned_offset",
+        "uncleanable", "leader_epoch", "unflushed_since_ms", "_storage", "segments", "log_end_offset", "opened_at",
+        "bytes_in", "bytes_out", "__weakref__",
+    )  # fmt: skip
+
     def __init__(
         self,
         topic: str,

@@ -27,6 +27,13 @@ class IdStamper:
     def __init__(self) -> None:
         self.worker: Callable[[], IdWorker] = _no_worker
 
+    def source(self) -> "IdWorker | IdStamper":
+        """Return the worker that is held now; without one, return this stamper, whose methods raise the reason."""
+        try:
+            return self.worker()
+        except IdError:
+            return self
+
     @property
     def max_batch(self) -> int:
         return self.worker().max_batch

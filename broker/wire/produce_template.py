@@ -10,7 +10,8 @@ tagged fields, have no template: `broker.wire.produce` decodes them.
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from broker.wire import produce
 from broker.wire.errors import WireError
@@ -34,7 +35,8 @@ _i16_from = struct.Struct(">h").unpack_from
 _i32_from = struct.Struct(">i").unpack_from
 
 
-class ProduceTemplate(NamedTuple):
+@dataclass(slots=True)
+class ProduceTemplate:
     """A request for one partition without its records, and the answer to it."""
 
     version: int

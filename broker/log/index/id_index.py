@@ -29,12 +29,12 @@ class IdIndex:
     def append(self, offset: int, runs: Sequence[tuple[int, int]]) -> None:
         """Append the ids of consecutive offsets with one write. Each run (first id, count) becomes one entry, even if
         it spans several batches."""
-        relative_offset = offset - self.base_offset
-        entries = []
+        relative_offset, seed = offset - self.base_offset, self._seed
+        data = b""
         for first_id, length in runs:
-            entries.append(pack_entry(self._seed, relative_offset, length, first_id))
+            data += pack_entry(seed, relative_offset, length, first_id)
             relative_offset += length
-        self.file.append(b"".join(entries))
+        self.file.append(data)
 
     def append_entry(self, entry: IdEntry) -> None:
         """Append an entry that follows all existing ones."""
