@@ -49,10 +49,6 @@ class ProduceCommit:
             conn.staged -= 1
             if conn.close_reason is not None:
                 pass  # an earlier request of it failed, and will not be answered
-            elif staged.reply is not None:
-                conn.put_reply(staged.reply)
-                self._connections.answered.append(conn)
-                quick, began_ns = quick + 1, staged.began_ns
             elif staged.failure is not None:
                 failed.setdefault(id(staged.failure), []).append(staged)
                 self._connections.close(conn, OWN_FAULT)
@@ -61,6 +57,10 @@ class ProduceCommit:
                 log = staged.on_disk[0][0]
                 key = None if log.journal is not None else log, staged.request.timeout_ms
                 durable.setdefault(key, []).append((staged, conn.wait()))
+            elif staged.reply is not None:
+                conn.put_reply(staged.reply)
+                self._connections.answered.append(conn)
+                quick, began_ns = quick + 1, staged.began_ns
             else:
                 self._answer(staged, None)
             if not conn.readable:
@@ -117,11 +117,19 @@ class ProduceCommit:
         def done(answered: Sequence[StagedProduce] | None) -> None:
             if answered is None:
                 return  # a fault; the connections are being closed
+            now_ns = self._clock.clock_ns()
             for staged, slot in waiting:
-                if staged.conn.close_reason is None:
+                conn, reply = staged.conn, staged.reply
+                if conn.close_reason is not None:
+                    continue
+                if reply is not None:
+                    conn.fill(slot, [reply], len(reply))
+                    self._connections.answered.append(conn)
+                    self._produced.observe(now_ns - staged.began_ns)
+                else:
                     slot.began_ns = staged.began_ns
                     self._answer(staged, slot)
-                    self._queue.resume(staged.conn)
+                self._queue.resume(conn)
 
         self._services.purgatory.watch(delayed, done, self._clock.now)
 

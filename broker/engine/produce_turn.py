@@ -23,6 +23,8 @@ from broker.wire.produce import NO_OFFSET, PartitionResult, ProduceRequest
 from broker.wire.produce_template import ProduceTemplate
 from idgen.errors import IdError, LeadExhausted, SequenceExhausted
 
+_record = tuple.__new__  # as PartitionResult(...), at half its price
+
 
 class StagedProduce:
     """A Produce request that the handler has accepted, with the results of its partitions.
@@ -59,9 +61,8 @@ class StagedProduce:
         self.adapt: Callable[[Any], Any] | None = None
         """Changes the response before it is encoded (broker.fault_injection)."""
         self.template: ProduceTemplate | None = None
-
         self.reply: bytes | None = None
-        """The whole answer, encoded by the template, if every batch was appended."""
+        """The whole answer, encoded by the template, if the batch was appended and is not late on the disk."""
 
     def settle(self, place: int, error: ApiError, **more: Any) -> None:
         """Settle one partition with an error."""
@@ -73,6 +74,7 @@ class StagedProduce:
         """Turn a result into an error, because its batch is in the log but may not be on the disk."""
         before = self.results[place]
         assert before is not None
+        self.reply = None
         self.results[place] = before._replace(
             error_code=error.code, message=error.message, base_offset=NO_OFFSET, runs=()
         )
@@ -222,16 +224,18 @@ def _settle(
         staged.unsettled -= 1
         append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else NO_TIMESTAMP
         template = staged.template
-        if template is not None and (durable_end > last_offset or staged.acks not in waiting_acks):
+        waits = durable_end <= last_offset and staged.acks in waiting_acks
+        if template is not None:
             staged.reply = template.encode_reply(staged.correlation_id, base_offset, append_ms, start_offset)
-            continue
+            if not waits:
+                continue
         request = staged.request
         topic, partition, *_ = request.partitions[place]
         ids = part_of(runs, base_offset - first_offset, last_offset + 1 - first_offset) if request.wants_ids else ()
-        staged.results[place] = PartitionResult(
-            topic, partition, 0, base_offset, append_ms, start_offset, None, (), ids
+        staged.results[place] = _record(
+            PartitionResult, (topic, partition, 0, base_offset, append_ms, start_offset, None, (), ids)
         )
-        if durable_end <= last_offset and staged.acks in waiting_acks:
+        if waits:
             waiting = log, last_offset + 1, place
             if staged.on_disk is None:
                 staged.on_disk = [waiting]

@@ -216,7 +216,9 @@ def _is_synced(written: _Written, log: PartitionLog) -> bool:
 
 def _head(topic_id: bytes, partition: int, batches: Buffer, runs: Sequence[tuple[int, int]]) -> bytes:
     length = _HEAD.size - _LENGTH_BYTES + len(runs) * _RUN.size + len(batches)
-    checked = b"".join((_HEAD.pack(length, topic_id, partition, len(runs)), *[_RUN.pack(*run) for run in runs]))
+    checked = _HEAD.pack(length, topic_id, partition, len(runs))
+    for run in runs:
+        checked += _RUN.pack(*run)
     return crc32c(batches, crc32c(checked)).to_bytes(_CHECK_BYTES, "big") + checked
 
 
