@@ -40,7 +40,6 @@ from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.services.context import BrokerServices
 from broker.wire.errors import WireError
-from broker.wire.frame import Part
 
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 
@@ -62,6 +61,10 @@ class Engine:
         self._clock = TurnClock(clock_ns)
         self._connections = Connections(services)
         self._active_step_ms = self._connections.active_step_ms
+        # For the shell; bound here because it calls them after each turn.
+        self.take_replies = self._connections.take_replies
+        self.take_closes = self._connections.take_closes
+        self.take_stalled = self._connections.take_stalled
         memory = services.config.queued_max_request_bytes
         self._queue = TurnQueue(self._connections, RequestMemory(memory) if memory > 0 else None)
         self._turn = services.turn
@@ -131,18 +134,6 @@ class Engine:
             self._turn.drop(conn)
         conn.slots.clear()
         conn.out.clear()
-
-    def take_replies(self) -> list[tuple[Connection, list[Part]]]:
-        """Return the replies to send, for each connection in the order of its requests."""
-        return self._connections.take_replies()
-
-    def take_closes(self) -> list[Connection]:
-        """Return the connections to close after their replies are sent; `close_reason` says why."""
-        return self._connections.take_closes()
-
-    def take_stalled(self) -> list[Connection]:
-        """Return connections that the shell shall stop reading from while they want no data (`wants_data`)."""
-        return self._connections.take_stalled()
 
     # --- time and disk -------------------------------------------------------------------------------------------
 
@@ -224,11 +215,9 @@ class Engine:
                 break
         if self._turn.requests:
             self._produce_commit.commit()
-        due_ns = 0
-        if queue:
+        if queue or waiting:
             now_ns = clock_ns()
-            due_ns = now_ns + BACKLOG_WAITS * (now_ns - started_ns) // executed
-        self._queue.leave(waiting, queue, due_ns)
+            self._queue.leave(waiting, queue, now_ns + BACKLOG_WAITS * (now_ns - started_ns) // max(executed, 1))
 
     def _round(self, queue: list[Connection]) -> list[Connection]:
         """Execute one request of each connection; return the connections that have more."""
@@ -248,10 +237,10 @@ class Engine:
                 conn.queued = False
             elif (frame := self._next_frame(conn, following)) is None:
                 continue
-            found = find_template(frame, conn.key_end)
-            if found is not None:
+            if conn.key_end and (found := find_template(frame, conn.key_end)) is not None:
                 requests.handle_produce(conn, frame, found)
             elif len(frame) > 1 and not frame[0] and not frame[1]:  # the API key of Produce
+                conn.key_end = conn.key_end or 1  # from now on its requests may have a template
                 requests.handle(conn, frame)
             else:
                 others.append((conn, frame))

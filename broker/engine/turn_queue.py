@@ -37,9 +37,9 @@ class TurnQueue:
     def take(self, now_ns: int) -> tuple[list[Connection], list[Connection], int]:
         """Choose the connections of a turn. Return them, those with a backlog that wait, and the most rounds."""
         queue, self.arrived = self.arrived, []
-        backlog = self._backlog
-        if not backlog:
+        if not self._backlog:
             return queue, [], ROUNDS_MAX
+        backlog, self._backlog = self._backlog, []
         if queue:
             self._contended_ns = now_ns
         elif now_ns - self._contended_ns > CONTENDED_NS:

@@ -87,6 +87,8 @@ class Deletions:
         self._ready = deque(each for each in self._ready if each.log is not log)
 
     def next_deadline_ms(self) -> int | None:
+        if not self._renamed and not self._ready:
+            return self._checkpoint_ms
         due = [self._renamed[0][0]] if self._renamed else []
         if self._ready:
             due.append(self._rename_ms)

@@ -176,6 +176,8 @@ class Journal:
 
     def take_cut(self) -> CutJournal | None:
         """Return the removal of the files that no log needs, None if every file is needed."""
+        if not self._closed:
+            return None
         gone = tuple(written.name for written in self._closed if not written.ends)
         if not gone:
             return None

@@ -310,10 +310,17 @@ class LogManager:
         """Return the time of the next `tick`, by the monotonic clock."""
         if self._retention_ms is None:
             self._retention_ms = now_ms + min(FIRST_RETENTION_MS, self.config.log_retention_check_interval_ms)
-        deadline = min(self.syncs.next_deadline_ms(now_ms), self._retention_ms)
-        others = self._new, self._deletions, self._retaining
-        for due in (*(each.next_deadline_ms() for each in others), self._cleaning.next_deadline_ms(now_ms)):
-            deadline = deadline if due is None else min(deadline, due)
+        deadline = self.syncs.next_deadline_ms(now_ms)
+        others = (
+            self._new.next_deadline_ms(),
+            self._deletions.next_deadline_ms(),
+            self._retaining.next_deadline_ms(),
+            self._cleaning.next_deadline_ms(now_ms),
+            self._retention_ms,
+        )
+        for due in others:
+            if due is not None and due < deadline:
+                deadline = due
         return deadline
 
     def tick(self, now: Now) -> list[PartitionLog]:

@@ -166,11 +166,10 @@ class BrokerServer:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        self._turn = None
+        now, self._turn = self._turn, None
         if self._stirred:
             self._stirred = False
-            # read again: a first import may have taken long, and the peers were not silent then
-            self._flush(self.now())
+            self._flush(now or self.now())
 
     def drained(self, conn: Connection, sent_bytes: int) -> None:
         now = self._flush_now
@@ -223,8 +222,9 @@ class BrokerServer:
         if not self._stopping:
             for sync in self._engine.take_syncs(not self._polls):
                 self._sync(sync)
-        transports = self._transports
-        self._paused.update(transports[conn] for conn in self._engine.take_stalled() if conn in transports)
+        if stalled := self._engine.take_stalled():
+            transports = self._transports
+            self._paused.update(transports[conn] for conn in stalled if conn in transports)
         if self._paused:
             self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
         if self._engine.has_work and not self._stopping:
