@@ -53,7 +53,7 @@ class Connection:
         self.close_reason: str | None = None
         self.active_ms = 0
         self.key_end = 0
-        """The `key_end` of the template that the last Produce had (ProduceTemplates.open); 0 before the first Produce."""
+        """`key_end` of the template that the last Produce had (ProduceTemplates.open); 0 before the first Produce."""
         self.staged = 0
         self.queued = False
         self.readable = True

@@ -1,4 +1,4 @@
-"""One request: bytes are decoded by a template or in full, the handler is called, and its response is sent."""
+"""Execution of one request: decode its bytes by a template or in full, call its handler, send the response."""
 
 from collections.abc import Mapping
 from typing import Any

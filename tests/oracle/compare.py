@@ -24,11 +24,11 @@ def difference(script, before, now):
 
 
 def difference_but_for_ids(script, before, now):
-    """The same where several requests of a connection may run in one turn.
+    """Compare two runs in which several requests of a connection may share a turn.
 
     Ids are free, but unique and rising. One write of several batches has one entry in the journal and in the indexes,
-    and begins no segment in its middle; so only the batches of each partition are compared. A closed connection may
-    have been closed for another reason.
+    and begins no segment in its middle. Therefore only the batches of each partition are compared. A closed connection
+    may have been closed for another reason.
     """
     return (
         _errors(before, now)
