@@ -13,6 +13,7 @@ from broker.handlers.produce import stage, when_on_disk
 from broker.log.partition_log import PartitionLog
 from broker.services.context import BrokerServices
 from broker.wire.errors import ApiError, ErrorCode, WireError
+from broker.wire.frame import Part
 
 
 class ProduceCommit:
@@ -102,10 +103,23 @@ class ProduceCommit:
             response = None
         if staged.adapt is not None:
             response = staged.adapt(response)
-        if response is None:
+        template = staged.whole_template
+        reply = None if template is None else template.encode(staged.correlation_id, response)
+        if reply is not None:
+            self._put(staged, slot, *reply)
+        elif response is None:
             self._produced.observe(self._clock.clock_ns() - staged.began_ns)
         else:
             self._replies.reply(staged.conn, staged.api, staged.version, staged.correlation_id, response, slot)
+
+    def _put(self, staged: StagedProduce, slot: Slot | None, parts: list[Part], size: int) -> None:
+        """Send an answer that a template has encoded."""
+        if slot is None:
+            staged.conn.put(parts, size)
+        else:
+            staged.conn.fill(slot, parts, size)
+        self._connections.answered.append(staged.conn)
+        self._produced.observe(self._clock.clock_ns() - staged.began_ns)
 
     def _wait_for_disk(self, waiting: list[tuple[StagedProduce, Slot]], deadline_ms: int) -> None:
         """Answer requests when their batches are on the disk; if a connection is closed the others still wait."""
@@ -117,15 +131,12 @@ class ProduceCommit:
         def done(answered: Sequence[StagedProduce] | None) -> None:
             if answered is None:
                 return  # a fault; the connections are being closed
-            now_ns = self._clock.clock_ns()
             for staged, slot in waiting:
                 conn, reply = staged.conn, staged.reply
                 if conn.close_reason is not None:
                     continue
                 if reply is not None:
-                    conn.fill(slot, [reply], len(reply))
-                    self._connections.answered.append(conn)
-                    self._produced.observe(now_ns - staged.began_ns)
+                    self._put(staged, slot, [reply], len(reply))
                 else:
                     slot.began_ns = staged.began_ns
                     self._answer(staged, slot)

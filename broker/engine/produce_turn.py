@@ -21,6 +21,7 @@ from broker.services.metrics import Metrics
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import NO_OFFSET, PartitionResult, ProduceRequest
 from broker.wire.produce_template import ProduceTemplate
+from broker.wire.templates import Template
 from idgen.errors import IdError, LeadExhausted, SequenceExhausted
 
 _record = tuple.__new__  # as PartitionResult(...), at half its price
@@ -36,7 +37,7 @@ class StagedProduce:
     __slots__ = (
         "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
         "conn", "api",
-        "template", "reply", "correlation_id", "began_ns",
+        "template", "whole_template", "reply", "correlation_id", "began_ns",
     )  # fmt: skip
 
     conn: Any
@@ -61,6 +62,9 @@ class StagedProduce:
         self.adapt: Callable[[Any], Any] | None = None
         """Changes the response before it is encoded (broker.fault_injection)."""
         self.template: ProduceTemplate | None = None
+        """The template of a request for one partition."""
+        self.whole_template: Template | None = None
+        """The template of a request for several partitions, which encodes the answer when all have results."""
         self.reply: bytes | None = None
         """The whole answer, encoded by the template, if the batch was appended and is not late on the disk."""
 

@@ -18,9 +18,10 @@ from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.fetch_template import FetchTemplates
 from broker.wire.frame import read_request_header
 from broker.wire.list_offsets_template import ListOffsetsTemplates
+from broker.wire.multi_produce_template import MultiProduceTemplate
 from broker.wire.primitives import skip_tags
 from broker.wire.produce_template import FoundTemplate, ProduceTemplates
-from broker.wire.templates import Template, Templates, TemplateStore
+from broker.wire.templates import Opened, Template, Templates, TemplateStore
 
 _record = tuple.__new__  # as RequestContext(...), at half its price
 
@@ -54,10 +55,10 @@ class RequestHandler:
         self._answered: dict[int, int] = {}
         """The number of requests of each API that templates answered in this round."""
 
-    def handle(self, conn: Connection, frame: memoryview) -> None:
-        """Execute one request; an error closes its connection."""
+    def handle(self, conn: Connection, frame: memoryview, opened: Opened | None = None) -> None:
+        """Execute one request; an error closes its connection. `opened` is what a template has read of it."""
         try:
-            self._handle(conn, frame)
+            self._handle(conn, frame, opened)
         except (WireError, ApiError) as error:
             if self._commit.answer_first(conn):
                 self._connections.close(conn, str(error))
@@ -72,10 +73,13 @@ class RequestHandler:
     def handle_produce(self, conn: Connection, frame: memoryview, found: FoundTemplate) -> None:
         """Execute a Produce whose template was found."""
         template, correlation_id, batch = found
+        conn.key_end = template.key_end
+        if isinstance(template, MultiProduceTemplate):
+            self.handle(conn, frame, (template, correlation_id, batch))
+            return
         if self._services.quotas is not None or self._apis is not APIS:
             self.handle(conn, frame)  # quotas, or failures of a test, wrap the handler
             return
-        conn.key_end = template.key_end
         staged = StagedProduce(template.version, template.client_id, template.request, 1)
         staged.conn, staged.api, staged.template = conn, APIS[PRODUCE], template
         staged.correlation_id, staged.began_ns = correlation_id, self._clock.began_ns
@@ -97,11 +101,12 @@ class RequestHandler:
                 self._services.metrics.of_api(key).observe(took_ns, number)
             self._answered.clear()
 
-    def _handle(self, conn: Connection, frame: memoryview) -> None:
+    def _handle(self, conn: Connection, frame: memoryview, opened: Opened | None) -> None:
         """Decode one request, call its handler, and send the response: now, at the commit, or when it is ready."""
         services = self._services
-        templates = self._templates.get(frame[1]) if len(frame) > 1 else None
-        opened = None if templates is None else templates.open(frame)
+        if opened is None:
+            templates = self._templates.get(frame[1]) if len(frame) > 1 else None
+            opened = None if templates is None else templates.open(frame)
         template = None
         if opened is not None:
             template, correlation_id, request = opened
@@ -125,6 +130,8 @@ class RequestHandler:
             return
         if response.__class__ is StagedProduce:
             self._staged(conn, api, correlation_id, response)
+            if api.__class__ is Api:
+                response.whole_template = template
             if api is not served:
                 self._commit.commit()  # so that the client is held back from this request on, as the answer says
             self._commit.is_due = self._commit.is_due or not response.acks  # a failure closes the connection
@@ -134,8 +141,8 @@ class RequestHandler:
             self._replies.wait(conn, api, call.version, correlation_id, response)
         elif response is None:
             services.metrics.of_api(api.key).observe(self._clock.clock_ns() - self._clock.began_ns)
+        # Rows other than the table's (quotas, failures of a test) do more with an answer than encode it.
         elif template is None or api.__class__ is not Api or not self._encode(conn, template, correlation_id, response):
-            # Rows other than the table's (quotas, failures of a test) do more with an answer than encode it.
             self._replies.reply(conn, api, call.version, correlation_id, response, None)
 
     def _staged(self, conn: Connection, api: Api, correlation_id: int, staged: StagedProduce) -> None:

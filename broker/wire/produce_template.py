@@ -1,8 +1,9 @@
 """Produce requests that repeat all but their records: decoded once (broker.wire.templates).
 
 A producer sends the same client id, acks, timeout, topic and partition around ever new records. The bytes from the
-client id up to the length of the records are the key of a template. Requests for several partitions, and requests with
-tagged fields, have no template: `broker.wire.produce` decodes them.
+client id up to the length of the records are the key of a template. A request for several partitions of a topic has
+another kind of template (broker.wire.multi_produce_template), with a key of the same form. Any other request, and one
+with tagged fields, has no template: `broker.wire.produce` decodes it.
 
     api key, version | correlation id | client id ... partition index | length | records | three empty tag sections
     4 bytes          | 4 bytes        | the template's key            |        |         | in flexible versions
@@ -11,17 +12,17 @@ tagged fields, have no template: `broker.wire.produce` decodes them.
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from broker.wire import produce
 from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES, read_request_header
+from broker.wire.multi_produce_template import KEY_START, MultiProduceTemplate, multi_template_of
 from broker.wire.primitives import read_length
 from broker.wire.produce import ANSWERED_ACKS, LOG_START_OFFSETS, PartitionResult, ProduceRequest
 from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
 
 _head_from = struct.Struct(">Iih").unpack_from  # API key and version, correlation id, length of the client id
-_KEY_START = 8
 _CLIENT_START = 10  # where the client id begins
 _ACKS_TIMEOUT_BYTES = 6
 _INDEX_BYTES = 4
@@ -57,8 +58,10 @@ class ProduceTemplate:
         )
 
 
-FoundTemplate: TypeAlias = tuple[ProduceTemplate, int, memoryview]
-"""A request's template, its correlation id and its records."""
+AnyTemplate: TypeAlias = ProduceTemplate | MultiProduceTemplate | None
+
+FoundTemplate: TypeAlias = tuple[ProduceTemplate | MultiProduceTemplate, int, Any]
+"""A request's template, its correlation id, and its records, or for several partitions the whole request."""
 
 
 class ProduceTemplates:
@@ -68,21 +71,24 @@ class ProduceTemplates:
         self._store = store
 
     def open(self, frame: memoryview, guess: int) -> FoundTemplate | None:
-        """Return the template of a frame without its length, its correlation id and records; None without a template.
+        """Return the template of a frame without its length, and what the frame has of its own; None without one.
 
-        `guess` is a likely end of the key: the `key_end` of the connection's last template. The records are a view
-        into the frame.
+        `guess` is a likely end of the key: the `key_end` of the connection's last template. Records are views into the
+        frame.
         """
         try:
             version, correlation_id, client_bytes = _head_from(frame)
             if version > produce.VERSION_MAX or version < LOG_START_OFFSETS:
                 return None
             # A key contains its own length, so a match is the right template even if the guess was for another one.
-            template: ProduceTemplate | None = self._store.lately.get((version, frame[_KEY_START:guess].tobytes()))
+            template: AnyTemplate = self._store.lately.get((version, frame[KEY_START:guess].tobytes()))
             if template is None:
                 template = self._find(frame, version, client_bytes)
                 if template is None:
                     return None
+            if isinstance(template, MultiProduceTemplate):
+                request = template.decode(frame)
+                return None if request is None else (template, correlation_id, request)
             end = template.key_end
             if version < produce.FLEXIBLE:
                 start = end + 4
@@ -106,23 +112,23 @@ class ProduceTemplates:
         except (IndexError, struct.error, WireError):
             return None
 
-    def _find(self, frame: memoryview, version: int, client_bytes: int) -> ProduceTemplate | None:
+    def _find(self, frame: memoryview, version: int, client_bytes: int) -> AnyTemplate:
         """Find the end of the key from the frame's lengths, and return its template; make the template if it is new."""
         end = _key_end(frame, version, _CLIENT_START + max(client_bytes, 0))
         if end > KEY_BYTES_MAX:
             return None
-        key = version, frame[_KEY_START:end].tobytes()
+        key = version, frame[KEY_START:end].tobytes()
         store = self._store
         if key in store.lately or key in store:
-            template: ProduceTemplate | None = store.find(key)
+            template: AnyTemplate = store.find(key)
             return template
-        template = template_of(*key)
+        template = template_of(*key) or multi_template_of(*key)
         store.add(key, template)
         return template
 
 
 def _key_end(frame: memoryview, version: int, position: int) -> int:
-    """Return where the length of the records begins, if the request names one topic and one partition.
+    """Return where the length of the first records begins, if the request names one topic.
 
     `position` is the end of the client id. For any other request the result is a wrong place, and the bytes before it
     have no template.
@@ -162,5 +168,5 @@ def template_of(version: int, key: bytes) -> ProduceTemplate | None:
     body = (b"\0" if flexible else b"") + produce.encode_response(version, [marked])
     before, _, after = body.partition(_MARK)
     reply = struct.Struct(f">ii{len(before)}shqqq{len(after)}s").pack
-    key_end = _KEY_START + len(key)
+    key_end = KEY_START + len(key)
     return ProduceTemplate(version, header.client_id, request, key_end, reply, LENGTH_BYTES + len(body), before, after)

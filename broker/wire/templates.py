@@ -6,6 +6,7 @@ costs one lookup, and gives the same request object as the full decoder. A reque
 full.
 
     Produce      for one partition: all but the records                         broker.wire.produce_template
+    Produce      for partitions of one topic: all but their indexes and records broker.wire.multi_produce_template
     Fetch        of one partition: all but session, epoch and fetch offset      broker.wire.fetch_template
     ListOffsets  of places in logs, such as their ends: the whole request       broker.wire.list_offsets_template
 """
@@ -56,7 +57,7 @@ class TemplateStore:
 
 
 class Template(Protocol):
-    """The template of a Fetch or ListOffsets request."""
+    """The template of a request that its handler executes as if it had been decoded in full."""
 
     api_key: int
     version: int
@@ -67,10 +68,14 @@ class Template(Protocol):
         ...
 
 
+Opened: TypeAlias = tuple[Template, int, Any]
+"""What a template reads of a frame: the template, the correlation id, the request."""
+
+
 class Templates(Protocol):
     """The templates of one API."""
 
-    def open(self, frame: memoryview) -> tuple[Template, int, Any] | None:
+    def open(self, frame: memoryview) -> Opened | None:
         """Return a frame's template, correlation id and request; None if it has to be decoded in full.
 
         The frame is without its length.

@@ -8,7 +8,7 @@ import pytest
 
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import FETCH, PRODUCE, EngineBroker, batch_of, fetch_request, produce_request
-from tests.broker.handlers.produce_requests import LONG_ID, of_producer
+from tests.broker.handlers.produce_requests import LONG_ID, of_producer, producing_to
 from tests.broker.watched_storage import WatchedStorage
 
 VERSIONS = range(5, 13)  # the versions that name topics by name and answer with the log start offset
@@ -221,3 +221,51 @@ def test_acks_that_there_are_not_are_refused_each_time(broker, acks):
     for _ in range(3):
         assert client.produce("flights", b"one", acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert client.fetch("flights") == []
+
+
+# --- requests for several partitions ---------------------------------------------------------------------------------
+
+
+def request_to(topic, *partitions, acks=1):
+    _, _, request = producing_to(*[(topic, partition) for partition in partitions], acks=acks)
+    return request
+
+
+def errors_of(results):
+    return [(result.partition, ErrorCode(result.error_code).name) for result in results]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("settings", [{}, {"flakelog_durable_acks": True}], ids=["in memory", "on the disk"])
+def test_the_answer_for_several_partitions_is_that_of_a_request_without_a_template(broker, version, settings):
+    broker.create("several", 5, **settings)
+    short, long = broker.connect(), broker.connect(LONG_ID)
+    short.ask(PRODUCE, version, request_to("several", 0, 3, 1))
+    by_template = short.ask(PRODUCE, version, request_to("several", 0, 1, 4))
+    decoded = long.ask(PRODUCE, version, request_to("several", 0, 1, 4))
+    assert [result.base_offset for result in by_template] == [1, 1, 0]
+    assert [each._replace(base_offset=each.base_offset + 1) for each in by_template] == decoded
+    assert [len(long.fetch("several", partition=partition)) for partition in range(5)] == [3, 3, 0, 1, 2]
+
+
+def test_one_refused_partition_among_several_is_named_and_the_others_are_appended(broker):
+    broker.create("several", 3)
+    client = broker.connect()
+    for expected in range(3):
+        results = client.ask(PRODUCE, 9, request_to("several", 0, 99, 2))
+        assert errors_of(results) == [(0, "NONE"), (99, "UNKNOWN_TOPIC_OR_PARTITION"), (2, "NONE")]
+        assert (results[0].base_offset, results[2].base_offset) == (expected, expected)
+    broker.delete("several")
+    assert {error for _, error in errors_of(client.ask(PRODUCE, 9, request_to("several", 0, 99, 2)))} == {
+        "UNKNOWN_TOPIC_OR_PARTITION"
+    }
+
+
+def test_a_quota_throttles_a_repeated_request_for_several_partitions(broker):
+    broker.create("several", 3)
+    client = broker.connect()
+    for _ in range(2):
+        client.ask(PRODUCE, 9, request_to("several", 0, 1, 2))
+    broker.services.alter_quotas({(("client-id", None),): {"producer_byte_rate": 1.0}})
+    client.send(PRODUCE, 9, request_to("several", 0, 1, 2))
+    assert not client.conn.readable, "its client is over the quota, so it is muted"

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from broker.wire import produce
 from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES, read_request_header, request_header
+from broker.wire.multi_produce_template import PARTITIONS_MAX, MultiProduceTemplate
 from broker.wire.primitives import skip_tags
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import uvarint
-from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
+from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest, RecordError
 from broker.wire.produce_template import ProduceTemplates
 from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
 
@@ -35,6 +36,12 @@ def request_of(version, records=RECORDS, **fields):
     view = None if records is None else memoryview(records)
     parts = [PartitionRecords(topic_of(version), 3, view)]
     return ProduceRequest(None, -1, 30_000, parts, False)._replace(**fields)
+
+
+def several(version, number=3, records=RECORDS, **fields):
+    """Return a request for several partitions of one topic, each with other records."""
+    parts = [PartitionRecords(topic_of(version), 7 * at, memoryview(records * at)) for at in range(1, number + 1)]
+    return request_of(version, **fields)._replace(partitions=parts)
 
 
 def frame_of(version, request=None, correlation_id=5, client_id="rdkafka"):
@@ -61,6 +68,9 @@ def opened(templates, frame, guess=0):
     if found is None:
         return None
     template, correlation_id, records = found
+    if isinstance(template, MultiProduceTemplate):
+        assert not template.request.partitions, "a template keeps no records"
+        return template.version, correlation_id, template.client_id, records
     ((topic, partition, nothing),) = template.request.partitions
     assert not nothing, "a template keeps no records"
     request = template.request._replace(partitions=[PartitionRecords(topic, partition, records)])
@@ -83,6 +93,27 @@ def test_a_request_for_one_partition_is_read_as_by_the_full_decoder(version, ack
     for correlation_id in (1, -1, 2**31 - 1):
         request = request_of(version, acks=acks, transactional_id=transactional_id)
         frame = frame_of(version, request, correlation_id)
+        assert opened(templates, frame) == decoded(frame) is not None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("number", [2, 3, PARTITIONS_MAX])
+@pytest.mark.parametrize("transactional_id", [None, "payments"])
+def test_a_request_for_several_partitions_of_a_topic_is_read_as_by_the_full_decoder(version, number, transactional_id):
+    templates, guess = templates_of(10), 0
+    for records in (b"x", RECORDS, bytes(129), bytes(16_384)):
+        frame = frame_of(version, several(version, number, records, transactional_id=transactional_id))
+        assert opened(templates, frame, guess) == decoded(frame) is not None
+        guess = templates.open(frame, guess)[0].key_end
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_template_reads_whichever_partitions_follow_the_first(version):
+    templates = templates_of(10)
+    request = several(version)
+    first, second, third = request.partitions
+    for partitions in ([first, second, third], [first, third, second], [first, first, third]):
+        frame = frame_of(version, request._replace(partitions=partitions))
         assert opened(templates, frame) == decoded(frame) is not None
 
 
@@ -152,31 +183,33 @@ def test_another_api_has_none(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_records_one_partition_more_or_another_topic_have_none(version):
+def test_no_records_another_topic_or_too_many_partitions_have_none(version):
     one = request_of(version).partitions[0]
     other = one._replace(topic=UUID(int=8) if version >= produce.TOPIC_IDS else "weather")
+    empty = one._replace(records=None)
     assert refused(frame_of(version, request_of(version, None)))
-    for partitions in ([], [one, one], [one, one._replace(partition=4)], [one, other]):
+    for partitions in ([], [one, other], [one, one, other], [one, empty], [empty, one], [one] * (PARTITIONS_MAX + 1)):
         assert refused(frame_of(version, request_of(version)._replace(partitions=partitions)))
 
 
 @pytest.mark.parametrize("version", FLEXIBLE)
 def test_a_request_that_wants_ids_or_has_other_tags_has_none(version):
-    plain = bytes(frame_of(version))
     tagged = tag_section({9: b"x"})
-    header_end = plain.index(b"rdkafka") + len(b"rdkafka")
-    ends = [plain[: -3 + n] + tagged + plain[len(plain) - 2 + n :] for n in range(3)]
-    for frame in [*ends, plain[:header_end] + tagged + plain[header_end + 1 :]]:
-        assert decoded(memoryview(frame)) == decoded(memoryview(plain)), "tags from the future are passed over"
-        assert refused(memoryview(frame))
-    assert refused(frame_of(version, request_of(version, wants_ids=True)))
+    for request in (request_of(version), several(version)):
+        plain = bytes(frame_of(version, request))
+        header_end = plain.index(b"rdkafka") + len(b"rdkafka")
+        ends = [plain[: -3 + n] + tagged + plain[len(plain) - 2 + n :] for n in range(3)]
+        for frame in [*ends, plain[:header_end] + tagged + plain[header_end + 1 :]]:
+            assert decoded(memoryview(frame)) == decoded(memoryview(plain)), "tags from the future are passed over"
+            assert refused(memoryview(frame))
+        assert refused(frame_of(version, request._replace(wants_ids=True)))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("behind", [b"\0", b"\0\0\0\0", bytes(50)])
 def test_bytes_behind_the_request_have_none(version, behind):
-    plain = bytes(frame_of(version))
-    assert refused(memoryview(plain + behind))
+    for request in (request_of(version), several(version)):
+        assert refused(memoryview(bytes(frame_of(version, request)) + behind))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -244,8 +277,9 @@ def test_a_negative_length_other_than_that_of_null_is_left_to_the_full_decoder(v
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_bit_that_is_flipped_anywhere_leads_to_what_the_full_decoder_reads_or_to_no_template(version):
-    templates, frame = templates_of(10_000), frame_of(version)
+@pytest.mark.parametrize("request_of", [request_of, several])
+def test_a_bit_that_is_flipped_anywhere_leads_to_what_the_full_decoder_reads_or_to_no_template(version, request_of):
+    templates, frame = templates_of(10_000), frame_of(version, request_of(version))
     guess = template_of(frame, templates).key_end
     for position in range(len(frame)):
         for bit in range(8):
@@ -257,8 +291,9 @@ def test_a_bit_that_is_flipped_anywhere_leads_to_what_the_full_decoder_reads_or_
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_frame_cut_anywhere_has_no_template(version):
-    templates, frame = templates_of(10), frame_of(version)
+@pytest.mark.parametrize("request_of", [request_of, several])
+def test_a_frame_cut_anywhere_has_no_template(version, request_of):
+    templates, frame = templates_of(10), frame_of(version, request_of(version))
     guess = template_of(frame, templates).key_end
     for size in range(len(frame)):
         assert opened(templates, frame[:size], guess) is None
@@ -278,7 +313,7 @@ PARTS = st.builds(
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(range(3, 14)), NAMES, NAMES, st.integers(-2, 2), st.lists(PARTS, max_size=2), st.booleans(),
+            st.sampled_from(range(3, 14)), NAMES, NAMES, st.integers(-2, 2), st.lists(PARTS, max_size=4), st.booleans(),
             st.integers(0, 60),
         ),
         max_size=8,
@@ -305,14 +340,35 @@ def test_a_template_never_reads_anything_but_what_the_full_decoder_reads(asked):
 # --- the answer ------------------------------------------------------------------------------------------------------
 
 
+def whole(version, correlation_id, body):
+    header = correlation_id.to_bytes(4, "big", signed=True) + (b"\0" if version >= produce.FLEXIBLE else b"")
+    return len(header + body).to_bytes(LENGTH_BYTES, "big") + header + body
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("base_offset, append_ms, start_offset", [(0, -1, 0), (2**62, 1_700_000_000_000, 2**40)])
 def test_the_answer_is_the_one_that_is_encoded_in_full(version, base_offset, append_ms, start_offset):
     reply = template_of(frame_of(version)).encode_reply(-7, base_offset, append_ms, start_offset)
     result = PartitionResult(topic_of(version), 3, 0, base_offset, append_ms, start_offset)
-    body = produce.encode_response(version, [result])
-    header = (-7).to_bytes(4, "big", signed=True) + (b"\0" if version >= produce.FLEXIBLE else b"")
-    assert reply == len(header + body).to_bytes(LENGTH_BYTES, "big") + header + body
+    assert reply == whole(version, -7, produce.encode_response(version, [result]))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("number", [2, 5])
+def test_so_is_the_answer_for_several_partitions(version, number):
+    template = template_of(frame_of(version, several(version, number)))
+    results = [PartitionResult(topic_of(version), 7 * at, 0, 1 << at, -at, at - 1) for at in range(1, number + 1)]
+    parts, size = template.encode(-7, results)
+    assert b"".join(parts) == whole(version, -7, produce.encode_response(version, results)) and len(parts[0]) == size
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_that_says_more_is_left_to_the_full_encoder(version):
+    template = template_of(frame_of(version, several(version, 2)))
+    plain = PartitionResult(topic_of(version), 7, 0, 1, -1, 0)
+    for other in ({"message": "why"}, {"record_errors": (RecordError(0, None),)}, {"runs": ((9, 1),)}):
+        assert template.encode(1, [plain, plain._replace(**other)]) is None
+    assert template.encode(1, [plain, None]) is None
 
 
 def test_a_key_that_differs_only_in_its_version_has_its_own_answer():
