@@ -33,6 +33,9 @@ _header_of = tuple.__new__  # as BatchHeader._make, at half its price
 _INDEXED_MAX = 1024  # index entries per write
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
 
+NO_WRITE = 1 << 63, 0
+"""A last write that no offset belongs to."""
+
 Placed: TypeAlias = tuple[BatchHeader, int, memoryview]
 """The header of a batch whose place is decided, its base offset, and the batch."""
 
@@ -76,8 +79,13 @@ def first_ending_from(
     offset: int, relative_offset: int, offsets: OffsetIndex, log: File
 ) -> tuple[int, BatchHeader] | None:
     """Return (position, header) of the first batch in a .log file that ends at or after `offset`, None if none does."""
+    position, last = offsets.span_of(relative_offset, log.size)
+    return first_ending_between(offset, position, last, log)
+
+
+def first_ending_between(offset: int, position: int, last: int, log: File) -> tuple[int, BatchHeader] | None:
+    """Do the same as `first_ending_from` for a batch that begins between two positions of batches."""
     end = log.size
-    position, last = offsets.span_of(relative_offset, end)
     step = last - position
     wanted = step + HEADER_BYTES
     while end - position >= HEADER_BYTES:
@@ -103,6 +111,9 @@ def first_ending_from(
 
 class Segment:
     """The offsets base_offset .. next_offset - 1 of a log. Only a log's newest segment is appended to."""
+
+    _last_write = NO_WRITE
+    """The first offset and the position of the last write. Most consumers follow the log's end and ask for that."""
 
     def __init__(
         self, storage: Storage, directory: str, base_offset: int, create: bool = False, ending: str = ""
@@ -154,6 +165,7 @@ class Segment:
             self.ids.append(placed[0][1], runs)
             self.log.append(batches)
             self.passed(position, placed, interval_bytes)
+            self._last_write = placed[0][1], position
         except Exception:  # any exception (MemoryError too): ids without a batch would go to the next one
             self._undo(position, ids_size, times_size)
             raise
@@ -172,6 +184,7 @@ class Segment:
         The next append writes both files at the place of the cut. If the cut were not on the disk first, a power cut
         could combine one file's old bytes with the other's new ones: a batch with ids that it was never given.
         """
+        self._last_write = NO_WRITE
         cut = [(file, size) for file, size in ((self.ids.file, ids_size), (self.log, log_size)) if file.size != size]
         for file, size in cut:
             file.truncate(size)
@@ -269,6 +282,9 @@ class Segment:
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Return (position, header) of the first batch that ends at or after `offset`, None if none does."""
+        first_offset, position = self._last_write
+        if offset >= first_offset:
+            return first_ending_between(offset, position, self.log.size, self.log)
         return first_ending_from(offset, offset - self.base_offset, self.offsets, self.log)
 
     def apart(self) -> "Segment":

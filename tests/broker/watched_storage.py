@@ -6,8 +6,10 @@ from broker.log.storage.memory_storage import MemoryFile, MemoryStorage
 
 
 class WatchedStorage(MemoryStorage):
-    """`writes` counts the appends by path. Opening or writing a path in `faults` raises its exception, as does reading
-    a path in `read_faults`. `on_replace` is called with each path that is replaced.
+    """`writes` counts the appends by path, and `read_bytes` the bytes that were read.
+
+    Opening or writing a path in `faults` raises its exception, as does reading a path in `read_faults`. `on_replace` is
+    called with each path that is replaced.
 
     A fault is not a StorageError, so no handler knows it: it is like a bug or a lack of memory in the broker itself.
     """
@@ -15,6 +17,7 @@ class WatchedStorage(MemoryStorage):
     def __init__(self):
         super().__init__()
         self.writes = Counter()
+        self.read_bytes = Counter()
         self.faults = {}
         self.read_faults = {}
         self.on_replace = lambda path: None
@@ -47,7 +50,9 @@ class WatchedFile(MemoryFile):
     def read(self, position, length):
         if self.path in self._storage.read_faults:
             raise self._storage.read_faults[self.path]
-        return super().read(position, length)
+        data = super().read(position, length)
+        self._storage.read_bytes[self.path] += len(data)
+        return data
 
 
 def active(broker, topic, partition=0):

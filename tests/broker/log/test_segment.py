@@ -7,32 +7,71 @@ from broker.log.segment import Segment
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.record.batch import read_header
 from broker.record.records import Record, encode_batch
+from broker.wire.id_entries import ENTRY_BYTES
+from tests.broker.watched_storage import WatchedStorage
 
 SMALL, LARGE, HUGE = 1, 6_000, 40_000
 
 
-def segment_of(sizes, interval_bytes):
+def batch_of(number, size):
+    records = [Record(n, 0, None, bytes(size)) for n in range(3)]
+    return encode_batch(records, base_timestamp_ms=0, base_offset=100 + 3 * number)
+
+
+def write(segment, number, sizes, interval_bytes):
+    """Append the batches from `number` on with one write; return their positions."""
+    batches = [batch_of(number + n, size) for n, size in enumerate(sizes)]
+    placed = [(read_header(batch), 100 + 3 * (number + n), batch) for n, batch in enumerate(batches)]
+    start = segment.size
+    segment.append(placed, ((number * 10, 3 * len(sizes)),), interval_bytes)
+    return [start + sum(map(len, batches[:n])) for n in range(len(sizes))]
+
+
+def segment_of(sizes, interval_bytes, in_one_write=1, storage=None):
     """Return a segment of batches, each of three records with values of one of these sizes, and their positions."""
-    storage = MemoryStorage()
+    storage = storage or MemoryStorage()
     storage.make_directory("flights-0")
-    segment, placed = Segment(storage, "flights-0", 100, create=True), []
-    for number, size in enumerate(sizes):
-        records = [Record(n, 0, None, bytes(size)) for n in range(3)]
-        batch = encode_batch(records, base_timestamp_ms=0, base_offset=100 + 3 * number)
-        placed.append((segment.size, batch))
-        runs = ((number * 10, 3),)
-        segment.append([(read_header(batch), 100 + 3 * number, batch)], runs, interval_bytes)
-    return segment, [position for position, _ in placed]
+    segment, positions = Segment(storage, "flights-0", 100, create=True), []
+    for number in range(0, len(sizes), in_one_write):
+        positions += write(segment, number, sizes[number : number + in_one_write], interval_bytes)
+    return segment, positions
 
 
+@pytest.mark.parametrize("in_one_write", [1, 7])
 @pytest.mark.parametrize("interval_bytes", [0, 4_096, 1 << 20])
 @pytest.mark.parametrize(
     "sizes", [[SMALL] * 900, [LARGE] * 30, [HUGE] * 5, [SMALL, HUGE] * 8, [HUGE] + [SMALL] * 500, [LARGE, SMALL] * 40]
 )
-def test_each_offset_is_found_whatever_lies_before_it(sizes, interval_bytes):
-    segment, positions = segment_of(sizes, interval_bytes)
+def test_each_offset_is_found_whatever_lies_before_it(sizes, interval_bytes, in_one_write):
+    segment, positions = segment_of(sizes, interval_bytes, in_one_write)
     for number, position in enumerate(positions):
         for offset in range(100 + 3 * number, 103 + 3 * number):
             for found in (segment.find(offset), find_now(segment, offset, with_ids=False)):
                 assert found is not None and (found[0], found[1].base_offset) == (position, 100 + 3 * number)
     assert segment.find(100 + 3 * len(sizes)) is None
+
+
+def test_the_last_write_is_found_without_reading_what_lies_before_it():
+    """Most consumers follow the log's end, and so does each fetch that waits for an append."""
+    storage = WatchedStorage()
+    segment, positions = segment_of([SMALL] * 20, 1 << 20, storage=storage)
+    storage.read_bytes.clear()
+    assert segment.find(157)[0] == positions[19]
+    assert storage.read_bytes[segment.log.path] == segment.size - positions[19]
+
+
+def test_after_a_failed_write_the_batches_before_it_are_found():
+    storage = WatchedStorage()
+    segment, positions = segment_of([SMALL] * 5, 1 << 20, storage=storage)
+    storage.faults[segment.log.path] = MemoryError()
+    with pytest.raises(MemoryError):
+        write(segment, 5, [SMALL, SMALL], 1 << 20)
+    storage.faults.clear()
+    assert segment.find(115) is None and segment.find(112)[0] == positions[4]
+    assert write(segment, 5, [LARGE], 1 << 20) == [segment.find(117)[0]]
+
+
+def test_after_a_cut_no_batch_behind_it_is_found():
+    segment, positions = segment_of([SMALL] * 5, 1 << 20)
+    segment.cut(positions[3], 3 * ENTRY_BYTES)
+    assert segment.find(109) is None and segment.find(108)[0] == positions[2]
