@@ -108,6 +108,7 @@ class ClosedSegment(Segment):
         self.first_timestamp_ms = facts.first_timestamp_ms
         self.max_timestamp_ms, self.max_timestamp_offset = facts.max_timestamp_ms, facts.max_timestamp_offset
         self.broken = self.undone = False
+        self._last_writes = []
         self.facts = facts
         self._storage = storage
         self._among = among

@@ -10,6 +10,7 @@ A reader keeps the segments that it holds, even after the log drops them from it
 """
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -33,8 +34,7 @@ _header_of = tuple.__new__  # as BatchHeader._make, at half its price
 _INDEXED_MAX = 1024  # index entries per write
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
 
-NO_WRITE = 1 << 63, 0
-"""A last write that no offset belongs to."""
+LAST_WRITES = 8  # of these the places are kept in memory, and of twice as many at most
 
 Placed: TypeAlias = tuple[BatchHeader, int, memoryview]
 """The header of a batch whose place is decided, its base offset, and the batch."""
@@ -112,9 +112,6 @@ def first_ending_between(offset: int, position: int, last: int, log: File) -> tu
 class Segment:
     """The offsets base_offset .. next_offset - 1 of a log. Only a log's newest segment is appended to."""
 
-    _last_write = NO_WRITE
-    """The first offset and the position of the last write. Most consumers follow the log's end and ask for that."""
-
     def __init__(
         self, storage: Storage, directory: str, base_offset: int, create: bool = False, ending: str = ""
     ) -> None:
@@ -127,6 +124,8 @@ class Segment:
         self.broken = False
         self.undone = False
         self._since_index = 0
+        self._last_writes: list[tuple[int, int]] = []
+        """The first offset and the position of each of the last writes, because most consumers follow the log's end."""
 
         def open_file(suffix: str, make: bool) -> File:
             return storage.open(f"{directory}/{file_name(base_offset, suffix)}{ending}", make)
@@ -165,10 +164,13 @@ class Segment:
             self.ids.append(placed[0][1], runs)
             self.log.append(batches)
             self.passed(position, placed, interval_bytes)
-            self._last_write = placed[0][1], position
+            self._last_writes.append((placed[0][1], position))
         except Exception:  # any exception (MemoryError too): ids without a batch would go to the next one
             self._undo(position, ids_size, times_size)
             raise
+        if len(self._last_writes) >= 2 * LAST_WRITES:
+            # A thread may search the list meanwhile, so the list only becomes longer, or is replaced.
+            self._last_writes = self._last_writes[-LAST_WRITES:]
         return batches
 
     def _undo(self, position: int, ids_size: int, times_size: int) -> None:
@@ -184,7 +186,7 @@ class Segment:
         The next append writes both files at the place of the cut. If the cut were not on the disk first, a power cut
         could combine one file's old bytes with the other's new ones: a batch with ids that it was never given.
         """
-        self._last_write = NO_WRITE
+        self._last_writes = []
         cut = [(file, size) for file, size in ((self.ids.file, ids_size), (self.log, log_size)) if file.size != size]
         for file, size in cut:
             file.truncate(size)
@@ -282,9 +284,11 @@ class Segment:
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Return (position, header) of the first batch that ends at or after `offset`, None if none does."""
-        first_offset, position = self._last_write
-        if offset >= first_offset:
-            return first_ending_between(offset, position, self.log.size, self.log)
+        writes = self._last_writes
+        if writes and offset >= writes[0][0]:
+            at = bisect_right(writes, (offset, RELATIVE_OFFSET_MAX))  # no position is larger
+            last = writes[at][1] if at < len(writes) else self.log.size
+            return first_ending_between(offset, writes[at - 1][1], last, self.log)
         return first_ending_from(offset, offset - self.base_offset, self.offsets, self.log)
 
     def apart(self) -> "Segment":

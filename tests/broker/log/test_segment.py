@@ -3,9 +3,9 @@
 import pytest
 
 from broker.log.non_blocking_reader import find_now
-from broker.log.segment import Segment
+from broker.log.segment import LAST_WRITES, Segment
 from broker.log.storage.memory_storage import MemoryStorage
-from broker.record.batch import read_header
+from broker.record.batch import HEADER_BYTES, read_header
 from broker.record.records import Record, encode_batch
 from broker.wire.id_entries import ENTRY_BYTES
 from tests.broker.watched_storage import WatchedStorage
@@ -51,13 +51,14 @@ def test_each_offset_is_found_whatever_lies_before_it(sizes, interval_bytes, in_
     assert segment.find(100 + 3 * len(sizes)) is None
 
 
-def test_the_last_write_is_found_without_reading_what_lies_before_it():
+@pytest.mark.parametrize("number", range(50 - LAST_WRITES, 50))
+def test_the_last_writes_are_found_without_reading_what_lies_before_them(number):
     """Most consumers follow the log's end, and so does each fetch that waits for an append."""
     storage = WatchedStorage()
-    segment, positions = segment_of([SMALL] * 20, 1 << 20, storage=storage)
+    segment, positions = segment_of([SMALL] * 50, 1 << 20, storage=storage)
     storage.read_bytes.clear()
-    assert segment.find(157)[0] == positions[19]
-    assert storage.read_bytes[segment.log.path] == segment.size - positions[19]
+    assert segment.find(100 + 3 * number + 2)[0] == positions[number]
+    assert storage.read_bytes[segment.log.path] <= len(batch_of(number, SMALL)) + HEADER_BYTES
 
 
 def test_after_a_failed_write_the_batches_before_it_are_found():
