@@ -26,6 +26,7 @@ EXECUTES_MAX = 100_000
 AWAIT_STEP_MS = 50
 TICK_MS, TICKS = 10, 20  # the least time between two ticks, and the most ticks of one step
 AFTER_CRASH_MS = 10_000
+OFFSET_INDEX = ".index"
 RECEIVE_BYTES = 1 << 18  # most bytes of one receive
 
 
@@ -131,8 +132,13 @@ class Player:
         storage.failing_syncs = {path for path in storage.files if path.endswith(".journal")} if fails else set()
 
     def do_cool(self):
-        """Drop all files from the page cache: the next reader of each file waits for the disk."""
-        self.broker.storage.not_in_memory.update(self.broker.storage.files)
+        """Drop the files from the page cache: the next reader of each file waits for the disk.
+
+        Offset indexes stay, because one tree may find the last writes of a log without reading them.
+        """
+        self.broker.storage.not_in_memory.update(
+            path for path in self.broker.storage.files if not path.endswith(OFFSET_INDEX)
+        )
 
     def do_crash(self, how):
         """The process is killed, or stops cleanly, or the power goes; another one starts on the files."""
