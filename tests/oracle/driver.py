@@ -26,7 +26,7 @@ EXECUTES_MAX = 100_000
 AWAIT_STEP_MS = 50
 TICK_MS, TICKS = 10, 20  # the least time between two ticks, and the most ticks of one step
 AFTER_CRASH_MS = 10_000
-OFFSET_INDEX = ".index"
+READ_OTHERWISE = ".log", ".index"
 RECEIVE_BYTES = 1 << 18  # most bytes of one receive
 
 
@@ -132,12 +132,13 @@ class Player:
         storage.failing_syncs = {path for path in storage.files if path.endswith(".journal")} if fails else set()
 
     def do_cool(self):
-        """Drop the files from the page cache: the next reader of each file waits for the disk.
+        """Drop files from the page cache: the next reader of each of them waits for the disk.
 
-        Offset indexes stay, because one tree may find the last writes of a log without reading them.
+        Logs and offset indexes stay, because the trees differ in what they read of these: the last writes of a log are
+        found without its index, and a Fetch of an unknown session is refused without a look at the log.
         """
         self.broker.storage.not_in_memory.update(
-            path for path in self.broker.storage.files if not path.endswith(OFFSET_INDEX)
+            path for path in self.broker.storage.files if not path.endswith(READ_OTHERWISE)
         )
 
     def do_crash(self, how):
