@@ -5,12 +5,14 @@ Behaviour: validates quotas as Kafka does, stores them over restarts, and enforc
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.quota.client_quotas import Quotas, altered, check_entity
 from broker.services.context import RequestContext
+from broker.services.metadata import Entity
 from broker.wire.errors import ApiError, ErrorCode
 
 Answer = tuple[ErrorCode, str | None]
@@ -19,13 +21,14 @@ Answer = tuple[ErrorCode, str | None]
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = [tuple((part.entity_type, part.entity_name) for part in each.entity) for each in call.request.entries]
     named = Counter(asked)
-    quotas: Quotas = call.services.metadata.quotas
+    quotas = dict(call.services.metadata.quotas)  # copied once, because a request may have thousands of entries
+    most = max(call.services.config.max_client_quotas, len(quotas))
     answers: list[Answer] = []
     for each, parts in zip(call.request.entries, asked, strict=True):
         try:
             if named[parts] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "an entity stands in a request once; this one does not")
-            quotas = _with_room(call, altered(quotas, check_entity(parts), each.ops))
+            _alter(quotas, check_entity(parts), each.ops, most)
             answers.append((ErrorCode.NONE, None))
         except ApiError as error:
             answers.append((error.code, error.message))
@@ -42,11 +45,16 @@ def _part(kind: str, name: str | None) -> dict[str, Any]:
     return {"entity_type": kind, "entity_name": name}
 
 
-def _with_room(call: RequestContext, quotas: Quotas) -> Quotas:
-    most = call.services.config.max_client_quotas
-    if len(quotas) > max(most, len(call.services.metadata.quotas)):
-        raise ApiError(ErrorCode.POLICY_VIOLATION, f"there are quotas enough: flakelog.max.client.quotas is {most}")
-    return quotas
+def _alter(quotas: dict[Entity, Mapping[str, float]], entity: Entity, operations: Iterable[Any], most: int) -> None:
+    """Alter the quotas of one entity, of `most` at the most. Raise ApiError, with nothing changed."""
+    values = altered(quotas.get(entity, {}), entity, operations)
+    if not values:
+        quotas.pop(entity, None)
+    elif entity in quotas or len(quotas) < most:
+        quotas[entity] = values
+    else:
+        said = f"flakelog.max.client.quotas allows {most} quotas, and there are as many"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, said)
 
 
 def _commit(call: RequestContext, quotas: Quotas, answers: list[Answer]) -> list[Answer]:

@@ -105,21 +105,20 @@ def _check_ip(name: str | None) -> None:
         raise _refuse(f"{name!r} is no IP address") from None
 
 
-def altered(quotas: Quotas, entity: Entity, operations: Iterable[Any]) -> dict[Entity, Mapping[str, float]]:
-    """Return all quotas after applying the operations to one entity. Raise ApiError, with nothing changed."""
-    values = dict(quotas.get(entity, {}))
+def altered(values: Mapping[str, float], entity: Entity, operations: Iterable[Any]) -> Mapping[str, float]:
+    """Return the quotas of an entity after operations on its quotas before. Raise ApiError."""
+    after = dict(values)
     seen: set[str] = set()
     for each in operations:
         if each.key in seen:
             raise _refuse(f"{each.key} stands in the request more than once")
         seen.add(each.key)
         if each.remove:
-            values.pop(each.key, None)
+            after.pop(each.key, None)
         else:
             _check_value(_IP_KEYS if entity[0][0] == IP else _CLIENT_KEYS, each.key, each.value)
-            values[each.key] = float(each.value)
-    others = {other: each for other, each in quotas.items() if other != entity}
-    return others | {entity: values} if values else others
+            after[each.key] = float(each.value)
+    return after
 
 
 def _check_value(keys: Mapping[str, tuple[float, bool]], key: str, value: float) -> None:

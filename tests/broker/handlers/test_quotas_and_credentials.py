@@ -9,6 +9,7 @@ import pytest
 from broker.log.storage.port import StorageError
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import ALTER_QUOTAS, ALTER_SCRAM, DESCRIBE_QUOTAS, DESCRIBE_SCRAM, EngineBroker
+from tests.broker.work import grows_in_proportion, steps_of
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 SHA_256, SHA_512 = 1, 2
@@ -56,6 +57,17 @@ def described(client, *components, strict=False, version=1):
         tuple((part.entity_type, part.entity_name) for part in each.entity): {v.key: v.value for v in each.values}
         for each in answer.entries
     }
+
+
+def test_entries_cost_the_same_however_many_a_request_has():
+    """Twenty thousand entries in a request of 1 MB once kept everybody waiting for half a minute."""
+
+    def work_of(number):
+        client = EngineBroker(max_client_quotas=10_000).connect()
+        entries = [entry([("user", f"user-{n}")], producer_byte_rate=1024.0) for n in range(number)]
+        return steps_of(lambda: alter(client, *entries, validate_only=True))
+
+    assert grows_in_proportion(work_of, 50)
 
 
 ANN, BOTH, ALL = (("user", "ann"),), (("client-id", "app"), ("user", "ann")), (("user", None),)
