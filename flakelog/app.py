@@ -27,7 +27,7 @@ from broker.engine.engine import Engine
 from broker.engine.purgatory import Purgatory
 from broker.log.log_manager import LogManager
 from broker.log.recovery.checkpoint import CheckpointDamaged
-from broker.log.storage.os_storage import OsStorage
+from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
 from broker.log.storage.port import StorageError
 from broker.net.address import host_port
 from broker.net.server import BrokerServer
@@ -163,7 +163,7 @@ class Server:
         if (self.data_dir / KAFKA_FILE).exists():
             raise StartError(f"{self.data_dir} has Apache Kafka's data ({KAFKA_FILE}); give another directory")
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise StartError(f"{self.data_dir} cannot be made a directory for data: {error.strerror}") from error
         self._storage.lock()

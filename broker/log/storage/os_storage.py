@@ -16,6 +16,7 @@ from broker.log.storage.port import AHEAD_SPARE, Buffer, StorageError
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY = ".tmp"
 LOCK = ".lock"  # the name in Kafka
+DIRECTORY_MODE, FILE_MODE = 0o700, 0o600  # the files hold messages and SCRAM keys, so only their owner may read them
 
 # Syncs the data and the size; file times need no sync. macOS has only fsync.
 _datasync = getattr(os, "fdatasync", os.fsync)
@@ -214,7 +215,7 @@ class OsStorage:
         """Lock the directory until this process ends. Raise StorageError with the id of a process that holds it."""
         full = self._path(LOCK)
         with _named(full):
-            fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -244,8 +245,8 @@ class OsStorage:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _named(full):
             if ahead_bytes:
-                return OsFileAhead(full, os.open(full, flags, 0o644), ahead_bytes)
-            return OsFile(full, os.open(full, flags | os.O_APPEND, 0o644))
+                return OsFileAhead(full, os.open(full, flags, FILE_MODE), ahead_bytes)
+            return OsFile(full, os.open(full, flags | os.O_APPEND, FILE_MODE))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._path(path))
@@ -276,7 +277,7 @@ class OsStorage:
                     missing.append(full)
                     full = os.path.dirname(full)
                 for each in reversed(missing):
-                    os.mkdir(each)
+                    os.mkdir(each, DIRECTORY_MODE)
                     changed[os.path.dirname(each)] = None
         for parent in changed:
             with _named(parent):
@@ -358,7 +359,7 @@ def read_into_memory(fd: int, position: int, length: int) -> None:
 
 
 def _write_synced(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         written = 0
         while written < len(data):

@@ -150,6 +150,22 @@ def test_a_descriptor_closes_with_the_last_reference(tmp_path):
         os.fstat(fd)
 
 
+def test_only_their_owner_may_read_what_it_makes(tmp_path):
+    """Messages and SCRAM keys are in these files. A user who could open the lock could hold it, too."""
+    storage, umask = OsStorage(str(tmp_path / "data")), os.umask(0)
+    try:
+        storage.make_directory("flights-0")
+        storage.lock()
+        storage.open("flights-0/f", create=True)
+        storage.open("journal", create=True, ahead_bytes=64)
+        storage.replace("metadata.json", b"{}")
+    finally:
+        os.umask(umask)
+        storage.unlock()
+    for path in (tmp_path / "data", *(tmp_path / "data").rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
 def test_descriptors_are_not_inherited_by_child_processes(tmp_path):
     assert not os.get_inheritable(OsStorage(str(tmp_path)).open("f", create=True).fileno())
 
