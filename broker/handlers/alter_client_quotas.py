@@ -22,13 +22,13 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = [tuple((part.entity_type, part.entity_name) for part in each.entity) for each in call.request.entries]
     named = Counter(asked)
     quotas = dict(call.services.metadata.quotas)  # copied once, because a request may have thousands of entries
-    most = max(call.services.config.max_client_quotas, len(quotas))
+    most = call.services.config.max_client_quotas
     answers: list[Answer] = []
     for each, parts in zip(call.request.entries, asked, strict=True):
         try:
             if named[parts] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "an entity stands in a request once; this one does not")
-            _alter(quotas, check_entity(parts), each.ops, most)
+            _alter(quotas, check_entity(parts), each.ops, most, len(call.services.metadata.quotas))
             answers.append((ErrorCode.NONE, None))
         except ApiError as error:
             answers.append((error.code, error.message))
@@ -45,16 +45,20 @@ def _part(kind: str, name: str | None) -> dict[str, Any]:
     return {"entity_type": kind, "entity_name": name}
 
 
-def _alter(quotas: dict[Entity, Mapping[str, float]], entity: Entity, operations: Iterable[Any], most: int) -> None:
-    """Alter the quotas of one entity, of `most` at the most. Raise ApiError, with nothing changed."""
+def _alter(
+    quotas: dict[Entity, Mapping[str, float]], entity: Entity, operations: Iterable[Any], most: int, before: int
+) -> None:
+    """Alter the quotas of one entity. Raise ApiError, with nothing changed.
+
+    `most` entities may have quotas, or as many as `before` the request, if the setting was lowered since.
+    """
     values = altered(quotas.get(entity, {}), entity, operations)
     if not values:
         quotas.pop(entity, None)
-    elif entity in quotas or len(quotas) < most:
+    elif entity in quotas or len(quotas) < max(most, before):
         quotas[entity] = values
     else:
-        said = f"flakelog.max.client.quotas allows {most} quotas, and there are as many"
-        raise ApiError(ErrorCode.POLICY_VIOLATION, said)
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"there are quotas enough: flakelog.max.client.quotas is {most}")
 
 
 def _commit(call: RequestContext, quotas: Quotas, answers: list[Answer]) -> list[Answer]:
