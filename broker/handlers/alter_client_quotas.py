@@ -53,12 +53,11 @@ def _alter(
     `most` entities may have quotas, or as many as `before` the request, if the setting was lowered since.
     """
     values = altered(quotas.get(entity, {}), entity, operations)
-    if not values:
-        quotas.pop(entity, None)
-    elif entity in quotas or len(quotas) < max(most, before):
-        quotas[entity] = values
-    else:
+    if values and entity not in quotas and len(quotas) >= max(most, before):
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"there are quotas enough: flakelog.max.client.quotas is {most}")
+    quotas.pop(entity, None)
+    if values:
+        quotas[entity] = values  # the latest is the last
 
 
 def _commit(call: RequestContext, quotas: Quotas, answers: list[Answer]) -> list[Answer]:
