@@ -36,8 +36,7 @@ class StagedProduce:
 
     __slots__ = (
         "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
-        "conn", "api",
-        "template", "whole_template", "reply", "correlation_id", "began_ns",
+        "conn", "api", "template", "whole_template", "reply", "correlation_id", "began_ns",
     )  # fmt: skip
 
     conn: Any

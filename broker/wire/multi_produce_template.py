@@ -23,9 +23,9 @@ from broker.wire.produce import ANSWERED_ACKS, PartitionRecords, PartitionResult
 PARTITIONS_MAX = 64  # of a request with a template; its answer is packed in one call
 KEY_START = 8  # of a frame without its length: after API key, version and correlation id
 _INDEX = struct.Struct(">i")
-_INDEX_AND_SIZE = struct.Struct(">ii")
-_RESULT = struct.Struct(">hqqq")  # error, base offset, log append time, log start offset
-_MARK = 0x5A5A, -2, -3, -4
+RESULT = struct.Struct(">hqqq")  # error, base offset, log append time, log start offset
+MARK = 0x5A5A, -2, -3, -4  # the fields of RESULT, found again in an encoded answer
+NO_RECORDS = {False: b"\xff\xff\xff\xff", True: b"\0"}
 _PLAIN = None, (), ()  # no message, no record errors, no ids
 _partition_of = tuple.__new__  # as PartitionRecords(...), at half its price
 
@@ -61,18 +61,8 @@ class MultiProduceTemplate:
         flexible, topic = self.version >= produce.FLEXIBLE, self.topic
         partitions: list[PartitionRecords] = []
         for _ in range(self.number):
-            if not flexible:
-                index, size = _INDEX_AND_SIZE.unpack_from(frame, position)
-                position += 8
-            else:
-                (index,) = _INDEX.unpack_from(frame, position)
-                size, position = frame[position + 4] - 1, position + 5
-                if size >= 0x7F:  # the length has more than one byte, nearly always two
-                    second = frame[position]
-                    if second < 0x80:
-                        size, position = size + (second << 7) - 0x80, position + 1
-                    else:
-                        size, position = read_length(frame, position - 1, True)
+            (index,) = _INDEX.unpack_from(frame, position)
+            size, position = read_length(frame, position + 4, flexible)
             end = position + size
             if size < 0 or end > size_of_frame:
                 return None
@@ -111,9 +101,36 @@ def multi_template_of(version: int, key: bytes) -> MultiProduceTemplate | None:
     number = head[-1] - 1 if flexible else _INDEX.unpack(head[-4:])[0]
     if not 2 <= number <= PARTITIONS_MAX:
         return None
-    no_records = b"\0\0" if flexible else b"\xff\xff\xff\xff"
+    no_records = NO_RECORDS[flexible] + (b"\0" if flexible else b"")  # ... and no tags of the partition
     partitions = b"".join([_INDEX.pack(index) + no_records for index in range(number)])
-    frame = memoryview(version.to_bytes(4, "big") + bytes(4) + head + partitions + (b"\0\0" if flexible else b""))
+    found = request_of(version, head + partitions + (b"\0\0" if flexible else b""))
+    if found is None or len(found[1].partitions) != number:
+        return None
+    client_id, request = found
+    topic = request.partitions[0].topic
+    tags = b"\0" if flexible else b""
+    marked = [PartitionResult(topic, index, *MARK) for index in range(number)]
+    shorter, body = (tags + produce.encode_response(version, marked[:count]) for count in (number - 1, number))
+    result_bytes = len(body) - len(shorter)
+    start = body.index(_INDEX.pack(0) + RESULT.pack(*MARK))
+    before, after = body[:start], body[start + number * result_bytes :]
+    after_result = body[start + _INDEX.size + RESULT.size : start + result_bytes]
+    results = f"ihqqq{len(after_result)}s" * number
+    reply = struct.Struct(f">ii{len(before)}s{results}{len(after)}s").pack
+    return MultiProduceTemplate(
+        version, client_id, request._replace(partitions=[]), topic, number, KEY_START + len(key),
+        reply, LENGTH_BYTES + len(body), before, after_result, after,
+    )  # fmt: skip
+
+
+def request_of(version: int, rest: bytes) -> tuple[str | None, ProduceRequest] | None:
+    """Return the client id and the request of a frame, given from its client id on.
+
+    Return None if no template may read such a frame: it is no request or has tags, its answer is not plain, or one of
+    its lengths or counts is encoded unusually, so that the key may end elsewhere.
+    """
+    flexible = version >= produce.FLEXIBLE
+    frame = memoryview(version.to_bytes(4, "big") + bytes(4) + rest)
     try:
         header = read_request_header(frame)
         if flexible and frame[header.body]:
@@ -121,21 +138,8 @@ def multi_template_of(version: int, key: bytes) -> MultiProduceTemplate | None:
         request = produce.decode_request(version, frame, header.body + flexible)
     except WireError:
         return None
-    if len(request.partitions) != number or request.acks not in ANSWERED_ACKS:
+    if request.wants_ids or request.acks not in ANSWERED_ACKS:
         return None
     if produce.encode_request(version, request) != bytes(frame[header.body + flexible :]):
-        return None  # several topics, or a length or count that is encoded unusually, so the key may end elsewhere
-    topic = request.partitions[0].topic
-    tags = b"\0" if flexible else b""
-    marked = [PartitionResult(topic, index, *_MARK) for index in range(number)]
-    shorter, body = (tags + produce.encode_response(version, marked[:count]) for count in (number - 1, number))
-    result_bytes = len(body) - len(shorter)
-    start = body.index(_INDEX.pack(0) + _RESULT.pack(*_MARK))
-    before, after = body[:start], body[start + number * result_bytes :]
-    after_result = body[start + _INDEX.size + _RESULT.size : start + result_bytes]
-    results = f"ihqqq{len(after_result)}s" * number
-    reply = struct.Struct(f">ii{len(before)}s{results}{len(after)}s").pack
-    return MultiProduceTemplate(
-        version, header.client_id, request._replace(partitions=[]), topic, number, KEY_START + len(key),
-        reply, LENGTH_BYTES + len(body), before, after_result, after,
-    )  # fmt: skip
+        return None
+    return header.client_id, request

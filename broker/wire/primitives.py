@@ -140,6 +140,9 @@ def read_length(data: Buffer, position: int, flexible: bool) -> tuple[int, int]:
         length = data[position]
         if length < 0x80:
             return length - 1, position + 1
+        second = data[position + 1]
+        if second < 0x80:  # most lengths of records have two bytes
+            return length + (second << 7) - 0x81, position + 2
         length, position = read_uvarint(data, position)
         return length - 1, position
     (length,) = I32.unpack_from(data, position)

@@ -35,7 +35,6 @@ TOPIC_IDS = 13
 VERSION_MAX = 13
 
 _ACKS = struct.Struct(">hi")
-_INDEX_AND_SIZE = struct.Struct(">ii")
 _RESULT = struct.Struct(">ihqq")  # index, error, base offset, log append time
 _RESULT_V5 = struct.Struct(">ihqqq")  # ... log start offset
 _RESULT_PLAIN = struct.Struct(">ihqqq3s")  # ... and _PLAIN
@@ -99,18 +98,8 @@ def decode_request(version: int, data: memoryview, position: int) -> ProduceRequ
         number, position = read_count(data, position, flexible, 5)
         check_items(topics + len(partitions) + number)
         for _ in range(number):
-            if not flexible:
-                index, size = _INDEX_AND_SIZE.unpack_from(data, position)
-                position += 8
-            else:
-                (index,) = I32.unpack_from(data, position)
-                size, position = data[position + 4] - 1, position + 5
-                if size >= 0x7F:  # the length has more than one byte, nearly always two
-                    second = data[position]
-                    if second < 0x80:
-                        size, position = size + (second << 7) - 0x80, position + 1
-                    else:
-                        size, position = read_length(data, position - 1, True)
+            (index,) = I32.unpack_from(data, position)
+            size, position = read_length(data, position + 4, flexible)
             records = None
             if size >= 0:
                 end = position + size

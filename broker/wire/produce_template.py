@@ -16,10 +16,18 @@ from typing import Any, TypeAlias
 
 from broker.wire import produce
 from broker.wire.errors import WireError
-from broker.wire.frame import LENGTH_BYTES, read_request_header
-from broker.wire.multi_produce_template import KEY_START, MultiProduceTemplate, multi_template_of
+from broker.wire.frame import LENGTH_BYTES
+from broker.wire.multi_produce_template import (
+    KEY_START,
+    MARK,
+    NO_RECORDS,
+    RESULT,
+    MultiProduceTemplate,
+    multi_template_of,
+    request_of,
+)
 from broker.wire.primitives import read_length
-from broker.wire.produce import ANSWERED_ACKS, LOG_START_OFFSETS, PartitionResult, ProduceRequest
+from broker.wire.produce import LOG_START_OFFSETS, PartitionResult, ProduceRequest
 from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
 
 _head_from = struct.Struct(">Iih").unpack_from  # API key and version, correlation id, length of the client id
@@ -29,9 +37,6 @@ _INDEX_BYTES = 4
 _COUNT_BYTES = 4
 _TOPIC_ID_BYTES = 16
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
-_NO_RECORDS = {False: b"\xff\xff\xff\xff", True: b"\0"}
-_RESULT = struct.Struct(">hqqq")  # error, base offset, log append time, log start offset
-_MARK = _RESULT.pack(0x5A5A, -2, -3, -4)
 _i16_from = struct.Struct(">h").unpack_from
 _i32_from = struct.Struct(">i").unpack_from
 
@@ -71,10 +76,10 @@ class ProduceTemplates:
         self._store = store
 
     def open(self, frame: memoryview, guess: int) -> FoundTemplate | None:
-        """Return the template of a frame without its length, and what the frame has of its own; None without one.
+        """Return a frame's template, its correlation id, and the part of it that varies; None without a template.
 
-        `guess` is a likely end of the key: the `key_end` of the connection's last template. Records are views into the
-        frame.
+        The frame comes without its length. `guess` is a likely end of the key: the `key_end` of the connection's last
+        template. Records are views into the frame.
         """
         try:
             version, correlation_id, client_bytes = _head_from(frame)
@@ -149,24 +154,14 @@ def _key_end(frame: memoryview, version: int, position: int) -> int:
 def template_of(version: int, key: bytes) -> ProduceTemplate | None:
     """Return the template of a key; None if the key is not the whole request up to one partition's records."""
     flexible = version >= produce.FLEXIBLE
-    frame = memoryview(
-        version.to_bytes(4, "big") + bytes(4) + key + _NO_RECORDS[flexible] + (_NO_TAGS if flexible else b"")
-    )
-    try:
-        header = read_request_header(frame)
-        if flexible and frame[header.body]:
-            return None
-        request = produce.decode_request(version, frame, header.body + flexible)
-    except WireError:
+    found = request_of(version, key + NO_RECORDS[flexible] + (_NO_TAGS if flexible else b""))
+    if found is None or len(found[1].partitions) != 1:
         return None
-    if len(request.partitions) != 1 or request.wants_ids or request.acks not in ANSWERED_ACKS:
-        return None
+    client_id, request = found
     topic, partition, _ = request.partitions[0]
-    if produce.encode_request(version, request) != bytes(frame[header.body + flexible :]):
-        return None  # a length or count is encoded unusually, so the key may end elsewhere
-    marked = PartitionResult(topic, partition, 0x5A5A, -2, -3, -4)
+    marked = PartitionResult(topic, partition, *MARK)
     body = (b"\0" if flexible else b"") + produce.encode_response(version, [marked])
-    before, _, after = body.partition(_MARK)
+    before, _, after = body.partition(RESULT.pack(*MARK))
     reply = struct.Struct(f">ii{len(before)}shqqq{len(after)}s").pack
     key_end = KEY_START + len(key)
-    return ProduceTemplate(version, header.client_id, request, key_end, reply, LENGTH_BYTES + len(body), before, after)
+    return ProduceTemplate(version, client_id, request, key_end, reply, LENGTH_BYTES + len(body), before, after)

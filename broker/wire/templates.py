@@ -69,7 +69,7 @@ class Template(Protocol):
 
 
 Opened: TypeAlias = tuple[Template, int, Any]
-"""What a template reads of a frame: the template, the correlation id, the request."""
+"""A frame that a template has read: the template, the correlation id, the request."""
 
 
 class Templates(Protocol):
