@@ -1,5 +1,6 @@
 """Templates of Fetch: a frame that has one is read as the full decoder reads it, and has the same answer."""
 
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -7,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.wire import fetch
-from broker.wire.errors import WireError
 from broker.wire.fetch import CONSUMER, FetchedPartition, FetchPartition, FetchRequest, FetchResponse, IdRegion
 from broker.wire.fetch_template import VERSION_MIN, FetchTemplates
 from broker.wire.frame import FileRegion, read_request_header, request_header
-from broker.wire.primitives import skip_tags
 from broker.wire.primitives import tags as tag_section
 from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
+from tests.broker.wire.template_checks import decoded_by, opened, taught
 
 VERSIONS = range(VERSION_MIN, 19)
 BY_NAME = range(VERSION_MIN, fetch.TOPIC_IDS)
@@ -41,32 +41,12 @@ def frame_of(version, request=None, correlation_id=9, client_id="rdkafka"):
     return memoryview(bytearray(header + fetch.encode_request(version, request or request_of(version))))
 
 
-def decoded(frame):
-    """Return what the full decoder reads of a frame, None for a frame that it refuses."""
-    try:
-        header = read_request_header(frame)
-        position = skip_tags(frame, header.body) if header.version >= fetch.FLEXIBLE else header.body
-        request = fetch.decode_request(header.version, frame, position)
-    except (WireError, IndexError):
-        return None
-    return header.version, header.client_id, header.correlation_id, request
+decoded = partial(decoded_by, fetch)
 
 
 def learned(*frames):
     """Return templates of frames that were decoded in full."""
-    templates = FetchTemplates(TemplateStore(100))
-    for frame in frames:
-        templates.learn(frame, read_request_header(frame), decoded(frame)[3])
-    return templates
-
-
-def opened(templates, frame):
-    """Return what a template reads of a frame, None for a frame that has none."""
-    found = templates.open(frame)
-    if found is None:
-        return None
-    template, correlation_id, request = found
-    return template.version, template.client_id, correlation_id, request
+    return taught(FetchTemplates(TemplateStore(100)), fetch, frames)
 
 
 # --- requests --------------------------------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
 """Templates of ListOffsets: a frame that has one is read as the full decoder reads it, and has the same answer."""
 
+from functools import partial
+
 import pytest
 
 from broker.wire import cold, list_offsets, tags
-from broker.wire.errors import WireError
-from broker.wire.frame import read_request_header, request_header
+from broker.wire.frame import request_header
 from broker.wire.list_offsets import FoundOffset, ListOffsetsResponse
 from broker.wire.list_offsets_template import ListOffsetsTemplates
-from broker.wire.primitives import skip_tags
 from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
+from tests.broker.wire.template_checks import decoded_by, opened, taught
 
 VERSIONS = range(1, 12)
 LATEST, EARLIEST = -1, -2
@@ -22,32 +23,12 @@ def frame_of(version, *timestamps, correlation_id=9, client_id="rdkafka", topic=
     return memoryview(bytearray(header + cold.encode(list_offsets.API_KEY, version, "request", fields, private)))
 
 
-def decoded(frame):
-    """Return what the full decoder reads of a frame, None for a frame that it refuses."""
-    try:
-        header = read_request_header(frame)
-        position = skip_tags(frame, header.body) if header.version >= list_offsets.FLEXIBLE else header.body
-        request = list_offsets.decode_request(header.version, frame, position)
-    except (WireError, IndexError):
-        return None
-    return header.version, header.client_id, header.correlation_id, request
+decoded = partial(decoded_by, list_offsets)
 
 
 def learned(*frames):
     """Return templates of frames that were decoded in full."""
-    templates = ListOffsetsTemplates(TemplateStore(100))
-    for frame in frames:
-        templates.learn(frame, read_request_header(frame), decoded(frame)[3])
-    return templates
-
-
-def opened(templates, frame):
-    """Return what a template reads of a frame, None for a frame that has none."""
-    found = templates.open(frame)
-    if found is None:
-        return None
-    template, correlation_id, request = found
-    return template.version, template.client_id, correlation_id, request
+    return taught(ListOffsetsTemplates(TemplateStore(100)), list_offsets, frames)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

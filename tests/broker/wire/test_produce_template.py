@@ -7,15 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.wire import produce
-from broker.wire.errors import WireError
-from broker.wire.frame import LENGTH_BYTES, read_request_header, request_header
+from broker.wire.frame import LENGTH_BYTES, request_header
 from broker.wire.multi_produce_template import PARTITIONS_MAX, MultiProduceTemplate
-from broker.wire.primitives import skip_tags
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import uvarint
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest, RecordError
 from broker.wire.produce_template import ProduceTemplates
 from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
+from tests.broker.wire.template_checks import decoded_by
 
 VERSIONS = range(5, 14)  # those that have templates
 FLEXIBLE = [version for version in VERSIONS if version >= produce.FLEXIBLE]
@@ -53,13 +52,7 @@ def frame_of(version, request=None, correlation_id=5, client_id="rdkafka"):
 
 def decoded(frame):
     """Return what the full decoder reads of a frame, None for a frame that it refuses."""
-    try:
-        header = read_request_header(frame)
-        position = skip_tags(frame, header.body) if header.version >= produce.FLEXIBLE else header.body
-        request = produce.decode_request(header.version, frame, position)
-    except (WireError, IndexError):
-        return None
-    return header.version, header.correlation_id, header.client_id, request
+    return decoded_by(produce, frame)
 
 
 def opened(templates, frame, guess=0):
@@ -70,11 +63,11 @@ def opened(templates, frame, guess=0):
     template, correlation_id, records = found
     if isinstance(template, MultiProduceTemplate):
         assert not template.request.partitions, "a template keeps no records"
-        return template.version, correlation_id, template.client_id, records
+        return template.version, template.client_id, correlation_id, records
     ((topic, partition, nothing),) = template.request.partitions
     assert not nothing, "a template keeps no records"
     request = template.request._replace(partitions=[PartitionRecords(topic, partition, records)])
-    return template.version, correlation_id, template.client_id, request
+    return template.version, template.client_id, correlation_id, request
 
 
 def template_of(frame, templates=None):
