@@ -102,8 +102,8 @@ class ServerConfig:
     busy_poll_us: int = setting(
         "flakelog.busy.poll.us",
         30,
-        "How long the process looks for more before it sleeps, while one thing comes soon after another: who asks one "
-        "after another is answered a quarter sooner for it. 0 turns it off; with one processor it is off.",
+        "How long the process polls again before it sleeps, while one event follows soon after another. A client with "
+        "sequential requests may be answered sooner. 0 turns it off; with one processor it is off.",
         check=between(0, 1_000),
         unit="us",
     )

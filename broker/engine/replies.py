@@ -53,7 +53,7 @@ class Replies:
         self.services.metrics.of_api(api.key).observe(clock.clock_ns() - began_ns)
 
     def wait(self, conn: Connection, api: Api, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:
-        """Send the answer of a Delayed when it is ready. A slot keeps its place until then."""
+        """Send the answer of a Delayed once it is ready. A slot keeps the place of the answer meanwhile."""
         slot = conn.wait()
         slot.delayed = delayed
         slot.began_ns = self.clock.began_ns

@@ -34,7 +34,7 @@ _header_of = tuple.__new__  # as BatchHeader._make, at half its price
 _INDEXED_MAX = 1024  # index entries per write
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
 
-LAST_WRITES = 8  # of these the places are kept in memory, and of twice as many at most
+LAST_WRITES = 8  # a segment keeps the places of at least this number, and of fewer than twice as many
 
 Placed: TypeAlias = tuple[BatchHeader, int, memoryview]
 """The header of a batch whose place is decided, its base offset, and the batch."""

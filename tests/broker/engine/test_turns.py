@@ -79,7 +79,7 @@ def polite_turn(broker, clients, request):
 @REQUESTS
 @pytest.mark.parametrize("flooders", [1, 3])
 def test_beside_connections_that_pipeline_every_other_is_answered_in_its_turn(broker, request_, flooders):
-    """Those that pipeline have a few requests executed in such a turn, and are not forgotten."""
+    """A connection that pipelines gets a few requests a turn, and all of them in the end."""
     polite, flooding = [broker.connect() for _ in range(10)], [broker.connect() for _ in range(flooders)]
     with broker.turn():
         sent = [client.send_together(*[request_] * 600) for client in flooding]
@@ -200,7 +200,7 @@ def test_a_turn_ends_when_it_has_lasted_long(broker, clock, request_):
     assert first + client.answered() == sent
 
 
-# --- what is left over -----------------------------------------------------------------------------------------------
+# --- the backlog -----------------------------------------------------------------------------------------------
 
 
 def test_one_with_a_large_backlog_is_not_read_from_until_it_is_executed(broker):

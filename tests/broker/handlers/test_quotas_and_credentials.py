@@ -60,7 +60,7 @@ def described(client, *components, strict=False, version=1):
 
 
 def test_entries_cost_the_same_however_many_a_request_has():
-    """Twenty thousand entries in a request of 1 MB once kept everybody waiting for half a minute."""
+    """A request of 1 MB with 20,000 entries once delayed all connections by half a minute."""
 
     def work_of(number):
         client = EngineBroker(max_client_quotas=10_000).connect()

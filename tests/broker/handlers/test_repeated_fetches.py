@@ -1,4 +1,4 @@
-"""Fetches that repeat an earlier one of the same partition: each is answered by the state that the broker has then."""
+"""Fetches that repeat an earlier one of the same partition: each answer shows the broker's state at that time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""ListOffsets that repeat an earlier one: each is answered by the state that the broker has then."""
+"""ListOffsets that repeat an earlier one: each answer shows the broker's state at that time."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""The shell without a network: what is read in one poll is one turn, and connections are read from as the engine says.
+"""The shell without a network: the reads of one poll make one turn, and the engine says which connections to read.
 
 Sockets and the reactor are simple objects in memory; `poll` does what the reactor does between two waits.
 """
@@ -69,7 +69,7 @@ class Reactor(Clock):
 
 
 class Socket:
-    """A socket that has received `incoming`, and has room for so many bytes to be sent; None is any number."""
+    """A socket that has received `incoming`. `room_bytes` may be sent, any number if it is None."""
 
     def __init__(self):
         self.incoming = deque()
@@ -260,7 +260,7 @@ def test_a_large_request_is_read_into_memory_of_its_own(world):
     assert value in world.broker.connect().fetch("flights", max_bytes=1 << 24)
 
 
-# --- whom it reads from ----------------------------------------------------------------------------------------------
+# --- paused connections ----------------------------------------------------------------------------------------------
 
 
 def test_one_with_a_large_backlog_is_not_read_from_until_it_is_executed(world):
