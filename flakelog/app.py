@@ -43,6 +43,7 @@ from flakelog.settings import Settings
 from idgen.claim import EXHAUSTED_RETRY_MS, WorkerClaim, registry_of, worker_claim
 from idgen.clock import IdClock
 from idgen.errors import IdError
+from idgen.http_hosts import OwnHosts, parse_hosts
 from idgen.http_port import HttpFactory
 from idgen.peers import Peers
 from idgen.registry import IDS, LOG
@@ -353,11 +354,27 @@ class Server:
         def site() -> Any:
             from flakelog.site import make_site
 
-            return make_site(self, line)
+            return make_site(self, line, hosts)
 
-        server = self.settings.server
-        limits = {"connections_max": server.http_max_connections, "idle_ms": server.http_idle_ms}
-        return HttpFactory(service, line, self.reactor, site, **limits)
+        server, hosts = self.settings.server, self._own_hosts()
+        return HttpFactory(
+            service,
+            line,
+            self.reactor,
+            site,
+            connections_max=server.http_max_connections,
+            idle_ms=server.http_idle_ms,
+            request_ms=server.http_request_ms,
+            hosts=hosts,
+        )
+
+    def _own_hosts(self) -> OwnHosts:
+        """Return the names by which clients may reach the HTTP port."""
+        server, asked = self.settings.server, self.settings.server.http_address
+        machine = socket.gethostname()
+        own = [machine, machine.partition(".")[0], asked[0] if asked else ""]
+        own += [each.host for each in server.advertised.values()]
+        return OwnHosts(parse_hosts(server.http_hosts), self._ports["http"].getHost().host, own)
 
     def _serve(self, port: Any, factory: IdFactory) -> None:
         """Accept connections on a bound port."""

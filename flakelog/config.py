@@ -13,6 +13,7 @@ from flakelog.listeners import (
     parse_protocols,
     refusal,
 )
+from idgen.http_hosts import parse_hosts
 from idgen.settings import Check, InvalidSetting, an_address, at_least, between, check_settings, setting, split_address
 
 
@@ -98,6 +99,23 @@ class ServerConfig:
         "A connection of the HTTP port on which nothing comes is closed after this time, or up to twice of it.",
         check=at_least(100),
         unit="ms",
+    )
+    http_request_ms: int = setting(
+        "flakelog.http.request.ms",
+        10_000,
+        "A request of the HTTP port must arrive whole, head and body, in this time; a later one is answered 408, and "
+        "its connection is closed.",
+        check=at_least(100),
+        unit="ms",
+    )
+    http_hosts: str = setting(
+        "flakelog.http.hosts",
+        "",
+        "More names by which clients reach the HTTP port, with a comma between; * is every name. The host names of "
+        "loopback, of flakelog.http.listener and of advertised.listeners, and the name of this machine, are known; on "
+        "every interface, each IP address is. A request for another Host is answered 421, because a web page can point "
+        "a name of its own here.",
+        check=_parsed_by(parse_hosts),
     )
     busy_poll_us: int = setting(
         "flakelog.busy.poll.us",

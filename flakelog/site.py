@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 from klein import Klein
 from prometheus_client import generate_latest
-from twisted.web.server import Site
 
 from flakelog.figures import MeasuredServer, registry_of
 from flakelog.settings import Settings
-from idgen.http import SmallRequest, add_id_routes
+from idgen.http import SmallSite, add_id_routes
 from idgen.http_api import Route
+from idgen.http_hosts import OwnHosts
 from idgen.server import IdQueue
 
 _NOT_WELL = {503: "it is not"}
@@ -35,7 +35,7 @@ class SiteServer(MeasuredServer, Protocol):
     def stopped(self) -> bool: ...
 
 
-def make_site(server: SiteServer, line: IdQueue) -> Site:
+def make_site(server: SiteServer, line: IdQueue, hosts: OwnHosts) -> SmallSite:
     """Return the HTTP site of one server process."""
     app = Klein()
     registry = registry_of(server)
@@ -84,10 +84,8 @@ def make_site(server: SiteServer, line: IdQueue) -> Site:
 
     if server.service is not None:
         add_id_routes(app, server.service, line, HEALTH)
-    idle_s = server.settings.server.http_idle_ms / 1000
-    site = Site(app.resource(), requestFactory=SmallRequest, timeout=idle_s)  # type: ignore[no-untyped-call]
-    site.noisy = False
-    return site
+    times = server.settings.server
+    return SmallSite(app.resource(), hosts, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
 
 
 def _answer(request: Any, good: bool, body: Mapping[str, Any]) -> bytes:

@@ -5,7 +5,7 @@
 A request that has to wait for ids, or for the next reactor iteration, joins the same fair queue as Thrift requests.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
@@ -13,11 +13,15 @@ from klein import Klein
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.web import server
+from twisted.web.http import HTTPChannel
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
+from coordination.reactor import DelayedCall
 from idgen.errors import IdError, SequenceExhausted
 from idgen.fair_queue import UNLIMITED
 from idgen.http_api import OPENAPI, ROUTES, USER_AGENT, Route, Texts, arguments_of, describe, refusal, text_of
+from idgen.http_hosts import EVERY_HOST, OwnHosts, Refusal
+from idgen.http_plain import LATE, REQUEST_MS
 from idgen.server import IdQueue
 from idgen.service import IdService, Order
 
@@ -35,8 +39,52 @@ class Request(Protocol):
     def setResponseCode(self, code: int) -> None: ...
 
 
+class SmallChannel(HTTPChannel):
+    """A connection of the web site, with a time for each request to arrive whole (RFC 9110, section 15.5.9).
+
+    twisted.web's own time begins anew with each byte, so that a slow peer could keep a request open for days.
+    """
+
+    request_ms = REQUEST_MS
+    _late_call: DelayedCall | None = None
+    _answering = False
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._late_call is None and not self._answering:
+            later = cast(Callable[..., DelayedCall], self.callLater)
+            self._late_call = later(self.request_ms / 1000, self._refuse_late)
+        super().dataReceived(data)  # type: ignore[no-untyped-call]
+
+    def allContentReceived(self) -> None:
+        self._in_time()
+        self._answering = True
+        super().allContentReceived()  # type: ignore[no-untyped-call]
+
+    def requestDone(self, request: object) -> None:
+        self._answering = False
+        super().requestDone(request)  # type: ignore[no-untyped-call]
+
+    def loseConnection(self) -> None:
+        self._in_time()
+        super().loseConnection()  # type: ignore[no-untyped-call]
+
+    def connectionLost(self, reason: object = None) -> None:
+        self._in_time()
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+
+    def _refuse_late(self) -> None:
+        self._late_call = None
+        self.write(LATE)  # type: ignore[no-untyped-call]
+        self.loseConnection()
+
+    def _in_time(self) -> None:
+        if self._late_call is not None:
+            self._late_call.cancel()
+            self._late_call = None
+
+
 class SmallRequest(server.Request):
-    """A request of the web site, with a limit on its body.
+    """A request of the web site, with a limit on its body, refused if it is another site's (idgen/http_hosts.py).
 
     No route needs a body, so a long body is refused while it arrives; twisted.web would first write all of it to a
     file. RFC 9110, section 15.5.14.
@@ -61,11 +109,45 @@ class SmallRequest(server.Request):
             host = cast(bytes, self.getRequestHostname())  # type: ignore[no-untyped-call]
             (unquote_to_bytes(self.path) + host).decode()
         except UnicodeDecodeError:  # klein would answer with HTML, and log an error
-            body = {"error": "BadRequest", "message": "the path and the host are to be UTF-8"}
-            self.write(_answer(self, text_of(body), 400))  # type: ignore[no-untyped-call]
-            self.finish()  # type: ignore[no-untyped-call]
-        else:
-            super().process()  # type: ignore[no-untyped-call]
+            self._refuse(Refusal(400, "BadRequest", "the path and the host are to be UTF-8"))
+            return
+        refused = self._hosts.refusal(_text(self.method), self._told(b"host"), self._told(b"origin"))
+        if refused is not None:
+            self._refuse(refused)
+            return
+        super().process()  # type: ignore[no-untyped-call]
+
+    @property
+    def _hosts(self) -> OwnHosts:
+        return cast(OwnHosts, getattr(cast(Any, self.channel).site, "hosts", EVERY_HOST))
+
+    def _told(self, header: bytes) -> list[str]:
+        return [_text(each) for each in self.requestHeaders.getRawHeaders(header, [])]
+
+    def _refuse(self, refused: Refusal) -> None:
+        body = {"error": refused.error, "message": refused.message}
+        self.write(_answer(self, text_of(body), refused.status))  # type: ignore[no-untyped-call]
+        self.finish()  # type: ignore[no-untyped-call]
+
+
+class SmallSite(server.Site):
+    """A web site of `SmallRequest`s for the given hosts, which closes silent connections and refuses late requests."""
+
+    def __init__(
+        self, resource: Any, hosts: OwnHosts, *, idle_ms: int, request_ms: int, reactor: Any = None
+    ) -> None:
+        super().__init__(  # type: ignore[no-untyped-call]
+            resource, requestFactory=SmallRequest, timeout=idle_ms / 1000, reactor=reactor
+        )
+        self.hosts = hosts
+        self._request_ms = request_ms
+        self.noisy = False
+        self.protocol = self._channel  # type: ignore[assignment]  # Twisted says: what makes its own proxy
+
+    def _channel(self) -> SmallChannel:
+        channel = SmallChannel()  # type: ignore[no-untyped-call]
+        channel.request_ms = self._request_ms
+        return channel
 
 
 def add_id_routes(app: Klein, service: IdService, line: IdQueue, others: Iterable[Route] = ()) -> Klein:

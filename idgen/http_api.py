@@ -143,10 +143,11 @@ _COUNT = Argument(
 _ID = Argument("id", "path", "an id", InvalidId, 0, lambda service: ID_MAX)
 _FROM = Argument("from_ms", "query", "start of the span, Unix ms", InvalidTimeRange, 0, lambda service: TIME_MS_MAX)
 _TO = _FROM._replace(name="to_ms", about="end of the span, Unix ms: the first millisecond after it")
+_FOREIGN, _NOT_OURS = "a page of another site sent the request", "Host is no name of this server"
 _REFUSED, _LATER = "what is wrong with the request", "no ids now; ask again after Retry-After seconds"
 
 ROUTES = (
-    Route("POST", "/id", "newId", "One id.", "NewId", (), {503: _LATER}, _new_id, lambda given: 1),
+    Route("POST", "/id", "newId", "One id.", "NewId", (), {403: _FOREIGN, 503: _LATER}, _new_id, lambda given: 1),
     Route(
         "POST",
         "/ids",
@@ -154,7 +155,7 @@ ROUTES = (
         "Rising ids.",
         "NewIds",
         (_COUNT,),
-        {400: _REFUSED, 503: _LATER},
+        {400: _REFUSED, 403: _FOREIGN, 503: _LATER},
         _new_ids,
         lambda given: given["count"],
     ),
@@ -219,6 +220,7 @@ def _operation(route: Route, service: IdService) -> dict[str, Any]:
     answers = {"200": _response(route.about, route.answer)}
     for status, about in route.refusals.items():
         answers[str(status)] = _response(about, "Error" if route.handle else route.answer)
+    answers["421"] = _response(_NOT_OURS, "Error")
     parameters = [_parameter(each, service) for each in route.arguments]
     return {"operationId": route.name, "summary": route.about, "parameters": parameters, "responses": answers}
 

@@ -1,7 +1,8 @@
 """The fast path for one id per request, POST /id: recognised by its bytes and answered without a web server.
 
-A request is plain if it is HTTP/1.1, asks for `POST /id` and nothing more, has no body, and has no header that changes
-the form of the answer or the end of the request. The fast path serves a connection as long as its requests are plain;
+A request is plain if it is HTTP/1.1, asks for `POST /id` and nothing more, has no body, names this server in Host, and
+has no header that changes the form of the answer or the end of the request, or that names the site which sent it.
+The fast path serves a connection as long as its requests are plain;
 the first other request and all that follow it go to a web server (`NotPlain`). A program sends the same bytes again and
 again, so only the first of equal requests is parsed: RFC 9112, sections 2 to 6.
 """
@@ -14,18 +15,29 @@ from datetime import UTC, datetime
 from idgen.errors import IdError, SequenceExhausted
 from idgen.fair_queue import TurnBudget
 from idgen.http_api import USER_AGENT, refusal
+from idgen.http_hosts import EVERY_HOST, OwnHosts
 from idgen.service import IdService
 
 HEAD_BYTES_MAX = 4_096  # of a request's head, which is remembered; real ones have fewer than 300
 START = b"POST /id HTTP/1.1\r\n"
 _END = b"\r\n\r\n"
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_MEANS_MORE = rb"(?:Connection|Content-Length|Expect|HTTP2-Settings|Keep-Alive|TE|Trailer|Transfer-Encoding|Upgrade)"
+_MEANS_MORE = (
+    rb"(?:Connection|Content-Length|Expect|HTTP2-Settings|Keep-Alive|Origin|TE|Trailer|Transfer-Encoding|Upgrade)"
+)
+_HOST = re.compile(rb"(?i:\r\nHost:)([\t\x20-\x7e]*)")
 _HEADERS = re.compile(
     rb"(?i:(?:Content-Length:[ \t]*0\r\n|Connection:[ \t]*keep-alive\r\n|(?!" + _MEANS_MORE + rb":)"
     rb"" + _TOKEN + rb":[\t\x20-\x7e]*\r\n)*)\r\n"
 )
 _REASONS = {400: b"Bad Request", 503: b"Service Unavailable"}
+REQUEST_MS = 10_000  # for a whole request, where no setting says another time
+_LATE_BODY = b'{"error": "RequestTimeout", "message": "the request did not come whole in flakelog.http.request.ms"}\n'
+LATE = (
+    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_LATE_BODY), _LATE_BODY)
+)
+"""The answer to a request that did not arrive whole in time."""
 
 
 class NotPlain(Exception):
@@ -59,14 +71,20 @@ def _head(status: bytes, length: int, now_ms: int, more: bytes = b"") -> bytes:
 class PlainCaller:
     """The plain requests of one connection (idgen.fair_queue.Caller). NotPlain if it cannot read a request."""
 
-    def __init__(self, service: IdService, heads: Heads, budget: TurnBudget) -> None:
+    def __init__(self, service: IdService, heads: Heads, budget: TurnBudget, hosts: OwnHosts = EVERY_HOST) -> None:
         self._service = service
+        self._hosts = hosts
         self._heads = heads
         self._budget = budget
         self._request = b""  # the last request, whole
         self._data = b""
         self._at = 0  # where the first unanswered request begins
         self.idle = True
+
+    @property
+    def in_request(self) -> bool:
+        """True if a request has begun and its end is not received."""
+        return self.idle and bool(self._data)
 
     def receive(self, data: bytes) -> None:
         self._data = self.take_rest() + data
@@ -109,7 +127,8 @@ class PlainCaller:
                 raise NotPlain
             return 0
         self._request = data[at : end + len(_END)]
-        if not is_plain(self._request):
+        if not is_plain(self._request, self._hosts):
+            self._request = b""
             raise NotPlain
         return len(self._request)
 
@@ -130,8 +149,11 @@ class PlainCaller:
         return _head(b"%d %b" % (status, _REASONS[status]), len(body), now_ms, b"Retry-After: 1\r\n") + body
 
 
-def is_plain(request: bytes) -> bool:
+def is_plain(request: bytes, hosts: OwnHosts = EVERY_HOST) -> bool:
     """Return True if this head, with the empty line at its end, belongs to a plain request."""
     if not request.startswith(START) or request.lower().count(b"\r\ncontent-length:") > 1:
         return False
-    return _HEADERS.fullmatch(request, len(START)) is not None
+    if _HEADERS.fullmatch(request, len(START)) is None:
+        return False
+    named = _HOST.findall(request)
+    return not named or (len(named) == 1 and hosts.accepts(named[0].decode()))

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from coordination.reactor import DelayedCall, Reactor
-from idgen.http_plain import Heads, NotPlain, PlainCaller
+from idgen.http_hosts import EVERY_HOST, OwnHosts
+from idgen.http_plain import LATE, REQUEST_MS, Heads, NotPlain, PlainCaller
 from idgen.server import IdConnection, IdFactory, IdQueue
 from idgen.service import IdService
+
+TLS_RECORD = b"\x16"  # the first byte of a TLS handshake; no method of HTTP begins with it
 
 
 class HttpProtocol(IdConnection):
@@ -23,6 +26,7 @@ class HttpProtocol(IdConnection):
         self._web: Any = None  # the site's protocol, after the hand-over
         self._heard = False
         self._idle_call: DelayedCall | None = None
+        self._late_call: DelayedCall | None = None
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -31,6 +35,7 @@ class HttpProtocol(IdConnection):
     def connectionLost(self, reason: object = None) -> None:
         super().connectionLost(reason)
         self._stop_looking()
+        self._in_time()
         if self._web is not None:
             self._web.connectionLost(reason)
 
@@ -40,6 +45,8 @@ class HttpProtocol(IdConnection):
             return
         self._heard = True
         super().dataReceived(data)
+        if self._late_call is not None or self.caller.in_request:
+            self._watch_request()
 
     def readConnectionLost(self) -> None:
         if self._web is not None:
@@ -56,6 +63,9 @@ class HttpProtocol(IdConnection):
     def _hand_over(self) -> None:
         """Hand the connection over to the site, beginning with the first byte that is not answered."""
         rest = self.caller.take_rest()
+        if rest.startswith(TLS_RECORD):
+            self._refuse_tls()
+            return
         self._stop_looking()
         self.transport.unregisterProducer()
         if not self._reading:
@@ -64,6 +74,28 @@ class HttpProtocol(IdConnection):
         self._web = self.owner.site.buildProtocol(self._addr)
         self._web.makeConnection(self.transport)
         self._web.dataReceived(rest)
+
+    def _refuse_tls(self) -> None:
+        peer = self.transport.getPeer()
+        self.owner.log.warn("http: {peer} closed: it began a TLS handshake; this port is plain HTTP", peer=peer)
+        self.close()
+
+    def _watch_request(self) -> None:
+        """Give a request that is received in part its time; a request that came whole needs no timer."""
+        if not self.caller.in_request or self._web is not None:
+            self._in_time()
+        elif self._late_call is None:
+            self._late_call = self.owner.reactor.callLater(self.owner.request_ms / 1000, self._refuse_late)
+
+    def _refuse_late(self) -> None:
+        self._late_call = None
+        self.transport.write(LATE)
+        self.close()
+
+    def _in_time(self) -> None:
+        if self._late_call is not None:
+            self._late_call.cancel()
+            self._late_call = None
 
     def _look_again(self) -> None:
         self._idle_call = self.owner.reactor.callLater(self.owner.idle_ms / 1000, self._budget)
@@ -96,10 +128,14 @@ class HttpFactory(IdFactory):
         *,
         connections_max: int,
         idle_ms: int,
+        request_ms: int = REQUEST_MS,
+        hosts: OwnHosts = EVERY_HOST,
     ) -> None:
         super().__init__(line, "flakelog.http.max.connections", connections_max)
         self.reactor = reactor
         self.idle_ms = idle_ms
+        self.request_ms = request_ms
+        self._hosts = hosts
         self._service = service
         self._heads = Heads()
         self._make_site = make_site
@@ -113,6 +149,6 @@ class HttpFactory(IdFactory):
         return self._site
 
     def buildProtocol(self, addr: object) -> HttpProtocol:
-        connection = HttpProtocol(PlainCaller(self._service, self._heads, self.line.budget), addr)
+        connection = HttpProtocol(PlainCaller(self._service, self._heads, self.line.budget, self._hosts), addr)
         connection.owner = self
         return connection

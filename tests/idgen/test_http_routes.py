@@ -5,14 +5,15 @@ import json
 import pytest
 from klein import Klein
 from twisted.internet.error import ConnectionDone
+from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
-from twisted.web.server import Site
 
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
 from idgen.fair_queue import IDS_OF_A_CALL
-from idgen.http import REQUEST_CALLS, SmallRequest, add_id_routes
+from idgen.http import REQUEST_CALLS, SmallSite, add_id_routes
+from idgen.http_hosts import OwnHosts
 from idgen.http_port import HttpFactory
 from idgen.server import IdQueue, ThriftFactory
 from idgen.service import IdService
@@ -20,6 +21,7 @@ from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
 from tests.idgen.driving import NOW, LookingClock, claim, settle
 from tests.idgen.test_thrift_protocol import Transport
 
+HOSTS = OwnHosts(["ids"], bound="127.0.0.1")
 LOOK = 4 * REQUEST_CALLS
 LOOK_IDS = LOOK * IDS_OF_A_CALL
 
@@ -36,9 +38,11 @@ class House:
             self.service,
             self.line,
             self.reactor,
-            lambda: Site(app.resource(), requestFactory=SmallRequest, reactor=self.reactor),
+            lambda: SmallSite(app.resource(), HOSTS, idle_ms=60_000, request_ms=10_000, reactor=self.reactor),
             connections_max=10,
             idle_ms=60_000,
+            request_ms=10_000,
+            hosts=HOSTS,
         )
         self.thrift = ThriftFactory(self.service, self.line)
 
@@ -49,6 +53,11 @@ class House:
         protocol = (factory or self.http).buildProtocol(None)
         protocol.makeConnection(Transport())
         return protocol
+
+    def timers(self):
+        """Return the number of timers of connections; one more is the site's clock for its log."""
+        sites = self.http.site._logDateTimeCall
+        return len([each for each in self.reactor.getDelayedCalls() if each is not sites])
 
     def look(self):
         """Run one reactor iteration; return how many ids were issued in it."""
@@ -181,3 +190,83 @@ def test_a_request_whose_connection_is_lost_holds_nobody_up(house):
     house.reactor.rightNow += 0.001
     house.look()
     assert [status for status, _ in answers(other)] == [200]
+
+
+@pytest.mark.parametrize("path", [b"/id", b"/ids?count=3"])
+@pytest.mark.parametrize(
+    "headers, refusal",
+    [
+        (b"Host: evil.example\r\n", (421, "MisdirectedRequest")),
+        (b"Host: ids\r\nOrigin: https://evil.example\r\n", (403, "ForeignOrigin")),
+        (b"Host: ids\r\nHost: ids\r\n", (400, "BadRequest")),
+        (b"Host: ids\r\nOrigin: \xff\r\n", (403, "ForeignOrigin")),
+    ],
+)
+def test_a_web_page_spends_no_ids(house, path, headers, refusal):
+    peer = house.connect()
+    peer.dataReceived(b"POST " + path + b" HTTP/1.1\r\n" + headers + b"\r\n")
+    assert [(status, body["error"]) for status, body in answers(peer)] == [refusal]
+    assert house.service.counters.ids == 0
+    peer.dataReceived(b"POST " + path + b" HTTP/1.1\r\nHost: IDS:8609\r\nOrigin: http://ids:8609\r\n\r\n")
+    assert [status for status, _ in answers(peer)] == [200]
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"POST /i",  # might be plain
+        b"G",  # is the site's from its first byte
+        b"GET /ids/5 HTTP/1.1\r\nHost: ids\r\n",
+        b"POST /ids?count=5 HTTP/1.1\r\nHost: ids\r\nContent-Length: 9\r\n\r\n1234",
+        post_ids(1) + b"GET /ids/5 HTTP/1.1\r\nHost: ids\r\nX-Slow: ",
+    ],
+)
+def test_a_request_that_arrives_byte_by_byte_is_refused_after_its_time(house, begun):
+    """Each byte began the time of an idle connection anew, so that 10,000 such peers took all connections for ever."""
+    peer = house.connect()
+    peer.dataReceived(begun)
+    answered = len(answers(peer))
+    for _ in range(4):
+        house.reactor.advance(2)
+        peer.dataReceived(b"1" if begun.endswith((b"4", b" ")) else b"")
+        assert not peer.transport.disconnecting
+    house.reactor.advance(2)
+    if answered:  # its second request began later
+        peer.dataReceived(b"1")
+        house.reactor.advance(10)
+    assert [(status, body["error"]) for status, body in answers(peer)] == [(408, "RequestTimeout")]
+    assert peer.transport.disconnecting
+    peer.connectionLost(Failure(ConnectionDone()))
+    assert house.timers() == 0
+
+
+def test_a_request_that_is_whole_in_its_time_leaves_no_timer_behind(house):
+    peer = house.connect()
+    peer.dataReceived(b"POST /id HT")
+    peer.dataReceived(b"TP/1.1\r\nHost: ids\r\n\r\n")
+    peer.dataReceived(post_ids(2)[:20])
+    peer.dataReceived(post_ids(2)[20:])
+    house.reactor.advance(11)
+    assert [status for status, _ in answers(peer)] == [200, 200] and not peer.transport.disconnecting
+    peer.connectionLost(Failure(ConnectionDone()))
+    assert house.timers() == 0
+
+
+def test_a_request_that_waits_for_ids_is_not_late(house):
+    """Its time is for the peer to send it; the rest of it is ours."""
+    peer = house.connect()
+    peer.dataReceived(post_ids(100_000))
+    house.reactor.rightNow += 11
+    peer.dataReceived(post_ids(1))
+    house.reactor.rightNow += 11
+    while not (found := answers(peer)):
+        house.look()
+    assert [status for status, _ in found] == [200, 200] and not peer.transport.disconnecting
+
+
+def test_tls_on_the_plain_port_is_named_and_closed(house):
+    peer = house.connect()
+    with capturedLogs() as lines:
+        peer.dataReceived(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64))
+    assert peer.transport.disconnecting and peer.transport.value() == b""
+    assert ["TLS handshake" in formatEvent(line) for line in lines] == [True]
