@@ -52,3 +52,11 @@ class BadAnswer(ClientError):
 
 class Unsupported(ClientError):
     """The broker lacks an API version that this client, or the requested operation, needs."""
+
+
+class MissingId(ClientError):
+    """A Flakelog broker sent a record without its Snowflake id, because an id index is damaged."""
+
+    def __init__(self, partition: str, offset: int) -> None:
+        super().__init__(f"the broker's answer for {partition} has no id for offset {offset}; its id index is damaged")
+        self.offset = offset

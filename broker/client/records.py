@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from broker.client.errors import MissingId
 from broker.record.batch import BatchHeader, verify, walk
 from broker.record.records import Headers, decode_records
 from broker.wire.fetch import FetchedPartition
@@ -26,7 +27,8 @@ def read_records(fetched: FetchedPartition, from_offset: int) -> tuple[list[LogR
     """Return (records from `from_offset` on, the offset to fetch next).
 
     A batch that is cut off is left for the next fetch. Records of aborted transactions are skipped if the answer lists
-    these transactions, as it does at READ_COMMITTED. Raise CorruptBatch if a CRC is wrong.
+    these transactions, as it does at READ_COMMITTED. Raise CorruptBatch if a CRC is wrong, MissingId if
+    the broker sends ids but not that of a record.
     """
     data = fetched.records
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
@@ -67,22 +69,31 @@ class _Aborted:
 class _Ids:
     """A look-up of ids by offset; the offsets must rise."""
 
-    def __init__(self, entries: Iterator[IdEntry]) -> None:
+    def __init__(self, partition: str, entries: Iterator[IdEntry]) -> None:
+        self._partition = partition
         self._entries = entries
         self._entry = next(entries, None)
 
-    def at(self, offset: int) -> int | None:
+    def at(self, offset: int) -> int:
+        """Return the id of an offset. Raise MissingId."""
         entry = self._entry
         while entry is not None and entry.offset + entry.length <= offset:
             entry = self._entry = next(self._entries, None)
         if entry is None or entry.offset > offset:
-            return None
+            raise MissingId(self._partition, offset)
         return entry.first_id + offset - entry.offset
 
 
-def _ids_of(fetched: FetchedPartition) -> _Ids:
+class _NoIds:
+    """The ids of a broker other than Flakelog."""
+
+    def at(self, offset: int) -> None:
+        return None
+
+
+def _ids_of(fetched: FetchedPartition) -> _Ids | _NoIds:
     if fetched.ids is None:
-        return _Ids(iter(()))
+        return _NoIds()
     entries = fetched.ids.entries
     assert not isinstance(entries, FileRegion), "regions are the broker's; a client has bytes"
-    return _Ids(read_entries(entries, fetched.ids.base_offset))
+    return _Ids(f"{fetched.topic}-{fetched.partition}", read_entries(entries, fetched.ids.base_offset))

@@ -18,6 +18,7 @@ from broker.log.closed_segment import OpenSegments
 from broker.log.compaction.cleaner import CleanLog
 from broker.log.compaction.cleaning import CleanerFigures, Cleaning
 from broker.log.deletions import Deletions
+from broker.log.integrity.data_directory import Strays
 from broker.log.io_jobs import IoJob, ReadJob, RemoveFiles, WriteCheckpoint
 from broker.log.journal import FoundJournal
 from broker.log.log_walk import LogWalk
@@ -58,6 +59,7 @@ class LogManager:
         self._stopped_cleanly = True
         self._noted: dict[tuple[str, str], clean_stop.Noted] = {}
         """Closed segments as noted by a clean stop, for logs that are not open yet."""
+        self._strays = Strays(storage)
         self._new = NewLogs()
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
@@ -123,6 +125,9 @@ class LogManager:
         Wait for the disk. After a clean stop, no log needs a sync.
         """
         found, self._found = self._found, None
+        here = {f"{topic}-{partition}" for topic, partition in self._logs.keys() | self._offline.keys()}
+        if strays := self._strays.find(here):
+            self._report(f"{strays}: records of no topic, which are not served. Move them away, or delete them")
         for log in self._logs.values():
             journaled = found is not None and bool(found.entries(log.topic_id, log.partition))
             # Consumers that saw a record before a crash must see it after the crash.
@@ -145,6 +150,7 @@ class LogManager:
 
         Raise ApiError KAFKA_STORAGE_ERROR if one of the first cannot be created.
         """
+        self._strays.check(f"{topic}-{partition}" for topic, partition in logs)
         for key, new in logs.items():
             self._new.add(key, new)
         first = list(islice(logs.items(), self.config.max_new_logs_at_once))
@@ -275,7 +281,7 @@ class LogManager:
 
     def _put_away(self, directory: str) -> Iterator[str]:
         """Rename the directory, if it exists, and yield its new name."""
-        if self.storage.exists(directory):
+        if directory not in self._strays and self.storage.exists(directory):
             number = 1
             while self.storage.exists(path := f"{directory}.{number}{DELETED}"):
                 number += 1  # an earlier log of this name is still being removed

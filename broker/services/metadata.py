@@ -2,6 +2,10 @@
 
 A change is committed to the store first, and its consequences (directories, logs) follow. A crash in between leaves a
 topic whose logs are made at the next start, never a log without a topic. Only this module knows that there is one node.
+
+The document is JSON. It begins with the CRC-32C of the bytes after it, so that a flipped bit is not a new setting:
+
+    {"crc32c": "1f3a09c2", "brokers": ...}
 """
 
 import json
@@ -12,11 +16,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
+from crc32c import crc32c
+
+from broker.log.integrity.data_directory import data_beside, some
 from broker.log.storage.port import Storage
 from broker.wire.errors import ApiError, ErrorCode
 
 FILE = "metadata.json"
-_VERSION = 1
+_VERSION = 2
+_UNCHECKED = 1  # the version whose document has no CRC
+_CRC = b'{"crc32c": "%08x", '
+_CRC_BYTES = len(_CRC % 0)
 PRODUCER_ID_BLOCK = 1000  # as Kafka's; a restart skips at most this many ids
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -35,6 +45,10 @@ class MetadataStore(Protocol):
     def save(self, data: bytes) -> None: ...
 
 
+class MetadataDamaged(ValueError):
+    """The metadata file cannot be read, or is missing beside data. It is never taken for an empty one."""
+
+
 class FileMetadataStore:
     """A store in one file of the data directory, which each `save` replaces."""
 
@@ -42,7 +56,13 @@ class FileMetadataStore:
         self._storage = storage
 
     def load(self) -> bytes | None:
+        """Return the document, None in an empty directory. Raise MetadataDamaged if only the document is missing."""
         if not self._storage.exists(FILE):
+            if data := data_beside(self._storage):
+                raise MetadataDamaged(
+                    f"{self._storage.location} has no {FILE}, but it has data: {some(data)}. Put the file back from a "
+                    f"copy; for a new cluster, move the data away or name an empty directory"
+                )
             return None
         file = self._storage.open(FILE)
         return file.read(0, file.size)
@@ -113,10 +133,6 @@ class NewTopic(NamedTuple):
     properties: Mapping[str, str]
 
 
-class MetadataDamaged(ValueError):
-    """The metadata file exists but cannot be read. It is never taken for an empty one."""
-
-
 class Metadata:
     """Topics by name and by id. Every change is committed to the store before requests see it."""
 
@@ -174,9 +190,11 @@ class Metadata:
 
     def _read(self, data: bytes) -> None:
         try:
+            is_checked = _is_checked(data)
             document = json.loads(data)
-            if document["version"] != _VERSION:
-                raise MetadataDamaged(f"{FILE} has version {document['version']}; this program reads {_VERSION}")
+            if document["version"] != (_VERSION if is_checked else _UNCHECKED):
+                found = f"version {document['version']} with{'' if is_checked else 'out'} a CRC"
+                raise MetadataDamaged(f"{FILE} has {found}; this program reads version {_VERSION} with one")
             self.cluster_id = document["cluster_id"]
             self.commits = int(document.get("commits", 0))
             self._next_producer_id = self._producer_ids_end = document["producer_ids_end"]
@@ -216,7 +234,8 @@ class Metadata:
         }
         # The document is one line, though people read it too, because Python's encoder takes ten times as long with
         # `indent`. With thousands of topics each change would then delay all connections.
-        self._store.save(json.dumps(document, sort_keys=True).encode())
+        body = json.dumps(document, sort_keys=True).encode()[1:]
+        self._store.save(_CRC % crc32c(body) + body)
 
     def _put(self, topic: Topic) -> None:
         self._changed()
@@ -372,6 +391,15 @@ def check_name(name: str) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{name!r} is no topic name: 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'",
         )
+
+
+def _is_checked(data: bytes) -> bool:
+    """Return True if a document has a CRC. Raise MetadataDamaged if the CRC is wrong."""
+    if not data.startswith(_CRC[:12]):
+        return False
+    if data[:_CRC_BYTES] != _CRC % crc32c(data[_CRC_BYTES:]):
+        raise MetadataDamaged(f"{FILE}: its CRC does not hold. Put the file back from a copy")
+    return True
 
 
 def _metric(name: str) -> str:

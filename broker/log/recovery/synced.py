@@ -12,6 +12,7 @@ from itertools import pairwise
 from uuid import UUID
 
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
+from broker.log.index.id_index import IdIndex
 from broker.log.recovery.checkpoint import LogPosition
 from broker.log.recovery.clean_stop import Noted
 from broker.log.segment import ID_INDEX, LOG, Segment, file_name
@@ -60,7 +61,13 @@ class Synced:
         self.among = among
         self.index_interval_bytes = index_interval_bytes
         # A deleted topic's log may have had this name, and the checkpoint describes that log until it is rewritten.
-        self.known = known if known is None or known.topic_id in ("", topic_id.hex) else None
+        is_other = known is not None and known.topic_id not in ("", topic_id.hex)
+        if is_other and known is not None and self._is_described_by(known):
+            raise LogDamaged(
+                f"the checkpoint has these records as those of the topic with id {UUID(known.topic_id)}, and the "
+                f"metadata gives the topic the id {topic_id}. Put back the metadata that belongs to this data"
+            )
+        self.known = None if is_other else known
         self.aborted_known = True
         """False if an index of aborted transactions cannot be right."""
 
@@ -91,6 +98,19 @@ class Synced:
         last = self.open(known.segment)
         self._check_last(last, known)
         return [*before, last]
+
+    def _is_described_by(self, known: LogPosition) -> bool:
+        """Return True if the directory has the last id of a checkpoint's entry; ids are unique, so this is its log."""
+        for base in reversed([each for each in offsets_of(self.sizes, ID_INDEX) if each <= known.segment]):
+            ids = IdIndex(self.storage.open(f"{self.name}/{file_name(base, ID_INDEX)}"), base)
+            number = known.id_bytes // ENTRY_BYTES if base == known.segment else len(ids)
+            if number:
+                last = ids.entry(number - 1)
+                return last is not None and (last.offset + last.length, last.first_id + last.length - 1) == (
+                    known.offset,
+                    known.last_id,
+                )
+        return False
 
     def _closed(self, base: int, next_offset: int) -> ClosedSegment:
         """Return a segment before the checkpoint's, closed: trusted if a clean stop noted it, otherwise checked."""

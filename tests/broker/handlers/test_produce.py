@@ -100,7 +100,8 @@ def test_a_partition_that_another_node_leads(broker, version):
     broker.create("flights")
     document = json.loads(broker.storage.open("metadata.json").read(0, 1 << 20))
     document["topics"]["flights"]["partitions"] = [[2, 0, [2]]]
-    broker.storage.replace("metadata.json", json.dumps(document).encode())
+    del document["crc32c"]  # as the version before it
+    broker.storage.replace("metadata.json", json.dumps(document | {"version": 1}).encode())
     again = broker.restarted()
     Producer(again, version).refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "flights", batch_of(b"a"))
 
