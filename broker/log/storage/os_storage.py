@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
+from broker.log.storage.lock_holder import holder_of
 from broker.log.storage.port import AHEAD_SPARE, Buffer, StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -212,16 +213,19 @@ class OsStorage:
         return os.path.join(self.root, path)
 
     def lock(self) -> None:
-        """Lock the directory until this process ends. Raise StorageError with the id of a process that holds it."""
+        """Lock the directory until this process ends. Raise StorageError with the process that holds the lock."""
         full = self._path(LOCK)
         with _named(full):
             fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            # A user who may only read an older server's file could lock it, too.
+            with suppress(PermissionError):
+                os.fchmod(fd, FILE_MODE)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+                holder = holder_of(fd)
                 os.close(fd)
-                raise StorageError(self.root, f"another process uses this data directory (pid {holder})") from None
+                raise StorageError(self.root, f"another process uses this data directory: {holder}") from None
             os.ftruncate(fd, 0)
             os.write(fd, f"{os.getpid()}\n".encode())
         self._lock = fd
