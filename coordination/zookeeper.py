@@ -7,6 +7,7 @@ listener (python-zk/kazoo#356, #405), so the listeners here only record events.
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event as Flag
@@ -25,7 +26,7 @@ from kazoo.exceptions import (
     NotEmptyError,
     SessionExpiredError,
 )
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, WatchedEvent
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
@@ -58,6 +59,7 @@ from coordination.port import (
 )
 
 CONNECT_TIMEOUT_MS = 15_000
+ATTEMPT_PART = 1 / 3  # of the session timeout, for one attempt to connect, so that a second one is in time
 REQUEST_TIMEOUT_MS = 10_000  # a request waits this long for a connection to come back; then its outcome is unknown
 
 # kazoo's messages become our errors and events. Without a handler Python prints each failed attempt to stderr.
@@ -75,6 +77,31 @@ _ERRORS: dict[type[KazooException], type[CoordinationError]] = {
 }
 
 Done = Callable[[Result | CoordinationError], object]
+
+
+class _ConnectTimes(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's handler, with a shorter time for each attempt to connect.
+
+    kazoo waits a whole session timeout for the answer to its first request. A ZooKeeper that starts may accept a
+    connection and never answer it, and then the session would end while kazoo waits. So an attempt is given up after
+    `attempt_s` seconds, and the next one finds a server in time.
+    """
+
+    def __init__(self, attempt_s: float) -> None:
+        super().__init__()
+        self.is_connected: Callable[[], bool] = lambda: True
+        self._attempt_s = attempt_s
+        self._until_s = 0.0
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        self._until_s = time.monotonic() + self._attempt_s
+        return super().create_connection(*args, **{**kwargs, "timeout": self._attempt_s})
+
+    def select(self, read: Any, write: Any, errors: Any, timeout: float | None = None) -> Any:
+        if not self.is_connected():
+            left_s = max(self._until_s - time.monotonic(), 0)
+            timeout = left_s if timeout is None else min(timeout, left_s)
+        return super().select(read, write, errors, timeout)
 
 
 class ZooKeeperCoordinator:
@@ -210,8 +237,10 @@ class ZooKeeperCoordinator:
 def _client(hosts: str, access: Access) -> KazooClient:
     """Return kazoo's client, not started; it retries to connect forever, pausing at most one second."""
     credentials = _credentials(access.credentials_file) if access.credentials_file else None
-    return KazooClient(
+    handler = _ConnectTimes(access.session_timeout_ms / 1000 * ATTEMPT_PART)
+    client = KazooClient(
         hosts,
+        handler=handler,
         timeout=access.session_timeout_ms / 1000,
         connection_retry={"max_tries": -1, "max_delay": 1},
         auth_data=[("digest", credentials)] if credentials else None,
@@ -222,6 +251,8 @@ def _client(hosts: str, access: Access) -> KazooClient:
         keyfile=access.keystore,
         check_hostname=access.verify_hostname,
     )
+    handler.is_connected = lambda: client.connected
+    return client
 
 
 def _credentials(file: str) -> str:

@@ -61,6 +61,7 @@ Report = Callable[[str], None]
 KAFKA_FILE = "meta.properties"  # marks a data directory of Kafka, whose logs must not be touched
 FILES_UNLIMITED = 1 << 30
 DAY_S = 86_400
+SAY_S = 1.0  # a start that waits longer says for what
 LISTEN_BACKLOG = 1_024  # for ids and HTTP; with Twisted's 50, a burst of clients fills the queue and has to wait 1 s
 
 
@@ -231,7 +232,16 @@ class Server:
         )
         if where is None:
             return succeed(None)  # a directory needs no waiting
-        return deferToThread(session.wait_until_connected, self.settings.server.start_timeout_ms)
+        timeout_ms = self.settings.server.start_timeout_ms
+        told = f"waiting for ZooKeeper at {where}, which does not answer; the start fails after {timeout_ms} ms"
+        saying = self.reactor.callLater(SAY_S, self._report, told)
+
+        def done(result: Any) -> Any:
+            if saying.active():
+                saying.cancel()
+            return result
+
+        return deferToThread(session.wait_until_connected, timeout_ms).addBoth(done)
 
     @inlineCallbacks
     def _claim_numbers(self) -> Any:
@@ -314,7 +324,7 @@ class Server:
                     timer.cancel()
             return result
 
-        timers = [self.reactor.callLater(1.0, say), self.reactor.callLater(timeout_ms / 1000, late)]
+        timers = [self.reactor.callLater(SAY_S, say), self.reactor.callLater(timeout_ms / 1000, late)]
         return held.addErrback(given_up).addBoth(done)
 
     def _bind_ids(self) -> None:

@@ -38,13 +38,8 @@ class DidNotStart(Exception):
 class ServerProcess:
     """A server on free local ports. `settings` override the defaults; an empty listener turns that part off.
 
-<<<<<<< HEAD
     `log` keeps the output of all runs. `prefix` is a command to run the server under (`unshare`, `prlimit`, ...), which
-    must exec the rest.
-=======
-    `prefix` is a command to run it under (`unshare`, `prlimit`, ...), which must exec the rest. `root` is the checkout
-    whose code it runs.
->>>>>>> wt-bench
+    must exec the rest. `root` is the checkout whose code it runs.
     """
 
     def __init__(self, data_dir, settings=None, *, zookeeper=None, prefix=(), env=None, command="server", root=ROOT):

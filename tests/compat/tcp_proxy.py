@@ -8,7 +8,7 @@ class TcpProxy:
     """A context manager that forwards connections from its own `port` to the given `port` of 127.0.0.1.
 
     `cut()` breaks the connections and refuses new ones until `heal()`. `blackhole` swallows bytes but keeps the
-    connections open. `delay_s` delays each chunk by this many seconds.
+    connections open; `swallow()` does so from the next connection on. `delay_s` delays each chunk by this many seconds.
     """
 
     def __init__(self, port):
@@ -17,6 +17,7 @@ class TcpProxy:
         self.port = self._listener.getsockname()[1]
         self.delay_s = 0.0
         self.blackhole = False
+        self.given_up = threading.Event()  # a peer has closed a connection whose bytes were swallowed
         self._refuses = False
         self._pairs = []
         self._closed = threading.Event()
@@ -38,6 +39,13 @@ class TcpProxy:
                 one.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # it has ended already
+
+    def swallow(self):
+        """Cut the connections, and swallow what comes on new ones."""
+        self.blackhole = True
+        self.cut()
+        self.given_up.clear()
+        self._refuses = False
 
     def heal(self):
         """Forward again. Cut connections that lost bytes in the blackhole, because TCP cannot continue past a gap."""
@@ -71,6 +79,8 @@ class TcpProxy:
                 self._closed.wait(self.delay_s)
                 if not self.blackhole:
                     sink.sendall(data)
+            if self.blackhole and any(source is client for client, _ in self._pairs):
+                self.given_up.set()
         except OSError:
             pass  # cut
         for one in (source, sink):

@@ -19,9 +19,10 @@ from coordination.port import (
 )
 from coordination.zookeeper import ZooKeeperCoordinator
 from idgen.claim_state import State
+from tests.compat.tcp_proxy import TcpProxy
 from tests.coordination.promises import CoordinatorPromises, absent
 from tests.idgen.driving import NOW, claim, settle, step
-from tests.patience import MS, until
+from tests.patience import MS, SECONDS, until
 
 COUNTER = itertools.count()
 
@@ -87,8 +88,6 @@ def test_an_expired_session_is_told_and_replaced(world):
 def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
     """Acknowledged nodes survive a kill, and the session reconnects (zookeeper.md: same session, after 0.77 s)."""
     with EmbeddedZooKeeper(tmp_path) as server:
-        # A connection made while the server starts may never be answered; kazoo waits for it for two thirds of the
-        # session timeout.
         access = Access(session_timeout_ms=30_000)
         one = ZooKeeperCoordinator(server.hosts, access, request_timeout_ms=MS)
         one.execute(Create("/a", b"x"))
@@ -101,6 +100,22 @@ def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
         until(lambda: SessionEstablished(session) in one.take_events())
         assert one.execute(Set("/a", b"y", 0)) == 1
         assert one.execute(Get("/e")).owner == session
+        one.close()
+
+
+def test_a_connection_that_is_never_answered_is_given_up_before_the_session_ends(zookeeper):
+    """A ZooKeeper that starts may accept a connection and forget it; kazoo waited for a whole session timeout."""
+    with TcpProxy(zookeeper.port) as proxy:
+        access = Access(session_timeout_ms=5_000)
+        one = ZooKeeperCoordinator(f"127.0.0.1:{proxy.port}", access, connect_timeout_ms=MS, request_timeout_ms=MS)
+        session = one.session_id
+        seen(one, SessionEstablished)
+        proxy.swallow()
+        events = seen(one, SessionSuspended)
+        assert proxy.given_up.wait(SECONDS)
+        proxy.heal()
+        events += seen(one, SessionEstablished)
+        assert [each for each in events if not isinstance(each, SessionSuspended)] == [SessionEstablished(session)]
         one.close()
 
 

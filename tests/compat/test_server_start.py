@@ -15,7 +15,7 @@ from coordination.free_port import FreePort
 from idgen.layout import Layout
 from tests.compat.raw_connection import RawConnection
 from tests.compat.served_data import MESSAGES, SEGMENT, TOPIC, assert_serves, checksums, fill, refused
-from tests.compat.server_process import ServerProcess
+from tests.compat.server_process import DidNotStart, ServerProcess
 
 
 @pytest.fixture
@@ -175,5 +175,9 @@ def test_over_zookeeper_two_servers_stamp_with_numbers_of_their_own(tmp_path, zo
 
 def test_without_its_zookeeper_it_says_so(tmp_path):
     with FreePort() as nobody:
-        line = refused(ServerProcess(tmp_path / "data", {"flakelog.start.timeout.ms": 1_000}, zookeeper=nobody.address))
-    assert f"no ZooKeeper answered at {nobody.address} in 1000 ms" in line
+        server = ServerProcess(tmp_path / "data", {"flakelog.start.timeout.ms": 2_000}, zookeeper=nobody.address)
+        with pytest.raises(DidNotStart) as caught, server:
+            pass
+    waiting, failed = caught.value.stderr.splitlines()
+    assert f"waiting for ZooKeeper at {nobody.address}, which does not answer" in waiting
+    assert f"no ZooKeeper answered at {nobody.address} in 2000 ms" in failed
