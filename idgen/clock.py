@@ -19,20 +19,20 @@ _steady_ns = partial(time.clock_gettime_ns, _STEADY_CLOCK)  # read for each id; 
 class IdClock:
     """A clock whose now_ms() never falls. Not thread-safe: use one thread or a lock. Both source clocks count ns."""
 
-    __slots__ = ("_wall_ns", "_steady_ns", "_offset_ns", "_skew_ns", "_ms", "_end_ns")
+    __slots__ = ("steady_ns", "_wall_ns", "_offset_ns", "_skew_ns", "_ms", "_end_ns")
 
     def __init__(self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] = _steady_ns) -> None:
         self._wall_ns = wall_ns
-        self._steady_ns = steady_ns
+        self.steady_ns = steady_ns
         self._offset_ns = wall_ns() - steady_ns()  # the largest offset seen; it only rises, so the clock only rises
         self._skew_ns = 0
         self._ms = self._end_ns = 0  # the millisecond returned last, and its end
 
     def now_ms(self) -> int:
         """Return Unix time in ms, never below an earlier value. Reads the wall clock at most once per millisecond."""
-        if self._steady_ns() + self._offset_ns < self._end_ns:
+        if self.steady_ns() + self._offset_ns < self._end_ns:
             return self._ms
-        steady = self._steady_ns()
+        steady = self.steady_ns()
         skew = self._offset_ns - (self._wall_ns() - steady)
         if skew < 0:
             self._offset_ns -= skew
@@ -41,6 +41,11 @@ class IdClock:
         self._ms = (steady + self._offset_ns) // _NS_PER_MS
         self._end_ns = (self._ms + 1) * _NS_PER_MS
         return self._ms
+
+    @property
+    def next_ms_ns(self) -> int:
+        """The time on the steady source, in ns, until which now_ms() returns its last value without a read."""
+        return self._end_ns - self._offset_ns
 
     @property
     def skew_ms(self) -> int:

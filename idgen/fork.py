@@ -63,4 +63,6 @@ def _page_emptied_in_children() -> mmap.mmap | None:
 
 _pid = os.getpid()
 _page = _page_emptied_in_children()
+mark: mmap.mmap | bytes = b"\0" if _page is None else _page
+"""Its first byte is 1 in the process that made the ids' holders, 0 if `check` must be called to know."""
 os.register_at_fork(after_in_child=_abandon_all)

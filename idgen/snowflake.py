@@ -3,6 +3,7 @@
 import os
 import random
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -27,6 +28,8 @@ from idgen.worker import Run
 IDS_DIRECTORY = "ids"  # inside a server's data directory
 CLAIM_TIMEOUT_MS = 60_000  # a configured number rests for 30 s after a crash
 WAKE_MS_MAX = 1_000  # the longest time between two checks of the session's events and of a stepped clock
+RUN_IDS = 256  # taken with one lock; a larger run gains little, and giving it back takes longer
+_STEPS_ARE_ATOMIC = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class Snowflake:
@@ -55,6 +58,12 @@ class Snowflake:
         self._coordinator = connect(directory, zookeeper, self.config)
         self._clock = IdClock()
         self._lock = threading.Lock()
+        self._run: Iterator[int] = iter(())
+        """Ids taken from the worker, all of one millisecond. Threads share it: each id is one step of the iterator."""
+        self._run_until_ns = 0
+        """End of the clock's millisecond in which the run was taken, on the clock's steady source."""
+        self._steady_ns = self._clock.steady_ns
+        self._is_holder = fork.mark
         self._wake = threading.Event()
         self._abandoned = False
         address = f"{socket.gethostname()}:{os.getpid()}"
@@ -88,14 +97,44 @@ class Snowflake:
         return self._coordinator.scope
 
     def next_id(self) -> int:
-        """Return one id, larger than any before it. Wait while ids run 500 ms ahead of the clock. IdError."""
+        """Return one id, larger than any returned before the call. Wait while ids run 500 ms ahead of the clock.
+
+        The id's millisecond is the clock's at some moment of the call, or up to 500 ms ahead. Raise IdError.
+        """
+        if self._steady_ns() < self._run_until_ns and self._is_holder[0]:
+            for id in self._run:  # only its first step
+                return id
+        return self._next_of_new_run()
+
+    def _next_of_new_run(self) -> int:
+        """Take ids of the current millisecond from the worker as a run for all threads, and return the first."""
         while True:
             fork.check()
             try:
                 with self._lock:
-                    return self._claim.usable_worker().next_id(self._clock.now_ms())
+                    if self._steady_ns() < self._run_until_ns:
+                        for id in self._run:  # another thread has just taken a run
+                            return id
+                    self._give_back()
+                    first, count = self._claim.usable_worker().take_run(RUN_IDS, self._clock.now_ms())
+                    if count > 1 and not _STEPS_ARE_ATOMIC:
+                        self._claim.usable_worker().give_back(first + 1)
+                    elif count > 1:
+                        self._run = iter(range(first + 1, first + count))
+                        self._run_until_ns = self._clock.next_ms_ns
+                    return first
             except SequenceExhausted as error:
                 self._wait_until(error.retry_at_ms)
+
+    def _give_back(self) -> None:
+        """Give the rest of the run back to the worker. Call it with the lock, before any other use of the claim.
+
+        A thread that holds the iterator still finds it empty, because the list takes all of its ids in one step.
+        """
+        self._run_until_ns = 0
+        rest = list(self._run)
+        if rest:
+            self._claim.usable_worker().give_back(rest[0])
 
     def next_runs(self, count: int) -> list[Run]:
         """Return `count` ascending ids as runs; wait and fail like `next_id`. ValueError past a whole run-ahead."""
@@ -103,6 +142,7 @@ class Snowflake:
             fork.check()
             try:
                 with self._lock:
+                    self._give_back()
                     return self._claim.usable_worker().next_ids(count, self._clock.now_ms())
             except SequenceExhausted as error:
                 self._wait_until(error.retry_at_ms)
@@ -119,6 +159,7 @@ class Snowflake:
         """Release the worker number. Harmless if repeated, and in a forked child, which has no number."""
         fork.check()
         with self._lock:
+            self._give_back()
             self._claim.close(self._clock.now_ms())
         if self._keeper.is_alive() and not self._abandoned:  # in a forked child the parent's thread may seem alive
             self._wake.set()
@@ -129,6 +170,7 @@ class Snowflake:
         """Drop the parent's claim in a forked child, which lacks the parent's threads; one may hold the old lock."""
         self._abandoned = True
         self._lock = threading.Lock()
+        self._run, self._run_until_ns = iter(()), 0
         self._claim.abandon(reason)
         self._coordinator.close()  # the child shares a directory's session, but ZooKeeper's is only the parent's
 
@@ -169,12 +211,15 @@ class Snowflake:
                 self._wake.clear()
                 self._keep_once()
         except BaseException as error:
-            self._claim.abandon(f"its keeper failed: {error!r}")
+            with self._lock:
+                self._give_back()
+                self._claim.abandon(f"its keeper failed: {error!r}")
             raise
 
     def _keep_once(self) -> None:
         """Do the work that is due. Hold the lock to change the claim, but not while the coordinator answers."""
         with self._lock:
+            self._give_back()
             now_ms = self._clock.now_ms()
             for event in self._coordinator.take_events():
                 self._claim.happened(event, now_ms)
@@ -185,10 +230,12 @@ class Snowflake:
                 result = self._coordinator.execute(operation)
             except CoordinationError as error:
                 with self._lock:
+                    self._give_back()
                     self._claim.failed(error, self._clock.now_ms())
                     operation = self._claim.take_operation()
             else:
                 with self._lock:
+                    self._give_back()
                     self._claim.answered(result, self._clock.now_ms())
                     operation = self._claim.take_operation()
 

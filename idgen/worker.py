@@ -80,6 +80,23 @@ class IdWorker:
         self._next = id + 1
         return id
 
+    def take_run(self, most: int, now_ms: int) -> Run:
+        """Return up to `most` ids of one millisecond, at least one. Raise the errors of `next_id`."""
+        first = self.next_id(now_ms)
+        count = min(most, self._end - first)
+        self._next = first + count
+        return Run(first, count)
+
+    def give_back(self, first: int) -> None:
+        """Take back the ids from `first` on of the run taken last, because no caller has them; they are issued again.
+
+        Call it before any other use of the worker. A fenced worker drops them. ValueError for other ids.
+        """
+        if self._fence is None:
+            if not self._end - self._sequences <= first <= self._next:
+                raise ValueError(f"id {first} is not of the run taken last, which ends before {self._next}")
+            self._next = first
+
     def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]:
         """Return `n` ids above `floor`, as one run for each millisecond. Issue all of them or, after an error, none.
 

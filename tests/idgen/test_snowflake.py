@@ -1,8 +1,11 @@
 """idgen.snowflake: ids made in the test's process, from a directory."""
 
 import copy
+import ctypes
+import os
 import pickle
 import threading
+import time
 
 import pytest
 
@@ -48,6 +51,88 @@ def test_threads_may_share_one(tmp_path):
             thread.join()
     assert len({id for batch in batches for id in batch}) == 20_000
     assert all(batch == sorted(batch) for batch in batches)
+
+
+def test_threads_share_one_that_makes_batches_too(tmp_path):
+    """Each id is larger than all that were returned before its call, whichever thread and method made them."""
+    largest, all_ids, faults = [0], [], []
+    with Snowflake(directory=tmp_path) as snowflake:
+
+        def take(count):
+            for _ in range(1_000):
+                before = largest[0]
+                ids = snowflake.next_ids(count) if count else [snowflake.next_id() for _ in range(20)]
+                if not before < ids[0] or ids != sorted(ids):
+                    faults.append((before, ids))
+                largest[0] = max(largest[0], ids[-1])
+                all_ids.extend(ids)
+
+        threads = [threading.Thread(target=take, args=(count,)) for count in (0, 0, 7, 300)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert faults == []
+    assert len(all_ids) == len(set(all_ids)) == 1_000 * (20 + 20 + 7 + 300)
+
+
+def test_ids_one_by_one_take_the_lock_once_for_a_run(tmp_path):
+    with Snowflake(directory=tmp_path) as snowflake:
+        worker = stopped_clock(snowflake)
+        first = snowflake.next_id()
+        assert worker.last_id == first + 255, "one run"
+        assert [snowflake.next_id() for _ in range(256)] == list(range(first + 1, first + 257))
+        assert worker.last_id > first + 256, "another run"
+        assert snowflake.next_ids(2) == [first + 257, first + 258], "a batch begins where the last id ended"
+
+
+def test_an_id_is_of_the_time_of_its_call(tmp_path):
+    """A run ends with its millisecond, so no id is older than its call."""
+    with Snowflake(directory=tmp_path) as snowflake:
+        for _ in range(20):
+            snowflake.next_id()
+            before_ms = snowflake._clock.now_ms()
+            while snowflake._clock.now_ms() == before_ms:
+                time.sleep(0.0002)
+            assert snowflake.decode(snowflake.next_id()).time_ms > before_ms
+
+
+def stopped_clock(snowflake):
+    """Stop the clock of a Snowflake, so that a run lasts until it is used up or taken back. Return its worker."""
+    now_ns = snowflake._clock.steady_ns()
+    snowflake._clock.steady_ns = snowflake._steady_ns = lambda: now_ns
+    snowflake._clock.now_ms()
+    return snowflake._claim.worker
+
+
+def test_a_run_ends_when_its_holder_closes(tmp_path):
+    snowflake = Snowflake(directory=tmp_path)
+    stopped_clock(snowflake)
+    last = [snowflake.next_id() for _ in range(10)][-1]
+    snowflake.close()
+    with pytest.raises(Fenced, match="closed"):
+        snowflake.next_id()
+    with Snowflake(directory=tmp_path) as successor:
+        assert successor.worker_number == 0 and successor.next_id() > last
+
+
+def test_a_child_that_forks_in_c_gets_no_id_of_a_run(tmp_path):
+    """The child runs no hook of Python's, and its clock still shows the run's millisecond."""
+    with Snowflake(directory=tmp_path) as snowflake:
+        stopped_clock(snowflake)
+        snowflake.next_id()
+        reader, writer = os.pipe()
+        if ctypes.PyDLL(None).fork() == 0:
+            try:
+                os.write(writer, str(snowflake.next_id()).encode())
+            except Fenced:
+                os.write(writer, b"Fenced")
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with open(reader) as answer:
+            assert answer.read() == "Fenced"
+        os.wait()
 
 
 def test_a_closed_one_issues_nothing_and_may_be_closed_again(tmp_path):

@@ -153,6 +153,26 @@ def test_last_id_and_last_ms_follow_what_was_issued():
     assert w.last_ms == NOW + 1
 
 
+def test_only_ids_of_the_last_run_are_given_back():
+    w = worker()
+    first, count = w.take_run(256, now_ms=NOW)
+    w.give_back(first + 10)
+    assert w.next_ids(2, now_ms=NOW) == [Run(first + 10, 2)]
+    for other in (first + 13, first - 1):
+        with pytest.raises(ValueError, match="not of the run taken last"):
+            w.give_back(other)
+    assert w.take_run(8192, now_ms=NOW) == Run(first + 12, 4096 - 12), "a run ends with its millisecond"
+
+
+def test_ids_given_back_to_a_fenced_worker_are_dropped():
+    w = worker()
+    first, _ = w.take_run(256, now_ms=NOW)
+    w.fence("another process took it")
+    w.give_back(first)
+    with pytest.raises(Fenced):
+        w.next_id(now_ms=NOW)
+
+
 SMALL = Layout(time_bits=59, datacenter_bits=0, worker_bits=2, sequence_bits=2, epoch_ms=0)
 
 
@@ -185,7 +205,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 12), st.integers(-8
 @settings(max_examples=200)
 @given(STEPS, st.integers(0, 3), st.integers(0, 4))
 def test_it_issues_what_the_plain_rules_say(steps, number, ahead_ms):
-    """next_id, next_ids (all ids or none) and ready_at_ms agree with the model."""
+    """next_id, next_ids (all ids or none), ready_at_ms, and runs of which a part is given back agree with the model."""
     w = IdWorker(SMALL, number, start_ms=100, limit_ms=140, max_ahead_ms=ahead_ms)
     model = Model(number, 100, 140, ahead_ms)
     now = 100
@@ -208,3 +228,9 @@ def test_it_issues_what_the_plain_rules_say(steps, number, ahead_ms):
         assert ready == (got is not None)
         if n == 1 and (expected := model.next_ids(1, now, -1)) is not None:
             assert w.next_id(now) == expected[0]
+        if n <= 4 and (expected := model.next_ids(1, now, -1)) is not None:
+            first, count = w.take_run(n, now)
+            used = max(count - step_ms, 1)
+            ids = expected + [id for _ in range(used - 1) for id in model.next_ids(1, now, -1)]
+            assert list(range(first, first + used)) == ids and count <= n
+            w.give_back(first + used)
