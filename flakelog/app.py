@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 
 from broker.engine.engine import Engine
 from broker.engine.purgatory import Purgatory
+from broker.log.journal import JournalUnreadable
 from broker.log.log_manager import LogManager
 from broker.log.recovery.checkpoint import CheckpointDamaged
 from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
@@ -135,7 +136,7 @@ class Server:
             if self.stopped:
                 raise StartError("it was told to stop while it started")
             self._serve_ids()
-        except (InvalidSetting, StorageError, MetadataDamaged, CheckpointDamaged) as error:
+        except (InvalidSetting, StorageError, MetadataDamaged, CheckpointDamaged, JournalUnreadable) as error:
             raise StartError(str(error)) from error
         except (IdError, CoordinationError, OSError) as error:
             raise StartError(str(error)) from error

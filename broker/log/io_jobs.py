@@ -84,27 +84,45 @@ class NotJournaled(StorageError):
     """The round could not be written, and the journal is unchanged. No data is lost, but the round is not synced."""
 
 
+@dataclass(eq=False, slots=True)
+class JournalFile:
+    """A file of the journal by its name in the storage, made by its first round."""
+
+    name: str
+    header: bytes
+    ahead_bytes: int
+    file: File | None = None
+    """None until the file and its name are on the disk."""
+
+    def made(self, storage: Storage) -> File:
+        """Return the file. Make it with its header at first: no crash leaves it without one. Raise StorageError."""
+        if self.file is None:
+            storage.replace(self.name, self.header)
+            self.file = storage.open(self.name, ahead_bytes=self.ahead_bytes)
+        return self.file
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class SyncJournal:
     """A journal round to write and sync. Any StorageError but NotJournaled ends the journal's use."""
 
     storage: Storage
-    file: File
+    to: JournalFile
     parts: tuple[Buffer, ...]
-    made: bool
-    """True if the file is new, so its name must be synced too."""
 
     def run(self) -> None:
-        before = self.file.size
         try:
-            self.file.append(b"".join(self.parts))
+            file = self.to.made(self.storage)
         except StorageError as error:
-            if self.file.size != before:
+            raise NotJournaled(error.path, error.reason, error.full) from error
+        before = file.size
+        try:
+            file.append(b"".join(self.parts))
+        except StorageError as error:
+            if file.size != before:
                 raise
             raise NotJournaled(error.path, error.reason, error.full) from error
-        self.file.sync()
-        if self.made:
-            self.storage.sync_directory("")
+        file.sync()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

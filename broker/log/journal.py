@@ -7,6 +7,17 @@ next round, so the journal adds no delay. Segments are synced in the background.
 `<number>.journal`; a file is removed when every log in it is synced past it. After a crash, recovery takes the batches
 that a segment lacks from the journal, with their ids (broker.log.recovery.recovery).
 
+A file begins with a header, and records follow it. The header is on the disk before the file gets its name.
+
+    0       8           12      16
+    +-------+-----------+-------+
+    | magic | version   | check |
+    | 8     | u32 = 1   | u32   |
+    +-------+-----------+-------+
+
+Files of version 0, from before there was a header, begin with a record; they are read too. Another version, or a
+damaged header before records, refuses the start, because the file may have records that clients rely on.
+
     0       4        8          24          28        32                    32 + 12 * number
     +-------+--------+----------+-----------+---------+---------------------+---------+
     | check | length | topic id | partition | number  | runs: first id i64, | batches |
@@ -14,7 +25,7 @@ that a segment lacks from the journal, with their ids (broker.log.recovery.recov
     +-------+--------+----------+-----------+---------+---------------------+---------+
 
 A record has the batches of one write, and all their ids. The check is the CRC-32C of everything after it; the length
-counts everything after itself.
+counts everything after itself. The header's check is the CRC-32C of its magic and version.
 
 A file ends in zeros, which the next rounds overwrite. The check of a record of zeros fails.
 
@@ -31,9 +42,9 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from broker.log.io_jobs import CutJournal, SyncJournal
+from broker.log.io_jobs import CutJournal, JournalFile, SyncJournal
 from broker.log.partition_log import PartitionLog
-from broker.log.storage.port import Buffer, File, Storage, StorageError
+from broker.log.storage.port import Buffer, File, Storage
 from broker.record.batch import HEADER_BYTES, BatchHeader, read_header
 
 SUFFIX = ".journal"
@@ -41,12 +52,20 @@ SUFFIX = ".journal"
 # value makes that sync rarer but slower in proportion, and every waiting client sees its delay.
 AHEAD_BYTES = 64 << 10
 
+MAGIC = b"FLAKEJNL"
+VERSION = 1
+_VERSIONED = struct.Struct(">8sI")
 _RUN = struct.Struct(">qI")
 _HEAD = struct.Struct(">I16siI")  # length, topic id, partition, number of runs
 _CHECK_BYTES = _LENGTH_BYTES = 4
+JOURNAL_HEADER_BYTES = _VERSIONED.size + _CHECK_BYTES
 
 Key = tuple[UUID, int]
 """Topic id and partition, so that a topic recreated under an old name never gets the old topic's records."""
+
+
+class JournalUnreadable(ValueError):
+    """A journal of another version, or one whose header is damaged. The message names the file and the remedy."""
 
 
 class Entry(NamedTuple):
@@ -66,12 +85,9 @@ class Entry(NamedTuple):
 class _Written:
     """A journal file, and the offset up to which each log must be synced before the file can be removed."""
 
-    file: File
-    name: str
-    bytes: int = 0
+    to: JournalFile
+    bytes: int = JOURNAL_HEADER_BYTES
     ends: dict[PartitionLog, int] = field(default_factory=dict)
-    named: bool = False
-    """True once the file's name is on the disk."""
 
 
 class Journal:
@@ -81,7 +97,7 @@ class Journal:
         self.failed: str | None = None
         self._storage = storage
         self._ahead_bytes = min(AHEAD_BYTES, max_bytes // 64)
-        self._max_bytes = max_bytes - 2 * self._ahead_bytes
+        self._max_bytes = max_bytes - 2 * (self._ahead_bytes + JOURNAL_HEADER_BYTES)
         self._number = first_number
         self._active: _Written | None = None
         self._closed: list[_Written] = []
@@ -112,23 +128,17 @@ class Journal:
             return None
         gathered, self._gathered = self._gathered, {}
         parts, self._parts = tuple(self._parts), []
-        try:
-            written = self._active = self._active or self._make()
-        except StorageError:
-            self.recount()
-            self._sync_apart(gathered)
-            return None
+        written = self._active = self._active or self._make()
         written.bytes += sum(map(len, parts))
         for log, (_, end) in gathered.items():
             written.ends[log] = end
         self._out = gathered
-        return SyncJournal(self._storage, written.file, parts, not written.named)
+        return SyncJournal(self._storage, written.to, parts)
 
     def _make(self) -> _Written:
         name = f"{self._number:020d}{SUFFIX}"
-        written = _Written(self._storage.open(name, create=True, ahead_bytes=self._ahead_bytes), name)
         self._number += 1
-        return written
+        return _Written(JournalFile(name, header_of(VERSION), self._ahead_bytes))
 
     def synced(self) -> list[PartitionLog]:
         """Note that the running round is on the disk, and return its logs."""
@@ -139,17 +149,17 @@ class Journal:
                 if not log.journaled(first, end):
                     log.ask_sync(log, True)
         self._out = None
-        if self._active is not None:
-            self._active.named = True
-            if self._active.bytes >= self._max_bytes // 2:
-                self.rotate()
+        if self._active is not None and self._active.bytes >= self._max_bytes // 2:
+            self.rotate()
         return logs
 
     def not_written(self) -> None:
         """Sync each log of a round separately, because the round did not fit on the disk; the file is unchanged."""
         gathered, self._out = self._out or {}, None
+        if self._active is not None and self._active.to.file is None:
+            self._active = None  # the file could not be made; the next round makes another
         for written in (*self._closed, *([self._active] if self._active else [])):
-            written.bytes = written.file.size
+            written.bytes = written.to.file.size if written.to.file is not None else 0
         self.recount()
         self._sync_apart(gathered)
 
@@ -178,7 +188,7 @@ class Journal:
         """Return the removal of the files that no log needs, None if every file is needed."""
         if not self._closed:
             return None
-        gone = tuple(written.name for written in self._closed if not written.ends)
+        gone = tuple(written.to.name for written in self._closed if not written.ends)
         if not gone:
             return None
         self._closed = [written for written in self._closed if written.ends]
@@ -205,7 +215,7 @@ class Journal:
         """Return the removal of all files at a clean stop, when the logs are synced. Keep the files of offline logs."""
         self._parts, self._gathered, self._out = [], {}, None
         self.rotate()
-        gone = tuple(each.name for each in self._closed if not any(log.offline for log in each.ends))
+        gone = tuple(each.to.name for each in self._closed if not any(log.offline for log in each.ends))
         return CutJournal(self._storage, gone) if gone else None
 
 
@@ -225,7 +235,10 @@ def _head(topic_id: bytes, partition: int, batches: Buffer, runs: Sequence[tuple
 
 
 class FoundJournal:
-    """The journal of an earlier process: after a crash, or files that were kept for offline logs."""
+    """The journal of an earlier process: after a crash, or files that were kept for offline logs.
+
+    Raise JournalUnreadable if a file cannot be read, before any file has changed.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -234,7 +247,8 @@ class FoundJournal:
         self._files: dict[Key, set[str]] = {}
         self._kept: set[str] = set()
         for name in self._names:
-            for key, entry in _read(storage.open(name)):
+            file = storage.open(name)
+            for key, entry in _read(file, _first_record(name, file)):
                 self._files.setdefault(key, set()).add(name)
                 entries = self._entries.setdefault(key, [])
                 # A later entry replaces earlier ones from its offset on. The earlier ones were journaled but never
@@ -265,14 +279,51 @@ class FoundJournal:
         self._names, self._entries, self._files = [], {}, {}
 
 
-def _read(file: File) -> Iterator[tuple[Key, Entry]]:
-    """Yield the batches of a file, up to the first record whose check fails: its round was not answered."""
-    position = 0
-    while size := _checked_bytes(file, position):
-        start = position + _CHECK_BYTES
-        checked = memoryview(file.read(start, size))
-        if crc32c(checked).to_bytes(_CHECK_BYTES, "big") != file.read(position, _CHECK_BYTES):
-            return
+def header_of(version: int) -> bytes:
+    """Return the header of a journal file."""
+    header = _VERSIONED.pack(MAGIC, version)
+    return header + crc32c(header).to_bytes(_CHECK_BYTES, "big")
+
+
+def _first_record(name: str, file: File) -> int:
+    """Return the position of a file's first record: after the header, or 0 in version 0. Raise JournalUnreadable."""
+    header = file.read(0, JOURNAL_HEADER_BYTES)
+    if header == header_of(VERSION):
+        return JOURNAL_HEADER_BYTES
+    begun, check = header[: _VERSIONED.size], header[_VERSIONED.size :]
+    if header.startswith(MAGIC) and crc32c(begun).to_bytes(_CHECK_BYTES, "big") == check:
+        version = _VERSIONED.unpack(begun)[1]
+        raise JournalUnreadable(
+            f"{name} is a journal of version {version}; this program reads versions 0 and {VERSION}. Start the "
+            f"version of Flakelog that wrote it, and stop it cleanly: then no journal is left"
+        )
+    if _record(file, 0) is None and (_begins_like_one(header) or _record(file, JOURNAL_HEADER_BYTES) is not None):
+        raise JournalUnreadable(
+            f"{name} begins with {header.hex() or 'nothing'}, which is no header of a journal; it should be "
+            f"{header_of(VERSION).hex()} (version {VERSION}). Restore the file from a copy. Without it, messages are "
+            f"lost that were answered after the last checkpoint"
+        )
+    return 0
+
+
+def _begins_like_one(header: bytes) -> bool:
+    return header.startswith(MAGIC) or (0 < len(header) < JOURNAL_HEADER_BYTES and MAGIC.startswith(header[:8]))
+
+
+def _record(file: File, position: int) -> memoryview | None:
+    """Return what a record's check covers, None if the check fails or the file ends before."""
+    size = _checked_bytes(file, position)
+    if not size:
+        return None
+    checked = memoryview(file.read(position + _CHECK_BYTES, size))
+    return checked if crc32c(checked).to_bytes(_CHECK_BYTES, "big") == file.read(position, _CHECK_BYTES) else None
+
+
+def _read(file: File, position: int) -> Iterator[tuple[Key, Entry]]:
+    """Yield the batches of a file from `position`, up to the first record whose check fails: its round was not
+    answered."""
+    while (checked := _record(file, position)) is not None:
+        start, size = position + _CHECK_BYTES, len(checked)
         _, topic_id, partition, number = _HEAD.unpack_from(checked)
         at = _HEAD.size + number * _RUN.size
         runs = deque(_RUN.iter_unpack(checked[_HEAD.size : at]))

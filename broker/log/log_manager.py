@@ -72,7 +72,7 @@ class LogManager:
     def load_checkpoint(self) -> None:
         """Read the checkpoint and the journal, once, before logs are opened. Continue the deletions of earlier runs.
 
-        Raise CheckpointDamaged or StorageError.
+        Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
         self._remove([name for name in self.storage.list("") if name.endswith(DELETED)])
         self.syncs.load_checkpoint()

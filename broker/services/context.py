@@ -122,7 +122,7 @@ class BrokerServices:
     def open_logs(self) -> None:
         """At start, open the logs of all topics, and recover batches that a crash left in the journal.
 
-        Raise CheckpointDamaged or StorageError.
+        Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
         self.logs.load_checkpoint()
         for topic in self.metadata.topics():

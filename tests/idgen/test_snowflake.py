@@ -5,7 +5,6 @@ import ctypes
 import os
 import pickle
 import threading
-import time
 
 import pytest
 
@@ -92,8 +91,7 @@ def test_an_id_is_of_the_time_of_its_call(tmp_path):
         for _ in range(20):
             snowflake.next_id()
             before_ms = snowflake._clock.now_ms()
-            while snowflake._clock.now_ms() == before_ms:
-                time.sleep(0.0002)
+            until(lambda: snowflake._clock.now_ms() > before_ms, "the next millisecond")  # noqa: B023
             assert snowflake.decode(snowflake.next_id()).time_ms > before_ms
 
 

@@ -141,7 +141,7 @@ class Life:
                     file.sync()
             elif isinstance(sync, SyncJournal):
                 data = b"".join(sync.parts)
-                sync.file.append(data[: self.random.randrange(len(data) + 1)])
+                sync.to.made(self.storage).append(data[: self.random.randrange(len(data) + 1)])
             else:
                 sync.run()
         self.storage = self.storage.power_cut(self.random.randrange)
@@ -306,7 +306,7 @@ class Life:
             self.storage.failing_syncs.add(self.random.choice(sync.files).path)
         if isinstance(sync, SyncJournal) and not self.random.randrange(10):
             if self.random.randrange(2):
-                self.storage.failing_syncs.add(sync.file.path)
+                self.storage.failing_syncs.add(sync.to.name)
             else:
                 self.storage.free_bytes = self.random.randrange(2000)
         try:

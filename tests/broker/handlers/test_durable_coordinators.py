@@ -99,7 +99,7 @@ def test_a_disk_that_fails_is_answered_immediately(broker):
     client = member(broker)
     held = broker.hold_syncs()
     client.send(OFFSET_COMMIT, 9, COMMIT)
-    broker.storage.failing_syncs.add(held[0].file.path)
+    broker.storage.failing_syncs.add(held[0].to.name)
     broker.release()
     ((_, answer),) = client.replies()
     assert codes(answer) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]

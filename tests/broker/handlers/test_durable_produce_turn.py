@@ -52,7 +52,7 @@ def test_a_disk_that_is_too_slow_is_a_timeout_for_each_and_a_failed_one_an_error
     with durable.turn():
         for client in clients:
             client.send(PRODUCE, 9, produce_request("flights", b"y"))
-    durable.storage.failing_syncs.add(held[0].file.path)
+    durable.storage.failing_syncs.add(held[0].to.name)
     durable.release()
     assert [client.replies()[0][1][0].error_code for client in clients] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
 

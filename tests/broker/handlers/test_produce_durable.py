@@ -180,7 +180,7 @@ def test_a_failed_sync_of_the_journal_takes_every_durable_partition_offline_and_
     client = broker.connect()
     held = broker.hold_syncs()
     client.send(PRODUCE, 9, produce_request("flights", b"a"))
-    broker.storage.failing_syncs.add(held[0].file.path)
+    broker.storage.failing_syncs.add(held[0].to.name)
     broker.release()
     broker.storage.failing_syncs.clear()
     assert codes(client.replies()) == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -424,4 +424,4 @@ def test_the_journal_is_cut_when_the_partitions_are_synced(broker):
     assert journal not in broker.storage.files
     held = broker.hold_syncs()
     client.send(PRODUCE, 9, produce_request("flights", b"b"))
-    assert isinstance(held[0], SyncJournal) and held[0].file.path != journal
+    assert isinstance(held[0], SyncJournal) and held[0].to.name != journal

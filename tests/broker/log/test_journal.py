@@ -5,8 +5,8 @@ import tracemalloc
 import pytest
 
 from broker.log import log_appender, log_reader
-from broker.log.io_jobs import SyncJournal, SyncLog
-from broker.log.journal import SUFFIX, FoundJournal
+from broker.log.io_jobs import NotJournaled, SyncJournal, SyncLog
+from broker.log.journal import JOURNAL_HEADER_BYTES, SUFFIX, FoundJournal, JournalUnreadable, header_of
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.os_storage import OsStorage
@@ -188,7 +188,7 @@ def test_a_journal_cut_at_any_byte_gives_the_records_before_it():
         broker.append(*values)
         ends.append(journal_end(broker.storage))
     whole = bytes(broker.storage.files[JOURNAL].data)
-    for size in range(ends[-1] + 2):
+    for size in (0, *range(JOURNAL_HEADER_BYTES, ends[-1] + 2)):
         each = copy_of(broker.storage)
         put(each, JOURNAL, whole[:size])
         for path in (f"flights-0/{0:020d}.log", f"flights-0/{0:020d}.idindex"):
@@ -200,13 +200,73 @@ def test_a_journal_cut_at_any_byte_gives_the_records_before_it():
 def test_a_flipped_bit_ends_the_journal_there(crashed):
     storage, _ = crashed
     whole = storage.files[JOURNAL].data
-    for position in range(journal_end(storage)):
+    for position in range(JOURNAL_HEADER_BYTES, journal_end(storage)):
         each = copy_of(storage)
         put(each, JOURNAL, whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
         for path in (f"flights-0/{0:020d}.log", f"flights-0/{0:020d}.idindex"):
             put(each, path, b"")
         again = Broker(each)
         assert again.manager.offline == {} and again.log().log_end_offset in (0, 1, 3)
+
+
+def test_a_journal_of_a_newer_version_refuses_the_start_by_name(crashed):
+    """The remedy is in the message, and all files stay as they are."""
+    storage, _ = crashed
+    put(storage, JOURNAL, header_of(2) + bytes(storage.files[JOURNAL].data[JOURNAL_HEADER_BYTES:]))
+    before = {path: bytes(content.data) for path, content in storage.files.items()}
+    with pytest.raises(JournalUnreadable, match=f"^{JOURNAL} is a journal of version 2; .* stop it cleanly"):
+        Broker(storage)
+    assert {path: bytes(content.data) for path, content in storage.files.items()} == before
+
+
+def test_a_flipped_bit_in_the_journals_header_refuses_the_start_by_name(crashed):
+    storage, _ = crashed
+    whole = storage.files[JOURNAL].data
+    for position in range(JOURNAL_HEADER_BYTES):
+        put(storage, JOURNAL, whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+        with pytest.raises(JournalUnreadable, match=f"^{JOURNAL} begins with .* it should be 464c414b454a4e4c00000001"):
+            Broker(storage)
+
+
+@pytest.mark.parametrize("size", [1, 8, JOURNAL_HEADER_BYTES - 1])
+def test_a_journal_cut_inside_its_header_refuses_the_start(crashed, size):
+    """No crash leaves such a file: the header is on the disk before the file has its name."""
+    storage, _ = crashed
+    put(storage, JOURNAL, storage.files[JOURNAL].data[:size])
+    with pytest.raises(JournalUnreadable, match="no header of a journal"):
+        Broker(storage)
+
+
+@pytest.mark.parametrize("zeros", [0, 100])
+def test_a_journal_without_a_header_is_read_as_version_0(crashed, zeros):
+    storage, ids = crashed
+    put(storage, JOURNAL, storage.files[JOURNAL].data[JOURNAL_HEADER_BYTES : journal_end(storage)] + bytes(zeros))
+    for path in (f"flights-0/{0:020d}.log", f"flights-0/{0:020d}.idindex"):
+        put(storage, path, b"")
+    again = Broker(storage)
+    assert (again.log().log_end_offset, again.ids(), again.manager.offline) == (4, ids, {})
+
+
+@pytest.mark.parametrize("left", [b"", bytes(100), b"\x9a" * 100])
+def test_a_journal_of_version_0_of_whose_first_round_a_crash_left_a_part_has_no_records(crashed, left):
+    storage, _ = crashed
+    put(storage, JOURNAL, left)
+    assert entries(storage) == ()
+
+
+def test_a_journal_file_that_cannot_be_made_leaves_its_round_to_a_sync_of_the_log():
+    broker = Broker()
+    broker.storage.failing_opens.add(JOURNAL)
+    append(broker.log(), b"a", worker=broker.worker)
+    broker.manager.appended(broker.log())
+    (round,) = broker.manager.take_syncs()
+    with pytest.raises(NotJournaled) as failed:
+        round.run()
+    broker.manager.sync_failed(round, failed.value)
+    broker.all_done()
+    assert broker.log().durable_end_offset == 1
+    broker.append(b"b")
+    assert (broker.log().durable_end_offset, broker.manager.offline) == (2, {})
 
 
 def test_the_journal_is_gone_once_its_records_are_in_the_segments(crashed):

@@ -171,7 +171,7 @@ def test_a_failed_journal_takes_its_logs_offline_and_no_others(disk):
     durable, other = disk.open(0, durable_acks=True), disk.open(1)
     disk.append(durable)
     (job,) = disk.scheduler.take()
-    lost = disk.scheduler.failed(job, StorageError(job.file.path, "Input/output error"))
+    lost = disk.scheduler.failed(job, StorageError(job.to.name, "Input/output error"))
     assert lost == [durable] and other.offline is None
     assert "a sync of the journal failed" in durable.offline
 
