@@ -45,7 +45,7 @@ class Figures:
 
     def collect(self) -> Iterator[Metric]:
         if self._server.engine is not None:
-            yield from _broker(self._server.engine)
+            yield from _broker(self._server.engine, self._server.clock.now_ms())
         yield from _ids(self._server)
 
 
@@ -66,7 +66,7 @@ def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(name, text, value=value)
 
 
-def _broker(engine: Engine) -> Iterator[Metric]:
+def _broker(engine: Engine, now_ms: int) -> Iterator[Metric]:
     services, metrics = engine.services, engine.metrics
     yield from _requests(metrics)
     yield _counter("flakelog_network_received_bytes", "Bytes read from clients", metrics.bytes_received)
@@ -83,6 +83,7 @@ def _broker(engine: Engine) -> Iterator[Metric]:
     yield from _topics(metrics, services.logs.all())
     yield from _logs(services.logs.all())
     yield _gauge("flakelog_partitions_offline", "Partitions that are offline", len(services.logs.offline))
+    yield from _clock_waits(services, now_ms)
     yield from _cleaner(services.logs)
     flushes = HistogramMetricFamily("flakelog_log_flush_seconds", "Syncs of logs and of the checkpoint")
     _add(flushes, [], metrics.flushes)
@@ -176,6 +177,16 @@ def _logs(logs: Iterable[PartitionLog]) -> Iterator[Metric]:
         segments.add_metric(key, len(log.segments.all))
         appended.add_metric(key, log.log_end_offset - log.opened_at)
     yield from (start, end, size, segments, appended)
+
+
+def _clock_waits(services: BrokerServices, now_ms: int) -> Iterator[Metric]:
+    waits = services.clock_waits.waiting(now_ms).values()
+    text = "Partitions that refuse messages, because their last ids are ahead of the clock"
+    yield _gauge("flakelog_partitions_waiting_for_clock", text, len(waits))
+    longest_ms = max((each.waiting_ms for each in waits), default=0)
+    yield _gauge("flakelog_clock_wait_max_seconds", "For how long the first of them has done so", longest_ms / 1000)
+    text = "Partitions whose last ids are ahead of the clock, whether clients have met them or not"
+    yield _gauge("flakelog_partitions_ahead_of_clock", text, len(services.clock_waits.ahead(now_ms)))
 
 
 def _cleaner(logs: LogManager) -> Iterator[Metric]:

@@ -21,7 +21,7 @@ from coordination.port import (
 from idgen.claim_state import TRANSITIONS, State, Turn
 from idgen.config import IdgenConfig
 from idgen.errors import IdError, LayoutExhausted, NoWorkerNumber
-from idgen.registry import IDS, Chance, Held, NumberBusy, Registry, Steps, TakenOver, no_chance
+from idgen.registry import AHEAD, IDS, Chance, Held, NumberBusy, Registry, Steps, TakenOver, no_chance
 from idgen.sequence_start import SequenceStart, sequence_start
 from idgen.worker import IdWorker
 
@@ -79,6 +79,7 @@ class WorkerClaim:
         self._due_ms = 0
         self._now_ms = 0
         self._closing = False
+        self._needed_ms = 0
 
     @property
     def number(self) -> int | None:
@@ -142,6 +143,12 @@ class WorkerClaim:
         self._held = self._steps = self._operation = None
         self.state = State.CLOSED
 
+    def need(self, time_ms: int) -> None:
+        """Have the mark raised above `time_ms` at the next tick, because ids of that time are needed (role AHEAD)."""
+        self._needed_ms = max(self._needed_ms, time_ms)
+        if self.worker is not None and self.worker.limit_ms <= time_ms:
+            self._due_ms = self._now_ms
+
     def why_no_ids(self, now_ms: int) -> str | None:
         """Return why no id can be issued now, or None if ids are available. Without the registry they last a lead."""
         if self.worker is None:
@@ -189,7 +196,7 @@ class WorkerClaim:
             held.number,
             start_ms=held.mark.start_ms,
             limit_ms=held.mark.high_water_ms,
-            max_ahead_ms=registry.max_ahead_ms,
+            max_ahead_ms=registry.max_ahead_ms + registry.ahead_ms,
             sequence_start=self._sequence_start,
         )
         if self._closing:
@@ -199,16 +206,22 @@ class WorkerClaim:
 
     def _raising(self) -> Steps[None]:
         assert self._held is not None
-        self._acknowledged((yield from self.registry.raise_mark(self._held, self._now_ms)))
+        self._acknowledged((yield from self.registry.raise_mark(self._held, self._reached_ms())))
         if self.state is State.HELD:
             self._settled(Turn.CONFIRMED)
 
     def _confirming(self) -> Steps[None]:
         assert self._held is not None
         self._acknowledged((yield from self.registry.confirm(self._held)))
-        self._acknowledged((yield from self.registry.raise_mark(self._mine(), self._now_ms)))
+        self._acknowledged((yield from self.registry.raise_mark(self._mine(), self._reached_ms())))
         yield from self.registry.register(self._mine().number)
         self._settled(Turn.CONFIRMED)
+
+    def _reached_ms(self) -> int:
+        """Return the time above which the mark is raised: now, or in role AHEAD the time that the ids have reached."""
+        if not self.registry.ahead_ms or self.worker is None:
+            return self._now_ms
+        return max(self._now_ms, self.worker.last_ms, self._needed_ms)
 
     def _releasing(self) -> Steps[None]:
         if self._held is not None and self.worker is not None:
@@ -307,6 +320,7 @@ def worker_claim(
 
 def registry_of(config: IdgenConfig, address: str = "", role: str = IDS) -> Registry:
     """Make the registry that the settings name."""
+    ahead_ms = config.ids_log_max_ahead_ms if role == AHEAD else 0
     return Registry(
-        config.ids_registry_path, config.layout, address, config.ids_lead_ms, config.ids_max_ahead_ms, role
+        config.ids_registry_path, config.layout, address, config.ids_lead_ms, config.ids_max_ahead_ms, role, ahead_ms
     )

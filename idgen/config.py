@@ -144,6 +144,15 @@ class IdgenConfig(ZooKeeperConfig):
         check=between(0, 900),
         unit="ms",
     )
+    ids_log_max_ahead_ms: int = setting(
+        "flakelog.ids.log.max.ahead.ms",
+        0,
+        "how far a partition's last id may be ahead of the clock for the partition to go on with ids of that future "
+        "time, from a second worker number; 0: it waits for the clock. Set it after the clock was ahead, and take it "
+        "off when flakelog_partitions_ahead_of_clock is 0",
+        check=between(0, 10 * 365 * 86_400_000),
+        unit="ms",
+    )
     ids_sequence_start: str = setting(
         "flakelog.ids.sequence.start",
         ZERO,

@@ -28,6 +28,7 @@ LEAD_MS = 30_000  # ids last this long without the registry; a crashed holder's 
 JUST_NOW_MS = 1_000  # a claim younger than this came from a process that started when ours did
 
 IDS, LOG, IN_PROCESS = "ids", "log", "in process"  # roles: the id service, a broker's stamps, a program's Snowflake
+AHEAD = "log ahead"  # role: a broker's stamps for logs whose last id is ahead of the clock
 
 T = TypeVar("T")
 Steps = Generator[Operation, Any, T]  # yields operations, receives their results, returns T
@@ -109,7 +110,10 @@ class Worker(NamedTuple):
 
 @dataclass(frozen=True)
 class Registry:
-    """The `path` of the numbers, the `layout` of their ids, and our `address` and `role`, which others can read."""
+    """The `path` of the numbers, the `layout` of their ids, and our `address` and `role`, which others can read.
+
+    `ahead_ms`: in role AHEAD, how far ids may lie ahead of the clock, besides the usual `max_ahead_ms`.
+    """
 
     path: str = "/snowflake-servers"
     layout: Layout = field(default_factory=Layout)
@@ -117,6 +121,7 @@ class Registry:
     lead_ms: int = LEAD_MS
     max_ahead_ms: int = MAX_AHEAD_MS
     role: str = IDS
+    ahead_ms: int = 0
 
     @property
     def marks_path(self) -> str:
@@ -288,9 +293,11 @@ class Registry:
     def passes_at_ms(self, mark: Mark) -> int:
         """Return the time when a mark counts as passed, in Unix ms.
 
-        A mark within the run-ahead counts too, because a clean close wrote it, and new ids start above it anyway.
+        A mark within the run-ahead counts too, because a clean close wrote it, and new ids start above it anyway. A
+        broker whose ids may lie further ahead takes up the mark of another such broker, or its own after a restart.
         """
-        return mark.high_water_ms - self.max_ahead_ms
+        ahead_ms = self.ahead_ms if mark.role == self.role == AHEAD else 0
+        return mark.high_water_ms - self.max_ahead_ms - ahead_ms
 
     def _check_passed(self, number: int, mark: Mark, now_ms: int) -> None:
         passes_at_ms = self.passes_at_ms(mark)

@@ -149,12 +149,14 @@ class ProduceCommit:
         for staged in self._turn.requests:
             staged.conn.starve_of_ids()
             self._connections.stalled.append(staged.conn)
-        if self._retry is not None:
-            return
         retry_wall_ms = self._turn.retry_wall_ms
         assert retry_wall_ms is not None
         now = self._clock.now
         deadline_ms = now.ms + max(retry_wall_ms - now.wall_ms, 1)
+        if self._retry is not None:
+            if self._retry.deadline_ms is not None and self._retry.deadline_ms <= deadline_ms:
+                return
+            self._services.purgatory.cancel(self._retry)
         self._retry = Delayed((), deadline_ms, lambda now: None, lambda now: True)
         # Not limited: if the purgatory answered it early, it would be retried at once, for ever. It is the only one.
         self._services.purgatory.watch(self._retry, self._stage_held, now, limited=False)

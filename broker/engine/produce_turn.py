@@ -5,7 +5,8 @@
 
 Batches of one log are appended in the order they were staged, so the order of a connection's requests, and of a
 producer's batches, is kept. A batch without ids (the id clock is behind, the high-water mark is being raised) is not
-written. It is held with its request, then staged and validated again, because log and topic may have changed.
+written. It is held with its request, then staged and validated again, because log and topic may have changed. A batch
+whose ids would come too late is refused: after the request's timeout, or after `flakelog.max.id.wait.ms`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from broker.log.log_appender import NOTHING_APPENDED, IdSource, Rewrite, append,
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
+from broker.services.clock_waits import ClockWaits
 from broker.services.id_stamper import LEAD_RETRY_MS, IdStamper
 from broker.services.metadata import Metadata
 from broker.services.metrics import Metrics
@@ -36,7 +38,7 @@ class StagedProduce:
 
     __slots__ = (
         "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
-        "conn", "api", "template", "whole_template", "reply", "correlation_id", "began_ns",
+        "conn", "api", "template", "whole_template", "reply", "correlation_id", "began_ns", "held_until_ms",
     )  # fmt: skip
 
     conn: Any
@@ -66,6 +68,8 @@ class StagedProduce:
         """The template of a request for several partitions, which encodes the answer when all have results."""
         self.reply: bytes | None = None
         """The whole answer, encoded by the template, if the batch was appended and is not late on the disk."""
+        self.held_until_ms: int | None = None
+        """When the request is refused if it still has no ids, on the monotonic clock; None if it never was held."""
 
     def settle(self, place: int, error: ApiError, **more: Any) -> None:
         """Settle one partition with an error."""
@@ -93,10 +97,15 @@ Held: TypeAlias = tuple[StagedProduce, int, memoryview]
 class ProduceTurn:
     """The requests and batches staged since the last commit."""
 
-    def __init__(self, metadata: Metadata, metrics: Metrics, id_stamper: IdStamper) -> None:
+    def __init__(
+        self, metadata: Metadata, metrics: Metrics, id_stamper: IdStamper, clock_waits: ClockWaits, max_wait_ms: int
+    ) -> None:
+        """`max_wait_ms` is the longest time that a request is held."""
         self._metadata = metadata
         self._metrics = metrics
         self._id_stamper = id_stamper
+        self._clock_waits = clock_waits
+        self._max_wait_ms = max_wait_ms
         self.by_log: dict[PartitionLog, list[StagedBatch]] = {}
         """The valid batches of each log, in the order they were staged."""
         self.requests: list[StagedProduce] = []
@@ -167,10 +176,13 @@ class ProduceTurn:
                 _settle(log, rest, offsets, runs)
                 done += len(offsets)
             except SequenceExhausted as error:
-                self._hold(batches[done:], error.retry_at_ms)
+                if ids is not self._id_stamper and self._id_stamper.ahead is not None:
+                    ids = self._id_stamper  # for logs ahead of the clock it has another worker
+                    continue
+                self._hold(log, batches[done:], error.retry_at_ms - now.wall_ms, error, now)
                 break
-            except LeadExhausted:
-                self._hold(batches[done:], now.wall_ms + LEAD_RETRY_MS)
+            except LeadExhausted as error:
+                self._hold(log, batches[done:], LEAD_RETRY_MS, error, now)
                 break
             except ApiError as error:
                 self.refuse(*batches[done][2:4], error)
@@ -186,20 +198,39 @@ class ProduceTurn:
         if log.log_end_offset > end_offset:
             self._appended.append(log)
 
-    def _hold(self, batches: Sequence[StagedBatch], retry_wall_ms: int) -> None:
-        """Keep batches that got no ids. Their bytes are copied, because their frames are invalid after the turn.
+    def _hold(
+        self, log: PartitionLog, batches: Sequence[StagedBatch], wait_ms: int, error: IdError, now: Now
+    ) -> None:
+        """Keep batches that have no ids for `wait_ms`. Copy their bytes, because frames are invalid after the turn.
 
-        A batch is refused instead if another batch of its request is in the log, because that request must be
-        answered. The client then sends the refused batch again.
+        A batch is refused instead if the wait is too long for its request, or if another batch of its request is in the
+        log, because that request must be answered. The client then sends the refused batch again.
         """
+        self._clock_waits.refused(log, now)
+        holds = False
         for batch, _, staged, place, _ in batches:
             if any(result is not None and not result.error_code for result in staged.results):
                 self.refuse(staged, place, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock"))
-                continue
-            sent = batch if staged.originals is None else staged.originals.get(place, batch)
-            self._held.append((staged, place, memoryview(bytearray(sent))))
-        if self._held and (self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms):
+            elif now.ms + wait_ms > self._held_until_ms(staged, now):
+                self.refuse(staged, place, ApiError(ErrorCode.REQUEST_TIMED_OUT, self._why_late(log, error, now)))
+            else:
+                sent = batch if staged.originals is None else staged.originals.get(place, batch)
+                self._held.append((staged, place, memoryview(bytearray(sent))))
+                holds = True
+        retry_wall_ms = now.wall_ms + wait_ms
+        if holds and (self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms):
             self.retry_wall_ms = retry_wall_ms
+
+    def _held_until_ms(self, staged: StagedProduce, now: Now) -> int:
+        """Return until when a request may be held, from the first time that it had no ids."""
+        if staged.held_until_ms is None:
+            staged.held_until_ms = now.ms + min(max(staged.request.timeout_ms, 0), self._max_wait_ms)
+        return staged.held_until_ms
+
+    def _why_late(self, log: PartitionLog, error: IdError, now: Now) -> str:
+        if isinstance(error, SequenceExhausted) and self._id_stamper.wait_ms(log.last_id, now.wall_ms):
+            return self._clock_waits.why(log, now)
+        return f"{log.name}: {error}"
 
 
 def _append_one(

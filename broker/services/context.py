@@ -17,6 +17,7 @@ from broker.engine.purgatory import Purgatory
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
+from broker.services.clock_waits import ClockWaits
 from broker.services.fetch_session import FetchSessions
 from broker.services.id_stamper import IdStamper
 from broker.services.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Metadata, Topic
@@ -61,6 +62,8 @@ class BrokerServices:
     fixed_configs: Sequence[object] = ()
     """Further configurations, beside broker, groups and transactions, whose settings clients may read."""
     fetch_sessions: FetchSessions = field(init=False)
+    clock_waits: ClockWaits = field(init=False)
+    """The partitions whose last id is ahead of the clock."""
     turn: ProduceTurn = field(init=False)
     quotas: "QuotaManager | None" = field(init=False, default=None)
     """None while no client has a quota."""
@@ -80,7 +83,11 @@ class BrokerServices:
             self.config.fetch_session_partitions_max,
         )
         self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
-        self.turn = ProduceTurn(self.metadata, self.metrics, self.id_stamper)
+        self.id_stamper.max_wait_ms = self.config.max_id_wait_ms
+        self.clock_waits = ClockWaits(self.logs, self.id_stamper, self.purgatory, self.report)
+        self.turn = ProduceTurn(
+            self.metadata, self.metrics, self.id_stamper, self.clock_waits, self.config.max_id_wait_ms
+        )
         self._use_quotas()
 
     # --- settings ------------------------------------------------------------------------------------------------
@@ -197,6 +204,7 @@ class BrokerServices:
             report=self.report,
             log_of=self.log_of,
             appended=self.appended,
+            without_ids=self.clock_waits.refused,
             create_topic=partial(create_topic, self),
             commit_timeout_ms=self.group_config.offsets_commit_timeout_ms,
         )

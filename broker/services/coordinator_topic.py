@@ -17,7 +17,7 @@ from broker.now import Now
 from broker.services.id_stamper import IdStamper
 from broker.services.metadata import Metadata, Node, Topic
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.errors import IdError
+from idgen.errors import IdError, SequenceExhausted
 from idgen.settings import InvalidSetting
 
 ACKS_ALL = -1  # Kafka's coordinators write with these acks
@@ -38,6 +38,8 @@ class CoordinatorPorts:
     """Returns the log of a partition that this node leads, or raises ApiError."""
     appended: Callable[[PartitionLog, Now], None]
     """Must be called after each append: it asks for a sync that is due, and answers fetches that waited."""
+    without_ids: Callable[[PartitionLog, Now], None]
+    """Must be called if a log had no ids for an append."""
     create_topic: Callable[[str, int, Mapping[str, str]], Topic]
     """Creates a topic with this number of partitions and these settings. Raises ApiError or InvalidSetting."""
     commit_timeout_ms: int
@@ -178,6 +180,8 @@ class CoordinatorTopic:
             log = self._ports.log_of(self.name, partition)
             append_records(log, records, self._ports.id_stamper, now, producer)
         except (ApiError, IdError) as error:
+            if isinstance(error, SequenceExhausted):
+                self._ports.without_ids(log, now)
             if partition not in self._failing:
                 self._failing.add(partition)
                 self._ports.report(f"{self._keeps} kept in {self.name}-{partition} are refused: {error}")

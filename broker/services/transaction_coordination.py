@@ -28,7 +28,7 @@ from broker.txn.coordinator import Decision, Partition, Past, TransactionCoordin
 from broker.txn.records import BadTransactionRecord, transaction_key, transaction_value
 from broker.txn.transaction import Transaction
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.errors import IdError
+from idgen.errors import IdError, SequenceExhausted
 
 COORDINATOR_EPOCH = 0
 # An end may need thousands of markers, and thousands of transactions may time out together, so the work is done in
@@ -248,7 +248,11 @@ class TransactionCoordination:
 
     def write_marker(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> None:
         """End a producer's transaction in a partition, and do what follows. Raise the errors of `append_marker`."""
-        log_appender.append_marker(log, producer_id, epoch, marker, self._ports.id_stamper, now)
+        try:
+            log_appender.append_marker(log, producer_id, epoch, marker, self._ports.id_stamper, now)
+        except SequenceExhausted:
+            self._ports.without_ids(log, now)
+            raise
         self._ports.appended(log, now)
         if log.topic == GROUP_OFFSETS_TOPIC:
             self._offsets_ended(log.partition, producer_id, marker.commit, now)

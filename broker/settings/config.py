@@ -729,6 +729,14 @@ class BrokerConfig:
         "Requests that wait for data, members or disks, over all connections; past it they are answered at once.",
         check=at_least(1),
     )
+    max_id_wait_ms: int = setting(
+        "flakelog.max.id.wait.ms",
+        1_000,
+        "How long a request waits for ids at most, if its own timeout is not shorter; then it is refused with an error "
+        "that clients retry. Nothing else of its connection is executed meanwhile.",
+        check=at_least(0),
+        unit="ms",
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -184,7 +184,9 @@ DIFFERENCES = (
     (
         "Ids",
         "Every message has a 64-bit Snowflake id, which stock clients do not see; one process stamps at most 4.096 "
-        "million a second.",
+        "million a second. Ids rise with the offset, so a partition whose last id is ahead of the clock refuses "
+        "messages with REQUEST_TIMED_OUT until the clock has reached it, or until flakelog.ids.log.max.ahead.ms lets "
+        "it go on; readiness answers 503 meanwhile.",
     ),
     (
         "Files",

@@ -59,6 +59,7 @@ REACHED = {
     "flakelog.max.producers.per.partition": (
         "log/test_producer_state.py::test_past_the_limit_the_least_recent_producer_is_evicted"
     ),
+    "flakelog.max.id.wait.ms": "engine/test_clock_behind.py::test_no_request_waits_past_the_setting",
     "flakelog.max.queued.bytes.per.connection": (
         "engine/test_engine.py::test_a_reader_that_leaves_its_answers_is_not_read_from_until_it_drains"
     ),

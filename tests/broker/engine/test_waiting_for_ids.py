@@ -81,6 +81,7 @@ class OnceExhausted:
     """An id worker without ids at one moment. A second request at that moment fails; the test would hang otherwise."""
 
     def __init__(self, worker):
+        self.layout, self.max_ahead_ms = worker.layout, worker.max_ahead_ms
         self._worker = worker
         self._exhausted_ms = None
 

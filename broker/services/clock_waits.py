@@ -1,0 +1,137 @@
+"""The partitions that take no messages because their last id is ahead of the clock.
+
+Ids rise strictly with the offset, so the last id of a log is the floor for its next one. If the clock was ahead in an
+earlier run, a log has no ids until the clock has reached its floor. A request that meets such a log is refused. This
+module keeps which partitions were asked for in vain, and since when, for the log, the metrics and the readiness.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from broker.engine.purgatory import Delayed, Purgatory
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionLog
+from broker.now import Now
+from broker.services.id_stamper import IdStamper
+from idgen.errors import IdError
+
+CHECK_EVERY_MS = 1_000  # how late the end of a wait is noticed
+REPORT_EVERY_MS = 60_000  # between two lines in the log, however many partitions wait
+NAMED_MAX = 5  # partitions that a line names; /health/ready names all of them
+REMEDY = "flakelog.ids.log.max.ahead.ms, see 'A clock that was ahead' in docs/ids-and-kubernetes.md"
+
+
+class ClockWait(NamedTuple):
+    """A partition's wait, in ms: how far its last id is ahead of the clock, how long it has refused messages, and how
+    long it will."""
+
+    ahead_ms: int
+    waiting_ms: int
+    left_ms: int
+
+
+class ClockWaits:
+    """The waits of a broker's partitions. Times are Unix ms of the id clock, as that clock never goes back."""
+
+    def __init__(
+        self, logs: LogManager, stamper: IdStamper, purgatory: Purgatory, report: Callable[[str], None]
+    ) -> None:
+        self._logs = logs
+        self._stamper = stamper
+        self._purgatory = purgatory
+        self._report = report
+        self._since_ms: dict[PartitionLog, int] = {}
+        self._told = False
+        """True if the log says that partitions wait."""
+        self._next_line_ms = 0
+        """The earliest time of the next line in the log, on the monotonic clock."""
+
+    def refused(self, log: PartitionLog, now: Now) -> None:
+        """Note that a log had no ids for a request. Do nothing unless the clock is the reason."""
+        if log in self._since_ms or not self._stamper.wait_ms(log.last_id, now.wall_ms):
+            return
+        if not self._since_ms:
+            self._check_later(now)
+        self._since_ms[log] = now.wall_ms
+        if len(self._since_ms) == 1:
+            self._tell(now)
+
+    def why(self, log: PartitionLog, now: Now) -> str:
+        """Return the reason why a log takes no messages now, for the client."""
+        wait_ms = self._stamper.wait_ms(log.last_id, now.wall_ms)
+        ahead_ms = self._stamper.ahead_ms(log.last_id, now.wall_ms)
+        return (
+            f"{log.name}: its last id is {ahead_ms} ms ahead of the broker's clock, and ids rise with the offset; "
+            f"it takes messages again in {wait_ms} ms"
+        )
+
+    def waiting(self, now_ms: int) -> dict[str, ClockWait]:
+        """Return the waits of the partitions that refuse messages now, by partition name. The longest wait is first."""
+        found = {}
+        for log, since_ms in self._since_ms.items():
+            left_ms = self._left_ms(log, now_ms)
+            if left_ms:
+                ahead_ms = self._stamper.ahead_ms(log.last_id, now_ms)
+                found[log.name] = ClockWait(ahead_ms, max(now_ms - since_ms, 0), left_ms)
+        return found
+
+    def ahead(self, now_ms: int) -> dict[str, int]:
+        """Return the partitions whose last id is too far ahead of the clock for the ids of this process's usual worker
+        number, with the distance in ms, by name. The furthest is first."""
+        try:
+            max_ahead_ms = self._stamper.worker().max_ahead_ms
+            found = {log.name: self._stamper.ahead_ms(log.last_id, now_ms) for log in self._logs.all()}
+        except IdError:
+            return {}
+        ahead = ((name, ahead_ms) for name, ahead_ms in found.items() if ahead_ms > max_ahead_ms)
+        return dict(sorted(ahead, key=lambda each: -each[1]))
+
+    def tell_at_start(self, now_ms: int) -> None:
+        """Report the partitions that are ahead of the clock, before any client meets them."""
+        ahead = self.ahead(now_ms)
+        if ahead:
+            self._report(
+                f"the last ids of {len(ahead)} partitions are ahead of this machine's clock, the furthest by "
+                f"{max(ahead.values())} ms: {_some(ahead)}; each takes messages when the clock has reached its last "
+                f"id, or sooner with {REMEDY}"
+            )
+
+    def _left_ms(self, log: PartitionLog, now_ms: int) -> int:
+        if log.offline is not None or not self._logs.has(log):
+            return 0
+        return self._stamper.wait_ms(log.last_id, now_ms)
+
+    def _check_later(self, now: Now) -> None:
+        check: Delayed[Now] = Delayed((), now.ms + CHECK_EVERY_MS, lambda at: None, lambda at: at)
+        # Not limited: the purgatory would answer it at once, again and again.
+        self._purgatory.watch(check, self._check, now, limited=False)
+
+    def _check(self, now: Now) -> None:
+        """Drop the waits that are over, and report."""
+        for log in [each for each in self._since_ms if not self._left_ms(each, now.wall_ms)]:
+            del self._since_ms[log]
+        if self._since_ms:
+            self._check_later(now)
+            self._tell(now)
+        elif self._told:
+            self._told = False
+            self._report("the clock has reached the last ids: no partition waits for it any more")
+
+    def _tell(self, now: Now) -> None:
+        """Report the waits, at most once every REPORT_EVERY_MS."""
+        if now.ms < self._next_line_ms:
+            return
+        self._told = True
+        self._next_line_ms = now.ms + REPORT_EVERY_MS
+        waits = self.waiting(now.wall_ms)
+        self._report(
+            f"{len(waits)} partitions refuse messages, because their last ids are ahead of this machine's clock, the "
+            f"furthest by {max(each.ahead_ms for each in waits.values())} ms: {_some(waits)}; each goes on when the "
+            f"clock has reached its last id, or sooner with {REMEDY}"
+        )
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

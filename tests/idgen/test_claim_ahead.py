@@ -1,0 +1,69 @@
+"""A claim whose ids may lie ahead of the clock (flakelog.ids.log.max.ahead.ms): its mark fences them as any other's."""
+
+import pytest
+
+from coordination.memory import MemoryCoordinator
+from idgen.claim_state import State
+from idgen.registry import AHEAD, LOG, Registry
+from tests.idgen.claims import held, mark
+from tests.idgen.driving import NOW, settle
+
+HOUR_MS = 3_600_000
+AHEAD_MS = 24 * HOUR_MS
+
+
+def claim_ahead(one, token, now_ms=NOW):
+    made = held(one, token, now_ms, registry=Registry(role=AHEAD, ahead_ms=AHEAD_MS))
+    return made
+
+
+def floor_at(claim, ms):
+    return claim.registry.layout.first_id(ms)
+
+
+def test_its_mark_is_raised_above_the_time_that_is_needed(one):
+    claim = claim_ahead(one, "a")
+    claim.need(NOW + HOUR_MS)
+    settle(claim, one, NOW)
+    assert mark(one, 0)["high_water_ms"] == claim.worker.limit_ms == NOW + HOUR_MS + claim.registry.lead_ms
+    (run,) = claim.worker.next_ids(3, NOW, floor_at(claim, NOW + HOUR_MS))
+    assert claim.registry.layout.unpack(run.first).time_ms == NOW + HOUR_MS
+
+
+def test_its_mark_follows_its_ids(one):
+    claim = claim_ahead(one, "a")
+    claim.need(NOW + HOUR_MS)
+    settle(claim, one, NOW)
+    claim.worker.next_ids(4_096 * 20_000, NOW, floor_at(claim, NOW + HOUR_MS))
+    settle(claim, one, NOW + 10_000)
+    assert claim.worker.limit_ms == claim.worker.last_ms + claim.registry.lead_ms > NOW + HOUR_MS + 20_000
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_next_start_takes_its_number_up_above_its_mark(ensemble, one, clean):
+    before = claim_ahead(one, "a")
+    before.need(NOW + HOUR_MS)
+    settle(before, one, NOW)
+    last = before.worker.next_ids(3, NOW, floor_at(before, NOW + HOUR_MS))[-1]
+    if clean:
+        before.close(NOW)
+        settle(before, one, NOW)
+    else:
+        one.close()
+        one = MemoryCoordinator(ensemble)
+    now_ms = NOW + 31_000
+    after = claim_ahead(one, "b", now_ms)
+    assert after.number == before.number == 0
+    (run,) = after.worker.next_ids(1, now_ms, floor_at(after, NOW))
+    assert run.first > last.first + 2 and mark(one, 0)["high_water_ms"] > after.worker.last_ms
+
+
+def test_a_usual_claim_leaves_its_number_alone_until_the_mark_has_passed(one):
+    before = claim_ahead(one, "a")
+    before.need(NOW + HOUR_MS)
+    settle(before, one, NOW)
+    before.worker.next_ids(3, NOW, floor_at(before, NOW + HOUR_MS))
+    before.close(NOW)
+    assert settle(before, one, NOW).state is State.CLOSED
+    usual = held(one, "b", NOW + 1_000, registry=Registry(role=LOG))
+    assert usual.number == 1
