@@ -4,15 +4,15 @@ Behaviour: each partition is validated, appended and answered separately. A vali
 the other batches of the turn (broker.engine.produce_turn). acks 0 has no answer, but an error closes the connection,
 as Kafka does, because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics
 whose answers wait for the disk: the answer leaves when each log is synced up to the batch, or names the partitions
-that are late. A topic may have rules for the records too (broker.log.validation.topic_rules). min.insync.replicas has
-no effect, because a partition has one replica and, as in Kafka, the setting never requires more than a partition has.
+that are late. The records are checked as the topic's `flakelog.validate.records` says, and a topic may have further
+rules for them (broker.log.validation.opening). min.insync.replicas has no effect, because a partition has one replica
+and, as in Kafka, the setting never requires more than a partition has.
 Produce never creates a topic; producers request Metadata first.
 Version notes: v8 names the records at fault (KIP-467). From v13 topics have ids.
 With the private tag (broker.wire.tags) the answer has the ids of the records.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import islice
 from uuid import UUID
 
@@ -21,7 +21,9 @@ from broker.engine.purgatory import Delayed
 from broker.log.log_appender import Rewrite
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.batch import validate
-from broker.log.validation.topic_rules import Openable, RecordsRefused, apply_topic_rules, with_id_headers
+from broker.log.validation.opening import IdHeaders, check_records, limits_of, prepare
+from broker.log.validation.record_check import Budget
+from broker.log.validation.topic_rules import RecordsRefused
 from broker.now import Now
 from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional, record_count_of
 from broker.services.context import BrokerServices, RequestContext
@@ -79,6 +81,8 @@ def stage(services: BrokerServices, staged: StagedProduce, place: int, batch: me
         if config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms:
             staged.originals = {**(staged.originals or {}), place: batch}
             batch, header, rewrite = _by_topic_rules(services, staged.client_id, log, batch, header, now)
+        else:
+            check_records(batch, header, config, limits_of(services.config), Budget(None))
     except RecordsRefused as error:
         services.turn.refuse(staged, place, error, record_errors=error.record_errors)
     except ApiError as error:
@@ -110,11 +114,9 @@ def _by_topic_rules(
     """
     if log.topic in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is written by the broker, not by clients")
-    config, broker = log.config, services.config
-    openable = Openable(broker.max_unpacked_batch_bytes, broker.max_opened_batch_records)
-    batch, header = apply_topic_rules(batch, header, config, log.name, now.wall_ms, openable)
-    rewrite = partial(with_id_headers, topic=config, openable=openable) if config.id_header else None
-    return batch, header, rewrite
+    prepared = prepare(batch, header, log.config, log.name, now.wall_ms, limits_of(services.config), Budget(None))
+    rewrite = None if prepared.opened is None or not log.config.id_header else IdHeaders(log.config, prepared.opened)
+    return prepared.batch, prepared.header, rewrite
 
 
 # --- answers that wait for the disk ------------------------------------------------------------------------------

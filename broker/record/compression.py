@@ -11,8 +11,10 @@ All bytes after a batch's header are compressed together, in the framing that Ka
 The caller bounds the output, because a few bytes of a batch can unpack to gigabytes.
 """
 
+import mmap
 import struct
 from enum import IntEnum
+from typing import Protocol
 
 import cramjam
 
@@ -33,6 +35,16 @@ _LZ4_LEVEL_MAX = 12  # the library's highest level; Kafka's is 17
 
 _FIRST_GUESS = 8  # the compression ratio of typical JSON; a wrong guess costs another try
 _FIRST_GUESS_BYTES_MIN = 64 << 10
+_MAPPED_BYTES_MIN = 1 << 20
+"""From this size on, output is mapped, because the allocator keeps freed memory of such sizes for itself."""
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_VERSION = 1
+_LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_SIZE, _LZ4_CHECKSUM, _LZ4_OTHERS = 0x20, 0x10, 0x08, 0x04, 0x03
+_LZ4_HEADER_BYTES = 7
+_LZ4_BLOCK_BYTES = 0x7FFFFFFF  # the highest bit says that the block is not compressed
+_lz4_block_length = struct.Struct("<I").unpack_from
+
 _OUTPUT_FULL = "failed to write whole buffer"  # cramjam's message (Rust's WriteZero); a test checks it
 
 
@@ -51,6 +63,16 @@ class TooLarge(CorruptBatch):
 
     def __init__(self, codec: Codec, max_bytes: int) -> None:
         super().__init__(f"{codec.name.lower()} records unpack to more than {max_bytes} bytes")
+
+
+class Watch(Protocol):
+    """Follows a decompression. Each method may raise to end it."""
+
+    def next_try(self, size: int) -> None:
+        """`size` bytes of output are decompressed next."""
+
+    def filled(self, begin: Buffer) -> None:
+        """The output is larger than the last try's size; `begin` has that many bytes of it."""
 
 
 def codec_of(number: int) -> Codec:
@@ -82,35 +104,62 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
     return bytes(cramjam.zstd.compress(data, level))
 
 
-def decompress(codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+def decompress(
+    codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX, watch: Watch | None = None
+) -> Buffer:
     """Decompress `data` in any framing that clients write.
 
-    Raise CorruptBatch if it is invalid, TooLarge if the output is larger than `max_bytes`.
+    Raise CorruptBatch if it is invalid, TooLarge if the output is larger than `max_bytes`, and the errors of `watch`.
     """
     if codec is Codec.NONE:
         return data
     if codec is Codec.SNAPPY:
-        return _unsnap(data, max_bytes)
-    return _into(codec, data, max_bytes)
+        return _unsnap(data, max_bytes, watch)
+    return _into(codec, data, max_bytes, watch)
 
 
-def _into(codec: Codec, data: Buffer, max_bytes: int) -> bytearray:
+def _into(codec: Codec, data: Buffer, max_bytes: int, watch: Watch | None) -> Buffer:
     """Decompress into a buffer that grows up to `max_bytes`, because a frame's content size may be missing or false."""
     module = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
     size = min(max(_FIRST_GUESS_BYTES_MIN, _FIRST_GUESS * len(data)), max_bytes)
     while True:
-        out = bytearray(size)
+        if watch is not None:
+            watch.next_try(size)
+        out: bytearray | mmap.mmap = bytearray(size) if size < _MAPPED_BYTES_MIN else mmap.mmap(-1, size)
         try:
             written = module.decompress_into(data, out)
         except cramjam.DecompressionError as error:
             if str(error) != _OUTPUT_FULL:
                 raise CorruptBatch(f"{codec.name.lower()} records do not unpack: {error}") from None
+            if watch is not None:
+                watch.filled(memoryview(out))
             if size == max_bytes:
                 raise TooLarge(codec, max_bytes) from None
             size = min(4 * size, max_bytes)
         else:
-            del out[written:]
-            return out
+            return memoryview(out)[:written]
+
+
+def check_lz4_frame(data: Buffer) -> None:
+    """Raise CorruptBatch unless `data` is one LZ4 frame of independent blocks.
+
+    The LZ4 library reads more than that: linked blocks, and several frames. Kafka and its Java clients do not (KIP-57).
+    """
+    if len(data) < _LZ4_HEADER_BYTES or data[: len(_LZ4_MAGIC)] != _LZ4_MAGIC:
+        raise CorruptBatch("lz4 records do not begin with an LZ4 frame")
+    flags = data[len(_LZ4_MAGIC)]
+    if flags >> 6 != _LZ4_VERSION or not flags & _LZ4_INDEPENDENT or flags & _LZ4_OTHERS:
+        raise CorruptBatch(f"lz4 flags {flags:#04x}; Kafka reads only independent blocks without a dictionary")
+    position = _LZ4_HEADER_BYTES + (8 if flags & _LZ4_SIZE else 0)
+    checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    try:
+        while length := _lz4_block_length(data, position)[0] & _LZ4_BLOCK_BYTES:
+            position += 4 + length + checksum_bytes
+    except struct.error:
+        raise CorruptBatch(f"lz4 records end inside a block, at byte {position}") from None
+    position += 4 + (4 if flags & _LZ4_CHECKSUM else 0)
+    if position != len(data):
+        raise CorruptBatch(f"lz4 records have {len(data)} bytes, and their one frame ends at byte {position}")
 
 
 def _xerial(data: Buffer) -> bytes:
@@ -122,16 +171,19 @@ def _xerial(data: Buffer) -> bytes:
     return b"".join(out)
 
 
-def _unsnap(data: Buffer, max_bytes: int) -> bytes:
+def _unsnap(data: Buffer, max_bytes: int, watch: Watch | None) -> bytes:
     view = memoryview(data)
     blocks = _xerial_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [view]
     out = []
     left = max_bytes
     for block in blocks:
         try:
-            left -= cramjam.snappy.decompress_raw_len(block)  # snappy stores its output size first and never exceeds it
+            size = cramjam.snappy.decompress_raw_len(block)  # snappy stores its output size first and never exceeds it
+            left -= size
             if left < 0:
                 raise TooLarge(Codec.SNAPPY, max_bytes)
+            if watch is not None:
+                watch.next_try(size)
             out.append(bytes(cramjam.snappy.decompress_raw(block)))
         except cramjam.DecompressionError as error:
             raise CorruptBatch(f"snappy records do not unpack: {error}") from None

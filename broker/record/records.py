@@ -4,8 +4,9 @@
     | key length varint | key | value length varint | value | headers varint
     | for each header: name length varint | name | value length varint | value
 
-A length of -1 is null; a header's name is never null. The broker decodes batches only for topics that need it (DESIGN
-section 5). Flakelog's consumers, group offsets and dead letters use this module.
+A length of -1 is null; a header's name is never null. The broker decodes batches only for topics that need it, and
+checks the records of others as bytes (broker.log.validation.record_check). Flakelog's consumers, group offsets and dead
+letters use this module.
 """
 
 from collections.abc import Iterable, Iterator
@@ -127,7 +128,7 @@ def read_records(data: Buffer, count: int) -> list[Record]:
     for number in range(count):
         try:
             record, position = _read_record(data, position)
-        except (IndexError, UnicodeDecodeError) as error:
+        except IndexError as error:
             raise CorruptBatch(f"record {number} of {count} at byte {position} of {len(data)}: {error}") from None
         records.append(record)
     if position != len(data):
@@ -171,7 +172,7 @@ def read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
         if name is None:
             raise CorruptBatch(f"a header before byte {position} has no name")
         value, position = _read_bytes(data, position, end)
-        headers.append((name.decode(), value))
+        headers.append((name.decode(errors="replace"), value))  # invalid UTF-8 becomes U+FFFD, as in Kafka
     return tuple(headers), position
 
 

@@ -32,6 +32,10 @@ CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 PRODUCER = "producer"
 UNCOMPRESSED = "uncompressed"
+FULL = "full"
+LENGTHS = "lengths"
+HEADER = "header"
+VALIDATE_RECORDS = (FULL, LENGTHS, HEADER)
 COMPRESSION_TYPES = (PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd")
 
 
@@ -223,6 +227,14 @@ class TopicConfig:
         False,
         "Give each record a header flakelog-id, its id as decimal text, for stock consumers; batches are opened: "
         "slower.",
+    )
+    validate_records: str = setting(
+        "flakelog.validate.records",
+        LENGTHS,
+        "How far a producer's records are checked beyond the header of their batch. full: all fields of each record, "
+        "as Kafka does; lengths: all fields of up to 16 records, and of more only that their lengths fill the batch; "
+        "header: not at all.",
+        check=one_of(*VALIDATE_RECORDS),
     )
     durable_acks: bool = setting(
         "flakelog.durable.acks",
@@ -488,6 +500,12 @@ class BrokerConfig:
         "min.insync.replicas", 1, "Default of a topic's min.insync.replicas.", check=at_least(1)
     )
     id_header: bool = setting("flakelog.id.header", False, "Default of a topic's flakelog.id.header.")
+    validate_records: str = setting(
+        "flakelog.validate.records",
+        LENGTHS,
+        "Default of a topic's flakelog.validate.records.",
+        check=one_of(*VALIDATE_RECORDS),
+    )
     durable_acks: bool = setting("flakelog.durable.acks", False, "Default of a topic's flakelog.durable.acks.")
     visible_after_flush: bool = setting(
         "flakelog.visible.after.flush", False, "Default of a topic's flakelog.visible.after.flush."
@@ -544,17 +562,31 @@ class BrokerConfig:
     max_opened_batch_records: int = setting(
         "flakelog.max.opened.batch.records",
         100_000,
-        "Most records in a batch that is opened, as compaction, bounds of time, another codec and ids as headers ask: "
-        "that takes half a second, in which nobody else is served. Java's producers split what is too large.",
+        "Most records in a batch that is decoded, as compaction, bounds of time, another codec and ids as headers ask: "
+        "that takes a thread half a second. Java's producers split what is too large.",
         check=between(1, 2_000_000),
         unit="records",
     )
     max_unpacked_batch_bytes: int = setting(
         "flakelog.max.unpacked.batch.bytes",
         128 << 20,
-        "Most bytes the records of a batch may unpack to where the broker opens it: a few can ask for gigabytes.",
+        "Most bytes the records of a batch may unpack to, where the broker opens it: a few can ask for gigabytes.",
         check=at_least(1024),
         unit="bytes",
+    )
+    max_record_headers: int = setting(
+        "flakelog.max.record.headers",
+        10_000,
+        "Most headers of a record, where all its fields are checked: a megabyte has room for half a million, and each "
+        "reader makes an object of each.",
+        check=at_least(0),
+        unit="headers",
+    )
+    open_threads: int = setting(
+        "flakelog.open.threads",
+        2,
+        "Threads that decompress, check and rewrite the records of large batches, while other connections are served.",
+        check=between(1, 64),
     )
     max_producers_per_partition: int = setting(
         "flakelog.max.producers.per.partition",
@@ -771,6 +803,7 @@ TOPIC_DEFAULTS = {
     "compression_zstd_level": "compression_zstd_level",
     "min_insync_replicas": "min_insync_replicas",
     "id_header": "id_header",
+    "validate_records": "validate_records",
     "durable_acks": "durable_acks",
     "visible_after_flush": "visible_after_flush",
 }

@@ -177,6 +177,14 @@ DIFFERENCES = (
         "Metadata that makes a topic answers with it, and FindCoordinator with the node; Kafka has clients ask again.",
     ),
     (
+        "Records of a batch",
+        "Of a batch with more than 16 records only the lengths of the records are checked, unless "
+        "`flakelog.validate.records` is full. Some batches are refused that Kafka takes: offsets that are not 0, 1, 2 "
+        "in an uncompressed batch, integers of more than 32 bits, lengths below -1, records with more headers than "
+        "`flakelog.max.record.headers`, records that unpack to more than `flakelog.max.unpacked.batch.bytes`, and "
+        "bytes after an LZ4 frame. Bytes that do not unpack are INVALID_RECORD; Kafka answers UNKNOWN_SERVER_ERROR.",
+    ),
+    (
         "Records in zstd",
         "A topic with compression.type=zstd is refused to clients before Fetch v10; Kafka 4 sends what they cannot "
         "read.",

@@ -64,6 +64,9 @@ REACHED = {
         "engine/test_engine.py::test_a_reader_that_leaves_its_answers_is_not_read_from_until_it_drains"
     ),
     "flakelog.max.quota.clients": "quota/test_quota_manager.py::test_only_so_many_uses_are_remembered",
+    "flakelog.max.record.headers": (
+        "log/validation/test_record_check.py::test_a_limit_on_headers_names_its_setting"
+    ),
     "flakelog.max.scram.credentials": EVERY_ERROR,
     "flakelog.max.unpacked.batch.bytes": (
         "log/validation/test_topic_rules.py::test_a_batch_that_unpacks_to_more_than_the_bound_is_refused"

@@ -421,7 +421,7 @@ class Visitor(Client):
             (b"max.message.bytes", b"500"), (b"max.message.bytes", b"1000000"), (b"flakelog.durable.acks", b"true"),
             (b"flakelog.durable.acks", b"false"), (b"message.timestamp.type", b"LogAppendTime"),
             (b"message.timestamp.type", b"CreateTime"), (b"segment.bytes", b"3000"),
-            (b"flakelog.id.header", b"false" if self.world.ids_are_free else b"true"),
+            (b"flakelog.id.header", b"false"),
         ))  # fmt: skip
         message = self.message(requests.INCREMENTAL_ALTER_CONFIGS, self.chance.randrange(2))
         return requests.alter_topic(message, self.world.place()[0], key, value)

@@ -1,8 +1,7 @@
-"""Validation of a producer's batch by its header and CRC; its records are not opened.
+"""Validation of a producer's batch by its header and CRC.
 
 The rules are Kafka's for Produce v3 and later (https://kafka.apache.org/documentation/#recordbatch): one batch, magic
-2, a valid CRC, offsets 0 .. n-1, no control batch. Opening every record would find more faults, but make appends slow;
-`broker.log.validation.topic_rules` opens the records if a topic requires it.
+2, a valid CRC, offsets 0 .. n-1, no control batch. `broker.log.validation.opening` checks the records.
 """
 
 from crc32c import crc32c

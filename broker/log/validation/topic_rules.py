@@ -8,15 +8,16 @@
 
 A topic without any of these settings skips this module, and so does a batch that the broker writes. If a record is
 refused, its whole batch is, as in Kafka. The response then names the records at fault (KIP-467).
+`broker.log.validation.opening` decodes the records, once for all rules.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.log.validation.batch import too_large
-from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader, CorruptBatch, seal
-from broker.record.compression import Codec, TooLarge
-from broker.record.records import Record, build_batch, check_deltas, encode_record, read_records, records_data
+from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader, seal
+from broker.record.compression import Codec
+from broker.record.records import Record, build_batch, encode_record
 from broker.settings.config import CREATE_TIME, LOG_APPEND_TIME, LONG_MAX, PRODUCER, UNCOMPRESSED, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
@@ -43,28 +44,57 @@ class RecordsRefused(ApiError):
         self.record_errors = record_errors
 
 
+class Opened(NamedTuple):
+    """The decompressed bytes of a batch's records, and the records."""
+
+    data: Buffer
+    records: list[Record]
+
+
+def check_openable(header: BatchHeader, openable: Openable) -> None:
+    """Raise ApiError MESSAGE_TOO_LARGE if the batch has more records than may be opened."""
+    number, most = header.record_count, openable.records_max
+    if number > most:
+        said = f"the batch has {number} records, and this topic has batches opened: to {most} records"
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{said} (flakelog.max.opened.batch.records)")
+
+
+def needs_opening(header: BatchHeader, topic: TopicConfig, wall_ms: int) -> bool:
+    """Return True if a rule of the topic needs the records of a batch."""
+    return (
+        topic.id_header
+        or topic.compacts
+        or _kept_codec(topic, header) != header.compression
+        or not _times_proved(header, topic, wall_ms)
+    )
+
+
 def apply_topic_rules(
-    batch: memoryview, header: BatchHeader, topic: TopicConfig, name: str, wall_ms: int, openable: Openable
+    batch: memoryview,
+    header: BatchHeader,
+    topic: TopicConfig,
+    name: str,
+    wall_ms: int,
+    opened: Opened | None,
 ) -> tuple[memoryview, BatchHeader]:
     """Return a validated batch in the form that the topic requires: the batch itself, or a changed copy.
 
-    `name` is the partition's. Raise RecordsRefused for invalid records. Raise ApiError INVALID_RECORD if the bytes are
-    not records, and MESSAGE_TOO_LARGE if the batch has too many records, decompresses to too many bytes, or would be
-    stored too large.
+    `name` is the partition's. `opened` are the records, if `needs_opening`. Raise RecordsRefused for invalid records,
+    and ApiError MESSAGE_TOO_LARGE if the batch would be stored too large.
     """
     # If ids will be added, the records are compressed only once, after that.
     codec = Codec(header.compression) if topic.id_header else _kept_codec(topic, header)
     wanted = header
-    data: Buffer = b""
-    if codec != header.compression or topic.compacts or not _times_proved(header, topic, wall_ms):
-        data, records = _opened(batch, header, openable)
+    asked = codec != header.compression or topic.compacts or not _times_proved(header, topic, wall_ms)
+    if opened is not None and asked:
+        records = opened.records
         _check_records(records, header, topic, name, wall_ms)
         max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in records)
         wanted = header._replace(max_timestamp=max_timestamp)
     if topic.message_timestamp_type == LOG_APPEND_TIME:
         wanted = wanted._replace(attributes=wanted.attributes | TIMESTAMP_TYPE_BIT, max_timestamp=wall_ms)
-    if codec != header.compression:
-        rebuilt, wanted = build_batch(wanted, data, codec, _level(topic))
+    if opened is not None and codec != header.compression:
+        rebuilt, wanted = build_batch(wanted, opened.data, codec, _level(topic))
         _check_size(len(rebuilt), topic)
         return memoryview(rebuilt), wanted
     if wanted == header:
@@ -75,24 +105,19 @@ def apply_topic_rules(
 
 
 def with_id_headers(
-    batch: memoryview,
-    header: BatchHeader,
-    runs: Sequence[tuple[int, int]],
-    topic: TopicConfig,
-    openable: Openable,
+    header: BatchHeader, runs: Sequence[tuple[int, int]], topic: TopicConfig, opened: Opened
 ) -> tuple[memoryview, BatchHeader]:
-    """Return the batch with a header `flakelog-id` in each record: its id, as decimal text.
+    """Return a batch with a header `flakelog-id` in each record: its id, as decimal text.
 
     `runs` are (first id, count). A producer's own header of that name is replaced, so that consumers can trust it.
-    `max.message.bytes` limits the producer's bytes, so the ids do not count. Raise ApiError as
+    `max.message.bytes` limits the producer's bytes, so the ids do not count. Raise ApiError MESSAGE_TOO_LARGE as
     `apply_topic_rules` does.
     """
-    data, records = _opened(batch, header, openable)
     stamped = b"".join(
-        encode_record(_with_id(record, id)) for record, id in zip(records, _ids(runs), strict=True)
+        encode_record(_with_id(record, id)) for record, id in zip(opened.records, _ids(runs), strict=True)
     )
     rebuilt, wanted = build_batch(header, stamped, _kept_codec(topic, header), _level(topic))
-    _check_size(len(rebuilt) - (len(stamped) - len(data)), topic)
+    _check_size(len(rebuilt) - (len(stamped) - len(opened.data)), topic)
     return memoryview(rebuilt), wanted
 
 
@@ -106,26 +131,6 @@ def _with_id(record: Record, id: int) -> Record:
 
 
 # --- records -----------------------------------------------------------------------------------------------------
-
-
-def _opened(batch: memoryview, header: BatchHeader, openable: Openable) -> tuple[Buffer, list[Record]]:
-    """Return the decompressed bytes of the records, and the records.
-
-    The CRC was valid, so any fault in them is the producer's and raises ApiError.
-    """
-    number, most = header.record_count, openable.records_max
-    if number > most:
-        said = f"the batch has {number} records, and this topic has batches opened: to {most} records"
-        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{said} (flakelog.max.opened.batch.records)")
-    try:
-        data = records_data(batch, header, 0, openable.bytes_max)
-        records = read_records(data, header.record_count)
-        check_deltas([record.offset_delta for record in records], header.last_offset_delta)
-    except TooLarge as error:
-        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{error} (flakelog.max.unpacked.batch.bytes)") from None
-    except CorruptBatch as error:
-        raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from None
-    return data, records
 
 
 def _times_proved(header: BatchHeader, topic: TopicConfig, wall_ms: int) -> bool:

@@ -14,7 +14,7 @@ def garbage(world):
     batch = bytearray(batch_of(time_ms=FAR_AHEAD_MS))
     batch[61:] = b"\xff" * (len(batch) - 61)
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
-    topic = world.create(1, message_timestamp_after_max_ms=LONG_MAX)
+    topic = world.create(1, message_timestamp_after_max_ms=LONG_MAX, flakelog_validate_records="header")
     world.produce(topic, batch, version=9)
     return topic
 

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.log.validation.batch import validate
-from broker.log.validation.topic_rules import RECORD_ERRORS_MAX, Openable, apply_topic_rules, with_id_headers
+from broker.log.validation.opening import IdHeaders, Limits, prepare
+from broker.log.validation.record_check import Budget
+from broker.log.validation.topic_rules import RECORD_ERRORS_MAX, Openable
 from broker.record.batch import HEADER_BYTES, read_header, seal, verify
 from broker.record.compression import Codec
 from broker.record.records import Record, build_batch, decode_records, encode_batch
@@ -15,6 +17,7 @@ from broker.wire.errors import ApiError, ErrorCode
 from tests.broker.log.conftest import START_MS, batch_of
 
 OPENABLE = Openable(1 << 20, 10_000)
+HEADERS_MAX = 100
 HOUR_MS = 3_600_000
 CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
@@ -22,8 +25,13 @@ CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY
 def met(batch, openable=OPENABLE, **topic):
     """Return the batch as the topic stores it: (its bytes, its header)."""
     sent, config = memoryview(bytearray(batch)), TopicConfig(**topic)
+    found = prepared(sent, config, openable)
+    return found.batch, found.header
+
+
+def prepared(sent, config, openable=OPENABLE):
     header = validate(sent, config, BrokerConfig())
-    return apply_topic_rules(sent, header, config, "flights-0", START_MS, openable)
+    return prepare(sent, header, config, "flights-0", START_MS, Limits(openable, HEADERS_MAX), Budget(None))
 
 
 def refusal(batch, code, **topic):
@@ -66,7 +74,7 @@ def test_the_bytes_of_the_request_are_left_alone_as_it_may_be_tried_again():
     sent = memoryview(batch_of(b"a"))
     before = bytes(sent)
     config = TopicConfig(message_timestamp_type="LogAppendTime")
-    apply_topic_rules(sent, validate(sent, config, BrokerConfig()), config, "flights-0", START_MS, OPENABLE)
+    prepared(sent, config)
     assert bytes(sent) == before
 
 
@@ -97,8 +105,8 @@ def test_a_header_that_claims_a_time_none_of_its_records_has_is_put_right():
     verify(batch, header)
 
 
-def test_by_default_a_batch_with_good_times_is_not_opened():
-    batch, _ = met(damaged())
+def test_where_only_headers_are_validated_a_batch_with_good_times_is_not_opened():
+    batch, _ = met(damaged(), validate_records="header")
     assert bytes(batch) == bytes(damaged())
 
 
@@ -262,7 +270,8 @@ IDS = [b"%d" % id for id in (1 << 60, (1 << 60) + 1, (1 << 60) + 4096)]
 
 def with_ids(batch, openable=OPENABLE, **topic):
     sent, config = memoryview(bytearray(batch)), TopicConfig(id_header=True, **topic)
-    return with_id_headers(sent, validate(sent, config, BrokerConfig()), RUNS, config, openable)
+    found = prepared(sent, config, openable)
+    return IdHeaders(config, found.opened)(found.batch, found.header, RUNS)
 
 
 @pytest.mark.parametrize("codec", Codec)
