@@ -1,7 +1,7 @@
 """Dead letters: the reasons to give a message up, and the record written for it.
 
 A dead letter keeps the original key and value so that the topic can be replayed into its source. Headers describe the
-failure.
+failure. The letter of a poison batch has the whole batch as its value, as it lies in the log, and no key.
 """
 
 from broker.record.records import Headers
@@ -10,7 +10,8 @@ from partition_manager.ports import DeadLetter
 ATTEMPTS = "attempts"  # failed spout_max_attempts times
 UNDECODABLE = "undecodable"  # the scheme could not decode it, so a further attempt would not help
 EXPIRED = "expired"  # failed more than spout_max_offset_behind behind
-REASONS = (ATTEMPTS, UNDECODABLE, EXPIRED)
+POISON = "poison"  # a batch with a valid CRC whose records cannot be decoded
+REASONS = (ATTEMPTS, UNDECODABLE, EXPIRED, POISON)
 
 ERROR_BYTES_MAX = 2_000  # bytes kept of the error text: enough to recognise the error, far below any message limit
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import NamedTuple
 
+from broker.client.records import PoisonBatch
 from partition_manager.ports import FetchedRecord
 
 # Estimated memory of an entry and its record without their contents: about 150 B of bookkeeping, the rest for the
@@ -21,20 +22,25 @@ class State(IntEnum):
 
 
 class Message(NamedTuple):
-    """An emission of a record; `attempt` starts at 1."""
+    """An emission of a record; `attempt` starts at 1.
+
+    If `poison` is set, the message stands for that batch: its value is the whole batch, and it can only be rejected.
+    """
 
     record: FetchedRecord
     ticket: int
     attempt: int
+    poison: PoisonBatch | None = None
 
 
 class Entry:
     """An unsettled message. `left` counts the tuples of its latest emission that are not acked."""
 
-    __slots__ = ("record", "offset", "size", "state", "ticket", "attempts", "left", "error", "reason")
+    __slots__ = ("record", "poison", "offset", "size", "state", "ticket", "attempts", "left", "error", "reason")
 
-    def __init__(self, record: FetchedRecord) -> None:
+    def __init__(self, record: FetchedRecord, poison: PoisonBatch | None = None) -> None:
         self.record = record
+        self.poison = poison
         self.offset = record.offset
         self.size = _size_bytes(record)
         self.state = State.WAITING
@@ -57,9 +63,10 @@ class Counts:
     """Counts of message outcomes; two instances can be added.
 
     fetched = acked + filtered + dead_lettered + truncated + pending. `failed` counts failures, so it may count one
-    message several times. `dead_lettered` includes `expired` and `undecodable`. `already_done` counts messages fetched
-    again although they were settled before a restart. `lost` counts messages that retention removed before they were
-    fetched. `stale` counts acks and fails that came too late to have an effect.
+    message several times. `poison_batches` counts fetched batches whose records cannot be decoded; each is one message
+    in the other counts. `dead_lettered` includes `expired`, `undecodable` and poison batches. `already_done` counts
+    messages fetched again although they were settled before a restart. `lost` counts messages that retention removed
+    before they were fetched. `stale` counts acks and fails that came too late to have an effect.
     """
 
     fetched: int = 0
@@ -71,6 +78,7 @@ class Counts:
     dead_lettered: int = 0
     expired: int = 0
     undecodable: int = 0
+    poison_batches: int = 0
     already_done: int = 0
     lost: int = 0
     truncated: int = 0

@@ -15,6 +15,7 @@ from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import BrokerError
 from broker.client.records import read_records
 from broker.client.twisted import TwistedClient
+from broker.record.batch import NO_TIMESTAMP
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
 from partition_manager.config import SpoutConfig
@@ -36,6 +37,11 @@ from partition_manager.ports import (
     OutOfRange,
     Partitions,
 )
+
+LETTER_BYTES_MAX = 2 << 20
+"""max.message.bytes of a dead-letter topic that is created: twice Kafka's default, because a letter adds headers to a
+whole message, or to a whole poison batch."""
+LONG_MAX = (1 << 63) - 1
 
 Asking = Generator["Deferred[Any]", Any, Answer]
 
@@ -93,8 +99,8 @@ class TwistedFetcher:
                 raise
             bounds = yield self._bounds(topic, partition)
             return OutOfRange(*bounds)
-        records, next_offset = read_records(fetched, offset)
-        return Fetched(records, next_offset, fetched.high_watermark)
+        read = read_records(fetched, offset)
+        return Fetched(read.records, read.next_offset, fetched.high_watermark, read.poison)
 
     def _client_of(self, topic: str, partition: int) -> TwistedClient:
         client = self._clients.get((topic, partition))
@@ -106,7 +112,7 @@ class TwistedFetcher:
 class TwistedDeadLetters:
     """A DeadLetterSink that writes to a topic; Buried means acknowledged with acks=all.
 
-    A missing topic is created with one partition.
+    A missing topic is created with one partition, and max.message.bytes of LETTER_BYTES_MAX.
     """
 
     def __init__(self, servers: str, topic: str, reactor: ReactorBase) -> None:
@@ -135,7 +141,7 @@ class TwistedDeadLetters:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             try:
-                yield self._client.create_topic(self._topic)
+                yield self._client.create_topic(self._topic, configs={"max.message.bytes": str(LETTER_BYTES_MAX)})
             except BrokerError as raced:
                 if raced.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise
@@ -148,7 +154,8 @@ def dead_letter_batch(letter: DeadLetter) -> bytearray:
     """Encode the letter as a batch of one record with the original message's timestamp."""
     record = letter.record
     kept = Record(0, 0, record.key, record.value, dead_letter_headers(letter))
-    return encode_batch([kept], base_timestamp_ms=record.timestamp_ms)
+    fits = -LONG_MAX <= record.timestamp_ms <= LONG_MAX  # a crafted batch may add up to more than 64 bits
+    return encode_batch([kept], base_timestamp_ms=record.timestamp_ms if fits else NO_TIMESTAMP)
 
 
 @inlineCallbacks

@@ -25,10 +25,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import count
 
+from broker.client.records import PoisonBatch
 from partition_manager.config import LATEST, SpoutConfig
-from partition_manager.dead_letter import ATTEMPTS, EXPIRED, UNDECODABLE
+from partition_manager.dead_letter import ATTEMPTS, EXPIRED, POISON, UNDECODABLE
 from partition_manager.entry import Counts, Entry, Message, State
 from partition_manager.invariants import check_entries, check_progress
+from partition_manager.poison import with_poison
 from partition_manager.ports import DeadLetter, FetchedRecord, FetchWanted
 from partition_manager.progress import DoneRanges, Progress, Range
 from partition_manager.retry import RetrySchedule
@@ -120,8 +122,14 @@ class PartitionManager:
         self._fetching = True
         return FetchWanted(self._position, records, size)
 
-    def fetched(self, records: Sequence[FetchedRecord], next_offset: int, high_watermark: int) -> None:
-        """Add the fetched records, which come in order of offset.
+    def fetched(
+        self,
+        records: Sequence[FetchedRecord],
+        next_offset: int,
+        high_watermark: int,
+        poison: Sequence[PoisonBatch] = (),
+    ) -> None:
+        """Add the fetched records, and a message for each poison batch. Both come in order of offset.
 
         Skip records below the wanted offset (their batch begins earlier) and records already done. Stop at the first
         record over a limit; it will be fetched again.
@@ -130,6 +138,7 @@ class PartitionManager:
         self.high_watermark = high_watermark
         self._done.cut(high_watermark)  # nothing past the log's end is done, because a shorter log has been truncated
         room = self._room()
+        records, batches = with_poison(records, poison, self._position)
         for record in records:
             offset = record.offset
             if offset < self._position:
@@ -140,7 +149,7 @@ class PartitionManager:
                 next_offset = offset
                 break
             else:
-                self._admit(record)
+                self._admit(record, batches.get(offset))
                 room -= 1
             self._position = offset + 1
         self._move_to(max(self._position, next_offset))
@@ -227,7 +236,7 @@ class PartitionManager:
         return True
 
     def reject(self, offset: int, ticket: int, now_ms: int, error: str = "") -> bool:
-        """Give up a message that cannot be decoded, since no attempt can succeed.
+        """Give up a message that cannot be decoded, or a poison batch, since no attempt can succeed.
 
         Return False if the ticket is stale.
         """
@@ -236,7 +245,7 @@ class PartitionManager:
             return False
         self.counts.failed += 1
         entry.error = error
-        self._give_up(entry, UNDECODABLE, now_ms)
+        self._give_up(entry, UNDECODABLE if entry.poison is None else POISON, now_ms)
         return True
 
     def take_dead_letters(self) -> list[DeadLetter]:
@@ -302,13 +311,14 @@ class PartitionManager:
     def _move_to(self, offset: int) -> None:
         self._position = self._done.skip(offset)
 
-    def _admit(self, record: FetchedRecord) -> None:
-        entry = Entry(record)
+    def _admit(self, record: FetchedRecord, poison: PoisonBatch | None) -> None:
+        entry = Entry(record, poison)
         self._live[entry.offset] = entry
         self._order.append(entry.offset)
         self._waiting.append(entry)
         self._pending_bytes += entry.size
         self.counts.fetched += 1
+        self.counts.poison_batches += poison is not None
 
     def _truncate(self, log_end: int) -> None:
         gone = [offset for offset in self._live if offset >= log_end]
@@ -339,7 +349,7 @@ class PartitionManager:
         entry.attempts += 1
         entry.left = 1
         self.counts.emitted += 1
-        return Message(entry.record, entry.ticket, entry.attempts)
+        return Message(entry.record, entry.ticket, entry.attempts, entry.poison)
 
     def _current(self, offset: int, ticket: int, state: State) -> Entry | None:
         entry = self._live.get(offset)
@@ -355,14 +365,14 @@ class PartitionManager:
         entry = self._live.get(offset)
         return entry is not None and entry.state is State.RETRYING and entry.ticket == ticket
 
-    def _retry(self, entry: Entry, now_ms: int) -> None:
+    def _retry(self, entry: Entry, now_ms: int, delay_min_ms: int = 0) -> None:
         entry.state = State.RETRYING
-        due_ms = now_ms + self._policy.delay_ms(entry.attempts, entry.offset)
+        due_ms = now_ms + max(delay_min_ms, self._policy.delay_ms(entry.attempts, entry.offset))
         self._retries.add(due_ms, entry.offset, entry.ticket)
 
     def _give_up(self, entry: Entry, reason: str, now_ms: int) -> None:
         if not self.config.spout_dead_letter_topic:
-            self._retry(entry, now_ms)
+            self._retry(entry, now_ms, delay_min_ms=1)  # with 0, a caller that rejects it at once would never return
             return
         entry.state = State.BURYING
         entry.reason = reason

@@ -8,7 +8,7 @@ once, and always on the core's own thread.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from broker.client.records import LogRecord
+from broker.client.records import LogRecord, PoisonBatch
 
 FetchedRecord = LogRecord  # offset, id (None if the broker keeps none), timestamp_ms, key, value, headers
 
@@ -143,12 +143,14 @@ class Found(NamedTuple):
 class Fetched(NamedTuple):
     """Records in order of offset; the next fetch starts at `next_offset`.
 
-    The first records may lie below the wanted offset.
+    The first records may lie below the wanted offset. `poison` are the batches whose records cannot be decoded; they
+    lie between the records, in order of offset.
     """
 
     records: Sequence[FetchedRecord]
     next_offset: int
     high_watermark: int
+    poison: Sequence[PoisonBatch] = ()
 
 
 class OutOfRange(NamedTuple):

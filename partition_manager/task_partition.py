@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from broker.client.records import PoisonBatch
 from partition_manager.asks import Asks
 from partition_manager.entry import Counts, Message
 from partition_manager.manager import PartitionManager
@@ -72,8 +73,16 @@ class TaskPartition:
         return self.manager.counts if self.manager else self._counts
 
     def next(self, now_ms: int) -> Message | None:
-        """Return the next message to emit, or None if there is no message or the phase is not RUNNING."""
-        return self.manager.next(now_ms) if self.manager and self.phase is Phase.RUNNING else None
+        """Return the next message to emit, or None if there is no message or the phase is not RUNNING.
+
+        Poison batches are not emitted: they go to the dead letters.
+        """
+        manager = self.manager if self.phase is Phase.RUNNING else None
+        while manager is not None and (message := manager.next(now_ms)) is not None:
+            if message.poison is None:
+                return message
+            self._reject(manager, message, message.poison, now_ms)
+        return None
 
     def next_deadline_ms(self) -> int | None:
         """Return the time the next retry is due, or None if none is scheduled or the phase is not RUNNING."""
@@ -135,7 +144,7 @@ class TaskPartition:
             return
         self.error = ""
         if isinstance(answer, Fetched):
-            manager.fetched(answer.records, answer.next_offset, answer.high_watermark)
+            manager.fetched(answer.records, answer.next_offset, answer.high_watermark, answer.poison)
         elif isinstance(answer, OutOfRange):
             before, lost = manager.emitted, manager.counts.lost
             manager.out_of_range(answer.log_start, answer.log_end)
@@ -143,6 +152,15 @@ class TaskPartition:
             self._note(f"offset {before} out of range: goes on at {manager.emitted}, {lost} messages lost")
 
     # --- dead letters
+
+    def _reject(self, manager: PartitionManager, message: Message, batch: PoisonBatch, now_ms: int) -> None:
+        if message.attempt == 1:
+            has_topic = self._source.config.spout_dead_letter_topic
+            outcome = "it goes to the dead letters" if has_topic else "it stays, because there is no dead-letter topic"
+            offsets = f"offsets {batch.base_offset} to {batch.last_offset}"
+            self._note(f"the batch of {offsets} cannot be decoded, {outcome}: {batch.reason}")
+        manager.reject(message.record.offset, message.ticket, now_ms, batch.reason)
+        self.bury(now_ms)
 
     def bury(self, now_ms: int) -> None:
         """Send the messages that the manager has given up to the dead letters."""

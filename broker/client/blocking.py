@@ -1,5 +1,6 @@
 """SHELL (sockets): the blocking client; each call waits for its answer. Not thread-safe."""
 
+import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -8,7 +9,8 @@ from typing import TypeVar
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
 from broker.client.errors import BrokerError, Unreachable
-from broker.client.records import LogRecord, read_records
+from broker.client.records import LogRecord, OnPoison, Read, read_records
+from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from broker.wire.produce import PartitionResult
@@ -18,15 +20,31 @@ T = TypeVar("T")
 TIMEOUT_SECONDS = 30.0
 RETRY_SECONDS = 0.05
 
+_log = logging.getLogger(__name__)
+
 
 class BlockingClient:
     """A client of any broker of Kafka's protocol: `with BlockingClient("127.0.0.1:9092") as client: ...`
 
     `timeout` limits the wait for each socket operation, in seconds. Calls raise ClientError and its subclasses.
+
+    `fetch` skips a batch with a valid CRC whose records cannot be decoded, or unpack to more than `max_unpacked_bytes`.
+    It logs a warning that names the batch, adds one to `poison_batches` and calls `on_poison` with the PoisonBatch. An
+    error that `on_poison` raises reaches the caller of `fetch`.
     """
 
-    def __init__(self, servers: str, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        servers: str,
+        timeout: float = TIMEOUT_SECONDS,
+        *,
+        on_poison: OnPoison | None = None,
+        max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
+    ) -> None:
         self.core = ClientCore(parse_addresses(servers))
+        self.on_poison = on_poison
+        self.poison_batches = 0
+        self._max_unpacked_bytes = max_unpacked_bytes
         self._timeout = timeout
         self._connections: dict[Address, tuple[socket.socket, ClientConnection]] = {}
 
@@ -143,13 +161,22 @@ class BlockingClient:
     ) -> tuple[list[LogRecord], int]:
         """Return (records with their ids, the offset to fetch next), without records if none came within the wait.
 
-        With `committed`, records of aborted and open transactions are left out.
+        With `committed`, records of aborted and open transactions are left out. Poison batches are skipped (see the
+        class), so an answer without records may still move the offset.
         """
         level = _isolation(committed)
         steps = self.core.fetch(
             topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=level
         )
-        return read_records(self.run(steps), offset)
+        return self._without_poison(read_records(self.run(steps), offset, self._max_unpacked_bytes))
+
+    def _without_poison(self, read: Read) -> tuple[list[LogRecord], int]:
+        for batch in read.poison:
+            self.poison_batches += 1
+            _log.warning("skipped a batch whose records cannot be decoded: %s", batch)
+            if self.on_poison is not None:
+                self.on_poison(batch)
+        return read.records, read.next_offset
 
 
 def _isolation(committed: bool) -> int:

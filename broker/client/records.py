@@ -1,11 +1,17 @@
-"""Decoding the answer of a Fetch into records with their Snowflake ids."""
+"""Decoding the answer of a Fetch into records with their Snowflake ids.
+
+A poison batch has a valid CRC, but its records cannot be decoded. No retry helps, so a reader that raised an error
+would never get past it. Such a batch becomes a PoisonBatch, and reading goes on after it.
+"""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from broker.client.errors import MissingId
-from broker.record.batch import BatchHeader, verify, walk
+from broker.record.batch import BatchHeader, CorruptBatch, verify, walk
+from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.record.records import Headers, decode_records
 from broker.wire.fetch import FetchedPartition
 from broker.wire.frame import FileRegion
@@ -23,27 +29,71 @@ class LogRecord(NamedTuple):
     headers: Headers = ()
 
 
-def read_records(fetched: FetchedPartition, from_offset: int) -> tuple[list[LogRecord], int]:
-    """Return (records from `from_offset` on, the offset to fetch next).
+@dataclass(frozen=True, slots=True)
+class PoisonBatch:
+    """A batch with a valid CRC whose records cannot be decoded. `data` is the whole batch as it lies in the log."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    last_offset: int
+    first_id: int | None
+    """The id of the base offset; None if the broker gave none."""
+    reason: str
+    data: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        offsets = f"offsets {self.base_offset} to {self.last_offset}"
+        return f"{self.topic}-{self.partition}, batch of {offsets}: {self.reason}"
+
+
+OnPoison: TypeAlias = Callable[[PoisonBatch], object]
+
+
+class Read(NamedTuple):
+    """The decoded answer of a Fetch."""
+
+    records: list[LogRecord]
+    next_offset: int
+    """The offset to fetch next, past all records and poison batches."""
+    poison: tuple[PoisonBatch, ...]
+
+
+def read_records(fetched: FetchedPartition, from_offset: int, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Read:
+    """Return the records and the poison batches from `from_offset` on.
 
     A batch that is cut off is left for the next fetch. Records of aborted transactions are skipped if the answer lists
-    these transactions, as it does at READ_COMMITTED. Raise CorruptBatch if a CRC is wrong, MissingId if
-    the broker sends ids but not that of a record.
+    these transactions, as it does at READ_COMMITTED. A batch that unpacks to more than `max_bytes` is a poison batch.
+    Raise CorruptBatch if a CRC is wrong, MissingId if the broker sends ids but not that of a record.
     """
     data = fetched.records
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
     ids, aborted = _ids_of(fetched), _Aborted(fetched.aborted or ())
     found: list[LogRecord] = []
+    poison: list[PoisonBatch] = []
     following = from_offset
     for position, header in walk(data):
         verify(data, header, position)
-        following = max(following, header.last_offset + 1)
+        following = max(following, header.last_offset + 1, header.base_offset + 1)
         if aborted.takes(header) or header.is_control or header.last_offset < from_offset:
             continue
-        for record in decode_records(data[position : position + header.size]):
+        batch = data[position : position + header.size]
+        try:
+            records = decode_records(batch, max_bytes=max_bytes, check=False)
+        except CorruptBatch as error:
+            poison.append(_poison(fetched, header, ids.find(header.base_offset), str(error), bytes(batch)))
+            continue
+        for record in records:
             if record.offset >= from_offset:
                 found.append(LogRecord(record.offset, ids.at(record.offset), *record[1:]))
-    return found, following
+    return Read(found, following, tuple(poison))
+
+
+def _poison(
+    fetched: FetchedPartition, header: BatchHeader, first_id: int | None, reason: str, data: bytes
+) -> PoisonBatch:
+    topic, partition = str(fetched.topic), fetched.partition
+    return PoisonBatch(topic, partition, header.base_offset, header.last_offset, first_id, reason, data)
 
 
 class _Aborted:
@@ -76,11 +126,17 @@ class _Ids:
 
     def at(self, offset: int) -> int:
         """Return the id of an offset. Raise MissingId."""
+        id = self.find(offset)
+        if id is None:
+            raise MissingId(self._partition, offset)
+        return id
+
+    def find(self, offset: int) -> int | None:
         entry = self._entry
         while entry is not None and entry.offset + entry.length <= offset:
             entry = self._entry = next(self._entries, None)
         if entry is None or entry.offset > offset:
-            raise MissingId(self._partition, offset)
+            return None
         return entry.first_id + offset - entry.offset
 
 
@@ -89,6 +145,8 @@ class _NoIds:
 
     def at(self, offset: int) -> None:
         return None
+
+    find = at
 
 
 def _ids_of(fetched: FetchedPartition) -> _Ids | _NoIds:

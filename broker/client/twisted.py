@@ -7,13 +7,16 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
 from twisted.internet.error import ConnectError, ConnectingCancelledError, ConnectionClosed
 from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
 from broker.client.errors import Unreachable
-from broker.client.records import LogRecord, read_records
+from broker.client.records import LogRecord, OnPoison, read_records
+from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
+from broker.wire.fetch import FetchedPartition
 from broker.wire.produce import PartitionResult
 
 T = TypeVar("T")
@@ -70,11 +73,27 @@ class _Channel(Protocol):
 
 
 class TwistedClient:
-    """A client of any broker of Kafka's protocol, on a reactor. Deferreds fail with ClientError and its subclasses."""
+    """A client of any broker of Kafka's protocol, on a reactor. Deferreds fail with ClientError and its subclasses.
 
-    def __init__(self, servers: str, reactor: Any) -> None:
+    `fetch` skips poison batches, and counts and reports them, as BlockingClient does. An error that `on_poison` raises
+    fails the Deferred of the fetch.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        servers: str,
+        reactor: Any,
+        *,
+        on_poison: OnPoison | None = None,
+        max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
+    ) -> None:
         self.core = ClientCore(parse_addresses(servers))
         self.reactor = reactor
+        self.on_poison = on_poison
+        self.poison_batches = 0
+        self._max_unpacked_bytes = max_unpacked_bytes
         self._connecting: dict[Address, Deferred[Any]] = {}
         self._waiting: dict[Address, list[Deferred[_Channel]]] = {}
         """The Deferreds that wait for a connection that is being made."""
@@ -167,4 +186,13 @@ class TwistedClient:
     ) -> "Deferred[tuple[list[LogRecord], int]]":
         """Return (records with their ids, the offset to fetch next), without records if none came within the wait."""
         steps = self.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
-        return self.run(steps).addCallback(read_records, offset)
+        return self.run(steps).addCallback(self._without_poison, offset)
+
+    def _without_poison(self, fetched: FetchedPartition, offset: int) -> tuple[list[LogRecord], int]:
+        read = read_records(fetched, offset, self._max_unpacked_bytes)
+        for batch in read.poison:
+            self.poison_batches += 1
+            self.log.warn("skipped a batch whose records cannot be decoded: {batch}", batch=batch)
+            if self.on_poison is not None:
+                self.on_poison(batch)
+        return read.records, read.next_offset

@@ -24,7 +24,7 @@ from flakelog.commands.terminal import (
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
-    from broker.client.records import LogRecord
+    from broker.client.records import LogRecord, PoisonBatch
     from idgen.layout import Layout
 
 FOLLOW_WAIT_MS = 250  # the longest that a round of fetches over all partitions waits for new messages
@@ -67,10 +67,12 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC, and with --follow new ones as they come.
 
-    Partitions are merged by the messages' ids, which is the order in which they reached the log.
+    Partitions are merged by the messages' ids, which is the order in which they reached the log. A batch whose records
+    cannot be decoded is skipped, and named on stderr.
     """
     out = sys.stdout.buffer
     with client_of(servers) as client, suppress(KeyboardInterrupt):
+        client.on_poison = _warn
         spans = _spans(client, topic, partitions, start, committed)
         for partition, record in islice(_records(client, topic, spans, follow, committed), count):
             if as_json:
@@ -80,6 +82,10 @@ def consume(
             out.write(line + b"\n")
             if follow:
                 out.flush()
+
+
+def _warn(batch: "PoisonBatch") -> None:
+    click.echo(f"skipped {batch}", err=True)
 
 
 def _spans(

@@ -5,6 +5,7 @@ and progress go to stderr.
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,6 +60,7 @@ def client_of(servers: str) -> Iterator["BlockingClient"]:
         made = BlockingClient(servers)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--servers") from None
+    logging.getLogger("broker.client").addHandler(logging.NullHandler())  # the command names skipped batches itself
     with made as client:
         try:
             yield client

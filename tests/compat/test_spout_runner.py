@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from broker.client.blocking import BlockingClient
 from tests.compat.spout_program import PARTITIONS, message
 from tests.patience import SECONDS
+from tests.poison import PASSES_LENGTHS
 
 ROOT = Path(__file__).resolve().parents[2]
 MESSAGES = 6_000
@@ -128,10 +129,14 @@ def test_over_a_real_zookeeper_too(counting, zookeeper):
 
 
 def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(counting, broker):
-    """The spout reads a stock client's compressed messages with ids, and a stock client reads the dead letter."""
+    """The spout reads a stock client's compressed messages with ids, and a stock client reads the dead letters.
+
+    One is of a message that is not JSON, the other of a batch whose records cannot be decoded.
+    """
     topic = "spout-runner"
     with BlockingClient(broker.address) as client:
         client.create_topic(topic, PARTITIONS)
+        client.produce(topic, 2, PASSES_LENGTHS)
     producer = Producer({"bootstrap.servers": broker.address, "compression.type": "zstd", "linger.ms": 5})
 
     def lives():
@@ -145,19 +150,26 @@ def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(
 
     kill_twice_and_finish(counting, lives())
     assert counting.counts == expected()
-    letter = first_message(broker.address, f"{topic}.dead-letters")
-    headers = dict(letter.headers())
+    letters = first_messages(broker.address, f"{topic}.dead-letters", 2)
+    by_reason = {dict(letter.headers())["flakelog-dead-reason"]: letter for letter in letters}
+    letter = by_reason[b"undecodable"]
     assert (letter.key(), letter.value()) == (b"k", b"poison")
-    assert headers["flakelog-dead-reason"] == b"undecodable" and headers["flakelog-dead-error"].startswith(b"not JSON")
+    assert dict(letter.headers())["flakelog-dead-error"].startswith(b"not JSON")
+    letter = by_reason[b"poison"]
+    headers = dict(letter.headers())
+    assert letter.value()[16:] == PASSES_LENGTHS[16:], "offset and leader epoch are the log's, all else is as it came"
+    assert [headers[f"flakelog-dead-{name}"] for name in ("partition", "offset", "last-offset")] == [b"2", b"0", b"19"]
 
 
-def first_message(servers, topic):
+def first_messages(servers, topic, count):
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"})
     consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
     try:
-        while True:
+        while len(found) < count:
             got = consumer.poll(1.0)
             if got is not None and got.error() is None:
-                return got
+                found.append(got)
     finally:
         consumer.close()
+    return found

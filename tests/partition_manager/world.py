@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 
+from broker.client.records import PoisonBatch
+from broker.record.batch import read_header
 from coordination.memory import Ensemble, MemoryCoordinator
 from partition_manager.offset_store import CoordinatedOffsetStore, blocking
 from partition_manager.ports import (
@@ -19,6 +21,7 @@ from partition_manager.ports import (
     OutOfRange,
     Partitions,
 )
+from tests.poison import at_offset
 
 
 def record(offset, value=b"v", id=None, timestamp_ms=None, key=None, headers=()):
@@ -36,6 +39,7 @@ class MemoryLog:
 
     def __init__(self, partitions=1):
         self.kept = {number: {} for number in range(partitions)}
+        self.poison = defaultdict(list)
         self.ends = defaultdict(int)
         self.starts = defaultdict(int)
         self.down = None
@@ -46,10 +50,18 @@ class MemoryLog:
         offset = self.ends[partition]
         self.kept[partition][offset] = record(offset, value, id=10**9 * partition + 1000 + offset, key=key)
         self.ends[partition] = offset + 1
-        held, self._held = self._held, []
-        for request, answer in held:
-            self.ask(request, answer)
+        self._answer_held()
         return offset
+
+    def append_poison(self, batch, partition=0):
+        """Append a batch whose records cannot be decoded; it has as many offsets as its header says."""
+        base = self.ends[partition]
+        last, id = base + read_header(batch).last_offset_delta, 10**9 * partition + 1000 + base
+        found = PoisonBatch("flights", partition, base, last, id, "a field is cut off", at_offset(batch, base))
+        self.poison[partition].append(found)
+        self.ends[partition] = last + 1
+        self._answer_held()
+        return found
 
     def compact(self, partition, offset):
         del self.kept[partition][offset]
@@ -61,6 +73,9 @@ class MemoryLog:
     def truncate(self, partition, end):
         self.ends[partition] = end
         self.kept[partition] = {o: r for o, r in self.kept[partition].items() if o < end}
+        self._answer_held()
+
+    def _answer_held(self):
         held, self._held = self._held, []
         for request, answer in held:
             self.ask(request, answer)
@@ -93,7 +108,10 @@ class MemoryLog:
             self.fetches += 1
             upto = min(end, offset + max_records)
             kept = self.kept[number]
-            answer(Fetched([kept[o] for o in range(offset, upto) if o in kept], upto, end))
+            poison = [each for each in self.poison[number] if each.base_offset < upto and each.last_offset >= offset]
+            upto = max([upto, *(each.last_offset + 1 for each in poison)])
+            found = [kept[o] for o in range(offset, upto) if o in kept]
+            answer(Fetched(found, upto, end, poison))
 
     def close(self):
         pass
