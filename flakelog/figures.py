@@ -197,6 +197,7 @@ def _cleaner(logs: LogManager) -> Iterator[Metric]:
         ("written_bytes", "Bytes they kept, and wrote again", figures.bytes_written),
         ("records_read", "Records they read", figures.records_read),
         ("records_written", "Records they kept", figures.records_written),
+        ("poison_batches", "Batches they kept whole, because their records cannot be decoded", figures.poison_batches),
     )
     for name, text, value in told:
         yield _counter(f"flakelog_cleaner_{name}", text, value)

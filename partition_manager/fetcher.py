@@ -15,7 +15,6 @@ from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import BrokerError
 from broker.client.records import read_records
 from broker.client.twisted import TwistedClient
-from broker.record.batch import NO_TIMESTAMP
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
 from partition_manager.config import SpoutConfig
@@ -41,7 +40,6 @@ from partition_manager.ports import (
 LETTER_BYTES_MAX = 2 << 20
 """max.message.bytes of a dead-letter topic that is created: twice Kafka's default, because a letter adds headers to a
 whole message, or to a whole poison batch."""
-LONG_MAX = (1 << 63) - 1
 
 Asking = Generator["Deferred[Any]", Any, Answer]
 
@@ -154,8 +152,7 @@ def dead_letter_batch(letter: DeadLetter) -> bytearray:
     """Encode the letter as a batch of one record with the original message's timestamp."""
     record = letter.record
     kept = Record(0, 0, record.key, record.value, dead_letter_headers(letter))
-    fits = -LONG_MAX <= record.timestamp_ms <= LONG_MAX  # a crafted batch may add up to more than 64 bits
-    return encode_batch([kept], base_timestamp_ms=record.timestamp_ms if fits else NO_TIMESTAMP)
+    return encode_batch([kept], base_timestamp_ms=record.timestamp_ms)
 
 
 @inlineCallbacks

@@ -22,7 +22,7 @@ from broker.record.batch import (
     CorruptBatch,
 )
 from broker.record.compression import DECOMPRESSED_BYTES_MAX, codec_of, compress
-from broker.record.records import records_data
+from broker.record.records import LONG_MAX, RECORD_BYTES_MIN, check_deltas, check_times, read_headers, records_data
 from broker.record.varint import read_varint, varint
 
 
@@ -49,11 +49,15 @@ class Spans(NamedTuple):
 
 
 def spans_of(batch: bytes, header: BatchHeader) -> Spans:
-    """Return the records of a batch. Raise CorruptBatch if they cannot be read."""
+    """Return the records of a batch. Raise CorruptBatch for all that `decode_records` rejects, except a wrong CRC."""
     data = bytes(records_data(batch, header, 0, DECOMPRESSED_BYTES_MAX))
+    if not 0 <= header.record_count <= len(data) // RECORD_BYTES_MIN:
+        raise CorruptBatch(f"the header counts {header.record_count} records, {len(data)} bytes cannot hold them")
     spans = list(_spans(data, header.record_count))
     if (spans[-1].end if spans else 0) != len(data):
         raise CorruptBatch(f"{header.record_count} records do not fill the {len(data)} bytes of their batch")
+    check_deltas([span.offset_delta for span in spans], header.last_offset_delta)
+    check_times(header.base_timestamp, [span.timestamp_delta for span in spans])
     return Spans(data, spans)
 
 
@@ -62,7 +66,7 @@ def _spans(data: bytes, count: int) -> Iterator[Span]:
     for number in range(count):
         try:
             span = _span(data, position)
-        except IndexError:
+        except (IndexError, UnicodeDecodeError):
             raise CorruptBatch(f"record {number} of {count} at byte {position} of {len(data)} is cut off") from None
         position = span.end
         yield span
@@ -79,8 +83,12 @@ def _span(data: bytes, start: int) -> Span:
         key = data[position : position + key_size]
         position += key_size
     value_size, position = read_varint(data, position)
-    if size < 0 or end > len(data) or position + max(value_size, 0) > end:
+    position += max(value_size, 0)
+    if size < 0 or end > len(data) or position >= end:
         raise CorruptBatch(f"a record at byte {start} goes past the {size} bytes it says it has")
+    after = position + 1 if not data[position] else read_headers(data, position, end)[1]
+    if after != end:
+        raise CorruptBatch(f"a record at byte {start} does not end where its length says")
     return Span(start, attributes, rest, end, timestamp_delta, offset_delta, key, value_size < 0)
 
 
@@ -90,17 +98,19 @@ def retain(
     """Return the batch reduced to the records `kept`: `batch` itself if nothing changes, None if `kept` is empty.
 
     If the batch has no delete horizon and keeps a tombstone or `always_horizon` is set, `horizon_ms` becomes its delete
-    horizon.
+    horizon, unless the horizon or a time counted from it has more than 64 bits.
     """
     if not kept:
         return None
     data = records.data
+    moved = header.base_timestamp - horizon_ms
     wants_horizon = always_horizon or any(span.is_tombstone for span in kept)
-    if not wants_horizon or header.delete_horizon_ms is not None:
+    # A delete.retention.ms without end, or a crafted time, leaves no room for times counted from the horizon.
+    fits = horizon_ms <= LONG_MAX and moved + min(span.timestamp_delta for span in kept) >= -LONG_MAX
+    if not wants_horizon or header.delete_horizon_ms is not None or not fits:
         if len(kept) == len(records.spans):
             return batch
         return _write(header, kept, b"".join(data[span.start : span.end] for span in kept))
-    moved = header.base_timestamp - horizon_ms
     kept = [span._replace(timestamp_delta=span.timestamp_delta + moved) for span in kept]
     horizon = header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
     return _write(horizon, kept, b"".join(_retimed(data, span) for span in kept))

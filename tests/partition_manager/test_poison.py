@@ -1,12 +1,9 @@
 """A batch whose records cannot be decoded is one message: it goes to the dead letters whole, and is never emitted."""
 
-from broker.record.records import decode_records
 from partition_manager.config import SpoutConfig
 from partition_manager.dead_letter import dead_letter_headers
-from partition_manager.fetcher import dead_letter_batch
-from partition_manager.ports import DeadLetter
 from tests.partition_manager.test_coordinator import coordinator_of, emit_all
-from tests.partition_manager.world import World, record
+from tests.partition_manager.world import World
 from tests.poison import PASSES_LENGTHS, RECORDS
 
 NO_DEAD_LETTERS = SpoutConfig(spout_retry_jitter=0.0, spout_retry_initial_ms=0, spout_dead_letter_topic="")
@@ -124,9 +121,3 @@ def test_every_other_message_is_emitted_once_however_small_the_fetches_are():
         world.carry(coordinator, 0)
     assert emitted == [n * (1 + RECORDS) for n in range(4)]
     assert len(world.dead.letters) == 4
-
-
-def test_a_letter_is_written_though_its_message_has_a_time_of_more_than_64_bits():
-    """The base time and the delta of a crafted record may add up to that."""
-    letter = DeadLetter("flights", 0, record(0, timestamp_ms=1 << 64), 1, "attempts", 5, "")
-    assert decode_records(dead_letter_batch(letter))[0].timestamp_ms == -1

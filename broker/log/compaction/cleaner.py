@@ -7,8 +7,8 @@
 
 Records keep their offsets and ids: an `.idindex` has the entries of the retained batches. The last batch of each
 written segment is always kept, if only as a header, so that the next segment follows without a gap and recovery can
-verify it. The work runs in a thread, one slice at a time. It reads only segments that no longer change and touches
-nothing of the log except its files.
+verify it. A batch with a valid CRC whose records cannot be decoded is kept byte for byte. The work runs in a thread,
+one slice at a time. It reads only segments that no longer change and touches nothing of the log except its files.
 """
 
 from collections import deque
@@ -24,12 +24,14 @@ from broker.log.producer_state import LastRecords
 from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
 from broker.log.storage.port import Storage, StorageError
 from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify
-from broker.record.control import decode_marker
+from broker.record.control import Marker, decode_marker
 from broker.record.retained import Span, Spans, emptied, retain, spans_of
 from broker.wire.id_entries import IdEntry
 
 SLICE_BYTES = 1 << 20
 """Bytes read in one slice, some tens of milliseconds of work; a stop of the broker waits for at most one slice."""
+POISON_NAMED_MAX = 10
+"""Poison batches that a pass names in the log, so that a log full of them does not fill the disk with lines."""
 
 
 @dataclass(slots=True)
@@ -76,6 +78,10 @@ class CleanLog:
         self.finished = False
         self.error: Exception | None = None
         self.moved = Moved()
+        self.poison_batches = 0
+        """Batches of the dirty part that have a valid CRC and records that cannot be decoded."""
+        self.poison: list[str] = []
+        """The first of these, in words."""
         self._storage = storage
         self._wall_ms = wall_ms
         self._config = plan.log.config
@@ -138,17 +144,32 @@ class CleanLog:
     def _note_keys(self, header: BatchHeader, batch: bytes, transactions: Transactions) -> bool:
         """Note the last offset of a batch's keys. Return False if the buffer is full; the next pass takes the rest."""
         if header.is_control:
-            transactions.may_drop_marker(header, decode_marker(batch))
+            transactions.may_drop_marker(header, _marker(batch))
         elif not transactions.may_drop_data(header):
-            for span in _spans(batch, header).spans:
-                offset = header.base_offset + span.offset_delta
-                if span.key is None or offset < self.plan.first_dirty:
-                    continue
-                if not self._keys.put(span.key, offset):
-                    return False
-                self._keys.end_offset = offset + 1
+            records = _opened(batch, header)
+            if isinstance(records, CorruptBatch):
+                self._note_poison(header, records)
+            elif not self._put_keys(header, records):
+                return False
         self._keys.end_offset = max(header.last_offset + 1, self._keys.end_offset)
         return True
+
+    def _put_keys(self, header: BatchHeader, records: Spans) -> bool:
+        for span in records.spans:
+            offset = header.base_offset + span.offset_delta
+            if span.key is None or offset < self.plan.first_dirty:
+                continue
+            if not self._keys.put(span.key, offset):
+                return False
+            self._keys.end_offset = offset + 1
+        return True
+
+    def _note_poison(self, header: BatchHeader, error: CorruptBatch) -> None:
+        """Note a batch whose records cannot be decoded. Only the dirty part is told, so each batch is told once."""
+        if header.base_offset >= self.plan.first_dirty:
+            self.poison_batches += 1
+            if len(self.poison) < POISON_NAMED_MAX:
+                self.poison.append(f"the batch of offsets {header.base_offset} to {header.last_offset}: {error}")
 
     # --- segments ------------------------------------------------------------------------------------------------
 
@@ -206,19 +227,24 @@ class CleanLog:
 
     def _retained(self, header: BatchHeader, batch: bytes, transactions: Transactions) -> bytes | None:
         """Return the retained part of a batch, None if nothing is retained."""
-        records = _spans(batch, header)
-        horizon_ms = self._wall_ms + self._config.delete_retention_ms
-        kept = None
         if header.is_control:
-            drop = transactions.may_drop_marker(header, decode_marker(batch))
-            if not (drop and self._is_past_horizon(header)):
-                kept = retain(batch, header, records, records.spans, horizon_ms, always_horizon=drop)
-        elif not transactions.may_drop_data(header):
-            wanted = [span for span in records.spans if self._is_wanted(header, span)]
-            kept = retain(batch, header, records, wanted, horizon_ms)
+            drop = transactions.may_drop_marker(header, _marker(batch))
+            kept = None if drop and self._is_past_horizon(header) else self._kept(header, batch, drop)
+        else:
+            kept = None if transactions.may_drop_data(header) else self._kept(header, batch)
         if kept is None and self._is_producers_last(header):
             return emptied(header)
         return kept
+
+    def _kept(self, header: BatchHeader, batch: bytes, always_horizon: bool = False) -> bytes | None:
+        records = _opened(batch, header)
+        if isinstance(records, CorruptBatch):
+            return batch  # as it lies, because its keys are unknown
+        horizon_ms = self._wall_ms + self._config.delete_retention_ms
+        wanted = records.spans
+        if not header.is_control:
+            wanted = [span for span in wanted if self._is_wanted(header, span)]
+        return retain(batch, header, records, wanted, horizon_ms, always_horizon)
 
     def _is_past_horizon(self, header: BatchHeader) -> bool:
         horizon_ms = header.delete_horizon_ms
@@ -243,11 +269,20 @@ class CleanLog:
         return self._producers.offsets.get(producer_id) == header.last_offset
 
 
-def _spans(batch: bytes, header: BatchHeader) -> Spans:
+def _opened(batch: bytes, header: BatchHeader) -> Spans | CorruptBatch:
+    """Return the records of a batch with a valid CRC, or the reason why they cannot be decoded."""
     try:
         return spans_of(batch, header)
     except CorruptBatch as error:
-        raise CorruptBatch(f"the batch at offset {header.base_offset}: {error}") from None
+        return error
+
+
+def _marker(batch: bytes) -> Marker | None:
+    """Return the marker in a control batch; None if it has none, or one that cannot be decoded."""
+    try:
+        return decode_marker(batch)
+    except CorruptBatch:
+        return None
 
 
 def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, bytes]]:

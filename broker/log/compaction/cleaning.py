@@ -35,6 +35,8 @@ class CleanerFigures:
     bytes_written: int = 0
     records_read: int = 0
     records_written: int = 0
+    poison_batches: int = 0
+    """Batches whose records cannot be decoded, and which are therefore kept."""
     last_pass_ms: int = 0
     """Duration of the last pass."""
     last_ended_ms: int = 0
@@ -207,8 +209,16 @@ class Cleaning:
             return False
         if work.finished:
             log.cleaned_offset = work.end_offset
+            self._tell_poison(work)
             self._failed.pop(log, None)
         return not work.finished
+
+    def _tell_poison(self, work: CleanLog) -> None:
+        self.figures.poison_batches += work.poison_batches
+        for named in work.poison:
+            self._report(f"partition {work.log.name}: the cleaner keeps what it cannot decode, {named}")
+        if unnamed := work.poison_batches - len(work.poison):
+            self._report(f"partition {work.log.name}: the cleaner keeps {unnamed} more batches that it cannot decode")
 
     def _swap(self, cleaned: Cleaned, log: PartitionLog, now: Now) -> bool:
         """Put a cleaned segment into the log. Return False if the log was deleted or retention took an old segment
