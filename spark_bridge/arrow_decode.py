@@ -5,8 +5,8 @@ once. Keys and values are not copied one by one: the bytes of the records become
 gap, key, gap, key, ..., and `take` selects the odd slots. Several batches are unpacked into one buffer first, so that
 small batches cost little more than large ones.
 
-The result equals that of `decode_records` (a test compares them), and input that `decode_records` rejects raises
-CorruptBatch. However, the bytes of headers are read only if the column is requested.
+The result equals that of `decode_records` (a test compares them), and a batch that `decode_records` rejects is passed
+to `on_poison`. However, the bytes of headers are read only if the column is requested.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,6 +52,14 @@ class _Unpacked(NamedTuple):
     records: Buffer
 
 
+OnPoison: TypeAlias = Callable[[BatchHeader, CorruptBatch], None]
+
+
+def fail_on_poison(header: BatchHeader, error: CorruptBatch) -> None:
+    """Raise the error of a batch that cannot be decoded."""
+    raise error
+
+
 class MissingId(ValueError):
     """A broker that keeps ids gave no id for a record."""
 
@@ -83,28 +91,62 @@ def decode(
     ids: Sequence[IdEntry] | None,
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
     group_bytes: int = GROUP_BYTES,
+    on_poison: OnPoison = fail_on_poison,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records whose offsets are in `within`, as Arrow batches with `columns` of spark_bridge.row.
 
     `batches` must not include control batches. If `ids` is None, the broker keeps no ids and the column is null. An
-    Arrow batch holds at most about `group_bytes` of records, and a record batch at most `max_bytes`. Raise
-    CorruptBatch, or MissingId if `ids` lacks an offset.
+    Arrow batch holds at most about `group_bytes` of records, and a record batch at most `max_bytes`. A batch that
+    cannot be decoded is passed to `on_poison`, and left out if that returns. Raise MissingId if `ids` lacks an offset.
     """
-    for group in _unpacked(batches, max_bytes, group_bytes):
-        fields = _fields(group)
-        inside = (fields.offset >= within.start) & (fields.offset < within.end)
-        if not inside.all():
-            fields = fields.only(inside)
-        arrays = [_COLUMNS[name](fields, within, ids) for name in columns]
-        yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+    for group in _unpacked(batches, max_bytes, group_bytes, on_poison):
+        yield from _decoded(group, within, columns, ids, on_poison)
 
 
-def _unpacked(batches: Iterable[PlacedBatch], max_bytes: int, group_bytes: int) -> Iterator[list[_Unpacked]]:
+def _decoded(
+    group: Sequence[_Unpacked],
+    within: OffsetRange,
+    columns: Sequence[str],
+    ids: Sequence[IdEntry] | None,
+    on_poison: OnPoison,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the group as one Arrow batch, or batch by batch if one of its batches cannot be decoded."""
+    try:
+        made = _arrow_batch(group, within, columns, ids)
+    except CorruptBatch as error:
+        if len(group) == 1:
+            on_poison(group[0].header, error)
+            return
+    else:
+        yield made
+        return
+    for each in group:
+        yield from _decoded([each], within, columns, ids, on_poison)
+
+
+def _arrow_batch(
+    group: Sequence[_Unpacked], within: OffsetRange, columns: Sequence[str], ids: Sequence[IdEntry] | None
+) -> pa.RecordBatch:
+    fields = _fields(group)
+    inside = (fields.offset >= within.start) & (fields.offset < within.end)
+    if not inside.all():
+        fields = fields.only(inside)
+    arrays = [_COLUMNS[name](fields, within, ids) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def _unpacked(
+    batches: Iterable[PlacedBatch], max_bytes: int, group_bytes: int, on_poison: OnPoison
+) -> Iterator[list[_Unpacked]]:
     """Yield groups of unpacked batches, each group of about `group_bytes` for one pass of numpy."""
     group: list[_Unpacked] = []
     size = 0
     for batch in batches:
-        records = records_data(batch.data, batch.header, batch.position, max_bytes)
+        try:
+            records = records_data(batch.data, batch.header, batch.position, max_bytes)
+        except CorruptBatch as error:
+            on_poison(batch.header, error)
+            continue
         if group and size + len(records) > group_bytes:
             yield group
             group, size = [], 0
@@ -141,6 +183,7 @@ def _fields(batches: Sequence[_Unpacked]) -> _Fields:
     header_count, header_bytes = _checked(at, after, end, _LENGTH_VARINT_BYTES_MAX)
     if ((header_count < 0) | ((header_count == 0) & (header_bytes != end))).any():
         raise CorruptBatch("a record does not end where its length says")
+    _check_times(time_delta, headers)
     log_time = _each([header.is_log_append_time for header in headers], counts)
     time = np.where(
         log_time,
@@ -231,6 +274,16 @@ def _check_deltas(deltas: Ints, headers: Sequence[BatchHeader]) -> None:
     rises[1:] = np.diff(deltas) > 0
     if ((deltas < 0) | (deltas > last) | ~(rises | first)).any():
         raise CorruptBatch("offset deltas of the records do not rise from 0 to the batch's last")
+
+
+def _check_times(deltas: Ints, headers: Sequence[BatchHeader]) -> None:
+    """Raise CorruptBatch unless the sums of base time and delta have at most 64 bits, as in record.records.check_times.
+    """
+    base = _each([header.base_timestamp for header in headers], [header.record_count for header in headers])
+    with np.errstate(over="ignore"):
+        sums = base + deltas
+    if (((deltas > 0) & (sums < base)) | ((deltas < 0) & (sums > base))).any():
+        raise CorruptBatch("timestamps of the records have more than 64 bits")
 
 
 # --- columns -----------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ does as soon as `load()` is called: "latest" then stays fixed, however often the
 object from one Python worker to the next, and the tasks' partitions to the executors.
 """
 
+import os
+import uuid
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -23,9 +25,12 @@ from spark_bridge.offset_range import OffsetRange
 from spark_bridge.options import parse
 from spark_bridge.pinned import PinnedRead, pin
 from spark_bridge.range_reader import SocketNetwork, read_range
+from spark_bridge.receipt import file_name
 from spark_bridge.row import sql_schema
+from spark_bridge.skipped import SkippedBatch, to_json
 
 NAME = "flakelog"
+REPORT_ENDING = ".poison"
 
 
 def register(spark: SparkSession) -> None:
@@ -80,5 +85,21 @@ class FlakelogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):
             return  # Spark makes one empty partition if `partitions` returned none
-        pinned = self._pinned
-        yield from read_range(partition.within, pinned.columns, pinned.servers, pinned.settings, partition.topic_id)
+        pinned, within = self._pinned, partition.within
+        skipped: list[SkippedBatch] = []
+        yield from read_range(
+            within, pinned.columns, pinned.servers, pinned.settings, partition.topic_id, skipped.append
+        )
+        if skipped and pinned.poison_report is not None:
+            _report(skipped, Path(pinned.poison_report) / report_name(within))
+
+
+def report_name(within: OffsetRange) -> str:
+    """Return the name of the file in which the task of a range names the batches that it left out."""
+    return f".{file_name(within)}{REPORT_ENDING}"
+
+
+def _report(skipped: list[SkippedBatch], path: Path) -> None:
+    attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    attempt.write_text(to_json(skipped), encoding="utf-8")
+    os.replace(attempt, path)  # attempts of one task write the same text, so the last may win

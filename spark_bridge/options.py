@@ -13,6 +13,8 @@
     manifest                     path of a manifest: read exactly its ranges
     columns                      the columns to read, separated by commas
     compacted                    true: offsets may be missing, as after compaction
+    onPoison                     fail (default) | skip: batches with a valid CRC whose records cannot be decoded
+    poisonReport                 directory in which each task of a read with onPoison=skip names what it left out
 
 Spark passes all options as strings and ignores the case of their names. An unknown option is an error, because ignoring
 it would read other data than the user meant.
@@ -28,12 +30,13 @@ from spark_bridge.network import Address, addresses
 from spark_bridge.range_fetch import ReadSettings
 from spark_bridge.row import choose
 from spark_bridge.selector import EARLIEST, LATEST, IdSelector, OffsetSelector, SelectionError, Selector, TimeSelector
+from spark_bridge.skipped import FAIL, SKIP
 
 NAMES = (
     "kafka.bootstrap.servers", "subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestampStrategy", "minPartitions",
     "maxRecordsPerPartition", "includeHeaders", "failOnDataLoss", "kafka.max.partition.fetch.bytes",
-    "startingId", "endingId", "manifest", "columns", "compacted",
+    "startingId", "endingId", "manifest", "columns", "compacted", "onPoison", "poisonReport",
 )  # fmt: skip
 SELECTION = (
     "subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
@@ -66,6 +69,7 @@ class ReadOptions:
     columns: tuple[str, ...]
     settings: ReadSettings
     manifest: str | None = None
+    poison_report: str | None = None
     topics: Topics = Topics()
     selector: Selector = OffsetSelector()
     min_partitions: int = 0
@@ -91,16 +95,20 @@ def _parse(given: Mapping[str, str]) -> ReadOptions:
     names = [each.strip() for each in given["columns"].split(",")] if "columns" in given else None
     columns = _valid("columns", names, lambda value: choose(value, include_headers=headers))
     fetch_bytes = _number(given, "kafka.max.partition.fetch.bytes", ReadSettings().fetch_bytes, 1, FETCH_BYTES_MAX)
-    settings = ReadSettings(fetch_bytes=fetch_bytes, compacted=_flag(given, "compacted", False))
+    settings = ReadSettings(
+        fetch_bytes=fetch_bytes, compacted=_flag(given, "compacted", False), skip_poison=_skips_poison(given)
+    )
+    report = given.get("poisonReport")
     if "manifest" in given:
         also = [name for name in SELECTION if name in given]
         if also:
             raise OptionError(f"a manifest says what is read; {', '.join(also)} cannot be given beside it")
-        return ReadOptions(servers, columns, settings, manifest=given["manifest"])
+        return ReadOptions(servers, columns, settings, given["manifest"], report)
     return ReadOptions(
         servers,
         columns,
         settings,
+        poison_report=report,
         topics=_topics(given),
         selector=_selector(given),
         min_partitions=_number(given, "minPartitions", 0),
@@ -176,6 +184,15 @@ def _offsets(name: str, text: str) -> str | dict[str, dict[int, int]]:
         return {topic: {int(p): int(offset) for p, offset in each.items()} for topic, each in value.items()}
     except (AttributeError, TypeError, ValueError):
         raise OptionError(f'{name} is earliest, latest or JSON like {{"topic": {{"0": 17}}}}; got {text}') from None
+
+
+def _skips_poison(given: Mapping[str, str]) -> bool:
+    value = given.get("onPoison", FAIL).lower()
+    if value not in (FAIL, SKIP):
+        raise OptionError(f"onPoison is {FAIL} or {SKIP}; got {value!r}")
+    if "poisonReport" in given and value == FAIL:
+        raise OptionError(f"poisonReport names what onPoison={SKIP} leaves out; with {FAIL} nothing is")
+    return value == SKIP
 
 
 # --- values ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ class PinnedRead:
     servers: tuple[Address, ...]
     columns: tuple[str, ...]
     settings: ReadSettings
+    poison_report: str | None = None
 
     def topic_id(self, one: OffsetRange) -> str | None:
         return self.manifest.topic_ids[one.topic]
@@ -47,7 +48,8 @@ def pin(options: ReadOptions, log: Log, manifest: Manifest | None, code_version:
         described = log.describe(manifest.topic_ids)
         manifest.check_log(described.cluster_id, described.topic_ids)
     has_ids = all(log.keeps_ids(topic) for topic in sorted({one.topic for one in manifest.ranges}))
-    return PinnedRead(manifest, options.servers, options.columns, replace(options.settings, require_ids=has_ids))
+    settings = replace(options.settings, require_ids=has_ids)
+    return PinnedRead(manifest, options.servers, options.columns, settings, options.poison_report)
 
 
 def select(options: ReadOptions, log: Log, code_version: str) -> Manifest:

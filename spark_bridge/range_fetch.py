@@ -4,11 +4,12 @@ It uses Fetch v12, which Kafka serves from 2.7 on and which is the first version
 (broker.wire.tags). The next request is sent before the current answer is decoded.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from broker.record.batch import BatchHeader, CorruptBatch
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
@@ -19,6 +20,7 @@ from spark_bridge.cluster import FETCH_VERSION, Patience, describe
 from spark_bridge.network import Address, Conversation, Network, Refused, TryAgain, check
 from spark_bridge.offset_range import OffsetRange
 from spark_bridge.range_cursor import DataLoss, RangeCursor
+from spark_bridge.skipped import SKIPPED_MAX, SkippedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class ReadSettings:
     patience: Patience = Patience()  # limits attempts without progress
     compacted: bool = False
     require_ids: bool = False  # if False, the column is null for a broker that keeps no ids
+    skip_poison: bool = False  # leave out batches that cannot be decoded; if False, fail
 
 
 class ReadFailed(Exception):
@@ -42,6 +45,9 @@ class RangeFetch:
     DataLoss, CorruptBatch and MissingId mean that this log does not have the range as it was; a retry does not help.
     ReadFailed means a refused request, or no leader, connection or answer in `settings.patience.attempts` attempts
     without progress.
+
+    A batch that cannot be decoded is CorruptBatch. With `settings.skip_poison` it is left out and passed to
+    `on_skipped`, up to SKIPPED_MAX batches.
     """
 
     def __init__(
@@ -52,6 +58,7 @@ class RangeFetch:
         network: Network,
         settings: ReadSettings = ReadSettings(),
         topic_id: str | None = None,
+        on_skipped: Callable[[SkippedBatch], object] | None = None,
     ) -> None:
         self._within = within
         self._columns = columns
@@ -59,6 +66,8 @@ class RangeFetch:
         self._network = network
         self._settings = settings
         self._topic_id = topic_id
+        self._on_skipped = on_skipped
+        self._skipped = 0
         self._cursor = RangeCursor(within, compacted=settings.compacted)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -164,7 +173,18 @@ class RangeFetch:
         ids = _ids(answer)
         if batches and ids is None and self._settings.require_ids:
             raise MissingId(f"the broker gave no ids with the records of {self._within}")
-        return decode(batches, self._within, self._columns, ids)
+        return decode(batches, self._within, self._columns, ids, on_poison=self._skip)
+
+    def _skip(self, header: BatchHeader, error: CorruptBatch) -> None:
+        within = self._within
+        batch = SkippedBatch(within.topic, within.partition, header.base_offset, header.last_offset, str(error))
+        if not self._settings.skip_poison:
+            raise CorruptBatch(f"{batch}; a read with onPoison=skip leaves such batches out") from None
+        self._skipped += 1
+        if self._skipped > SKIPPED_MAX:
+            raise CorruptBatch(f"{batch}; {within} has more than {SKIPPED_MAX} such batches") from None
+        if self._on_skipped is not None:
+            self._on_skipped(batch)
 
 
 def _bytes(answer: FetchedPartition) -> Buffer:

@@ -4,10 +4,11 @@ This module runs on executors, so neither it nor its imports use Twisted, kazoo,
 setup.cfg).
 """
 
+import logging
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow as pa
 from spark_bridge.network import Address, Connection
 from spark_bridge.offset_range import OffsetRange
 from spark_bridge.range_fetch import RangeFetch, ReadSettings
+from spark_bridge.skipped import SkippedBatch
 
 CONNECT_SECONDS_MAX = 10.0  # Kafka's socket.connection.setup.timeout.ms
 ANSWER_SECONDS_MAX = 30.0  # Kafka's request.timeout.ms
@@ -22,6 +24,7 @@ FRAME_BYTES_MAX = 256 << 20
 """A fetch may exceed its limit by one batch (KIP-74); a frame larger than this is not Kafka's protocol."""
 
 _LENGTH = struct.Struct(">i")
+_log = logging.getLogger(__name__)
 
 
 def read_range(
@@ -30,9 +33,16 @@ def read_range(
     servers: Sequence[Address],
     settings: ReadSettings = ReadSettings(),
     topic_id: str | None = None,
+    on_skipped: Callable[[SkippedBatch], object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all records of `within`, or raise an exception; see RangeFetch."""
-    return RangeFetch(within, columns, servers, SocketNetwork(), settings, topic_id).batches()
+    """Yield all records of `within`, or raise an exception; see RangeFetch. Log the batches that are left out."""
+
+    def skipped(batch: SkippedBatch) -> None:
+        _log.warning("left out %s", batch)
+        if on_skipped is not None:
+            on_skipped(batch)
+
+    return RangeFetch(within, columns, servers, SocketNetwork(), settings, topic_id, skipped).batches()
 
 
 class SocketNetwork:

@@ -1,20 +1,22 @@
 """The receipt of a replay, and the proof that it matches the manifest (spark.md section 6, step 4).
 
     {"flakelog_receipt": 1, "manifest_sha256": "...", "rows": 123, "offset_sum": 456, "checksum": 789,
-     "files": {"flights-00000-....parquet": {"rows": 60, "sha256": "..."}, ...}}
+     "files": {"flights-00000-....parquet": {"rows": 60, "sha256": "..."}, ...},
+     "poison": [{"topic": "flights", "partition": 0, "base_offset": 100, "last_offset": 199, "reason": "..."}, ...]}
 
 rows, offset_sum and checksum describe the rows read, before any transformation. checksum is the sum over all rows of
 xxhash64 of all columns, so it detects a changed, lost or repeated row (an xor would miss a repeated pair). files
-describes the files written.
+describes the files written. poison names the batches that onPoison=skip left out; a receipt without it has none.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from spark_bridge.manifest import Manifest
 from spark_bridge.offset_range import OffsetRange
+from spark_bridge.skipped import SkippedBatch, from_dicts, to_dicts
 
 FORMAT = 1
 
@@ -46,9 +48,10 @@ class Receipt:
     offset_sum: int
     checksum: int
     files: Mapping[str, WrittenFile]
+    poison: tuple[SkippedBatch, ...] = ()
 
     def to_json(self) -> str:
-        fields = {"flakelog_receipt": FORMAT} | asdict(self)
+        fields = {"flakelog_receipt": FORMAT} | asdict(self) | {"poison": to_dicts(self.poison)}
         return json.dumps(fields, indent=1, sort_keys=True) + "\n"
 
 
@@ -59,7 +62,8 @@ def load(text: str | bytes) -> Receipt:
         if fields.pop("flakelog_receipt") != FORMAT:
             raise KeyError("flakelog_receipt")
         files = {name: WrittenFile(**each) for name, each in fields.pop("files").items()}
-        return Receipt(**fields, files=files)
+        poison = from_dicts(fields.pop("poison", ()))
+        return Receipt(**fields, files=files, poison=poison)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ReplayError(f"this is no receipt of a replay: {error!r}") from None
 
@@ -69,9 +73,15 @@ def file_name(one: OffsetRange) -> str:
     return f"{one.topic}-{one.partition:05d}-{one.start:020d}-{one.end:020d}.parquet"
 
 
-def prove(manifest: Manifest, read: Totals, written: Sequence[tuple[int, WrittenFile]]) -> Receipt:
+def prove(
+    manifest: Manifest,
+    read: Totals,
+    written: Sequence[tuple[int, WrittenFile]],
+    skipped: Iterable[SkippedBatch] = (),
+) -> Receipt:
     """Return the receipt of a replay; `written` pairs the index of each range with its file.
 
+    `skipped` are the batches left out; one that lies in two ranges may come twice.
     Raise ReplayError if the figures do not match the manifest's ranges.
     """
     indexes = sorted(index for index, _ in written)
@@ -82,7 +92,7 @@ def prove(manifest: Manifest, read: Totals, written: Sequence[tuple[int, Written
         )
     _check_totals(manifest, read)
     files = {file_name(manifest.ranges[index]): each for index, each in sorted(written)}
-    return Receipt(manifest.sha256, *read, files)
+    return Receipt(manifest.sha256, *read, files, tuple(sorted(set(skipped))))
 
 
 def _check_totals(manifest: Manifest, read: Totals) -> None:
@@ -102,5 +112,7 @@ def differences(first: Receipt, second: Receipt) -> list[str]:
         for name in ("manifest_sha256", "rows", "offset_sum", "checksum")
         if getattr(first, name) != getattr(second, name)
     ]
+    if {each[:4] for each in first.poison} != {each[:4] for each in second.poison}:
+        found.append("poison has other batches")
     names = sorted(set(first.files) | set(second.files))
     return found + [f"{name} has other content" for name in names if first.files.get(name) != second.files.get(name)]

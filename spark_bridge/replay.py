@@ -27,13 +27,14 @@ from pyspark.sql import functions as F
 from spark_bridge import manifest as manifests
 from spark_bridge import receipt as receipts
 from spark_bridge.cluster import Cluster
-from spark_bridge.datasource import NAME
+from spark_bridge.datasource import NAME, REPORT_ENDING
 from spark_bridge.manifest import Manifest
 from spark_bridge.options import parse
 from spark_bridge.parquet_file import sha256, write_parquet
 from spark_bridge.pinned import select
 from spark_bridge.range_reader import SocketNetwork
 from spark_bridge.receipt import Receipt, ReplayError, Totals, WrittenFile, file_name, prove
+from spark_bridge.skipped import FAIL, SKIP, SkippedBatch, from_json
 
 MANIFEST_FILE = "_manifest.json"  # Spark skips names with _ when it reads the directory
 RECEIPT_FILE = "_receipt.json"
@@ -62,9 +63,15 @@ def save_manifest(manifest: Manifest, path: Path) -> None:
             raise FileExistsError(f"{path} holds another manifest, and a manifest is never changed") from None
 
 
-def read_manifest(spark: SparkSession, servers: str, path: Path) -> DataFrame:
-    """Return the rows of a manifest, one Spark partition for each range."""
-    return spark.read.format(NAME).option("kafka.bootstrap.servers", servers).option("manifest", str(path)).load()
+def read_manifest(spark: SparkSession, servers: str, path: Path, poison_report: Path | None = None) -> DataFrame:
+    """Return the rows of a manifest, one Spark partition for each range.
+
+    A batch that cannot be decoded is an error. With `poison_report` it is left out, and named in a file there.
+    """
+    read = spark.read.format(NAME).option("kafka.bootstrap.servers", servers).option("manifest", str(path))
+    if poison_report is not None:
+        read = read.option("onPoison", SKIP).option("poisonReport", str(poison_report))
+    return read.load()
 
 
 def replay(
@@ -73,11 +80,13 @@ def replay(
     manifest_path: Path,
     out: Path,
     transform: Callable[[DataFrame], DataFrame] | None = None,
+    on_poison: str = FAIL,
 ) -> Receipt:
     """Write the manifest's rows to the directory `out`, which the driver and all executors must be able to write.
 
     `transform` works row by row (select, where, withColumn); a shuffle raises ReplayError. Raise ReplayError also if
     the proof fails, `out` is something other than this replay, or a rerun differs from it. `out` is then unchanged.
+    With `on_poison` "skip", batches that cannot be decoded are left out, and the receipt names them.
     """
     manifest = manifests.load(manifest_path.read_bytes())
     _check_out(out, manifest)
@@ -86,7 +95,8 @@ def replay(
     staging.mkdir(parents=True)
     try:
         save_manifest(manifest, staging / MANIFEST_FILE)
-        receipt = _run(read_manifest(spark, servers, manifest_path), manifest, staging, transform)
+        rows = read_manifest(spark, servers, manifest_path, staging if on_poison == SKIP else None)
+        receipt = _run(rows, manifest, staging, transform)
         _write(staging / RECEIPT_FILE, receipt.to_json())
         _publish(staging, out, receipt)
     finally:
@@ -139,7 +149,13 @@ def _run(
     written = change(observed).mapInArrow(_RangeWriter(staging, names, schema), _WRITTEN).collect()
     seen = observation.get
     totals = Totals(seen["rows"], int(seen["offset_sum"] or 0), int(seen["checksum"] or 0))
-    return prove(manifest, totals, [(each["index"], WrittenFile(each["rows"], each["sha256"])) for each in written])
+    files = [(each["index"], WrittenFile(each["rows"], each["sha256"])) for each in written]
+    return prove(manifest, totals, files, _skipped(staging))
+
+
+def _skipped(staging: Path) -> Iterator[SkippedBatch]:
+    for path in sorted(staging.glob(f".*{REPORT_ENDING}")):
+        yield from from_json(path.read_text(encoding="utf-8"))
 
 
 def _refuse_shuffle(rows: DataFrame) -> None:
@@ -158,7 +174,7 @@ def _unchanged(rows: DataFrame) -> DataFrame:
 
 
 def _publish(staging: Path, out: Path, receipt: Receipt) -> None:
-    for leftover in staging.glob(".*"):  # of failed task attempts
+    for leftover in staging.glob(".*"):  # of failed task attempts, and the reports of skipped batches
         leftover.unlink()
     _sync_directory(staging)
     if not out.exists():

@@ -25,7 +25,7 @@ def at_offset(batch, base_offset):
 
 
 def batch_of(data, codec=Codec.NONE, claims=RECORDS):
-    """Return a batch that claims so many records and has `data` in their place."""
+    """Return a batch whose header claims this number of records; `data` is in their place."""
     header = bytes(encode_batch([Record(n, 0, None, b"v") for n in range(claims)], base_timestamp_ms=0))[:HEADER_BYTES]
     batch = header + data
     return resealed(batch, batch_length=len(batch) - LENGTH_END, attributes=codec)

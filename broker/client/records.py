@@ -1,7 +1,7 @@
 """Decoding the answer of a Fetch into records with their Snowflake ids.
 
-A poison batch has a valid CRC, but its records cannot be decoded. No retry helps, so a reader that raised an error
-would never get past it. Such a batch becomes a PoisonBatch, and reading goes on after it.
+A poison batch has a valid CRC, but its records cannot be decoded. A retry does not help, and a reader that raised an
+error would stop there for ever. So the batch becomes a PoisonBatch, and reading goes on after it.
 """
 
 from collections import deque
@@ -126,18 +126,19 @@ class _Ids:
 
     def at(self, offset: int) -> int:
         """Return the id of an offset. Raise MissingId."""
-        id = self.find(offset)
-        if id is None:
-            raise MissingId(self._partition, offset)
-        return id
-
-    def find(self, offset: int) -> int | None:
         entry = self._entry
         while entry is not None and entry.offset + entry.length <= offset:
             entry = self._entry = next(self._entries, None)
         if entry is None or entry.offset > offset:
-            return None
+            raise MissingId(self._partition, offset)
         return entry.first_id + offset - entry.offset
+
+    def find(self, offset: int) -> int | None:
+        """Return the id of an offset, None if the broker did not send it."""
+        try:
+            return self.at(offset)
+        except MissingId:
+            return None
 
 
 class _NoIds:

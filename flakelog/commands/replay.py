@@ -23,6 +23,13 @@ from flakelog.commands.terminal import NobodyAnswers, TimeType, client_of, fail,
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Read just what this manifest of an earlier replay names, and nothing else.",
 )
+@click.option(
+    "--on-poison",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="What to do with a batch that cannot be decoded.",
+)
 @json_option
 def replay(
     topics: tuple[str, ...],
@@ -33,6 +40,7 @@ def replay(
     from_time: int | None,
     to_time: int | None,
     manifest: Path | None,
+    on_poison: str,
     as_json: bool,
 ) -> None:
     """Write TOPICS to Parquet with Spark: all messages, or a range by id or by time.
@@ -53,14 +61,17 @@ def replay(
     with client_of(servers) as client:
         client.topics()  # report a missing broker now, not after the ten seconds that Spark takes to start
     options |= {"kafka.bootstrap.servers": servers, "subscribe": ",".join(topics)}
-    receipt = _run(servers, out, manifest, options)
+    receipt = _run(servers, out, manifest, options, on_poison)
+    for batch in receipt.poison:
+        click.echo(f"left out {batch}", err=True)
     if as_json:
-        print_json({"out": str(out), "rows": receipt.rows, "files": len(receipt.files), "checksum": receipt.checksum})
+        figures = {"rows": receipt.rows, "files": len(receipt.files), "checksum": receipt.checksum}
+        print_json({"out": str(out), **figures, "poison_batches": len(receipt.poison)})
     else:
         click.echo(f"{receipt.rows:,} messages in {len(receipt.files)} files in {out}/")
 
 
-def _run(servers: str, out: Path, manifest: Path | None, options: dict[str, str]) -> Any:
+def _run(servers: str, out: Path, manifest: Path | None, options: dict[str, str], on_poison: str) -> Any:
     from pyspark.errors import PySparkException
     from rich.console import Console
 
@@ -86,7 +97,7 @@ def _run(servers: str, out: Path, manifest: Path | None, options: dict[str, str]
             spark = spark_session("flakelog-replay")
         try:
             with console.status("replaying"):
-                return run(spark, servers, manifest, out)
+                return run(spark, servers, manifest, out, on_poison=on_poison)
         finally:
             spark.stop()
     except Unreachable as error:

@@ -30,6 +30,7 @@ from spark_bridge.receipt import ReplayError
 from spark_bridge.replay import make_manifest, replay, save_manifest, verify
 from spark_bridge.session import java_home, spark_session
 from tests.patience import SECONDS
+from tests.poison import PASSES_LENGTHS, RECORDS
 
 T0 = 1_700_000_000_000
 
@@ -208,6 +209,20 @@ def test_a_rerun_into_the_same_place_is_compared_and_changes_nothing(spark, serv
         replay(spark, servers, tmp_path / "m.json", tmp_path / "out", lambda rows: rows.where("offset > 3"))
     assert content(tmp_path / "out") == before
     assert sorted(os.listdir(tmp_path)) == ["m.json", "out"]
+
+
+def test_a_replay_may_leave_out_what_cannot_be_decoded_and_its_receipt_names_it(spark, servers, topic, tmp_path):
+    """A task reports to the driver, because it reads in another process than the one that writes."""
+    good = encode_batch([Record(0, 0, None, b"good")], base_timestamp_ms=T0)
+    with BlockingClient(servers) as client:
+        for batch in (good, PASSES_LENGTHS, good):
+            client.produce(topic, 1, batch)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+    receipt = replay(spark, servers, tmp_path / "m.json", tmp_path / "out", on_poison="skip")
+    (left_out,) = receipt.poison
+    assert left_out[:4] == (topic, 1, 1, RECORDS)
+    assert receipt.rows == 2 and verify(tmp_path / "out") == receipt
+    assert all(path.suffix == ".parquet" or path.name.startswith("_") for path in (tmp_path / "out").iterdir())
 
 
 def test_a_task_that_fails_midway_and_runs_again_leaves_no_trace(spark, servers, topic, tmp_path):

@@ -11,6 +11,7 @@ from broker.wire.frame import read_request_header
 from broker.wire.id_entries import pack_entry, seed_of
 from broker.wire.primitives import I32, skip_tags
 from spark_bridge.network import Address
+from tests.poison import at_offset
 
 BOOTSTRAP = Address("bootstrap", 9092)
 LEADER = Address("leader", 9093)
@@ -36,6 +37,7 @@ class Cluster:
         self.start, self.end, self.ids, self.per_fetch = start, end, ids, per_fetch
         self.faults = list(faults)
         self.send_faults = []
+        self.poison = {}  # base offset -> a batch of as many offsets, in place of the usual one
         self.topic_id = TOPIC_ID
         self.topic_error = ErrorCode.NONE
         self.leaders = {0: 1, 1: 0}
@@ -120,6 +122,8 @@ class Cluster:
         answer.ids = IdRegion(0, b"".join(pack_entry(seed_of(0), base, BATCH, 1000 + base) for base in bases))
 
     def batch(self, base):
+        if base in self.poison:
+            return at_offset(self.poison[base], base)
         records = [Record(n, n, None, b"%d" % (base + n)) for n in range(BATCH)]
         return encode_batch(records, base_timestamp_ms=base, base_offset=base)
 

@@ -165,7 +165,10 @@ class CleanLog:
         return True
 
     def _note_poison(self, header: BatchHeader, error: CorruptBatch) -> None:
-        """Note a batch whose records cannot be decoded. Only the dirty part is told, so each batch is told once."""
+        """Count and name a batch whose records cannot be decoded, if it is in the dirty part.
+
+        A batch is in the dirty part of one pass only, so the log names it once.
+        """
         if header.base_offset >= self.plan.first_dirty:
             self.poison_batches += 1
             if len(self.poison) < POISON_NAMED_MAX:
