@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from broker.log.index.id_index import IdIndex
 from broker.log.index.index import OffsetIndex, TimeIndex
-from broker.log.index.txn_index import TXN_INDEX, TransactionIndex
+from broker.log.index.txn_index import TXN_CHECK, TXN_INDEX, TransactionIndex, check_bytes
 from broker.log.segment import DELETED, ID_INDEX, INDEX, LOG, TIME_INDEX, Segment, file_name
 from broker.log.storage.port import File, Storage
 from broker.record.batch import BatchHeader
@@ -47,7 +47,7 @@ class Facts(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the sizes in bytes by file name. Only the index of aborted transactions may be missing."""
+        """Return the sizes in bytes by file name. Only the files of aborted transactions may be missing."""
         found = {
             LOG: self.log_bytes,
             ID_INDEX: self.id_bytes,
@@ -56,6 +56,7 @@ class Facts(NamedTuple):
         }
         if self.txn_index_bytes:
             found[TXN_INDEX] = self.txn_index_bytes
+            found[TXN_CHECK] = check_bytes(self.txn_index_bytes)
         return {file_name(self.base_offset, suffix): size for suffix, size in found.items()}
 
 
@@ -115,7 +116,7 @@ class ClosedSegment(Segment):
         self._retired: set[str] = set()
         """Paths of the files that are renamed to `.deleted`. They are read under these, as a swap may fail halfway."""
         if not facts.txn_index_bytes:
-            self.aborted = TransactionIndex(storage, self._path(TXN_INDEX), there=False)
+            self.aborted = TransactionIndex(storage, self._path(TXN_INDEX), self.base_offset, there=False)
 
     def _path(self, suffix: str) -> str:
         path = f"{self.directory}/{file_name(self.base_offset, suffix)}"
@@ -137,7 +138,7 @@ class ClosedSegment(Segment):
     def _opened(self, suffix: str) -> File | IdIndex | OffsetIndex | TimeIndex | TransactionIndex:
         path = self._path(suffix)
         if suffix == TXN_INDEX:
-            return TransactionIndex(self._storage, path, there=True)
+            return TransactionIndex(self._storage, path, self.base_offset, there=True)
         file = self._storage.open(path)
         if suffix == ID_INDEX:
             return IdIndex(file, self.base_offset)

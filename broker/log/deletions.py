@@ -21,7 +21,7 @@ CHECKPOINT_WITHIN_MS = 1000
 """Delay before a log's new start is written to the checkpoint. Changes within the delay share one checkpoint, so a
 client that deletes records in a loop does not cost a sync each time."""
 
-RENAMED_AT_ONCE = 64  # segments of five files; not a setting, because a rename does not wait for the disk
+RENAMED_AT_ONCE = 64  # segments of six files; not a setting, because a rename does not wait for the disk
 RENAME_EVERY_MS = 10
 
 

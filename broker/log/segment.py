@@ -5,6 +5,7 @@
     00000000000000000000.timeindex   offsets by time           (broker.log.index.index)
     00000000000000000000.idindex     ids by offset             (broker.log.index.id_index)
     00000000000000000000.txnindex    aborted transactions, if the segment has any (broker.log.index.txn_index)
+    00000000000000000000.txncheck    checksums of the entries of .txnindex
 
 A reader keeps the segments that it holds, even after the log drops them from its list.
 """
@@ -16,12 +17,12 @@ from typing import Any, TypeAlias
 
 from broker.log.index.id_index import IdIndex
 from broker.log.index.index import OffsetIndex, TimeIndex
-from broker.log.index.txn_index import TXN_INDEX, TransactionIndex
+from broker.log.index.txn_index import TXN_CHECK, TXN_INDEX, TransactionIndex
 from broker.log.storage.port import Buffer, File, Storage
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
 
 LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"
-SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ID_INDEX)
+SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, TXN_CHECK, ID_INDEX)
 DELETED = ".deleted"
 """Suffix of a file that is to be removed, and of a deleted topic's directory."""
 CLEANED, SWAP = ".cleaned", ".swap"
@@ -135,7 +136,8 @@ class Segment:
         self.ids = IdIndex(open_file(ID_INDEX, create), base_offset)
         self.offsets = OffsetIndex(open_file(INDEX, True))
         self.times = TimeIndex(open_file(TIME_INDEX, True))
-        self.aborted = TransactionIndex(storage, f"{directory}/{file_name(base_offset, TXN_INDEX)}{ending}")
+        path = f"{directory}/{file_name(base_offset, TXN_INDEX)}{ending}"
+        self.aborted = TransactionIndex(storage, path, base_offset)
 
     @property
     def size(self) -> int:

@@ -11,6 +11,7 @@ NO_PARTITION, TIMED_OUT, STORAGE_ERROR = 3, 7, 56
 LATE = NO_PARTITION, TIMED_OUT, STORAGE_ERROR
 """Error codes of a batch that was appended, and is not known to be on the disk."""
 NO_OFFSET = -1
+CHECKSUMS = ".txncheck"  # of files that were without, when the tree before was written
 
 
 def difference(script, before, now):
@@ -204,7 +205,7 @@ def _difference_of_files(before, now):
     for moment in before:
         was, seen = before[moment], now.get(moment, {})
         for path in sorted({*was, *seen}):
-            if was.get(path) != seen.get(path):
+            if was.get(path) != seen.get(path) and not path.endswith(CHECKSUMS):
                 return f"{path} {moment}: {_file(was.get(path))} before, {_file(seen.get(path))} now"
     return None
 

@@ -374,6 +374,19 @@ def without_crc(path, data):
     return b"{" + data[data.index(b", ") + 2 :].replace(b'"version": 2}', b'"version": 1}')
 
 
+CHECKSUMS = ".txncheck"  # of the indexes of aborted transactions: the tree before has none
+_space, _take = MemoryStorage.space, MemoryStorage.take
+
+
+def space(storage):
+    """The disk as if the checksums took no space."""
+    size, free = _space(storage)
+    extra = sum(len(content.data) for path, content in storage.files.items() if path.endswith(CHECKSUMS))
+    return (size, free + extra) if storage.free_bytes is None else (size - extra, free)
+
+
+MemoryStorage.space = space
+MemoryStorage.take = lambda storage, path, size: None if path.endswith(CHECKSUMS) else _take(storage, path, size)
 _replace = MemoryStorage.replace
 MemoryStorage.replace = lambda storage, path, data: _replace(storage, path, without_crc(path, data))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from broker.log import leader_epochs, producer_state
-from broker.log.closed_segment import OpenSegments, closed
+from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.compaction.swap import finish_swaps
 from broker.log.index.id_index import IdIndex
 from broker.log.io_jobs import RemoveFiles
@@ -259,16 +259,19 @@ class _Recovery:
 
     def _replay(self, segments: list[Segment], known: LogPosition) -> None:
         """Replay the headers of all batches below the checkpoint, and rewrite the indexes of aborted transactions."""
-        for segment in segments:
-            segment.aborted.keep_bytes(0)
+        for number, segment in enumerate(segments):
+            segment.aborted.begin_rebuild()
             end = known.log_bytes if segment.base_offset == known.segment else segment.size
             try:
                 for position, header in segment.batches(end=end):
                     self._note(segment, position, header)
             except CorruptBatch as error:
                 raise LogDamaged(f"{segment.log.path}: {error}") from None
-            for file in segment.aborted.files:
-                file.sync()
+            segment.aborted.end_rebuild()
+            if isinstance(segment, ClosedSegment):
+                facts = segment.facts._replace(txn_index_bytes=segment.aborted.size)
+                self.among.forget(segment)
+                segments[number] = ClosedSegment(self.storage, self.name, facts, self.among)
 
     def _note(self, segment: Segment, position: int, header: BatchHeader) -> None:
         """Apply a batch of the log to the state of its producer. Index the transaction if the batch aborts one."""

@@ -117,7 +117,10 @@ class Synced:
         facts = self.noted.get(base)
         if facts is not None and facts.next_offset == next_offset:
             if all(self.sizes.get(name) == size for name, size in facts.sizes.items()):
-                return ClosedSegment(self.storage, self.name, facts, self.among)
+                trusted = ClosedSegment(self.storage, self.name, facts, self.among)
+                if facts.txn_index_bytes and not trusted.aborted.is_sound(base, next_offset):
+                    self.aborted_known = False
+                return trusted
         segment = self.open(base)
         self._check_sealed(segment, next_offset)
         return closed(self.storage, segment, self.among)
