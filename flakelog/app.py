@@ -41,6 +41,7 @@ from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator
 from coordination.sessions import open_session
 from flakelog.listeners import EVERYWHERE, Listener
+from flakelog.machine import file_limit
 from flakelog.settings import Settings
 from idgen.claim import EXHAUSTED_RETRY_MS, WorkerClaim, registry_of, worker_claim
 from idgen.clock import IdClock
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
 Report = Callable[[str], None]
 
 KAFKA_FILE = "meta.properties"  # marks a data directory of Kafka, whose logs must not be touched
-FILES_UNLIMITED = 1 << 30
 DAY_S = 86_400
 SAY_S = 1.0  # a start that waits longer says for what
 LISTEN_BACKLOG = 1_024  # for ids and HTTP; with Twisted's 50, a burst of clients fills the queue and has to wait 1 s
@@ -463,27 +463,6 @@ class Server:
         if self._grace is not None:
             self._report("told to stop again: the grace ends now")
             self._grace.cancel()
-
-
-def raise_file_limit() -> None:
-    """Raise the limit of open files to the system's maximum: each open segment takes four, each connection one."""
-    try:
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (ImportError, ValueError, OSError):
-        return
-
-
-def file_limit() -> int:
-    """Return how many files this process may have open."""
-    try:
-        import resource
-    except ImportError:
-        return FILES_UNLIMITED
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return FILES_UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
 def default_data_dir() -> Path:

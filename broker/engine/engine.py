@@ -65,8 +65,9 @@ class Engine:
         self.take_replies = self._connections.take_replies
         self.take_closes = self._connections.take_closes
         self.take_stalled = self._connections.take_stalled
-        memory = services.config.queued_max_request_bytes
-        self._queue = TurnQueue(self._connections, RequestMemory(memory) if memory > 0 else None)
+        self._request_ms = services.config.queued_request_ms
+        self._memory = RequestMemory(services.config.queued_max_request_bytes, self._request_ms)
+        self._queue = TurnQueue(self._connections, self._memory)
         self._turn = services.turn
         answers = replies(services, self._connections, self._queue, self._clock)
         self._throttle = Throttle(services, answers)
@@ -143,6 +144,7 @@ class Engine:
             self.services.purgatory.next_deadline_ms(),
             self.services.coordinators_deadline_ms(),
             self._connections.next_deadline_ms(),
+            self._memory.next_deadline_ms(now.ms),
         )
         deadline = self.services.logs.next_deadline_ms(now.ms)
         for other in others:
@@ -158,6 +160,9 @@ class Engine:
         for log in self.services.logs.tick(now):
             self.services.touch(log, now)
         self._connections.close_idle(now)
+        for conn in self._memory.take_stuck(now.ms):
+            reason = f"the rest of its request did not come within {self._request_ms} ms (flakelog.queued.request.ms)"
+            self._connections.close(conn, reason)
 
     def take_syncs(self, begin_round: bool = True) -> list[IoJob]:
         """Return jobs, each to be run in a thread and passed to `synced` or `sync_failed` afterwards.

@@ -3,19 +3,36 @@
 A request claims its whole size when its length is known, and is admitted while there is any room, as in Kafka. The
 total can exceed the limit by one request, so that no request is too large to be admitted. Without room its connection
 is not read until there is some. Connections are admitted in order, so none is overtaken.
+
+`flakelog.queued.request.ms`: a peer that sends part of a request and stops must give its claim back. In each such
+period a request must receive a part of its bytes, so that a peer that sends byte by byte gives it back too.
 """
+
+import math
 
 from broker.engine.connection import Connection
 
+PROGRESS_PARTS = 32  # a request must be whole after this many periods at the latest
+
 
 class RequestMemory:
-    """Memory claims by connection. Call `settle` after each read of a connection, and `leave` when it is closed."""
+    """Memory claims by connection. Call `settle` after each read of a connection, and `leave` when it is closed.
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    `most_bytes` is the limit, -1 for no limit. `period_ms` is the time in which each request must make progress.
+    """
+
+    def __init__(self, most_bytes: int, period_ms: int) -> None:
+        self._most_bytes = most_bytes if most_bytes > 0 else math.inf
+        self._period_ms = period_ms
         self._claims: dict[Connection, tuple[int, int]] = {}  # (which frame of the connection, its bytes)
         self._waiting: dict[Connection, tuple[int, int]] = {}
+        self._seen: dict[Connection, tuple[int, int]] = {}  # (which frame, its received bytes), at the last check
+        self._check_ms: int | None = None
         self.claimed_bytes = 0
+
+    def __contains__(self, conn: Connection) -> bool:
+        """Return True if the connection has or awaits a claim."""
+        return conn in self._claims or conn in self._waiting
 
     def settle(self, conn: Connection) -> None:
         """Update the claim of a connection after a read."""
@@ -27,6 +44,8 @@ class RequestMemory:
             self._waiting[conn] = claim
             conn.starve(True)
         self._let_in()
+        if conn in self._waiting:
+            conn.decoder.shrink()
 
     def leave(self, conn: Connection) -> None:
         self._waiting.pop(conn, None)
@@ -41,4 +60,33 @@ class RequestMemory:
             conn = next(iter(self._waiting))
             claim = self._claims[conn] = self._waiting.pop(conn)
             self.claimed_bytes += claim[1]
+            conn.decoder.grow()
             conn.starve(False)
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """Return when `take_stuck` is due, on the monotonic clock; None without claims."""
+        if not self._claims:
+            self._check_ms = None
+        elif self._check_ms is None:
+            self._check_ms = now_ms + self._period_ms
+        return self._check_ms
+
+    def take_stuck(self, now_ms: int) -> list[Connection]:
+        """Return the connections whose request received too little since the last check; close them.
+
+        A connection that is not read at the time of a check has no fault.
+        """
+        if self._check_ms is None or now_ms < self._check_ms:
+            return []
+        self._check_ms = now_ms + self._period_ms
+        before, self._seen, stuck = self._seen, {}, []
+        for conn, (number, size) in self._claims.items():
+            if not conn.wants_data:
+                continue
+            received = conn.decoder.received_bytes
+            last = before.get(conn)
+            if last is not None and last[0] == number and (received - last[1]) * PROGRESS_PARTS < size:
+                stuck.append(conn)
+            else:
+                self._seen[conn] = number, received
+        return stuck

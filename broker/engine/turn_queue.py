@@ -17,10 +17,10 @@ BACKLOG_BYTES = 64 * 1024  # a connection is not read while more bytes of its re
 class TurnQueue:
     """The connections with requests to execute. `arrived` are those of the next turn; append to it with `queued` set.
 
-    `memory` limits the incomplete requests, None without a limit.
+    `memory` limits the incomplete requests.
     """
 
-    def __init__(self, connections: Connections, memory: RequestMemory | None) -> None:
+    def __init__(self, connections: Connections, memory: RequestMemory) -> None:
         self.arrived: list[Connection] = []
         self._backlog: list[Connection] = []
         """Connections with requests that earlier turns have left."""
@@ -82,10 +82,10 @@ class TurnQueue:
 
     def settle(self, conn: Connection) -> None:
         """Update the memory that a connection's incomplete request claims."""
-        if self._memory is not None:
+        if conn.decoder.partial is not None or conn in self._memory:
             self._memory.settle(conn)
 
     def closed(self, conn: Connection) -> None:
         """Free the memory that a closed connection's incomplete request claims."""
-        if self._memory is not None:
+        if conn in self._memory:
             self._memory.leave(conn)

@@ -611,7 +611,8 @@ class BrokerConfig:
     max_connections: int = setting(
         "max.connections",
         INT_MAX,
-        "Connections open at once; one more is closed at once. listener.name.NAME.max.connections bounds one.",
+        "Connections open at once; one more is closed at once. listener.name.NAME.max.connections bounds one. A server "
+        "that is not told a number takes half of the files it may open, and at most one for each 64 KiB of memory.",
         check=at_least(1),
     )
     max_connections_per_ip: int = setting(
@@ -637,9 +638,18 @@ class BrokerConfig:
         "queued.max.request.bytes",
         -1,
         "Memory for requests that have begun and are not whole, over all connections; past it their connections are "
-        "not read from until there is room. -1 has no bound but socket.request.max.bytes for each connection.",
+        "not read from until there is room. -1 has no bound but socket.request.max.bytes for each connection. A server "
+        "that is not told a number takes an eighth of the machine's or the container's memory.",
         check=_minus_one_or(1),
         unit="bytes",
+    )
+    queued_request_ms: int = setting(
+        "flakelog.queued.request.ms",
+        30_000,
+        "In each such time a request that is not whole must receive a 32nd of its bytes, else its connection is "
+        "closed, so that peers that stop in the middle of a request hold no memory.",
+        check=at_least(100),
+        unit="ms",
     )
     socket_send_buffer_bytes: int = setting(
         "socket.send.buffer.bytes",

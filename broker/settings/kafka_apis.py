@@ -222,6 +222,17 @@ DIFFERENCES = (
         "and at the first offsets in a group.",
     ),
     ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
+    (
+        "Limits of the machine",
+        "A server that is not told `max.connections` and `queued.max.request.bytes` takes numbers that fit the machine: "
+        "half of the files it may open, at most a connection for each 64 KiB of memory, and an eighth of the memory. "
+        "Kafka has no limits then.",
+    ),
+    (
+        "A request that stops in its middle",
+        "Its connection is closed unless a 32nd of it arrives in each `flakelog.queued.request.ms`; Kafka keeps it for "
+        "`connections.max.idle.ms`.",
+    ),
     ("Metrics", "Prometheus text over HTTP; no JMX."),
     ("Settings of groups", "All are for the protocol of KIP-848; they are refused with INVALID_CONFIG."),
     (

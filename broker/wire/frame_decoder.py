@@ -68,6 +68,20 @@ class FrameDecoder:
         """Return the number of fed bytes that are in no frame yet, without those of an incomplete frame."""
         return len(self._view) - self._at
 
+    @property
+    def received_bytes(self) -> int:
+        """Return the received bytes of an incomplete frame."""
+        return self._filled if self.partial is not None else 0
+
+    def shrink(self) -> None:
+        """Free the space of an incomplete frame's buffer, because its connection is not read now."""
+        if self.partial is not None and self._filled < len(self.partial):
+            self.partial = self.partial[: self._filled]
+
+    def grow(self) -> None:
+        """Make space again in the buffer of an incomplete frame."""
+        self._make_room()
+
     def wanted(self) -> memoryview | None:
         """Return the memory for the next bytes of an incomplete frame, or None."""
         return None if self.partial is None else memoryview(self.partial)[self._filled :]

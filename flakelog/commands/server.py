@@ -166,8 +166,11 @@ def _run(
     print_config: bool,
     fixed: tuple[Given, ...] = (),
 ) -> None:
+    from flakelog.machine import file_limit, machine_defaults, raise_file_limit
+
+    raise_file_limit()
     try:
-        properties = collect(config, assignments, os.environ, mode, fixed)
+        properties = collect(config, assignments, os.environ, (*machine_defaults(file_limit()), *mode), fixed)
     except (InvalidSetting, OSError) as error:
         raise click.ClickException(str(error)) from None
     try:
@@ -218,12 +221,11 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
     from twisted.logger import Logger
 
     from flakelog import server_log
-    from flakelog.app import Server, StartError, raise_file_limit
+    from flakelog.app import Server, StartError
 
     reactor: Any = installed
     server_log.begin(run.log_format)
     log = Logger("flakelog")
-    raise_file_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
     for line in warnings:
         log.warn("{line}", line=line)

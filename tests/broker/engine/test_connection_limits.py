@@ -184,3 +184,60 @@ def test_a_request_that_is_whole_claims_nothing_while_others_behind_it_wait():
     assert not client.conn.readable, "one request may wait, and one does"
     other.feed(HALF)
     assert other.conn.readable
+
+
+PERIOD_MS = 30_000
+
+
+def test_a_peer_that_stops_in_the_middle_of_a_request_is_closed_and_gives_its_claim_to_who_waits():
+    """300 such peers with part of a 100 MB frame each held 640 MB for ten minutes (flakelog.queued.request.ms)."""
+    broker = EngineBroker(queued_max_request_bytes=1)
+    stopped, waiting = broker.connect(), broker.connect()
+    stopped.feed(HALF)
+    waiting.feed(HALF)
+    broker.engine.next_deadline(broker.now)  # the shell asks after each turn
+    broker.at(PERIOD_MS + 1_000)
+    assert stopped.closed is None
+    broker.at(2 * PERIOD_MS + 2_000)
+    assert stopped.closed == "the rest of its request did not come within 30000 ms (flakelog.queued.request.ms)"
+    broker.engine.closed(stopped.conn)
+    assert waiting.conn.readable and waiting.closed is None, "it was we who did not read"
+
+
+def test_a_request_may_be_slow_but_not_slower_than_a_32nd_in_its_time():
+    broker = EngineBroker()
+    slow, slower = broker.connect(), broker.connect()
+    slow.feed(HALF)
+    slower.feed(HALF)
+    for turn in range(1, 5):
+        broker.at(turn * PERIOD_MS)
+        slow.feed(bytes(32))  # of 1,000
+        if slower.closed is None:
+            slower.feed(bytes(31))
+    assert slow.closed is None and "flakelog.queued.request.ms" in slower.closed
+
+
+def test_each_request_of_a_connection_has_a_time_of_its_own():
+    broker = EngineBroker()
+    client = broker.connect()
+    for turn in range(1, 5):
+        _, whole = client.frame(METADATA, 1, {"topics": [{"name": "x" * 1_000}]})
+        client.feed(whole[:100])
+        broker.at(turn * PERIOD_MS)
+        client.feed(whole[100:])
+        assert len(client.replies()) == 1
+        broker.engine.next_deadline(broker.now)
+    assert client.closed is None
+
+
+def test_a_request_without_room_keeps_no_buffer_but_its_bytes_and_is_received_whole_later():
+    broker = EngineBroker(queued_max_request_bytes=1)
+    one, two = broker.connect(), broker.connect()
+    one.feed(HALF)
+    _, whole = two.frame(METADATA, 1, {"topics": [{"name": "x" * 30_000}]})
+    two.feed(whole[:20_000])
+    assert len(two.conn.decoder.partial) == 20_000 - 4
+    broker.engine.closed(one.conn)
+    two.feed(whole[20_000:25_000])
+    two.feed(whole[25_000:])
+    assert len(two.replies()) == 1
