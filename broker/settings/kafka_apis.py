@@ -224,9 +224,9 @@ DIFFERENCES = (
     ("Too many connections", "One past `max.connections` is closed at once; Kafka lets it wait in the backlog."),
     (
         "Limits of the machine",
-        "A server that is not told `max.connections` and `queued.max.request.bytes` takes numbers that fit the machine: "
-        "half of the files it may open, at most a connection for each 64 KiB of memory, and an eighth of the memory. "
-        "Kafka has no limits then.",
+        "A server that is not told `max.connections` and `queued.max.request.bytes` takes numbers that fit the "
+        "machine: half of the files it may open, at most a connection for each 64 KiB of memory, and an eighth of the "
+        "memory. Kafka has no limits then.",
     ),
     (
         "A request that stops in its middle",
