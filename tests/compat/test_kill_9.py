@@ -1,4 +1,6 @@
-"""kill -9 of the broker at random moments under load, twenty times: acknowledged batches survive with their ids.
+"""kill -9 of the broker at random moments under load: acknowledged batches survive with their ids.
+
+`make test` kills it twenty times, `make soak` fifty times with each of two seeds. One topic is plain, one is durable.
 
 The page cache outlives the process, so no acknowledged batch may be missing, even without a sync (DESIGN section 5).
 Ids rise with the offset in each partition, and no id is given twice, over all runs and together with the id service
@@ -11,6 +13,7 @@ import threading
 import time
 from itertools import pairwise
 
+import pytest
 from confluent_kafka import KafkaException, Producer
 
 from broker.client.blocking import BlockingClient
@@ -24,6 +27,7 @@ from tests.compat.server_process import ServerProcess
 from tests.patience import MS, SECONDS, until
 
 KILLS = 20
+SOAK_KILLS, SOAK_SEEDS = 50, (1, 2)
 SEED = int(os.environ.get("FLAKELOG_KILL_SEED", "9"))
 TOPICS = {"kill-a": 2, "kill-b": 3}
 PARTITIONS = [(topic, partition) for topic, partitions in TOPICS.items() for partition in range(partitions)]
@@ -184,17 +188,28 @@ def kill_somewhere(server, load, chance):
 
 def test_what_was_acknowledged_outlives_twenty_kills_with_its_ids(tmp_path):
     print(f"replay: FLAKELOG_KILL_SEED={SEED} .venv/bin/python -m pytest tests/compat/test_kill_9.py")
-    chance = random.Random(SEED)
+    kill_under_load(tmp_path, SEED, KILLS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SOAK_SEEDS)
+def test_what_was_acknowledged_outlives_fifty_kills_with_its_ids(tmp_path, seed):
+    kill_under_load(tmp_path, seed, SOAK_KILLS)
+
+
+def kill_under_load(tmp_path, seed, kills):
+    """Kill a server under load `kills` times, and check after each start what was acknowledged before."""
+    chance = random.Random(seed)
     load, delivered = Load(), {}
     with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
         address = server.address
         with BlockingClient(address) as client:
             for topic, partitions in (TOPICS | {IDEMPOTENT: 1}).items():
                 client.create_topic(topic, partitions, {"flakelog.durable.acks": str(topic == DURABLE).lower()})
-        threads = [load.run(produce, b"producer-%d" % each, address, SEED * 100 + each) for each in range(3)]
+        threads = [load.run(produce, b"producer-%d" % each, address, seed * 100 + each) for each in range(3)]
         threads += [load.run(ask_ids, server.ids), load.run(produce_idempotent, address, delivered)]
         checked = dict.fromkeys(PARTITIONS, 0)
-        for _ in range(KILLS):
+        for _ in range(kills):
             kill_somewhere(server, load, chance)
             known = load.snapshot()
             server.start()
