@@ -1,22 +1,25 @@
 """Search for an offset in a log by time or by id, in one of three ways.
 
     NONBLOCKING   in the reactor thread, which must not wait: raises WouldBlock if the search would wait for the disk,
-    or would
-              open a batch of very many records
+                  or would open a batch of very many records or bytes
     IN_THREAD     in a worker thread, with its own open files
-    BLOCKING   in the calling thread; waits for the disk as long as necessary
+    BLOCKING      in the calling thread; waits for the disk as long as necessary
+
+A batch with a valid CRC whose records cannot be decoded has no time that a search can find. Readers skip it too.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from broker.log.non_blocking_reader import NonBlockingReader, WouldBlock
 from broker.log.segment import Segment
-from broker.record.batch import NO_TIMESTAMP, BatchHeader
+from broker.record.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, verify
+from broker.record.compression import DECOMPRESSED_BYTES_MAX, TooLarge
 from broker.record.records import times_of
 
 OPENED_NON_BLOCKING = 10_000  # records, which takes some milliseconds
+UNPACKED_NON_BLOCKING = 1 << 20  # bytes of a compressed batch, which takes a millisecond
 NOT_COUNTED = -1, 0, NO_TIMESTAMP
 
 Found = tuple[int, int]
@@ -27,13 +30,14 @@ start, counted up to the batch at the position."""
 
 
 class ReadMode(NamedTuple):
-    """A way to read a segment, and the largest number of records in a batch that it opens."""
+    """A way to read a segment, and the largest batch that it opens, in records and in unpacked bytes."""
 
     see: Callable[[Segment], Any]
     records_max: int | None = None
+    bytes_max: int | None = None
 
 
-NONBLOCKING = ReadMode(NonBlockingReader, OPENED_NON_BLOCKING)
+NONBLOCKING = ReadMode(NonBlockingReader, OPENED_NON_BLOCKING, UNPACKED_NON_BLOCKING)
 IN_THREAD = ReadMode(Segment.apart)
 BLOCKING = ReadMode(lambda segment: segment)
 
@@ -65,7 +69,7 @@ class Search(NamedTuple):
     def of_time(self, timestamp_ms: int, mode: ReadMode) -> Found | None:
         """Return the first record at or after `timestamp_ms`, None if all are older (KIP-33).
 
-        Its batch is opened. Raise CorruptBatch if the producer filled that batch with bytes that are not records.
+        Its batch is opened. Raise CorruptBatch if a CRC on the way is wrong.
         """
         for segment in self.segments[bisect_left(self.newest, timestamp_ms) :]:
             if segment.max_timestamp_ms < timestamp_ms:
@@ -112,7 +116,16 @@ class Search(NamedTuple):
         return self.end_position if segment is self.segments[-1] else None
 
 
-def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, mode: ReadMode) -> Any:
+def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, mode: ReadMode) -> Iterator[Found]:
+    """Iterate over (offset, time) of a batch's records, up to the first that cannot be decoded."""
     if mode.records_max is not None and header.record_count > mode.records_max:
         raise WouldBlock(f"the batch at {header.base_offset} of {segment.directory} has {header.record_count} records")
-    return times_of(seen.log.read(position, header.size))
+    batch = seen.log.read(position, header.size)
+    verify(batch, header)
+    try:
+        yield from times_of(batch, mode.bytes_max or DECOMPRESSED_BYTES_MAX)
+    except TooLarge as error:
+        if mode.bytes_max is not None:
+            raise WouldBlock(f"the batch at {header.base_offset} of {segment.directory}: {error}") from None
+    except CorruptBatch:
+        return

@@ -1,21 +1,16 @@
 """Rows of the table of errors: Fetch, and other APIs that read, find or delete records."""
 
-from crc32c import crc32c
-
 from broker.settings.config import LONG_MAX
 from broker.wire.errors import ErrorCode as E
 from tests.broker.any_api import batch_of, offsets_of
 from tests.broker.every_error.case import FAR_AHEAD_MS, NOWHERE, OFFSETS, Case, offline
 
 
-def garbage(world):
-    """Return a topic with a batch whose payload holds no records, so that only a decoder notices; its timestamp is
-    later than all others."""
-    batch = bytearray(batch_of(time_ms=FAR_AHEAD_MS))
-    batch[61:] = b"\xff" * (len(batch) - 61)
-    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
-    topic = world.create(1, message_timestamp_after_max_ms=LONG_MAX, flakelog_validate_records="header")
-    world.produce(topic, batch, version=9)
+def damaged(world):
+    """Return a topic with a batch that the disk has changed; its timestamp is later than all others."""
+    topic = world.create(1, message_timestamp_after_max_ms=LONG_MAX)
+    world.produce(topic, batch_of(time_ms=FAR_AHEAD_MS), version=9)
+    world.broker.storage.files[f"{topic}-0/{0:020d}.log"].data[-1] ^= 1
     return topic
 
 
@@ -95,7 +90,7 @@ READS = [
     Case("ListOffsets", E.UNSUPPORTED_VERSION, lambda w: offsets(w, timestamp=-9)),
     Case("ListOffsets", E.FENCED_LEADER_EPOCH, lambda w: offsets(w, later(w), current_leader_epoch=0), 4, inside=True),
     Case("ListOffsets", E.KAFKA_STORAGE_ERROR, lambda w: offsets(w, offline(w)), inside=True),
-    Case("ListOffsets", E.CORRUPT_MESSAGE, lambda w: offsets(w, garbage(w), timestamp=FAR_AHEAD_MS), inside=True),
+    Case("ListOffsets", E.CORRUPT_MESSAGE, lambda w: offsets(w, damaged(w), timestamp=FAR_AHEAD_MS), inside=True),
     Case("OffsetForLeaderEpoch", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: epoch_end(w, NOWHERE)),
     Case("OffsetForLeaderEpoch", E.UNKNOWN_LEADER_EPOCH, lambda w: epoch_end(w, current=7)),
     Case("OffsetForLeaderEpoch", E.FENCED_LEADER_EPOCH, lambda w: epoch_end(w, later(w), current=0), inside=True),

@@ -4,7 +4,9 @@ import pytest
 from crc32c import crc32c
 
 from broker.log import log_reader
-from broker.log.search import OPENED_NON_BLOCKING
+from broker.log.search import OPENED_NON_BLOCKING, UNPACKED_NON_BLOCKING
+from broker.record.compression import Codec
+from broker.record.records import Record, encode_batch
 from broker.wire import tags
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import LIST_OFFSETS, PRODUCE, WALL_MS, EngineBroker, batch_of, produce_request
@@ -103,15 +105,31 @@ def test_an_empty_partition_has_ends_and_no_times(version):
 
 
 @pytest.mark.parametrize("version", [1, 11])
-def test_a_batch_of_what_are_no_records_is_corrupt(version):
-    """The batch passed the CRC check at Produce; only a search for a time decodes its records."""
+def test_a_search_passes_over_a_batch_whose_records_cannot_be_decoded(version):
+    """Readers skip such a batch too. An error would end each search that begins before it."""
     client = unchecked()
-    batch = bytearray(batch_of(b"later", timestamp_ms=WALL_MS + 5))
+    assert client.ask(PRODUCE, 9, produce_request("flights", batch=rubbish(b"later")))[0].error_code == 0
+    assert answered(client, version, WALL_MS + 5)[0].offset == -1
+    client.ask(PRODUCE, 9, produce_request("flights", batch=batch_of(b"last", timestamp_ms=WALL_MS + 7)))
+    assert [ask(client, version, WALL_MS + ahead) for ahead in (0, 5, 7, 8)] == [(0, 0), (0, 3), (0, 3), (0, -1)]
+
+
+@pytest.mark.parametrize("version", [1, 11])
+def test_a_batch_that_is_damaged_on_the_disk_is_corrupt(client, version):
+    damage_last_batch(client)
+    assert ask(client, version, WALL_MS) == (ErrorCode.CORRUPT_MESSAGE, -1)
+
+
+def rubbish(*values):
+    """Return a batch with a valid CRC and rubbish in place of its records."""
+    batch = bytearray(batch_of(*values, timestamp_ms=WALL_MS + 5))
     batch[61:] = b"\xff" * (len(batch) - 61)
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
-    assert client.ask(PRODUCE, 9, produce_request("flights", batch=batch))[0].error_code == 0
-    assert answered(client, version, WALL_MS + 5)[0].error_code == ErrorCode.CORRUPT_MESSAGE
-    assert answered(client, version, WALL_MS)[0].offset == 0
+    return batch
+
+
+def damage_last_batch(client):
+    client.broker.storage.files[f"flights-0/{0:020d}.log"].data[-1] ^= 1
 
 
 def unchecked():
@@ -236,11 +254,23 @@ def test_a_time_within_a_batch_of_very_many_records_is_looked_for_by_a_thread(cl
     assert offset_of(client.replies()) == (0, 2)
 
 
-def test_what_is_looked_for_by_a_thread_may_be_damaged():
-    client = unchecked()
-    batch = bytearray(batch_of(*[b""] * (OPENED_NON_BLOCKING + 1), timestamp_ms=WALL_MS + 5))
-    batch[61:] = b"\xff" * (len(batch) - 61)
-    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+def test_a_time_within_a_batch_that_unpacks_to_many_bytes_is_looked_for_by_a_thread(client):
+    """A few kilobytes may unpack to gigabytes."""
+    record = Record(0, 0, None, bytes(UNPACKED_NON_BLOCKING))
+    batch = encode_batch([record], base_timestamp_ms=WALL_MS + 5, codec=Codec.ZSTD)
     client.ask(PRODUCE, 9, produce_request("flights", batch=batch))
+    held = client.broker.hold_syncs()
+    send(client, WALL_MS + 5)
+    assert client.replies() == [] and len(held) == 1
+    client.broker.release()
+    assert offset_of(client.replies()) == (0, 2)
+
+
+def test_what_a_thread_looks_for_may_be_rubbish_or_damaged():
+    client = unchecked()
+    client.ask(PRODUCE, 9, produce_request("flights", batch=rubbish(*[b""] * (OPENED_NON_BLOCKING + 1))))
+    send(client, WALL_MS + 5)
+    assert offset_of(client.replies()) == (0, -1)
+    damage_last_batch(client)
     send(client, WALL_MS + 5)
     assert offset_of(client.replies()) == (ErrorCode.CORRUPT_MESSAGE, -1)
