@@ -2,8 +2,8 @@
 
 A request that waits holds a slot; replies behind it wait with it, though they may be ready. `readable` is False while
 too many requests wait, while too many bytes of replies are unsent, while a request must be tried again later (`hold`),
-or while its client is over a quota (`mute`): no request of the connection is executed then, and the shell stops
-reading.
+while a request is executed in slices (`slice`), or while its client is over a quota (`mute`): no request of the
+connection is executed then, and the shell stops reading.
 """
 
 from collections import deque
@@ -34,8 +34,8 @@ class Connection:
 
     __slots__ = (
         "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
-        "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_starved", "_starved_of_ids",
-        "_max_inflight", "_max_queued_bytes",
+        "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_sliced", "_starved",
+        "_starved_of_ids", "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +63,7 @@ class Connection:
         """True if more bytes of requests wait to be executed than the engine wants to keep."""
         self.muted: AnyDelayed | None = None
         """The end of the pause while the client is over a quota (KIP-219)."""
+        self._sliced = 0
         self._starved = False
         self._starved_of_ids = False
         self._max_inflight = max_inflight
@@ -92,6 +93,7 @@ class Connection:
             and not self._starved
             and not self._starved_of_ids
             and self.muted is None
+            and not self._sliced
         )
 
     def unread(self) -> None:
@@ -111,6 +113,11 @@ class Connection:
     def starve(self, starved: bool) -> None:
         """Set whether the next request waits for memory (broker.engine.request_memory)."""
         self._starved = starved
+        self.look()
+
+    def slice(self, change: int) -> None:
+        """Count a request that is executed in slices (+1), or its end (-1); later requests wait for the end."""
+        self._sliced += change
         self.look()
 
     def starve_of_ids(self) -> None:

@@ -16,6 +16,7 @@ and calls `tick` at `next_deadline`. Nothing in this module blocks.
     RequestHandler  decodes one request and calls its handler                       broker.engine.request_handler
     ProduceCommit   writes the staged requests and answers them                     broker.engine.produce_commit
     Replies         encodes answers, now or when a Delayed is ready                 broker.engine.replies
+    Slices          large requests, executed in slices                              broker.engine.slices
     Throttle        client quotas                                                   broker.engine.throttle
 
 Turns are fair: see `execute`. A handler puts an error into its answer. A WireError or ApiError that leaves the handler
@@ -32,6 +33,7 @@ from broker.engine.produce_commit import ProduceCommit
 from broker.engine.replies import Replies
 from broker.engine.request_handler import RequestHandler
 from broker.engine.request_memory import RequestMemory
+from broker.engine.slices import Slices
 from broker.engine.throttle import Throttle
 from broker.engine.turn_clock import TurnClock
 from broker.engine.turn_queue import BACKLOG_WAITS, TurnQueue
@@ -69,7 +71,8 @@ class Engine:
         self._memory = RequestMemory(services.config.queued_max_request_bytes, self._request_ms)
         self._queue = TurnQueue(self._connections, self._memory)
         self._turn = services.turn
-        answers = replies(services, self._connections, self._queue, self._clock)
+        self._slices = Slices(self._queue, self._clock)
+        answers = replies(services, self._connections, self._queue, self._clock, self._slices)
         self._throttle = Throttle(services, answers)
         self._produce_commit = ProduceCommit(services, answers)
         self._requests = RequestHandler(services, apis, answers, self._throttle, self._produce_commit)
@@ -125,6 +128,8 @@ class Engine:
         """Forget a closed connection, its requests and its answers."""
         self._connections.closed(conn)
         self._queue.closed(conn)
+        if self._slices:
+            self._slices.closed(conn)
         if conn.muted is not None:
             self.services.purgatory.cancel(conn.muted)
         conn.close("the peer closed it")
@@ -191,7 +196,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """True if requests are left for another turn."""
-        return self._queue.has_work
+        return self._queue.has_work or bool(self._slices)
 
     def execute(self, now: Now) -> None:
         """Execute one turn. The bytes that `receive` was given are invalid afterwards.
@@ -204,6 +209,8 @@ class Engine:
         While other connections have requests, a connection with a backlog gets one request a turn, and then waits
         BACKLOG_WAITS times as long as that took. The turn's average counts as the time of a request; the request's own
         time counts instead if it is longer, except for a Produce, which is executed together with others.
+
+        A turn ends with a slice of a large request, if there is one (`broker.engine.slices`).
         """
         clock, clock_ns = self._clock, self._clock.clock_ns
         clock.now = now
@@ -223,6 +230,8 @@ class Engine:
         if queue or waiting:
             now_ns = clock_ns()
             self._queue.leave(waiting, queue, now_ns + BACKLOG_WAITS * (now_ns - started_ns) // max(executed, 1))
+        if self._slices:
+            self._slices.run(executed > 0)
 
     def _round(self, queue: list[Connection]) -> list[Connection]:
         """Execute one request of each connection; return the connections that have more."""

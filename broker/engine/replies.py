@@ -9,11 +9,13 @@ from broker.engine.api_table import API_VERSIONS, Api
 from broker.engine.connection import Connection, Slot
 from broker.engine.connections import Connections
 from broker.engine.purgatory import Delayed
+from broker.engine.slices import Slices
 from broker.engine.turn_clock import TurnClock
 from broker.engine.turn_queue import TurnQueue
 from broker.now import Now
 from broker.services.context import BrokerServices
-from broker.wire.frame import LENGTH_BYTES, FileRegion, size_of
+from broker.steps import LargeMessage, Steps
+from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, size_of
 
 _LENGTH_AND_ID = struct.Struct(">ii")
 OWN_FAULT = "a fault of the broker's own; see the log"
@@ -23,18 +25,42 @@ class Replies:
     """Puts answers to their connections, and reports answers that fail."""
 
     def __init__(
-        self, services: BrokerServices, connections: Connections, queue: TurnQueue, clock: TurnClock
+        self,
+        services: BrokerServices,
+        connections: Connections,
+        queue: TurnQueue,
+        clock: TurnClock,
+        slices: Slices,
     ) -> None:
         self.services = services
         self.connections = connections
         self.queue = queue
         self.clock = clock
+        self.slices = slices
 
     def reply(
         self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
     ) -> None:
-        """Encode an answer and send it; `slot` is its place if it had to wait."""
-        parts = api.encode(version, response)
+        """Encode an answer and send it, in slices if it is large; `slot` is its place if it had to wait."""
+        try:
+            parts = api.encode(version, response)
+        except LargeMessage:
+            self.slices.begin(conn, self._reply_in_steps(conn, api, version, correlation_id, response, slot))
+        else:
+            self._send(conn, api, version, correlation_id, parts, slot)
+
+    def _reply_in_steps(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
+    ) -> Steps[None]:
+        try:
+            parts = yield from api.encode_in_steps(version, response)
+            self._send(conn, api, version, correlation_id, parts, slot)
+        except Exception:
+            self.failed([conn])
+
+    def _send(
+        self, conn: Connection, api: Api, version: int, correlation_id: int, parts: list[Part], slot: Slot | None
+    ) -> None:
         tags = b"\0" if version >= api.flexible and api.key != API_VERSIONS else b""
         size = 4 + len(tags) + size_of(parts)
         head, first = _LENGTH_AND_ID.pack(size, correlation_id) + tags, parts[0]

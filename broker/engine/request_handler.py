@@ -1,6 +1,7 @@
 """Execution of one request: decode its bytes by a template or in full, call its handler, send the response."""
 
 from collections.abc import Mapping
+from types import GeneratorType
 from typing import Any
 
 from broker.engine.api_table import API_VERSIONS, APIS, PRODUCE, Api
@@ -13,16 +14,20 @@ from broker.engine.throttle import Throttle
 from broker.handlers.produce import stage
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.id_stamper import Backpressure
+from broker.steps import Steps, rest_of
 from broker.wire import fetch, list_offsets
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.fetch_template import FetchTemplates
-from broker.wire.frame import read_request_header
+from broker.wire.frame import RequestHeader, read_request_header
 from broker.wire.list_offsets_template import ListOffsetsTemplates
 from broker.wire.multi_produce_template import MultiProduceTemplate
 from broker.wire.primitives import skip_tags
 from broker.wire.produce_template import FoundTemplate, ProduceTemplates
+from broker.wire.request_limits import RequestLimits
 from broker.wire.templates import Opened, Template, Templates, TemplateStore
 
+BYTES_AT_ONCE = 8 << 10
+"""A request of a cold API that is larger is decoded in slices; nearly all are smaller."""
 _record = tuple.__new__  # as RequestContext(...), at half its price
 
 
@@ -46,6 +51,11 @@ class RequestHandler:
         self._connections = replies.connections
         self._queue = replies.queue
         self._clock = replies.clock
+        self._slices = replies.slices
+        config = services.config
+        self._limits = RequestLimits(
+            config.max_cold_request_bytes, config.max_request_items, config.max_request_partitions
+        )
         store = TemplateStore(services.config.max_request_templates)
         self.produce_templates = ProduceTemplates(store)
         self._templates: dict[int, Templates] = {
@@ -103,7 +113,6 @@ class RequestHandler:
 
     def _handle(self, conn: Connection, frame: memoryview, opened: Opened | None) -> None:
         """Decode one request, call its handler, and send the response: now, at the commit, or when it is ready."""
-        services = self._services
         if opened is None:
             templates = self._templates.get(frame[1]) if len(frame) > 1 else None
             opened = None if templates is None else templates.open(frame)
@@ -111,20 +120,34 @@ class RequestHandler:
         if opened is not None:
             template, correlation_id, request = opened
             api = self._apis[template.api_key]
-            call = _record(
-                RequestContext,
-                (services, template.version, template.client_id, conn.peer, request, None, {}, conn.listener, None),
-            )
+            call = self._context(conn, template.version, template.client_id, request, None, {})
         else:
             decoded = self._decode(conn, frame)
             if decoded is None:
                 return
             api, call, correlation_id = decoded
-        served = api
-        if services.quotas is not None:
-            api = self._throttle.metered(conn, served, call.client_id, len(frame), services.quotas)
+        self._call(conn, frame, api, call, correlation_id, template)
+
+    def _call(
+        self,
+        conn: Connection,
+        frame: memoryview,
+        served: Api,
+        call: RequestContext,
+        correlation_id: int,
+        template: Template | None,
+    ) -> None:
+        """Call the handler of a request, and send its response: now, at the commit, or when it is ready."""
+        api, quotas = served, self._services.quotas
+        if quotas is not None:
+            api = self._throttle.metered(conn, served, call.client_id, len(frame), quotas)
         try:
             response = api.handle(call, self._clock.now)
+            if response.__class__ is GeneratorType:
+                try:
+                    next(response)
+                except StopIteration as done:  # the first slice was all
+                    response = done.value
         except Backpressure as wait:
             self._try_again(conn, frame, wait)
             return
@@ -137,13 +160,59 @@ class RequestHandler:
             self._commit.is_due = self._commit.is_due or not response.acks  # a failure closes the connection
             return
         self._commit.answer_first(conn)
+        if response.__class__ is GeneratorType:
+            kept = memoryview(bytearray(frame))
+            rest = self._handle_in_steps(conn, api, call, correlation_id, response)
+            self._slices.begin(conn, self._guarded(conn, kept, rest))
+        else:
+            self._answer(conn, api, call, correlation_id, template, response)
+
+    def _answer(
+        self,
+        conn: Connection,
+        api: Api,
+        call: RequestContext,
+        correlation_id: int,
+        template: Template | None,
+        response: Any,
+    ) -> None:
         if response.__class__ is Delayed:
             self._replies.wait(conn, api, call.version, correlation_id, response)
         elif response is None:
-            services.metrics.of_api(api.key).observe(self._clock.clock_ns() - self._clock.began_ns)
+            self._services.metrics.of_api(api.key).observe(self._clock.clock_ns() - self._clock.began_ns)
         # Rows other than the table's (quotas, failures of a test) do more with an answer than encode it.
         elif template is None or api.__class__ is not Api or not self._encode(conn, template, correlation_id, response):
             self._replies.reply(conn, api, call.version, correlation_id, response, None)
+
+    # --- large requests ------------------------------------------------------------------------------------------
+
+    def _decode_in_steps(
+        self, conn: Connection, frame: memoryview, api: Api, header: RequestHeader, position: int
+    ) -> Steps[None]:
+        """Decode a request in slices, then execute it. `frame` must stay valid until then."""
+        decoded = yield from api.decode_in_steps(header.version, frame, position, self._limits)
+        call = self._context(conn, header.version, header.client_id, *decoded)
+        self._call(conn, frame, api, call, header.correlation_id, None)
+
+    def _handle_in_steps(
+        self, conn: Connection, api: Api, call: RequestContext, correlation_id: int, handling: Steps[Any]
+    ) -> Steps[None]:
+        """Execute the rest of a handler that works in slices, then answer."""
+        response = yield from rest_of(handling)
+        self._answer(conn, api, call, correlation_id, None, response)
+
+    def _guarded(self, conn: Connection, frame: memoryview, steps: Steps[None]) -> Steps[None]:
+        """Execute a request in slices; an error closes its connection. Without ids it is executed again later."""
+        try:
+            yield from steps
+        except Backpressure as wait:
+            self._try_again(conn, frame, wait)
+        except (WireError, ApiError) as error:
+            self._connections.close(conn, str(error))
+        except Exception as error:
+            self._replies.failed([conn], error)
+
+    # --- parts ---------------------------------------------------------------------------------------------------
 
     def _staged(self, conn: Connection, api: Api, correlation_id: int, staged: StagedProduce) -> None:
         """Note what the answer of a staged Produce needs."""
@@ -163,7 +232,10 @@ class RequestHandler:
         return True
 
     def _decode(self, conn: Connection, frame: memoryview) -> tuple[Api, RequestContext, int] | None:
-        """Decode a request in full. Return (row, request, correlation id), None if it is answered already."""
+        """Decode a request in full. Return (row, request, correlation id).
+
+        Return None if it is answered already, or large: then it is executed in slices.
+        """
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
         api = self._apis.get(key)
@@ -180,14 +252,23 @@ class RequestHandler:
                 position = skip_tags(frame, position)
             except IndexError:
                 raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
-        request, original, tags = api.decode(version, frame, position)
+        if len(frame) > BYTES_AT_ONCE and api.is_cold:
+            kept = memoryview(bytearray(frame))  # because the frame is invalid after the turn
+            steps = self._decode_in_steps(conn, kept, api, header, position)
+            self._slices.begin(conn, self._guarded(conn, kept, steps))
+            return None
+        request, original, tags = api.decode(version, frame, position, self._limits)
         if key in self._templates:
             self._templates[key].learn(frame, header, request)
-        call = _record(
-            RequestContext,
-            (self._services, version, header.client_id, conn.peer, request, original, tags, conn.listener, None),
+        return api, self._context(conn, version, header.client_id, request, original, tags), correlation_id
+
+    def _context(
+        self, conn: Connection, version: int, client_id: str | None, request: Any, original: Any, tags: Any
+    ) -> RequestContext:
+        services = self._services
+        return _record(
+            RequestContext, (services, version, client_id, conn.peer, request, original, tags, conn.listener, None)
         )
-        return api, call, correlation_id
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
         """Answer an unknown version of ApiVersions in v0, with the versions that are served (KIP-511)."""

@@ -7,6 +7,7 @@ table, whose handler asks `Faults` first. The usual row returns when no failure 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
+from types import GeneratorType
 from typing import Any, NamedTuple
 
 from broker.engine.api_table import APIS, PRODUCE, Api, Handler
@@ -18,6 +19,7 @@ from broker.engine.replies import Replies
 from broker.fault_injection.faults import AFTER, BEFORE, Fault, Faults
 from broker.now import Now
 from broker.services.context import BrokerServices, RequestContext
+from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
 
 
@@ -149,6 +151,8 @@ class FaultyEngine(Engine):
     def _spoil(self, api: Api, response: Any, fault: Fault) -> Any:
         if fault.close is None and not fault.delay_ms:
             return response
+        if isinstance(response, GeneratorType):
+            return self._spoil_in_steps(api, response, fault)
         if isinstance(response, StagedProduce):
             response.adapt = partial(self._spoil_late, api, fault)
             return response
@@ -157,6 +161,10 @@ class FaultyEngine(Engine):
             response.expire = _spoilt(response.expire, fault)
             return response
         return self._spoil_late(api, fault, response)
+
+    def _spoil_in_steps(self, api: Api, steps: Steps[Any], fault: Fault) -> Steps[Any]:
+        response = yield from steps
+        return self._spoil(api, response, fault)
 
     @staticmethod
     def _spoil_late(api: Api, fault: Fault, response: Any) -> Any:

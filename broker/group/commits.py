@@ -118,10 +118,14 @@ class Commits:
         An unknown group has no offsets. This is no error, because every new consumer fetches before it commits.
         """
         group = self._groups.find(group_id)
-        if partitions is None:
-            partitions = [] if group is None else [(topic, partition) for topic, partition, _ in group.offsets]
-            partitions = [each for each in partitions if Place(group_id, *each) not in self.lost]
-        return [self._fetched(group, Place(group_id, *each)) for each in partitions]
+        wanted = self.committed(group_id) if partitions is None else partitions
+        return [self._fetched(group, Place(group_id, *each)) for each in wanted]
+
+    def committed(self, group_id: str) -> list[tuple[str, int]]:
+        """Return (topic, partition) of all offsets of a group, those of one topic together."""
+        group = self._groups.find(group_id)
+        places = () if group is None else group.offsets.places()
+        return [each for each in places if not self.lost or Place(group_id, *each) not in self.lost]
 
     def _fetched(self, group: Group | None, place: Place) -> FetchedOffset:
         found = None if group is None or place in self.lost else group.offsets.get(place.topic, place.partition)

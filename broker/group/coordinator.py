@@ -138,6 +138,10 @@ class GroupCoordinator:
         """Answer OffsetFetch: return the offsets of these (topic, partition), or all offsets of the group if None."""
         return self._commits.fetch(group_id, partitions)
 
+    def committed(self, group_id: str) -> list[tuple[str, int]]:
+        """Return (topic, partition) of all offsets of a group, those of one topic together."""
+        return self._commits.committed(group_id)
+
     def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
         """Undo a TxnOffsetCommit whose records could not be appended. `errors` is what `commit` returned for it."""
         self._commits.take_back(request, errors)

@@ -13,4 +13,4 @@ from broker.wire.errors import ErrorCode
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     refused = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": MESSAGE}
-    return {"throttle_time": 0, "results": [refused for _ in call.request.creations]}
+    return {"throttle_time": 0, "results": [refused] * len(call.request.creations)}

@@ -13,4 +13,4 @@ from broker.wire.errors import ErrorCode
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     refused = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": MESSAGE, "matching_acls": ()}
-    return {"throttle_time": 0, "filter_results": [refused for _ in call.request.filters]}
+    return {"throttle_time": 0, "filter_results": [refused] * len(call.request.filters)}

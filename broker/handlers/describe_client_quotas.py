@@ -3,11 +3,14 @@
 Behaviour: returns the quotas that were set and match the filter (KIP-546). See `alter_client_quotas`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from broker.now import Now
 from broker.quota.client_quotas import filter_of
 from broker.services.context import RequestContext
+from broker.services.metadata import Entity
+from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 
 
@@ -16,12 +19,13 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         wanted = filter_of(call.request.components, call.request.strict)
     except ApiError as error:
         return {"throttle_time": 0, "error_code": error.code, "error_message": error.message, "entries": None}
-    entries = [
-        {
-            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
-            "values": [{"key": key, "value": value} for key, value in sorted(values.items())],
-        }
-        for entity, values in call.services.metadata.quotas.items()
-        if wanted.matches(entity)
-    ]
+    found = [each for each in call.services.metadata.quotas.items() if wanted.matches(each[0])]
+    entries = Each(found, lambda each: _entry(*each))
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": "", "entries": entries}
+
+
+def _entry(entity: Entity, values: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+        "values": [{"key": key, "value": value} for key, value in sorted(values.items())],
+    }

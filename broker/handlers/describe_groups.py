@@ -1,24 +1,27 @@
 """DescribeGroups, v0 to v6.
 
-Behaviour: returns state, protocol and members of each group; an unknown group is Dead.
+Behaviour: returns state, protocol and members of each group, once; an unknown group is Dead.
 Version notes: v3 returns the operations that the client may do (KIP-430); v4 static members (KIP-345); from v6 an
 unknown group is an error with a message (KIP-1043), before it is only Dead.
 """
 
 from typing import Any
 
-from broker.group.results import DescribedGroup
+from broker.group.results import DescribedGroup, DescribedMember
 from broker.group.states import GroupState
 from broker.now import Now
 from broker.services.authorized_operations import GROUP, operations
 from broker.services.context import RequestContext
+from broker.steps import Each
 from broker.wire.errors import ErrorCode
 
 NOT_FOUND_VERSION = 6
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    return {"throttle_time": 0, "groups": [_describe(call, group_id) for group_id in call.request.groups]}
+    # Answer each group once, because a name of a few bytes has an answer with thousands of members.
+    asked = dict.fromkeys(call.request.groups)
+    return {"throttle_time": 0, "groups": Each(asked, lambda group_id: _describe(call, group_id))}
 
 
 def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
@@ -36,15 +39,16 @@ def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol_data,
         "authorized_operations": operations(call.request.include_authorized_operations and not group.error, GROUP),
-        "members": [
-            {
-                "member_id": each.member_id,
-                "group_instance_id": each.instance_id,
-                "client_id": each.client_id,
-                "client_host": each.client_host,
-                "member_metadata": each.metadata,
-                "member_assignment": each.assignment,
-            }
-            for each in group.members
-        ],
+        "members": Each(group.members, _member),
+    }
+
+
+def _member(each: DescribedMember) -> dict[str, Any]:
+    return {
+        "member_id": each.member_id,
+        "group_instance_id": each.instance_id,
+        "client_id": each.client_id,
+        "client_host": each.client_host,
+        "member_metadata": each.metadata,
+        "member_assignment": each.assignment,
     }

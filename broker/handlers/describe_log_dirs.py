@@ -13,6 +13,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.steps import Each
 from broker.wire.errors import ErrorCode
 
 
@@ -28,10 +29,8 @@ def _directory(call: RequestContext) -> dict[str, Any]:
     except StorageError as error:
         call.services.report(f"the data directory could not be described: {error}")
         return named | {"error_code": ErrorCode.KAFKA_STORAGE_ERROR}
-    topics = [
-        {"name": name, "partitions": [_partition(log) for log in logs]}
-        for name, logs in groupby(_logs(call), lambda log: log.topic)
-    ]
+    logs = [(name, list(found)) for name, found in groupby(_logs(call), lambda log: log.topic)]
+    topics = Each(logs, lambda each: {"name": each[0], "partitions": Each(each[1], _partition)})
     return named | {"error_code": ErrorCode.NONE, "topics": topics, "total_bytes": total, "usable_bytes": usable}
 
 

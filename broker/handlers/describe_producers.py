@@ -1,25 +1,40 @@
 """DescribeProducers, v0 to v0.
 
-Behaviour: returns the producers a partition remembers, with the offset at which their open transaction begins
-(KIP-664). A partition that does not exist, or is offline, is answered with its error, and so is an invalid topic name.
+Behaviour: returns the producers that a partition remembers, each partition once, with the offset at which their open
+transaction begins (KIP-664). A partition that does not exist, or is offline, is answered with its error, and so is an
+invalid topic name.
 """
 
 from typing import Any
 
+from broker.log.producer_state import ActiveProducer
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.metadata import check_name
+from broker.steps import Each
 from broker.wire.errors import ApiError
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
-        "topics": [
-            {"name": topic.name, "partitions": [_partition(call, topic.name, each) for each in topic.partition_indexes]}
-            for topic in call.request.topics
-        ],
+        "topics": Each(_asked(call), lambda each: _topic(call, *each)),
     }
+
+
+def _asked(call: RequestContext) -> list[tuple[str, list[int]]]:
+    """Return the topics and partitions, each partition once, because its answer may have thousands of producers."""
+    seen: set[tuple[str, int]] = set()
+    asked = []
+    for topic in call.request.topics:
+        new = [index for index in dict.fromkeys(topic.partition_indexes) if (topic.name, index) not in seen]
+        seen.update((topic.name, index) for index in new)
+        asked.append((topic.name, new))
+    return asked
+
+
+def _topic(call: RequestContext, name: str, indexes: list[int]) -> dict[str, Any]:
+    return {"name": name, "partitions": Each(indexes, lambda index: _partition(call, name, index))}
 
 
 def _partition(call: RequestContext, topic: str, partition: int) -> dict[str, Any]:
@@ -31,15 +46,16 @@ def _partition(call: RequestContext, topic: str, partition: int) -> dict[str, An
         return failed | {"active_producers": []}
     return {
         "partition_index": partition,
-        "active_producers": [
-            {
-                "producer_id": each.producer_id,
-                "producer_epoch": each.epoch,
-                "last_sequence": each.last_sequence,
-                "last_timestamp": each.last_timestamp_ms,
-                "coordinator_epoch": each.coordinator_epoch,
-                "current_txn_start_offset": each.first_offset,
-            }
-            for each in log.producers.active()
-        ],
+        "active_producers": Each(list(log.producers.active()), _producer),
+    }
+
+
+def _producer(each: ActiveProducer) -> dict[str, Any]:
+    return {
+        "producer_id": each.producer_id,
+        "producer_epoch": each.epoch,
+        "last_sequence": each.last_sequence,
+        "last_timestamp": each.last_timestamp_ms,
+        "coordinator_epoch": each.coordinator_epoch,
+        "current_txn_start_offset": each.first_offset,
     }

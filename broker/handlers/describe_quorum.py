@@ -11,6 +11,7 @@ from typing import Any
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.metadata import CLUSTER_METADATA_TOPIC
+from broker.steps import Each
 from broker.wire.errors import ErrorCode
 
 LEADER_EPOCH = 1  # no other leader was ever elected
@@ -19,7 +20,7 @@ LEADER_EPOCH = 1  # no other leader was ever elected
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in call.request.topics]
     if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
-        topics = [{"topic_name": name, "partitions": list(map(_unknown, indexes))} for name, indexes in asked]
+        topics = Each(asked, lambda each: {"topic_name": each[0], "partitions": Each(each[1], _unknown)})
         return {"error_code": ErrorCode.NONE, "error_message": "", "topics": topics, "nodes": ()}
     node = call.services.metadata.reached(call.services.metadata.node, call.listener)
     listener = {"name": call.listener, "host": node.host, "port": node.port}

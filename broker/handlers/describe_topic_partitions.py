@@ -12,6 +12,7 @@ from broker.now import Now
 from broker.services import authorized_operations
 from broker.services.context import RequestContext
 from broker.services.metadata import Topic, check_name
+from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 
 
@@ -39,21 +40,29 @@ def _fits(request: Any) -> bool:
 
 
 def _page(call: RequestContext, names: list[str], first: int, room: int) -> dict[str, Any]:
-    found: list[dict[str, Any]] = []
+    found: list[tuple[str, range]] = []
+    cursor = None
     for at, name in enumerate(names):
         begin = 0 if at else first
         if not room:
-            return {"topics": found, "next_cursor": {"topic_name": name, "partition_index": 0}}
+            cursor = {"topic_name": name, "partition_index": 0}
+            break
         topic = call.services.metadata.topic(name)
-        if topic is None:
-            found.append(_unknown(name))
-            continue
-        end = min(len(topic.partitions), begin + room)
-        found.append(_describe(topic, range(begin, end)))
-        if end < len(topic.partitions):
-            return {"topics": found, "next_cursor": {"topic_name": name, "partition_index": end}}
+        partitions = 0 if topic is None else len(topic.partitions)
+        end = min(partitions, begin + room)
+        found.append((name, range(begin, end)))
+        if end < partitions:
+            cursor = {"topic_name": name, "partition_index": end}
+            break
         room -= max(end - begin, 0)
-    return {"topics": found, "next_cursor": None}
+    return {"topics": Each(found, lambda each: _topic(call, *each)), "next_cursor": cursor}
+
+
+def _topic(call: RequestContext, name: str, indexes: range) -> dict[str, Any]:
+    topic = call.services.metadata.topic(name)
+    if topic is None or len(topic.partitions) < indexes.stop:  # it may have been deleted a moment ago
+        return _unknown(name)
+    return _describe(topic, indexes)
 
 
 def _unknown(name: str) -> dict[str, Any]:

@@ -8,26 +8,24 @@ from typing import Any
 
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.steps import Each
 from broker.wire.errors import ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    credentials = call.services.metadata.credentials
-    asked = Counter(each.name for each in call.request.users or ()) or Counter({user for user, _ in credentials})
+    known: dict[str, list[dict[str, Any]]] = {}
+    for (user, mechanism), each in call.services.metadata.credentials.items():
+        known.setdefault(user, []).append({"mechanism": mechanism, "iterations": each.iterations})
+    asked = Counter(each.name for each in call.request.users or ()) or Counter(known.keys())
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "error_message": "",
-        "results": [_describe(call, user, times) for user, times in asked.items()],
+        "results": Each(asked.items(), lambda each: _describe(*each, known.get(each[0], []))),
     }
 
 
-def _describe(call: RequestContext, user: str, times: int) -> dict[str, Any]:
-    found = [
-        {"mechanism": mechanism, "iterations": each.iterations}
-        for (name, mechanism), each in call.services.metadata.credentials.items()
-        if name == user
-    ]
+def _describe(user: str, times: int, found: list[dict[str, Any]]) -> dict[str, Any]:
     code, message = ErrorCode.NONE, None
     if times > 1:
         code, message, found = ErrorCode.DUPLICATE_RESOURCE, f"user {user!r} is asked for more than once", []

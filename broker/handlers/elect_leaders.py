@@ -11,6 +11,7 @@ from typing import Any
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.time_limit import check_time
+from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 
 KINDS = (0, 1)
@@ -21,11 +22,15 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE if refused is None else refused.code,
-        "replica_election_results": [
-            {"topic": each.topic, "partition_result": [_result(call, each.topic, n, refused) for n in each.partitions]}
-            for each in call.request.topic_partitions or ()
-        ],
+        "replica_election_results": Each(
+            call.request.topic_partitions or (), lambda asked: _topic(call, asked, refused)
+        ),
     }
+
+
+def _topic(call: RequestContext, asked: Any, refused: ApiError | None) -> dict[str, Any]:
+    name = asked.topic
+    return {"topic": name, "partition_result": Each(asked.partitions, lambda n: _result(call, name, n, refused))}
 
 
 def _refusal(call: RequestContext) -> ApiError | None:

@@ -11,6 +11,7 @@ from typing import Any
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.metadata import Node
+from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 
 GROUP, TRANSACTION = 0, 1
@@ -19,10 +20,22 @@ NO_NODE = Node(-1, "", -1)
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    keys = call.request.coordinator_keys if call.version >= KEYS_VERSION else (call.original.key,)
-    found = [_find(call, key) for key in keys]
-    first = found[0] if found and call.version < KEYS_VERSION else {}
-    return {"throttle_time": 0, "coordinators": found} | first
+    if call.version < KEYS_VERSION:
+        found = _find(call, call.original.key)
+        return {"throttle_time": 0, "coordinators": (found,)} | found
+    keys = call.request.coordinator_keys
+    if keys and _topic_is_missing(call):
+        first = _find(call, keys[0])  # it makes the topic; if that fails, it is not tried again for each key
+        if _topic_is_missing(call):
+            return {"throttle_time": 0, "coordinators": Each(keys, lambda key: first | {"key": key})}
+    return {"throttle_time": 0, "coordinators": Each(keys, lambda key: _find(call, key))}
+
+
+def _topic_is_missing(call: RequestContext) -> bool:
+    services, kind = call.services, call.request.key_type
+    if kind == TRANSACTION:
+        return services.transactions.topic.topic is None
+    return kind == GROUP and services.groups.topic.topic is None
 
 
 def _find(call: RequestContext, key: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from broker.now import Now
 from broker.services.config_resources import ResourceType
 from broker.services.context import RequestContext
+from broker.steps import Each
 from broker.wire.errors import ErrorCode
 
 TYPES_VERSION = 1
@@ -27,10 +28,6 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         ResourceType.TOPIC: [topic.name for topic in metadata.topics()],
         ResourceType.BROKER: [str(node.id) for node in metadata.nodes],
     }
-    found = [
-        {"resource_name": name, "resource_type": kind}
-        for kind, each in names.items()
-        for name in each
-        if not asked or kind in asked
-    ]
-    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "config_resources": found}
+    found = [(kind, name) for kind, each in names.items() if not asked or kind in asked for name in each]
+    resources = Each(found, lambda each: {"resource_name": each[1], "resource_type": each[0]})
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "config_resources": resources}

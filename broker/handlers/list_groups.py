@@ -7,8 +7,10 @@ Version notes: v4 filters by state and returns it (KIP-518); v5 filters by type 
 
 from typing import Any
 
+from broker.group.results import ListedGroup
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.steps import Each
 from broker.wire.errors import ErrorCode
 
 
@@ -17,13 +19,14 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
-        "groups": [
-            {
-                "group_id": each.group_id,
-                "protocol_type": each.protocol_type,
-                "group_state": each.state,
-                "group_type": each.group_type,
-            }
-            for each in listed
-        ],
+        "groups": Each(listed, _answer),
+    }
+
+
+def _answer(each: ListedGroup) -> dict[str, Any]:
+    return {
+        "group_id": each.group_id,
+        "protocol_type": each.protocol_type,
+        "group_state": each.state,
+        "group_type": each.group_type,
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.steps import Each
 from broker.txn.id_pattern import BadPattern, IdPattern, TooMuchWork
 from broker.txn.states import TransactionState
 from broker.txn.transaction import Transaction
@@ -29,15 +30,15 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     except (BadPattern, TooMuchWork) as error:
         call.services.report(f"{call.peer} asked for transactional ids by a pattern that is refused: {error}")
         return answer | {"error_code": ErrorCode.INVALID_REGULAR_EXPRESSION, "transaction_states": ()}
-    states = [
-        {
-            "transactional_id": each.transactional_id,
-            "producer_id": each.producer_id,
-            "transaction_state": each.state.title,
-        }
-        for each in found
-    ]
-    return answer | {"transaction_states": states}
+    return answer | {"transaction_states": Each(found, _answer)}
+
+
+def _answer(each: Transaction) -> dict[str, Any]:
+    return {
+        "transactional_id": each.transactional_id,
+        "producer_id": each.producer_id,
+        "transaction_state": each.state.title,
+    }
 
 
 def _matching(call: RequestContext, now: Now) -> Iterator[Transaction]:

@@ -10,7 +10,7 @@ v11 have a topic's id, and refuse all topics of a request that asks for one by i
 and names beside ids are ignored, as by Kafka; v13 has a top-level error.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from broker.services.authorized_operations import CLUSTER, TOPIC, operations
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.metadata import Metadata, NewTopic, Topic, check_name
 from broker.services.topic_changes import create_topics
+from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
 
@@ -34,7 +35,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         "brokers": [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in nodes],
         "cluster_id": metadata.cluster_id,
         "controller_id": metadata.node.id,
-        "topics": [topic | allowed for topic in _topics(call, now)],
+        "topics": _topics(call, allowed, now),
         "cluster_authorized_operations": operations(
             getattr(call.original, "include_cluster_authorized_operations", False), CLUSTER
         ),
@@ -42,28 +43,27 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     }
 
 
-def _topics(call: RequestContext, now: Now) -> Iterable[dict[str, Any]]:
+def _topics(call: RequestContext, allowed: dict[str, Any], now: Now) -> Each[Any]:
+    """Return the topics' answers, each with `allowed`, the operations that the client may do."""
     metadata = call.services.metadata
     asked = call.request.topics
     if asked is None or (call.version == 0 and not asked):
-        yield from (_describe(topic) for topic in metadata.topics())
-        return
+        return Each(metadata.topics(), lambda topic: _describe(topic) | allowed)
     # Answer each topic once, as Kafka does, because a topic of many partitions named a thousand times would fill the
     # memory.
     named = dict.fromkeys((each.name, each.topic_id) for each in asked)
     if any(name is None or topic_id for name, topic_id in named):
         if call.version < BY_ID_VERSION:
-            yield from (_refused(*each) for each in named)
-        else:  # as Kafka does: if a topic is asked for by its id, names are ignored
-            ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
-            yield from (_by_id(metadata, each) for each in ids)
-        return
+            return Each(named, lambda each: _refused(*each) | allowed)
+        # As Kafka does: if a topic is asked for by its id, names are ignored.
+        ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
+        return Each(ids, lambda topic_id: _by_id(metadata, topic_id) | allowed)
     names = [str(name) for name, _ in named]
     create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
     missing = [name for name in names if metadata.topic(name) is None]
     refused = _make(call, missing, now) if create else {}
-    for name in names:
-        yield _by_name(metadata, name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return Each(names, lambda name: _by_name(metadata, name, refused.get(name, unknown)) | allowed)
 
 
 def _by_id(metadata: Metadata, topic_id: UUID | None) -> dict[str, Any]:

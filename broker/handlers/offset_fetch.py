@@ -14,6 +14,7 @@ from typing import Any
 from broker.group.results import FetchedOffset
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.steps import Each
 from broker.wire.errors import ErrorCode
 
 STABLE_VERSION = 7
@@ -23,26 +24,35 @@ TOPIC_IDS_VERSION = 10
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     if call.version >= GROUPS_VERSION:
-        return {"throttle_time": 0, "groups": [_group(call, each) for each in call.original.groups]}
+        # Answer a group that is asked for all its offsets once, because its name of a few bytes has a large answer.
+        asked = {each.group_id if each.topics is None else at: each for at, each in enumerate(call.original.groups)}
+        return {"throttle_time": 0, "groups": Each(asked.values(), lambda each: _group(call, each))}
     return {"throttle_time": 0} | _group(call, call.original)
 
 
 def _group(call: RequestContext, asked: Any) -> dict[str, Any]:
     error = call.services.groups.check(asked.group_id)
+    topics: Each[Any]
     if asked.topics is None:
-        topics = [] if error else _all(call, asked.group_id)
+        topics = Each([], dict) if error else _all(call, asked.group_id)
     else:
-        topics = [_topic(call, asked.group_id, topic, error) for topic in asked.topics]
+        topics = Each(asked.topics, lambda topic: _topic(call, asked.group_id, topic, error))
     return {"group_id": asked.group_id, "topics": topics, "error_code": error}
 
 
-def _all(call: RequestContext, group_id: str) -> list[dict[str, Any]]:
-    found = call.services.groups.core.fetch(group_id, None)
-    named = [(name, _fetched(call, offsets)) for name, offsets in groupby(found, lambda offset: offset.topic)]
-    if call.version < TOPIC_IDS_VERSION:
-        return [{"name": name, "partitions": partitions} for name, partitions in named]
-    topics = [(call.services.metadata.topic(name), partitions) for name, partitions in named]
-    return [{"topic_id": topic.id, "partitions": partitions} for topic, partitions in topics if topic is not None]
+def _all(call: RequestContext, group_id: str) -> Each[Any]:
+    core, metadata = call.services.groups.core, call.services.metadata
+    found = [(name, list(places)) for name, places in groupby(core.committed(group_id), lambda place: place[0])]
+    by_id = call.version >= TOPIC_IDS_VERSION
+    topics = {name: metadata.topic(name) for name, _ in found} if by_id else {}
+
+    def answer(each: tuple[str, list[tuple[str, int]]]) -> dict[str, Any]:
+        name, places = each
+        topic = topics.get(name)
+        key = {"name": name} if topic is None else {"topic_id": topic.id}
+        return key | {"partitions": _fetched(call, core.fetch(group_id, places))}
+
+    return Each([each for each in found if not by_id or topics[each[0]] is not None], answer)
 
 
 def _topic(call: RequestContext, group_id: str, asked: Any, error: ErrorCode) -> dict[str, Any]:

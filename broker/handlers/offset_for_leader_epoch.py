@@ -11,17 +11,20 @@ from typing import Any
 from broker.log import leader_epochs
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
-        "topics": [
-            {"topic": topic.topic, "partitions": [_answer(call, topic.topic, each) for each in topic.partitions]}
-            for topic in call.request.topics
-        ],
+        "topics": Each(call.request.topics, lambda topic: _topic(call, topic)),
     }
+
+
+def _topic(call: RequestContext, asked: Any) -> dict[str, Any]:
+    name = asked.topic
+    return {"topic": name, "partitions": Each(asked.partitions, lambda each: _answer(call, name, each))}
 
 
 def _answer(call: RequestContext, topic: str, each: Any) -> dict[str, Any]:

@@ -7,7 +7,8 @@ and has the throttle time). A request without quotas uses the table's row and pa
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from types import GeneratorType
+from typing import Any, TypeVar
 
 from broker.engine.api_table import PRODUCE, Api, Handler
 from broker.engine.produce_turn import StagedProduce
@@ -15,7 +16,10 @@ from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.quota.quota_manager import Meter
 from broker.services.context import RequestContext
+from broker.steps import Steps
 from broker.wire.frame import Part
+
+T = TypeVar("T")
 
 WRITE_TXN_MARKERS = 27  # brokers send it to each other, so as in Kafka its time is not counted
 
@@ -43,10 +47,22 @@ class MeteredApi(Api):
             self._done(now)  # its time is not counted, as in Kafka, because no answer could tell the client
             return response
         self._worked(began_ns, now)
+        if isinstance(response, GeneratorType):
+            return self._counted_handler(response)
         if isinstance(response, Delayed):
-            response.try_complete = self._timed(response.try_complete)
-            response.expire = self._timed(response.expire)
+            self._time(response)
         return response
+
+    def _counted_handler(self, steps: Steps[Any]) -> Steps[Any]:
+        response = yield from self._counted(steps)
+        if isinstance(response, Delayed):
+            self._time(response)
+        return response
+
+    def _time(self, delayed: Delayed[Any]) -> None:
+        """Count the time that a delayed answer takes."""
+        delayed.try_complete = self._timed(delayed.try_complete)
+        delayed.expire = self._timed(delayed.expire)
 
     def _timed(self, answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
         def timed(now: Now) -> Any:
@@ -63,6 +79,25 @@ class MeteredApi(Api):
         body = self.served.encode(version, response, self.meter.throttle_ms)
         self._worked(began_ns, now)  # the next request pays for the time this adds
         return body
+
+    def encode_in_steps(self, version: int, response: Any, throttle_ms: int = 0) -> Steps[list[Part]]:
+        """Encode an answer that `encode`, called before, found too large; that has counted the request."""
+        body = yield from self._counted(self.served.encode_in_steps(version, response, self.meter.throttle_ms))
+        return body
+
+    def _counted(self, steps: Steps[T]) -> Steps[T]:
+        """Return the result of work in slices, and count the time of each slice."""
+        now: Any = None
+        while True:
+            began_ns = self.clock_ns()
+            try:
+                steps.send(now)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            finally:
+                self._worked(began_ns, self.now())
+            now = yield
 
     def _done(self, now: Now) -> None:
         """Count a request that is answered or needs no answer, then throttle its connection if it must wait."""

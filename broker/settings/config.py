@@ -697,6 +697,30 @@ class BrokerConfig:
         "decoded anew.",
         check=at_least(1),
     )
+    max_cold_request_bytes: int = setting(
+        "flakelog.max.cold.request.bytes",
+        16 << 20,
+        "Bytes of a request of any API but Produce, Fetch and ListOffsets; a larger one closes its connection, because "
+        "no client needs it, and it takes seconds to decode.",
+        check=at_least(1 << 10),
+        unit="bytes",
+    )
+    max_request_items: int = setting(
+        "flakelog.max.request.items",
+        50_000,
+        "Groups, topics, settings and other array items of such a request; more close its connection, because each "
+        "takes some microseconds of the one thread that serves all clients.",
+        check=at_least(1),
+        unit="items",
+    )
+    max_request_partitions: int = setting(
+        "flakelog.max.request.partitions",
+        10_000,
+        "Partitions that one request names, of any API; more close its connection. A Produce to so many is one commit "
+        "of some 0.1 s.",
+        check=at_least(1),
+        unit="partitions",
+    )
     max_client_quotas: int = setting(
         "flakelog.max.client.quotas",
         10_000,

@@ -247,6 +247,18 @@ DIFFERENCES = (
         "topic without partitions is answered without any; of two batches for one partition Kafka appends the last.",
     ),
     (
+        "Large requests",
+        "One that names more than `flakelog.max.request.partitions` (10,000), or of an API other than Produce, Fetch "
+        "and ListOffsets with more than `flakelog.max.request.items` (50,000) array items or "
+        "`flakelog.max.cold.request.bytes`, closes its connection, and the log says why; Kafka takes up to "
+        "socket.request.max.bytes.",
+    ),
+    (
+        "What is described twice",
+        "A group, a transactional id, or a partition's producers, named twice in a request to describe them, are "
+        "answered once, as is a group whose offsets are all asked for; Kafka repeats the answer.",
+    ),
+    (
         "Requests that are none",
         "A bound or an enumeration out of range that has no code of its own (max_bytes of -1, isolation level 2, ACLs "
         "of resource type 0) is UNKNOWN_SERVER_ERROR, no answer or a closed connection in Kafka; here it is refused by "

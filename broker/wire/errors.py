@@ -11,6 +11,10 @@ class WireError(Exception):
     """A violation of the protocol in the peer's bytes; the message describes it."""
 
 
+class OverLimit(WireError):
+    """A request exceeds a limit; the message names its setting."""
+
+
 class ApiError(Exception):
     """A request's error code. The client gets `message` if the answer has a field for it."""
 

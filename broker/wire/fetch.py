@@ -18,7 +18,6 @@ from broker.wire.frame import FileRegion, Part
 from broker.wire.primitives import (
     I32,
     Buffer,
-    check_items,
     length,
     read_count,
     read_length,
@@ -29,6 +28,7 @@ from broker.wire.primitives import (
 )
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import told_where_cut, uvarint
+from broker.wire.request_limits import DEFAULT_LIMITS, RequestLimits
 from broker.wire.topics import by_topic, read_topic
 from broker.wire.topics import topic as encode_topic
 
@@ -140,7 +140,9 @@ class FetchResponse:
 
 
 @told_where_cut("Fetch request")
-def decode_request(version: int, data: memoryview, position: int) -> FetchRequest:
+def decode_request(
+    version: int, data: memoryview, position: int, limits: RequestLimits = DEFAULT_LIMITS
+) -> FetchRequest:
     """Decode a request from its body. Raise WireError."""
     flexible = version >= FLEXIBLE
     replica_id = CONSUMER
@@ -153,10 +155,10 @@ def decode_request(version: int, data: memoryview, position: int) -> FetchReques
     if version >= SESSIONS:
         session_id, session_epoch = _SESSION.unpack_from(data, position)
         position += 8
-    partitions, position = _read_partitions(version, data, position)
+    partitions, position = _read_partitions(version, data, position, limits)
     forgotten: tuple[PartitionKey, ...] = ()
     if version >= SESSIONS:
-        forgotten, position = _read_forgotten(version, data, position)
+        forgotten, position = _read_forgotten(version, data, position, limits)
     rack: str | None = None
     if version >= PREFERRED_REPLICAS:
         rack, position = read_string(data, position, flexible)
@@ -172,14 +174,16 @@ def decode_request(version: int, data: memoryview, position: int) -> FetchReques
     )  # fmt: skip
 
 
-def _read_partitions(version: int, data: memoryview, position: int) -> tuple[list[FetchPartition], int]:
+def _read_partitions(
+    version: int, data: memoryview, position: int, limits: RequestLimits
+) -> tuple[list[FetchPartition], int]:
     flexible = version >= FLEXIBLE
     partitions: list[FetchPartition] = []
     topics, position = read_count(data, position, flexible, 2)
     for _ in range(topics):
         topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
         number, position = read_count(data, position, flexible, _PARTITION_V4.size)
-        check_items(topics + len(partitions) + number)
+        limits.check_partitions(max(topics, len(partitions) + number))
         for _ in range(number):
             leader_epoch = last_epoch = log_start = -1
             if version >= 12:
@@ -205,14 +209,16 @@ def _read_partitions(version: int, data: memoryview, position: int) -> tuple[lis
     return partitions, position
 
 
-def _read_forgotten(version: int, data: memoryview, position: int) -> tuple[tuple[PartitionKey, ...], int]:
+def _read_forgotten(
+    version: int, data: memoryview, position: int, limits: RequestLimits
+) -> tuple[tuple[PartitionKey, ...], int]:
     flexible = version >= FLEXIBLE
     forgotten: list[PartitionKey] = []
     topics, position = read_count(data, position, flexible, 2)
     for _ in range(topics):
         topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
         number, position = read_count(data, position, flexible, 4)
-        check_items(topics + len(forgotten) + number)
+        limits.check_partitions(max(topics, len(forgotten) + number))
         forgotten += ((topic, I32.unpack_from(data, position + 4 * i)[0]) for i in range(number))
         position += 4 * number
         if flexible:

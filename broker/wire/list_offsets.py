@@ -12,7 +12,6 @@ from broker.wire import tags
 from broker.wire.errors import WireError
 from broker.wire.primitives import (
     I32,
-    check_items,
     length,
     read_count,
     read_length,
@@ -22,6 +21,7 @@ from broker.wire.primitives import (
 )
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import told_where_cut
+from broker.wire.request_limits import DEFAULT_LIMITS, RequestLimits
 from broker.wire.topics import by_topic
 from broker.wire.topics import topic as encode_topic
 
@@ -73,7 +73,9 @@ class ListOffsetsResponse(NamedTuple):
 
 
 @told_where_cut("ListOffsets request")
-def decode_request(version: int, data: memoryview, position: int) -> ListOffsetsRequest:
+def decode_request(
+    version: int, data: memoryview, position: int, limits: RequestLimits = DEFAULT_LIMITS
+) -> ListOffsetsRequest:
     """Decode a request from its body. Raise WireError."""
     flexible = version >= FLEXIBLE
     if version >= 2:
@@ -82,14 +84,16 @@ def decode_request(version: int, data: memoryview, position: int) -> ListOffsets
     else:
         (replica_id,), isolation_level = I32.unpack_from(data, position), 0
         position += 4
-    partitions, position = _read_partitions(version, data, position)
+    partitions, position = _read_partitions(version, data, position, limits)
     if version >= TIMEOUT:
         position += 4
     by_id = flexible and data[position] != 0 and tags.IDS in read_tags(data, position)[0]
     return ListOffsetsRequest(replica_id, isolation_level, partitions, by_id)
 
 
-def _read_partitions(version: int, data: memoryview, position: int) -> tuple[list[WantedOffset], int]:
+def _read_partitions(
+    version: int, data: memoryview, position: int, limits: RequestLimits
+) -> tuple[list[WantedOffset], int]:
     flexible = version >= FLEXIBLE
     has_epochs = version >= LEADER_EPOCHS
     item_bytes = (_WANTED_V4 if has_epochs else _WANTED).size
@@ -100,7 +104,7 @@ def _read_partitions(version: int, data: memoryview, position: int) -> tuple[lis
         if topic is None:
             raise WireError("ListOffsets: a topic's name is null, which it may not be")
         number, position = _read_count(data, position, flexible, item_bytes, "partitions")
-        check_items(topics + len(partitions) + number)
+        limits.check_partitions(max(topics, len(partitions) + number))
         for _ in range(number):
             if has_epochs:
                 index, leader_epoch, timestamp = _WANTED_V4.unpack_from(data, position)

@@ -7,14 +7,13 @@ turn the last two into WireError at their entry points (`told_where_cut`), so th
 import struct
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeAlias, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
-from broker.wire.errors import WireError
+from broker.wire.errors import OverLimit, WireError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Message = TypeVar("Message")
-Decoder: TypeAlias = Callable[[int, memoryview, int], Message]
-"""A function that decodes a message from (version, frame, position of the body in the frame)."""
+Arguments = ParamSpec("Arguments")
 
 I16 = struct.Struct(">h")
 I32 = struct.Struct(">i")
@@ -24,28 +23,23 @@ _VARINT_BITS_MAX = 35
 _STRING_BYTES_MAX = 0x7FFF
 
 TAGS_MAX = 1_000  # per section: Kafka's messages have a few, and each unknown tag takes memory
-REQUEST_ITEMS_MAX = 200_000
-"""Limit for the partitions, groups, settings and other array items in a request.
-
-No cluster has this number of them. Each item delays all clients by some microseconds and takes a part of the answer. A
-request has room for a hundred million items of one byte. The limit is no setting, because a process cannot have more
-partitions than this: each takes four open files.
-"""
 
 
-def told_where_cut(name: str) -> Callable[[Decoder[Message]], Decoder[Message]]:
+def told_where_cut(name: str) -> Callable[[Callable[Arguments, Message]], Callable[Arguments, Message]]:
     """Decorate a decoder so that it raises WireError for a message that ends in the middle of a field.
 
-    `name` is the message's name in the error, such as "Produce request".
+    `name` is the message's name in the error, such as "Produce request". An error about a limit gets the name too.
     """
 
-    def decorated(decode: Decoder[Message]) -> Decoder[Message]:
+    def decorated(decode: Callable[Arguments, Message]) -> Callable[Arguments, Message]:
         @wraps(decode)
-        def decode_whole(version: int, data: memoryview, position: int) -> Message:
+        def decode_whole(*given: Arguments.args, **named: Arguments.kwargs) -> Message:
             try:
-                return decode(version, data, position)
+                return decode(*given, **named)
             except (IndexError, struct.error):
                 raise WireError(f"the {name} ends in the middle of a field") from None
+            except OverLimit as error:
+                raise OverLimit(f"the {name} has {error}") from None
 
         return decode_whole
 
@@ -162,12 +156,6 @@ def read_count(data: Buffer, position: int, flexible: bool, item_bytes_min: int)
     if count * item_bytes_min > len(data) - position:
         raise WireError(f"an array at byte {position} says {count} items, more than the bytes that follow can hold")
     return max(count, 0), position
-
-
-def check_items(number: int) -> None:
-    """Raise WireError if a request has more than REQUEST_ITEMS_MAX items."""
-    if number > REQUEST_ITEMS_MAX:
-        raise WireError(f"it has {number} items, and no request may have more than {REQUEST_ITEMS_MAX}")
 
 
 def skip_tags(data: Buffer, position: int) -> int:

@@ -14,7 +14,6 @@ from broker.wire.errors import WireError
 from broker.wire.primitives import (
     I32,
     Buffer,
-    check_items,
     length,
     read_count,
     read_length,
@@ -25,6 +24,7 @@ from broker.wire.primitives import (
 )
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import told_where_cut
+from broker.wire.request_limits import DEFAULT_LIMITS, RequestLimits
 from broker.wire.topics import by_topic, read_topic
 from broker.wire.topics import topic as encode_topic
 
@@ -86,7 +86,9 @@ class PartitionResult(NamedTuple):
 
 
 @told_where_cut("Produce request")
-def decode_request(version: int, data: memoryview, position: int) -> ProduceRequest:
+def decode_request(
+    version: int, data: memoryview, position: int, limits: RequestLimits = DEFAULT_LIMITS
+) -> ProduceRequest:
     """Decode a request from its body. Raise WireError, which names the fault."""
     flexible = version >= FLEXIBLE
     transactional_id, position = read_string(data, position, flexible)
@@ -96,7 +98,7 @@ def decode_request(version: int, data: memoryview, position: int) -> ProduceRequ
     for _ in range(topics):
         topic, position = read_topic(data, position, flexible, version >= TOPIC_IDS)
         number, position = read_count(data, position, flexible, 5)
-        check_items(topics + len(partitions) + number)
+        limits.check_partitions(max(topics, len(partitions) + number))
         for _ in range(number):
             (index,) = I32.unpack_from(data, position)
             size, position = read_length(data, position + 4, flexible)

@@ -53,6 +53,15 @@ REACHED = {
     "flakelog.max.opened.batch.records": (
         "log/validation/test_topic_rules.py::test_a_batch_of_more_records_than_are_opened_is_refused"
     ),
+    "flakelog.max.cold.request.bytes": (
+        "engine/test_engine.py::test_a_request_of_more_items_than_the_limit_is_not_decoded"
+    ),
+    "flakelog.max.request.items": (
+        "engine/test_engine.py::test_a_request_of_more_items_than_the_limit_is_not_decoded"
+    ),
+    "flakelog.max.request.partitions": (
+        "engine/test_engine.py::test_a_request_of_more_items_than_the_limit_is_not_decoded"
+    ),
     "flakelog.max.request.templates": (
         "wire/test_produce_template.py::test_past_the_most_templates_those_unused_for_longest_are_dropped"
     ),

@@ -12,13 +12,18 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._serialize import get_field_writer
 
 from broker.engine.api_table import APIS
+from broker.now import Now
+from broker.steps import at_once
 from broker.wire import cold, tags
+from broker.wire.cold_reader import Reader
 from broker.wire.errors import WireError
 from broker.wire.primitives import tags as tag_section
+from broker.wire.request_limits import DEFAULT_LIMITS
 from broker.wire.schema import names_of, plan_of, schema, versions_of
 
 METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 3, 2, 10, 19
 OFFSET_COMMIT, END_TXN = 8, 26
+NOW = Now(0, 0)
 LONGEST_MS = timedelta.min // timedelta(milliseconds=1), timedelta.max // timedelta(milliseconds=1)
 
 
@@ -77,6 +82,7 @@ def test_an_unknown_tag_is_skipped_in_every_flexible_structure(api_key):
     message = cold.decode(api_key, version, "request", body, 0, newest=version)
     assert message.newest == expected
     assert bytes(message.tags[9999]) == b"from the future"
+    assert at_once(cold.decode_in_steps(api_key, version, "request", body, 0, version, DEFAULT_LIMITS), NOW) == message
 
 
 def fill(cls):
@@ -129,6 +135,7 @@ def test_our_writer_writes_every_version_as_kios_own(api_key, kind):
             out = BytesIO()
             entity_writer(cls)(out, build(cls, values))
             assert cold.encode(api_key, version, kind, values) == out.getvalue(), f"v{version} of {values}"
+            assert at_once(cold.encode_in_steps(api_key, version, kind, values), NOW) == out.getvalue()
 
 
 @pytest.mark.parametrize("fields", [{"topics": None}, {"topics": [{"name": None}]}])
@@ -160,7 +167,8 @@ def test_our_reader_reads_every_version_as_kios_own(api_key, kind):
     for version in versions_of(api_key):
         cls = schema(api_key, version, kind)
         body = memoryview(cold.encode(api_key, version, kind, fill(cls)))
-        assert cold._Reader(cls, True).read(body, 0)[0] == entity_reader(cls)(body, 0)[0]
+        assert Reader(cls, None).read(body, 0)[0] == entity_reader(cls)(body, 0)[0]
+        assert at_once(Reader(cls, None).read_in_steps(body, 0), NOW)[0] == entity_reader(cls)(body, 0)[0]
 
 
 @pytest.mark.parametrize(
@@ -229,3 +237,12 @@ def test_every_field_of_every_version_has_a_name(api_key, kind):
 
     every = {name for version in versions_of(api_key) for name in names(schema(api_key, version, kind))}
     assert every <= names_of(api_key, kind)
+
+
+@pytest.mark.parametrize("api_key", sorted(APIS.keys() - {0, 1, LIST_OFFSETS}))
+def test_every_old_version_is_lifted_alike_at_once_and_in_slices(api_key):
+    for version in versions_of(api_key):
+        body = cold.encode(api_key, version, "request", fill(schema(api_key, version, "request")))
+        message = cold.decode(api_key, version, "request", body, 0, newest=versions_of(api_key)[-1])
+        steps = cold.decode_in_steps(api_key, version, "request", body, 0, versions_of(api_key)[-1], DEFAULT_LIMITS)
+        assert at_once(steps, NOW) == message

@@ -1,0 +1,103 @@
+"""Large requests, executed in slices so that the requests of other connections are executed in between.
+
+    begin     a connection's request goes on in slices; the connection's later requests wait until it is done
+    run       one slice of one request; requests take turns
+
+A request waits before its first slice while AT_ONCE others are under way, because each needs memory for its items. If
+its connection is closed, the request is dropped where it is. What it has changed until then stays, as if the connection
+had been closed before the answer.
+"""
+
+from collections import deque
+
+from broker.engine.connection import Connection
+from broker.engine.turn_clock import TurnClock
+from broker.engine.turn_queue import TurnQueue
+from broker.now import Now
+from broker.steps import Steps
+
+AT_ONCE = 8
+SLICE_WAITS = 3  # while other connections have requests, so that all slices take about a quarter of the time
+
+
+class Sliced:
+    """A request in slices. `began_ns` is when its execution began."""
+
+    __slots__ = ("conn", "steps", "began_ns", "started")
+
+    def __init__(self, conn: Connection, steps: Steps[None], began_ns: int) -> None:
+        self.conn = conn
+        self.steps = steps
+        self.began_ns = began_ns
+        self.started = False
+
+    def step(self, now: Now) -> bool:
+        """Run a slice; return False if it was the last."""
+        if self.conn.close_reason is not None:
+            self.steps.close()
+            return False
+        try:
+            if self.started:
+                self.steps.send(now)
+            else:
+                self.started = True
+                next(self.steps)
+        except StopIteration:
+            return False
+        return True
+
+
+class Slices:
+    """The requests that are executed in slices. `steps` must catch every exception."""
+
+    def __init__(self, queue: TurnQueue, clock: TurnClock) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._under_way: deque[Sliced] = deque()
+        self._waiting: deque[Sliced] = deque()
+        self._due_ns = 0
+
+    def __len__(self) -> int:
+        return len(self._under_way) + len(self._waiting)
+
+    def begin(self, conn: Connection, steps: Steps[None]) -> None:
+        """Execute a request in slices, from the next call of `run` on."""
+        conn.slice(1)
+        each = Sliced(conn, steps, self._clock.began_ns)
+        (self._under_way if len(self._under_way) < AT_ONCE else self._waiting).append(each)
+
+    def run(self, is_busy: bool) -> None:
+        """Run one slice. If `is_busy`, other connections have requests, and slices take a share of the time only."""
+        clock = self._clock
+        began_ns = clock.clock_ns()
+        if is_busy and began_ns < self._due_ns:
+            return
+        each = self._under_way.popleft()
+        clock.began_ns = each.began_ns
+        if each.step(clock.now):
+            self._under_way.append(each)
+        else:
+            self._done(each)
+        ended_ns = clock.clock_ns()
+        self._due_ns = ended_ns + SLICE_WAITS * (ended_ns - began_ns)
+
+    def closed(self, conn: Connection) -> None:
+        """Drop the request of a closed connection."""
+        for each in [*self._under_way, *self._waiting]:
+            if each.conn is conn:
+                self._drop(each)
+
+    def _done(self, each: Sliced) -> None:
+        each.conn.slice(-1)
+        self._queue.resume(each.conn)
+        if self._waiting:
+            self._under_way.append(self._waiting.popleft())
+
+    def _drop(self, each: Sliced) -> None:
+        each.steps.close()
+        if each in self._under_way:
+            self._under_way.remove(each)
+            if self._waiting:
+                self._under_way.append(self._waiting.popleft())
+        else:
+            self._waiting.remove(each)

@@ -1,0 +1,139 @@
+"""The largest requests about topics and settings."""
+
+from tests.broker.largest_requests.case import case, names, topics
+
+
+def to_create(number, partitions=1, configs=()):
+    one = {"num_partitions": partitions, "replication_factor": 1, "assignments": (), "configs": configs}
+    return [one | {"name": name} for name in names(number)]
+
+
+@case("CreateTopics")
+def validate_topics(world, number):
+    return {"topics": to_create(number), "timeout": 1_000, "validate_only": True}
+
+
+@case("CreateTopics")
+def create_topics(world, number):
+    return {"topics": to_create(number), "timeout": 1_000, "validate_only": False}
+
+
+@case("CreateTopics", 4)
+def create_topics_without_names(world, number):
+    return {"topics": [each | {"name": ""} for each in to_create(number)], "timeout": 1_000, "validate_only": False}
+
+
+@case("CreateTopics")
+def create_a_topic_with_many_settings(world, number):
+    configs = [{"name": "retention.ms", "value": "1000"}] * number
+    return {"topics": to_create(1, configs=configs), "timeout": 1_000, "validate_only": True}
+
+
+@case("CreateTopics")
+def create_a_topic_with_many_assignments(world, number):
+    assignments = [{"partition_index": index, "broker_ids": [1]} for index in range(number)]
+    one = {"num_partitions": -1, "replication_factor": -1, "assignments": assignments, "configs": (), "name": "wide"}
+    return {"topics": [one], "timeout": 1_000, "validate_only": True}
+
+
+@case("CreatePartitions")
+def create_partitions(world, number):
+    asked = [{"name": name, "count": 2, "assignments": None} for name in topics(world, number)]
+    return {"topics": asked, "timeout": 1_000, "validate_only": False}
+
+
+@case("CreatePartitions")
+def create_partitions_of_unknown_topics(world, number):
+    asked = [{"name": name, "count": 2, "assignments": None} for name in names(number)]
+    return {"topics": asked, "timeout": 1_000, "validate_only": False}
+
+
+@case("CreatePartitions")
+def create_assigned_partitions(world, number):
+    world.broker.create("one")
+    assignments = [{"broker_ids": [1]}] * number
+    asked = [{"name": "one", "count": number + 1, "assignments": assignments}]
+    return {"topics": asked, "timeout": 1_000, "validate_only": True}
+
+
+@case("DeleteTopics", 5)
+def delete_unknown_topics(world, number):
+    return {"topic_names": names(number), "timeout": 1_000}
+
+
+@case("DeleteTopics")
+def delete_topics(world, number):
+    asked = [{"name": name, "topic_id": None} for name in topics(world, number)]
+    return {"topics": asked, "timeout": 1_000}
+
+
+@case("DescribeConfigs")
+def describe_configs(world, number):
+    asked = [{"resource_type": 2, "resource_name": name} for name in topics(world, number)]
+    return {"resources": asked, "include_synonyms": True, "include_documentation": True}
+
+
+@case("DescribeConfigs")
+def describe_configs_of_unknown_topics(world, number):
+    return {"resources": [{"resource_type": 2, "resource_name": name} for name in names(number)]}
+
+
+@case("DescribeConfigs")
+def describe_many_settings_of_a_topic(world, number):
+    asked = {"resource_type": 2, "resource_name": world.topic, "configuration_keys": names(number)}
+    return {"resources": [asked]}
+
+
+def resources(found, **config):
+    configs = [{"name": "retention.ms", "value": "1000"} | config]
+    return {"resources": [{"resource_type": 2, "resource_name": name, "configs": configs} for name in found]}
+
+
+@case("AlterConfigs")
+def alter_configs(world, number):
+    return resources(topics(world, number)) | {"validate_only": False}
+
+
+@case("AlterConfigs")
+def validate_configs(world, number):
+    return resources(topics(world, number)) | {"validate_only": True}
+
+
+@case("IncrementalAlterConfigs")
+def alter_configs_incrementally(world, number):
+    return resources(topics(world, number), config_operation=0) | {"validate_only": False}
+
+
+@case("IncrementalAlterConfigs")
+def alter_configs_of_unknown_topics(world, number):
+    return resources(names(number), config_operation=0) | {"validate_only": False}
+
+
+@case("IncrementalAlterConfigs")
+def append_to_a_list(world, number):
+    values = ",".join(names(number))
+    changes = [{"name": "cleanup.policy", "config_operation": 2, "value": values[:32_000]}]
+    return {"resources": [{"resource_type": 2, "resource_name": world.topic, "configs": changes}]}
+
+
+@case("IncrementalAlterConfigs")
+def alter_many_settings_of_a_topic(world, number):
+    changes = [{"name": name, "config_operation": 1, "value": None} for name in names(number)]
+    return {"resources": [{"resource_type": 2, "resource_name": world.topic, "configs": changes}]}
+
+
+@case("IncrementalAlterConfigs")
+def alter_many_settings_of_the_broker(world, number):
+    changes = [{"name": name, "config_operation": 0, "value": "1"} for name in names(number)]
+    return {"resources": [{"resource_type": 4, "resource_name": "", "configs": changes}]}
+
+
+@case("ListConfigResources")
+def list_config_resources(world, number):
+    topics(world, number)
+    return {"resource_types": []}
+
+
+@case("ListConfigResources")
+def list_config_resources_of_many_types(world, number):
+    return {"resource_types": [2] * number}
