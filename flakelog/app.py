@@ -41,7 +41,7 @@ from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator
 from coordination.sessions import open_session
 from flakelog.listeners import EVERYWHERE, Listener
-from flakelog.machine import file_limit
+from flakelog.machine import file_limit, partition_files
 from flakelog.settings import Settings
 from idgen.claim import EXHAUSTED_RETRY_MS, WorkerClaim, registry_of, worker_claim
 from idgen.clock import IdClock
@@ -188,12 +188,12 @@ class Server:
         for each in told:
             metadata.advertise(*each)
         metadata.load()
-        logs = LogManager(self._storage, config, self._report, file_limit())
+        files = self._storage.descriptors.limit = config.max_open_files or partition_files(file_limit())
+        logs = LogManager(self._storage, config, self._report, files)
         purgatory = Purgatory(server.now().ms, config.max_delayed_operations)
         services = BrokerServices(config, metadata, logs, purgatory, self._report, group_config=self.settings.group)
         services.transaction_config = self.settings.transaction
         services.listener_limits = self.settings.listener_limits
-        services.max_open_files = file_limit()
         where = self._storage.location
         services.given = {**self.settings.told, "log.dirs": where}
         services.fixed_configs = (replace(self.settings.server, log_dirs=where), self.settings.idgen)

@@ -84,6 +84,8 @@ def _broker(engine: Engine, now_ms: int) -> Iterator[Metric]:
     yield from _logs(services.logs.all())
     yield _gauge("flakelog_partitions_offline", "Partitions that are offline", len(services.logs.offline))
     yield from _clock_waits(services, now_ms)
+    text = "Files of partitions that are open; flakelog.max.open.files limits them"
+    yield _gauge("flakelog_open_files", text, services.logs.storage.open_count)
     yield from _cleaner(services.logs)
     flushes = HistogramMetricFamily("flakelog_log_flush_seconds", "Syncs of logs and of the checkpoint")
     _add(flushes, [], metrics.flushes)

@@ -16,6 +16,7 @@ CONNECTION_BYTES = 64 << 10  # of memory for a connection, with its buffers
 MEMORY_PART = 8  # requests that have begun may fill an eighth of the memory
 LEAST_REQUEST_BYTES = 16 << 20
 BROKER_PART, ID_PART = 2, 8  # of the descriptors: a half is for clients of the log, an eighth each for ids and HTTP
+FILES_PART = 5  # a fifth is for files of partitions, and the rest for all else
 ID_CONNECTIONS_MAX = 10_000
 LEAST_CONNECTIONS = 16
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -59,7 +60,7 @@ def memory_bytes(limits: Iterable[Path] = ()) -> int | None:
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of open files to the system's maximum: each open segment takes four, each connection one."""
+    """Raise the limit of open files to the system's maximum: each partition in use takes four, each connection one."""
     try:
         import resource
 
@@ -67,6 +68,11 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (ImportError, ValueError, OSError):
         return
+
+
+def partition_files(open_files: int) -> int:
+    """Return how many files of partitions may be open in a process that may have `open_files` descriptors."""
+    return max(open_files // FILES_PART, LEAST_CONNECTIONS)
 
 
 def file_limit() -> int:

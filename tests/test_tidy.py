@@ -53,6 +53,7 @@ SHELLS = {
     "broker/net/reactor.py",
     "broker/net/worker_thread.py",
     "broker/log/storage/lock_holder.py",
+    "broker/log/storage/open_files.py",
     "broker/log/storage/os_storage.py",
     "broker/client/blocking.py",
     "broker/client/twisted.py",

@@ -33,8 +33,10 @@ from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
-FILES_SHARE = 32
-"""Closed segments may use an eighth of the process's open files, at four files each."""
+FILES_SHARE = 12
+"""Closed segments may use a third of the storage's open files, at four files each."""
+UNSYNCED_SHARE = 8
+"""Logs with unsynced records may use half of the storage's open files, at four files each."""
 FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka, so that segments that expired meanwhile are dropped soon
 Report = Callable[[str], None]
 
@@ -42,13 +44,13 @@ Report = Callable[[str], None]
 class LogManager:
     """The logs of a broker by (topic, partition).
 
-    `report` takes lines for the operator. `max_open_files` is the process's limit on open files.
+    `report` takes lines for the operator. `max_open_files` is the storage's limit on open files.
     """
 
     def __init__(self, storage: Storage, config: BrokerConfig, report: Report, max_open_files: int = 1 << 30) -> None:
         self.storage = storage
         self.config = config
-        self.syncs = SyncScheduler(storage, config, report)
+        self.syncs = SyncScheduler(storage, config, report, max(max_open_files // UNSYNCED_SHARE, 1))
         self.open_segments = OpenSegments(min(config.max_open_segments, max(max_open_files // FILES_SHARE, 1)))
         self._report = report
         self._logs: dict[tuple[str, int], PartitionLog] = {}

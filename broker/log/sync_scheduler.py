@@ -1,7 +1,7 @@
 """The schedule of syncs: which log is synced next, and when the checkpoint is written.
 
     urgent queue         flush.messages, flush.ms, an answer that waits for the disk, a failed write that was undone
-    background queue     a checkpoint round, a rolled segment, too many unsynced bytes
+    background queue     a checkpoint round, a rolled segment, too many unsynced bytes or unsynced logs
 
 `take` hands out jobs (broker.log.io_jobs), a worker thread runs each, and `synced` or `failed` takes its outcome.
 Appends continue meanwhile; a sync covers the records that the log had when the sync was made. At most one sync per log
@@ -11,6 +11,7 @@ A checkpoint round syncs every log with something new, and then writes the check
 disk share a journal (broker.log.journal); its rounds have a separate thread and are not queued behind other syncs.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush
 
@@ -25,15 +26,27 @@ from broker.log.storage.port import Storage
 from broker.now import Now
 from broker.settings.config import LONG_MAX, BrokerConfig
 
+UNSYNCED_LOGS_MAX = 1 << 27
+
 
 class SyncScheduler:
     """The syncs of all logs of a broker, its journal and its checkpoint.
 
-    The scheduler syncs the logs that were added and not forgotten. `report` takes lines for the operator.
+    The scheduler syncs the logs that were added and not forgotten. `report` takes lines for the operator. At most about
+    `max_unsynced_logs` logs have records that no sync has begun for, because their files cannot be closed.
     """
 
-    def __init__(self, storage: Storage, config: BrokerConfig, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        config: BrokerConfig,
+        report: Callable[[str], None],
+        max_unsynced_logs: int = UNSYNCED_LOGS_MAX,
+    ) -> None:
         self.config = config
+        self._max_unsynced_logs = max_unsynced_logs
+        self._unsynced: OrderedDict[PartitionLog, None] = OrderedDict()
+        """Logs with records that no sync has begun for, those first that have waited longest."""
         self.known: dict[str, LogPosition] = {}
         """The synced position of each log by name, as the next checkpoint will have it."""
         self._storage = storage
@@ -153,7 +166,14 @@ class SyncScheduler:
             self.start_round()
 
     def ask_if_due(self, log: PartitionLog) -> None:
-        """Ask for a sync if the log has too many unsynced messages or bytes. Note the time if flush.ms requires one."""
+        """Ask for a sync if the log has too many unsynced messages or bytes, or if too many logs have some.
+
+        Note the time if flush.ms requires a sync.
+        """
+        if log.unflushed:
+            self._unsynced[log] = None
+            if len(self._unsynced) > self._max_unsynced_logs:
+                self._ask(self._unsynced.popitem(last=False)[0], soon=False)
         if log.unflushed >= log.config.flush_messages:
             self._ask(log)
         elif log.config.flush_ms < LONG_MAX:
@@ -219,6 +239,7 @@ class SyncScheduler:
     def begin_sync(self, log: PartitionLog) -> SyncLog:
         """Return a sync of all records in the log now."""
         self._syncing.add(log)
+        self._unsynced.pop(log, None)
         segments = log.unflushed_segments()
         files = tuple(file for segment in segments for file in segment.files)
         whole = tuple(segment.log for segment in segments[:-1])
@@ -231,6 +252,7 @@ class SyncScheduler:
 
     def _drop(self, log: PartitionLog) -> None:
         """Drop a log that is deleted or offline from the queues and from the round."""
+        self._unsynced.pop(log, None)
         self._urgent.pop(log, None)
         self._background.pop(log, None)
         self._leave_round(log)

@@ -191,7 +191,9 @@ class BrokerServer:
             return
 
         def read() -> None:
-            read_into_memory(region.file.fileno(), region.position, region.length)
+            at = region.file.descriptor()  # its errors are left to the read that follows
+            if at is not None:
+                read_into_memory(at.fd, region.position, region.length)
 
         began = deferToThreadPool(self._reactor, self._read_pool, read)
         self._reads.add(began)

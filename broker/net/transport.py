@@ -23,7 +23,7 @@ from broker.log.storage.os_storage import is_in_memory, read_now, read_now_into
 from broker.log.storage.port import StorageError
 from broker.net.address import host_port
 from broker.settings.config import BrokerConfig
-from broker.wire.frame import FileRegion, Part, size_of
+from broker.wire.frame import FileRegion, Part, RegionDescriptor, size_of
 
 RECEIVE_BYTES = 256 * 1024  # room for one read
 RECEIVE_BUFFER_BYTES = 1 << 20  # most bytes that a turn receives, besides large frames, which have separate buffers
@@ -222,17 +222,17 @@ class KafkaTransport(tcp.Server):
         return sent
 
     def _send_region(self, region: FileRegion, budget: int) -> int:
-        fd = region.file.fileno()
         if region.length == 0:
             self._queue.popleft()
             return 0
-        if fd < 0 or region.length <= PREAD_BYTES:
-            return self._send_small(region, fd)
+        at = region.file.descriptor()
+        if at is None or region.length <= PREAD_BYTES:
+            return self._send_small(region, at)
         wanted = min(region.length, budget)
-        if not self._was_read and not is_in_memory(fd, region.position, wanted + NEXT_BYTES):
+        if not self._was_read and not is_in_memory(at.fd, region.position, wanted + NEXT_BYTES):
             self._read_ahead(FileRegion(region.file, region.position, max(wanted + NEXT_BYTES, READ_AHEAD_BYTES)))
             raise BlockingIOError
-        sent = os.sendfile(self.fileno(), fd, region.position, wanted)
+        sent = os.sendfile(self.fileno(), at.fd, region.position, wanted)
         self._was_read = False
         if sent == 0:
             raise ShortFile(f"a region of {region.length} bytes is past the end of its file")
@@ -242,10 +242,10 @@ class KafkaTransport(tcp.Server):
             self._queue[0] = FileRegion(region.file, region.position + sent, region.length - sent)
         return sent
 
-    def _send_small(self, region: FileRegion, fd: int) -> int:
+    def _send_small(self, region: FileRegion, at: RegionDescriptor | None) -> int:
         data: bytes | bytearray | None = None
-        if fd >= 0 and not self._was_read:
-            data = read_now(fd, region.position, region.length)
+        if at is not None and not self._was_read:
+            data = read_now(at.fd, region.position, region.length)
             if data is None:
                 self._read_ahead(FileRegion(region.file, region.position, region.length + NEXT_BYTES))
                 raise BlockingIOError
@@ -295,9 +295,13 @@ def _joined(parts: list[Part]) -> bytearray | FileRegion | None:
     for part in parts:
         if isinstance(part, FileRegion):
             end = at + part.length
-            if (fd := part.file.fileno()) < 0:
+            try:
+                file = part.file.descriptor()
+            except StorageError:
+                return None  # sending the region meets it again
+            if file is None:
                 return None
-            if not read_now_into(fd, part.position, view[at:end]):
+            if not read_now_into(file.fd, part.position, view[at:end]):
                 return part
         else:
             end = at + len(part)

@@ -55,8 +55,6 @@ class BrokerServices:
     group_config: GroupConfig = field(default_factory=GroupConfig)
     listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
     """The limits that apply to one listener in addition to the general ones, by its name."""
-    max_open_files: int = 1 << 30
-    """The system's limit on this process's open files, of which connections and other files get shares."""
     given: Mapping[str, str] = field(default_factory=dict)
     """The properties this process was started with."""
     fixed_configs: Sequence[object] = ()

@@ -11,16 +11,12 @@ from typing import Protocol
 from broker.log.log_manager import LogManager
 from broker.log.new_logs import NewLog
 from broker.log.partition_log import PartitionLog
-from broker.log.segment import SUFFIXES
 from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.services.metadata import Metadata, NewTopic, Topic
 from broker.services.metrics import Metrics
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
-
-FILES_PER_SEGMENT = len(SUFFIXES) - 1  # few have an index of aborted transactions
-FILES_SPARE_MIN = 256  # for connections, registries and the checkpoint; half of a limit that is lower still
 
 
 class TopicServices(Protocol):
@@ -30,7 +26,6 @@ class TopicServices(Protocol):
     metadata: Metadata
     logs: LogManager
     metrics: Metrics
-    max_open_files: int
 
     def report(self, line: str, /) -> None: ...
 
@@ -141,19 +136,11 @@ def _take_back(
 
 
 class _Room:
-    """The number of partitions for which the system's limit of open files leaves room.
-
-    A request that would take the last descriptors is refused, because then no client could connect and the next start
-    would fail. A log keeps the segment open that it writes to. In addition a limited number of other segments is open
-    to be read, and as many to be synced.
-    """
+    """The number of partitions for which `flakelog.max.partitions` leaves room."""
 
     def __init__(self, services: TopicServices) -> None:
-        self._max_open_files = services.max_open_files
-        logs = services.logs
-        spare = max(self._max_open_files // 8, min(FILES_SPARE_MIN, self._max_open_files // 2))
-        segments = len(logs.all()) + logs.to_make + 2 * logs.open_segments.limit
-        self._left = (self._max_open_files - spare) // FILES_PER_SEGMENT - segments
+        self._max_partitions = services.config.max_partitions
+        self._left = max(self._max_partitions - len(services.logs.all()) - services.logs.to_make, 0)
 
     def refusal(self, name: str, partitions: int) -> ApiError | None:
         """Take room for this many more partitions and return None, or return the error if there is not enough."""
@@ -162,8 +149,8 @@ class _Room:
             return None
         return ApiError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {name} with {partitions} partitions needs {FILES_PER_SEGMENT} open files each; the system's "
-            f"limit of {self._max_open_files} (ulimit -n) leaves room for {max(self._left, 0)} partitions",
+            f"topic {name} cannot have {partitions} more partitions: flakelog.max.partitions is "
+            f"{self._max_partitions}, which leaves room for {self._left}",
         )
 
 

@@ -549,7 +549,20 @@ class BrokerConfig:
         "flakelog.max.open.segments",
         1_000,
         "Segments that are not written to any more and have files open, four each: those read last. They take at most "
-        "an eighth of what the system lets the process open.",
+        "a third of flakelog.max.open.files.",
+        check=at_least(1),
+    )
+    max_open_files: int = setting(
+        "flakelog.max.open.files",
+        0,
+        "Files of partitions that are open at once. Those of silent partitions are closed, and opened again when they "
+        "are used. 0: a fifth of what the system lets the process open (ulimit -n), because connections need the rest.",
+        check=at_least(0),
+    )
+    max_partitions: int = setting(
+        "flakelog.max.partitions",
+        100_000,
+        "Partitions of all topics together; a request for more is refused. Each takes memory and time at a start.",
         check=at_least(1),
     )
     max_batch_records: int = setting(

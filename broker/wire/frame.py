@@ -15,13 +15,20 @@ REQUEST_HEADER_BYTES_MIN = 8
 LENGTH_BYTES = 4
 
 
+class RegionDescriptor(Protocol):
+    """An open file descriptor, which stays open while a caller holds it."""
+
+    @property
+    def fd(self) -> int: ...
+
+
 class RegionFile(Protocol):
-    """A file whose bytes can be sent. It stays open while a region refers to it."""
+    """A file whose bytes can be sent. It stays readable while a region refers to it."""
 
     def read(self, position: int, length: int) -> bytes: ...
 
-    def fileno(self) -> int:
-        """Return the file descriptor for sendfile, or -1 if the file is in memory only."""
+    def descriptor(self) -> RegionDescriptor | None:
+        """Return the open descriptor for sendfile, None if the file is in memory only. Raise StorageError."""
         ...
 
 

@@ -47,6 +47,10 @@ REACHED = {
         "engine/test_engine.py::test_past_the_most_requests_in_flight_reading_stops_and_goes_on_when_one_is_answered"
     ),
     "flakelog.max.new.logs.at.once": "handlers/test_many_partitions.py::test_how_many_are_made_in_a_step_is_a_setting",
+    "flakelog.max.open.files": "log/storage/test_open_files.py::test_at_most_so_many_files_are_open",
+    "flakelog.max.partitions": (
+        "handlers/test_create_partitions.py::test_partitions_past_the_limit_of_all_topics_are_refused"
+    ),
     "flakelog.max.open.segments": (
         "log/test_closed_segment.py::test_a_segment_that_is_on_the_disk_is_closed_and_all_can_be_read_with_few_open"
     ),

@@ -14,7 +14,6 @@ import sys
 import pytest
 
 from broker.client.blocking import BlockingClient
-from broker.client.errors import BrokerError
 from broker.record.records import Record, encode_batch
 from broker.wire import fetch
 from broker.wire.fetch import FetchPartition, FetchRequest
@@ -168,17 +167,3 @@ def test_the_reactors_timers_do_not_follow_the_wall_clock_and_its_faults_are_log
     argv = [sys.executable, "-c", program]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert said in done.stdout and done.returncode == 0, done.stderr
-
-
-def test_topics_do_not_take_the_last_descriptors(tmp_path):
-    """A single request cannot use up the descriptors that the broker needs to accept connections and to start again."""
-    limited = ServerProcess(tmp_path / "data", prefix=["prlimit", "--nofile=600:600"])
-    with limited.keep_ports() as server, BlockingClient(server.address) as client:
-        client.create_topic("some", 40)
-        with pytest.raises(BrokerError, match=r"INVALID_PARTITIONS.*limit of 600 \(ulimit -n\) leaves room for 10 "):
-            client.create_topic("more", 11)
-        client.create_topic("enough", 10)
-        server.stop()
-        server.start()
-        with BlockingClient(server.address) as another:
-            assert {topic.name: topic.partitions for topic in another.topics()} == {"some": 40, "enough": 10}

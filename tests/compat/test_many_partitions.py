@@ -3,6 +3,7 @@
 kafka-python keeps a fetch session (KIP-227), as Java's consumer does; librdkafka and aiokafka send whole requests.
 """
 
+import os
 from itertools import count
 from urllib.request import urlopen
 
@@ -17,6 +18,7 @@ from tests.compat.stock_clients import CLIENTS, gather
 from tests.patience import SECONDS, until
 
 PARTITIONS = 200
+FILES = 4  # of each partition
 _numbers = count()
 
 
@@ -35,10 +37,10 @@ def topic(server):
     return name
 
 
-def produce(server, topic, label):
+def produce(server, topic, label, partitions=PARTITIONS):
     """Produce one message to each partition."""
     producer = confluent_kafka.Producer({"bootstrap.servers": server.address, "linger.ms": 20})
-    for partition in range(PARTITIONS):
+    for partition in range(partitions):
         producer.produce(topic, f"{label} {partition}", partition=partition)
     assert producer.flush(SECONDS) == 0
 
@@ -78,3 +80,45 @@ def test_a_consumer_that_knows_sessions_keeps_one_over_all_its_partitions(server
         assert {each.value for each in found} == {f"then {partition}".encode() for partition in range(PARTITIONS)}
     finally:
         consumer.close()
+
+
+def read(server, topic, number, partitions):
+    """Return the values of a topic's first messages."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": server.address, "group.id": "none"})
+    consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    try:
+        return {message.value().decode() for message in gather(lambda: consumer.consume(1_000, 0.1), number)}
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    "descriptors, topics, partitions", [(200, 1, 100), pytest.param(4_096, 20, 1_000, marks=pytest.mark.soak)]
+)
+def test_partitions_have_more_files_than_the_server_may_open(tmp_path, descriptors, topics, partitions):
+    """They start, serve and stop. Files of silent partitions are closed, and opened again when they are used."""
+    names = [f"many-{number}" for number in range(topics)]
+    limited = ServerProcess(tmp_path / "data", prefix=["prlimit", f"--nofile={descriptors}:{descriptors}"])
+    assert topics * partitions * FILES > descriptors
+    with limited.keep_ports() as server:
+        admin = AdminClient({"bootstrap.servers": server.address})
+        for name in names:
+            admin.create_topics([NewTopic(name, partitions)])[name].result(SECONDS)
+        for label in ("first", "second"):
+            for name in names:
+                produce(server, name, label, partitions)
+                assert open_descriptors(server) < descriptors * 3 // 4
+        del admin
+        server.stop()
+        server.start()
+        assert open_descriptors(server) < descriptors * 3 // 4
+        expected = {f"{label} {number}" for label in ("first", "second") for number in range(partitions)}
+        for name in names:
+            assert read(server, name, 2 * partitions, partitions) == expected
+            produce(server, name, "third", partitions)
+            assert open_descriptors(server) < descriptors * 3 // 4
+        assert 0 < figure(server, "flakelog_open_files") <= descriptors // 5
+
+
+def open_descriptors(server):
+    return len(os.listdir(f"/proc/{server.pid}/fd"))

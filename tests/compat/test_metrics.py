@@ -74,6 +74,7 @@ FLIGHTS_0 = (("partition", "0"), ("topic", "flights"))
         ("flakelog_cleaner_passes_total", (), 0),
         ("flakelog_cleaner_max_dirty_ratio", (), 0),
         ("flakelog_connections_opened_total", (), 1),
+        ("flakelog_open_files", (), 4),
     ],
 )
 def test_the_figure_is_there_and_right(samples, name, labels, value):

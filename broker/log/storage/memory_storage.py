@@ -134,8 +134,8 @@ class MemoryFile:
         self._storage.fail_if_told(self.path, self._storage.failing_syncs)
         self._content.sync()
 
-    def fileno(self) -> int:
-        return -1
+    def descriptor(self) -> None:
+        return None
 
     def modified_ms(self) -> int:
         return self._content.modified_ms
@@ -170,6 +170,7 @@ class MemoryStorage:
         """Renames that are not yet on the disk, oldest first."""
 
     location = "/memory"
+    open_count = 0
 
     def space(self) -> tuple[int, int]:
         used = sum(self.open(path).size for path in self.files)

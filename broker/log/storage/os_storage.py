@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from broker.log.storage.lock_holder import holder_of
+from broker.log.storage.open_files import Descriptor, OpenFiles
 from broker.log.storage.port import AHEAD_SPARE, Buffer, StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -80,115 +81,209 @@ def _named(path: str) -> Iterator[None]:
         raise StorageError(path, error.strerror or str(error), error.errno in _FULL) from error
 
 
+_NEVER = -1
+
+
 class OsFile:
-    """An open file descriptor. It closes with its last reference, so a reader of a deleted segment keeps its bytes."""
+    """A file that is opened when it is used, and closed when others are used more (broker.log.storage.open_files).
 
-    __slots__ = ("path", "size", "_fd", "_asked_end")
+    A reader of a deleted segment keeps its bytes.
+    """
 
-    def __init__(self, path: str, fd: int) -> None:
+    __slots__ = (
+        "path", "size", "at", "stays_open", "was_used", "_among", "_asked_end", "_failed", "_identity", "_synced",
+        "_writes", "__weakref__",
+    )  # fmt: skip
+
+    _STAYS_OPEN = False
+    _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_APPEND
+
+    def __init__(self, path: str, among: OpenFiles, create: bool = False) -> None:
         self.path = path
-        self._fd = fd
-        self.size = os.fstat(fd).st_size
+        self.size = 0
+        self.at: Descriptor | None = None
+        """The open descriptor, None while the file is closed."""
+        self.stays_open = self._STAYS_OPEN
+        self.was_used = True
+        self._among = among
         self._asked_end = 0
+        self._failed: str | None = None
+        """The reason why a sync failed. Data may be lost since, so no later sync succeeds."""
+        self._identity: tuple[int, int] | None = None
+        self._writes, self._synced = 0, _NEVER  # the number of writes, and how many of them are synced
+        at = among.open(self, self._FLAGS | (os.O_CREAT if create else 0), FILE_MODE)
+        self.size = os.fstat(at.fd).st_size
+        among.add(self)
+
+    # --- the descriptor ----------------------------------------------------------------------------------------------
+
+    def opened(self) -> Descriptor:
+        """Return the descriptor; hold it while its number is used. Raise OSError, or StorageError if it is another."""
+        self.was_used = True
+        return self.at or self._among.open(self, self._FLAGS)
+
+    def check(self, fd: int) -> None:
+        """Raise StorageError unless a descriptor that was opened by name is this file's, with all its data."""
+        there = os.fstat(fd)
+        identity = there.st_dev, there.st_ino
+        if self._identity is None:
+            self._identity = identity
+        elif self._identity != identity:
+            raise StorageError(self.path, "another file has this name now")
+        elif there.st_size < self.size:
+            raise StorageError(self.path, f"it has {there.st_size} bytes, {self.size} were written")
+
+    @property
+    def is_dirty(self) -> bool:
+        """Return True if this process has unsynced writes in the file."""
+        return self._writes > max(self._synced, 0)
+
+    def closed(self) -> bool:
+        """Close the file. Return False if it is dirty; then it stays open.
+
+        A write is counted before it takes the descriptor. So either it is seen here, or it opens the file again.
+        """
+        at, self.at = self.at, None
+        if self.is_dirty:
+            self.at = at
+            return False
+        return True
+
+    def descriptor(self) -> Descriptor:
+        with _named(self.path):
+            return self.opened()
+
+    def fileno(self) -> int:
+        """Return the number of the descriptor, for a caller that uses no other file meanwhile. Raise StorageError."""
+        return self.descriptor().fd
+
+    def __del__(self) -> None:
+        self._among.forget(self)
+
+    # --- reads and writes --------------------------------------------------------------------------------------------
 
     def append(self, data: Buffer) -> None:
         size = len(data)
+        self._writes += 1
+        self.was_used = True
+        at = self.at or self.descriptor()
         if size >= _RESERVE_FROM_BYTES and self.size + size > self._asked_end:
-            self._reserve(size)
+            self._reserve(at, size)
         try:
-            written = os.write(self._fd, data)
+            written = os.write(at.fd, data)
             while written < size:  # one write takes 2 GiB at most
-                written += os.write(self._fd, memoryview(data)[written:])
+                written += os.write(at.fd, memoryview(data)[written:])
         except OSError as error:
             with _named(self.path):
                 # If the cut fails too, `size` keeps the real size, because the undo code of the caller needs it.
-                before, self.size = self.size, os.fstat(self._fd).st_size
-                os.ftruncate(self._fd, before)
+                before, self.size = self.size, os.fstat(at.fd).st_size
+                os.ftruncate(at.fd, before)
                 self.size = before
             raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
         self.size += size
 
-    def _reserve(self, size: int) -> None:
+    def _reserve(self, at: Descriptor, size: int) -> None:
         """Reserve space for `size` bytes and later appends. On failure do nothing; the write then allocates space."""
         length = size + min(self.size // _RESERVE_PART, _RESERVE_BYTES)
         self._asked_end = self.size + length  # set on failure too, so that appends do not retry each time
         with suppress(StorageError):
-            if self._has_spare(length, length):
-                _set_aside(self._fd, self.size, length)
+            if self._has_spare(at, length, length):
+                _set_aside(at.fd, self.size, length)
 
-    def _has_spare(self, size: int, ahead_bytes: int) -> bool:
+    def _has_spare(self, at: Descriptor, size: int, ahead_bytes: int) -> bool:
         """Return True if, after `size` bytes, the disk still has AHEAD_SPARE times `ahead_bytes` free."""
         with _named(self.path):
-            disk = os.fstatvfs(self._fd)
+            disk = os.fstatvfs(at.fd)
         return disk.f_bavail * disk.f_frsize >= size + AHEAD_SPARE * ahead_bytes
 
     def trim(self) -> None:
         # Compare with the blocks on the disk, because a killed process may have left space reserved.
-        with suppress(OSError):
-            there = os.fstat(self._fd)
+        with suppress(OSError, StorageError):
+            at = self.opened()
+            there = os.fstat(at.fd)
             if there.st_blocks * _BLOCK_BYTES >= there.st_size + _RESERVE_FROM_BYTES:
-                os.ftruncate(self._fd, there.st_size)
-                os.utime(self._fd, ns=(there.st_atime_ns, there.st_mtime_ns))  # as nothing was written
+                os.ftruncate(at.fd, there.st_size)
+                os.utime(at.fd, ns=(there.st_atime_ns, there.st_mtime_ns))  # as nothing was written
                 self._asked_end = 0
 
     def read(self, position: int, length: int) -> bytes:
+        self.was_used = True
+        at = self.at or self.descriptor()
         try:  # a small fetch reads ten times, so avoid a context manager
-            return os.pread(self._fd, length, position)
+            return os.pread(at.fd, length, position)
         except OSError as error:
             raise StorageError(self.path, error.strerror or str(error)) from error
 
     def read_now(self, position: int, length: int) -> bytearray | None:
-        return read_now(self._fd, position, length)
+        self.was_used = True
+        try:
+            at = self.at or self.opened()
+        except (OSError, StorageError):
+            return None
+        return read_now(at.fd, position, length)
 
     def truncate(self, size: int) -> None:
+        self._writes += 1
         with _named(self.path):
-            os.ftruncate(self._fd, size)
+            at = self.opened()
+            os.ftruncate(at.fd, size)
         self.size = size
         self._asked_end = 0
 
     def sync(self) -> None:
-        with _named(self.path):
-            _datasync(self._fd)
-
-    def fileno(self) -> int:
-        return self._fd
+        if self._failed is not None:
+            raise StorageError(self.path, self._failed)
+        writes = self._writes
+        if writes == self._synced:
+            return
+        at = self.descriptor()
+        try:
+            _datasync(at.fd)
+        except OSError as error:
+            self._failed = error.strerror or str(error)
+            raise StorageError(self.path, self._failed, error.errno in _FULL) from error
+        self._synced = writes
 
     def modified_ms(self) -> int:
         with _named(self.path):
-            return os.fstat(self._fd).st_mtime_ns // 1_000_000
+            at = self.opened()
+            return os.fstat(at.fd).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, wall_ms: int) -> None:
         with _named(self.path):
-            os.utime(self._fd, ns=(wall_ms * 1_000_000, wall_ms * 1_000_000))
-
-    def __del__(self) -> None:
-        os.close(self._fd)
+            at = self.opened()
+            os.utime(at.fd, ns=(wall_ms * 1_000_000, wall_ms * 1_000_000))
 
 
 class OsFileAhead(OsFile):
-    """A file that is extended with `ahead_bytes` zeros at a time, as `Storage.open` describes."""
+    """A file that is extended with `ahead_bytes` zeros at a time, as `Storage.open` describes. It stays open."""
 
     __slots__ = ("_ahead_bytes", "_zeros")
 
-    def __init__(self, path: str, fd: int, ahead_bytes: int) -> None:
-        super().__init__(path, fd)
+    _STAYS_OPEN = True
+    _FLAGS = os.O_RDWR | os.O_CLOEXEC
+
+    def __init__(self, path: str, among: OpenFiles, create: bool, ahead_bytes: int) -> None:
+        super().__init__(path, among, create)
         self._ahead_bytes = ahead_bytes
         self._zeros = 0
 
     def append(self, data: Buffer) -> None:
         size = len(data)
+        self._writes += 1
+        at = self.descriptor()
         block = memoryview(data)
         # A larger append is slow anyway, so it adds no zeros.
-        if size > self._zeros and size < self._ahead_bytes and self._has_spare(size, self._ahead_bytes):
+        if size > self._zeros and size < self._ahead_bytes and self._has_spare(at, size, self._ahead_bytes):
             block = memoryview(b"".join((data, bytes(self._ahead_bytes))))
         written = 0
         try:
             while written < len(block):
-                written += os.pwrite(self._fd, block[written:], self.size + written)
+                written += os.pwrite(at.fd, block[written:], self.size + written)
         except OSError as error:
             if written < size:
                 with _named(self.path):
-                    before, self.size = self.size, os.fstat(self._fd).st_size
+                    before, self.size = self.size, os.fstat(at.fd).st_size
                     self.truncate(before)
                 raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
             with _named(self.path):
@@ -203,10 +298,11 @@ class OsFileAhead(OsFile):
 
 
 class OsStorage:
-    """A data directory of the machine."""
+    """A data directory of the machine. `descriptors` are those of its files."""
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
+        self.descriptors = OpenFiles()
         self._lock: int | None = None
 
     def _path(self, path: str) -> str:
@@ -239,6 +335,10 @@ class OsStorage:
     def location(self) -> str:
         return os.path.abspath(self.root)
 
+    @property
+    def open_count(self) -> int:
+        return len(self.descriptors)
+
     def space(self) -> tuple[int, int]:
         with _named(self.root):
             disk = os.statvfs(self.root)
@@ -246,11 +346,10 @@ class OsStorage:
 
     def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> OsFile:
         full = self._path(path)
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _named(full):
             if ahead_bytes:
-                return OsFileAhead(full, os.open(full, flags, FILE_MODE), ahead_bytes)
-            return OsFile(full, os.open(full, flags | os.O_APPEND, FILE_MODE))
+                return OsFileAhead(full, self.descriptors, create, ahead_bytes)
+            return OsFile(full, self.descriptors, create)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._path(path))
@@ -288,11 +387,13 @@ class OsStorage:
                 _sync_names(parent)
 
     def rename(self, source: str, target: str) -> None:
-        with _named(self._path(source)):
-            os.rename(self._path(source), self._path(target))
+        before, after = self._path(source), self._path(target)
+        with _named(before), self.descriptors.renaming(before, after):
+            os.rename(before, after)
 
     def remove(self, path: str) -> None:
         full = self._path(path)
+        self.descriptors.keep_open(full)
         with _named(full):
             if os.path.isdir(full):
                 shutil.rmtree(full)
@@ -308,6 +409,7 @@ class OsStorage:
                 with suppress(FileNotFoundError):
                     os.unlink(full + _TEMPORARY)
                 raise
+            self.descriptors.keep_open(full)
             os.replace(full + _TEMPORARY, full)
             _sync_names(os.path.dirname(full))
 

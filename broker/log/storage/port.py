@@ -15,6 +15,13 @@ AHEAD_SPARE = 64
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
+class Descriptor(Protocol):
+    """An open descriptor, which stays open while a caller holds it."""
+
+    @property
+    def fd(self) -> int: ...
+
+
 class StorageError(Exception):
     """A failed file operation: its `path`, the `reason`, and whether the disk was `full`."""
 
@@ -26,7 +33,7 @@ class StorageError(Exception):
 
 
 class File(Protocol):
-    """An open file. It closes with its last reference, so a reader can hold the file of a deleted segment."""
+    """A file in use. A reader can use the file of a deleted segment as long as it holds it."""
 
     path: str
     size: int
@@ -58,11 +65,17 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Return once the file's data is on the disk. Call it from a thread; never retry a failure."""
+        """Return once the file's data is on the disk. Call it from a thread; never retry a failure.
+
+        After a failure, each later sync of the file fails too.
+        """
         ...
 
-    def fileno(self) -> int:
-        """Return the descriptor for sendfile, -1 if the file has none."""
+    def descriptor(self) -> Descriptor | None:
+        """Return the open descriptor for sendfile, None if the file is in memory only. Raise StorageError.
+
+        Hold it while its number is used: a file that is not used may be closed, and its number given to another.
+        """
         ...
 
     def modified_ms(self) -> int:
@@ -78,6 +91,11 @@ class Storage(Protocol):
     @property
     def location(self) -> str:
         """Return the storage's location, for messages to people."""
+        ...
+
+    @property
+    def open_count(self) -> int:
+        """Return the number of open descriptors of files."""
         ...
 
     def space(self) -> tuple[int, int]:

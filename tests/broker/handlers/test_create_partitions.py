@@ -1,5 +1,7 @@
 """CreatePartitions through the wire (KIP-195)."""
 
+from dataclasses import replace
+
 import pytest
 
 from broker.log.storage.port import StorageError
@@ -113,6 +115,6 @@ def test_a_disk_that_takes_no_metadata_is_answered(broker, client, monkeypatch):
     assert len(broker.services.metadata.topic("flights").partitions) == 2
 
 
-def test_partitions_that_would_take_the_last_file_descriptors_are_refused(broker, client):
-    broker.services.max_open_files = 80
+def test_partitions_past_the_limit_of_all_topics_are_refused(broker, client):
+    broker.services.config = replace(broker.services.config, max_partitions=40)
     assert grow(client, asked("flights", 50)) == [("flights", ErrorCode.INVALID_PARTITIONS)]

@@ -96,9 +96,9 @@ def test_a_region_keeps_its_file_when_the_segment_is_closed_and_removed(tmp_path
     assert [header.base_offset for _, header in walk(region.file.read(region.position, region.length))] == [0, 1]
 
 
-def test_closed_segments_take_an_eighth_of_the_processs_files_at_most():
-    assert opened(MemoryStorage(), max_open_files=1024).open_segments.limit == 1024 // 8 // FILES
-    assert opened(MemoryStorage(), max_open_files=20).open_segments.limit == 1
+def test_closed_segments_take_a_third_of_the_storages_files_at_most():
+    assert opened(MemoryStorage(), max_open_files=1200).open_segments.limit == 1200 // 3 // FILES
+    assert opened(MemoryStorage(), max_open_files=10).open_segments.limit == 1
 
 
 def test_a_start_after_a_clean_stop_opens_no_closed_segment():

@@ -26,8 +26,8 @@ class File:
     def read(self, position, length):
         return b"r" * length
 
-    def fileno(self):
-        return -1
+    def descriptor(self):
+        return None
 
 
 def request_of(version, offset=5, topic="flights", **fields):
