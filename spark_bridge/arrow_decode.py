@@ -279,10 +279,12 @@ def _check_deltas(deltas: Ints, headers: Sequence[BatchHeader]) -> None:
 def _check_times(deltas: Ints, headers: Sequence[BatchHeader]) -> None:
     """Raise CorruptBatch unless the sums of base time and delta have at most 64 bits, as in record.records.check_times.
     """
-    base = _each([header.base_timestamp for header in headers], [header.record_count for header in headers])
+    counts = [header.record_count for header in headers]
+    base = _each([header.base_timestamp for header in headers], counts)
+    counted = ~_each([header.is_log_append_time for header in headers], counts).astype(bool)
     with np.errstate(over="ignore"):
         sums = base + deltas
-    if (((deltas > 0) & (sums < base)) | ((deltas < 0) & (sums > base))).any():
+    if (counted & (((deltas > 0) & (sums < base)) | ((deltas < 0) & (sums > base)))).any():
         raise CorruptBatch("timestamps of the records have more than 64 bits")
 
 

@@ -72,7 +72,7 @@ def decode_records(
     data = records_data(batch, header, position, max_bytes)
     records = read_records(data, header.record_count)
     check_deltas([record.offset_delta for record in records], header.last_offset_delta)
-    check_times(header.base_timestamp, [record.timestamp_delta for record in records])
+    check_times(header, [record.timestamp_delta for record in records])
     if header.is_log_append_time:
         return [StoredRecord(header.base_offset + r.offset_delta, header.max_timestamp, *r[2:]) for r in records]
     return [
@@ -99,7 +99,7 @@ def times_of(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator
         position = begin + size
         if size < 0 or position > len(data) or not 0 <= offset_delta <= header.last_offset_delta:
             raise CorruptBatch(f"record {number} of {header.record_count} ends at byte {position} of {len(data)}")
-        check_times(header.base_timestamp, [timestamp_delta])
+        check_times(header, [timestamp_delta])
         time_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
         yield header.base_offset + offset_delta, time_ms
 
@@ -112,10 +112,16 @@ def check_deltas(deltas: list[int], last: int) -> None:
         raise CorruptBatch(f"offset deltas of the records do not rise from 0 to at most {last}")
 
 
-def check_times(base_timestamp: int, deltas: list[int]) -> None:
-    """Raise CorruptBatch unless the time of every record has at most 64 bits, because no answer could carry it."""
-    if deltas and not -LONG_MAX - 1 <= base_timestamp + min(deltas) <= base_timestamp + max(deltas) <= LONG_MAX:
-        raise CorruptBatch(f"timestamps of the records, from {base_timestamp} on, have more than 64 bits")
+def check_times(header: BatchHeader, deltas: list[int]) -> None:
+    """Raise CorruptBatch unless the time of every record has at most 64 bits, because no answer could carry it.
+
+    With LogAppendTime the deltas do not count: all records have the time of the header.
+    """
+    base = header.base_timestamp
+    if not deltas or header.is_log_append_time:
+        return
+    if base + min(deltas) < -LONG_MAX - 1 or base + max(deltas) > LONG_MAX:
+        raise CorruptBatch(f"timestamps of the records, from {base} on, have more than 64 bits")
 
 
 def records_data(batch: Buffer, header: BatchHeader, position: int, max_bytes: int) -> Buffer:

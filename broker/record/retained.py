@@ -57,7 +57,7 @@ def spans_of(batch: bytes, header: BatchHeader) -> Spans:
     if (spans[-1].end if spans else 0) != len(data):
         raise CorruptBatch(f"{header.record_count} records do not fill the {len(data)} bytes of their batch")
     check_deltas([span.offset_delta for span in spans], header.last_offset_delta)
-    check_times(header.base_timestamp, [span.timestamp_delta for span in spans])
+    check_times(header, [span.timestamp_delta for span in spans])
     return Spans(data, spans)
 
 
@@ -104,16 +104,22 @@ def retain(
         return None
     data = records.data
     moved = header.base_timestamp - horizon_ms
-    wants_horizon = always_horizon or any(span.is_tombstone for span in kept)
-    # A delete.retention.ms without end, or a crafted time, leaves no room for times counted from the horizon.
-    fits = horizon_ms <= LONG_MAX and moved + min(span.timestamp_delta for span in kept) >= -LONG_MAX
-    if not wants_horizon or header.delete_horizon_ms is not None or not fits:
+    wants_horizon = header.delete_horizon_ms is None and (always_horizon or any(span.is_tombstone for span in kept))
+    if not wants_horizon or not _fits(kept, moved, horizon_ms):
         if len(kept) == len(records.spans):
             return batch
         return _write(header, kept, b"".join(data[span.start : span.end] for span in kept))
     kept = [span._replace(timestamp_delta=span.timestamp_delta + moved) for span in kept]
     horizon = header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
     return _write(horizon, kept, b"".join(_retimed(data, span) for span in kept))
+
+
+def _fits(kept: list[Span], moved: int, horizon_ms: int) -> bool:
+    """Return True if the horizon, and each time counted from it, has 64 bits.
+
+    A delete.retention.ms without end, or a crafted time, has more.
+    """
+    return horizon_ms <= LONG_MAX and all(-LONG_MAX <= span.timestamp_delta + moved <= LONG_MAX for span in kept)
 
 
 def _retimed(data: bytes, span: Span) -> bytes:

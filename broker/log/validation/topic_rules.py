@@ -170,7 +170,8 @@ def _times_taken(topic: TopicConfig, wall_ms: int) -> tuple[int, int]:
     """Return the oldest and the newest producer timestamp that the topic accepts now, in ms since 1970."""
     if topic.message_timestamp_type != CREATE_TIME:
         return -LONG_MAX, LONG_MAX
-    return wall_ms - topic.message_timestamp_before_max_ms, wall_ms + topic.message_timestamp_after_max_ms
+    newest = wall_ms + topic.message_timestamp_after_max_ms
+    return wall_ms - topic.message_timestamp_before_max_ms, min(newest, LONG_MAX)  # a header's times have 64 bits
 
 
 def _wrong_time(time_ms: int, topic: TopicConfig, wall_ms: int) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-from broker.record.batch import HEADER, CorruptBatch, read_header, verify
+from broker.record.batch import HEADER, TIMESTAMP_TYPE_BIT, CorruptBatch, read_header, seal, verify
 from broker.record.compression import Codec, TooLarge
 from broker.record.records import Record, StoredRecord, decode_records, encode_batch
 
@@ -169,3 +169,18 @@ def test_records_that_unpack_past_the_bound_are_refused():
 def test_a_batch_of_ours_has_records_and_rising_offsets(deltas):
     with pytest.raises(ValueError):
         encode_batch([Record(delta, 0, None, b"v") for delta in deltas], base_timestamp_ms=T0)
+
+
+def test_with_log_append_time_the_producers_times_do_not_count():
+    """Kafka gives all records of such a batch the time of its header."""
+    crafted = encode_batch([Record(0, 5, b"k", b"v")], base_timestamp_ms=(1 << 63) - 10)
+    header = read_header(crafted)._replace(base_timestamp=(1 << 63) - 1)
+    with pytest.raises(CorruptBatch, match="more than 64 bits"):
+        _sealed_and_decoded(crafted, header)
+    log_append = header._replace(attributes=TIMESTAMP_TYPE_BIT, max_timestamp=1_700_000_000_000)
+    assert _sealed_and_decoded(crafted, log_append)[0].timestamp_ms == 1_700_000_000_000
+
+
+def _sealed_and_decoded(batch, header):
+    seal(batch, header)
+    return decode_records(batch)

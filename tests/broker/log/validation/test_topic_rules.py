@@ -12,7 +12,7 @@ from broker.log.validation.topic_rules import RECORD_ERRORS_MAX, Openable
 from broker.record.batch import HEADER_BYTES, read_header, seal, verify
 from broker.record.compression import Codec
 from broker.record.records import Record, build_batch, decode_records, encode_batch
-from broker.settings.config import BrokerConfig, TopicConfig
+from broker.settings.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from tests.broker.log.conftest import START_MS, batch_of
 
@@ -92,6 +92,16 @@ def test_a_time_past_the_bound_ahead_is_refused_with_the_records_that_have_it(co
     ((index, message),) = refused.record_errors
     assert index == 2 and "is 3600001 ms ahead of the broker's clock" in message
     assert "1 of 3 records" in refused.message and "record 2" in refused.message
+
+
+def test_a_time_of_more_than_64_bits_is_refused_though_the_topic_has_no_bound():
+    """The batch is compressed again, and its new header could not hold that time."""
+    sent = timed(LONG_MAX - 1, LONG_MAX)
+    crafted, _ = build_batch(read_header(sent)._replace(base_timestamp=LONG_MAX), sent[HEADER_BYTES:], Codec.NONE)
+    topic = {"compression_type": "gzip", "message_timestamp_after_max_ms": LONG_MAX}
+    met(sent, **topic)
+    refused = refusal(crafted, ErrorCode.INVALID_TIMESTAMP, **topic)
+    assert [index for index, _ in refused.record_errors] == [1]
 
 
 def test_a_header_that_claims_a_time_none_of_its_records_has_is_put_right():
