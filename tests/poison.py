@@ -26,17 +26,19 @@ def at_offset(batch, base_offset):
 
 def batch_of(data, codec=Codec.NONE, claims=RECORDS):
     """Return a batch whose header claims this number of records; `data` is in their place."""
-    header = bytes(encode_batch([Record(n, 0, None, b"v") for n in range(claims)], base_timestamp_ms=0))[:HEADER_BYTES]
-    batch = header + data
-    return resealed(batch, batch_length=len(batch) - LENGTH_END, attributes=codec)
+    batch = bytes(encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=0))[:HEADER_BYTES] + data
+    length = len(batch) - LENGTH_END
+    return resealed(
+        batch, batch_length=length, attributes=codec, record_count=claims, last_offset_delta=claims - 1
+    )
 
 
 def _records(deltas, headers=()):
     return b"".join(encode_record(Record(delta, 0, b"k", b"v", headers)) for delta in deltas)
 
 
-def _with_wrong_key_length():
-    records = [bytearray(encode_record(Record(n, 0, b"k", b"v"))) for n in range(RECORDS)]
+def _with_wrong_key_length(padding=0):
+    records = [bytearray(encode_record(Record(n, 0, b"k", b"v" + bytes(padding * (not n))))) for n in range(RECORDS)]
     records[3][4] = 2 * 63  # the key's length, zigzag: more bytes than its record has
     return b"".join(records)
 
@@ -47,6 +49,8 @@ def _plain(timestamp_delta=0):
 
 
 PASSES_LENGTHS = batch_of(_with_wrong_key_length())
+LARGE = batch_of(_with_wrong_key_length(padding=1_048_000))
+"""Like PASSES_LENGTHS, and almost as large as the default of max.message.bytes allows."""
 BOMB = batch_of(
     bytes(compress(Codec.ZSTD, encode_record(Record(0, 0, None, bytes(2 * UNPACKED_BYTES_MAX))))), Codec.ZSTD, claims=1
 )

@@ -35,6 +35,9 @@ from broker.wire.primitives import Buffer
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 LONG_MAX = (1 << 63) - 1
+RECORDS_MAX = 2_000_000
+"""Records in a batch that is decoded. It bounds a reader's memory, because a small batch may unpack to many millions of
+empty records. flakelog.max.batch.records allows no more."""
 RECORD_BYTES_MIN = 7  # at least one byte each: length, attributes, two deltas, key, value, headers
 
 
@@ -125,8 +128,10 @@ def check_times(header: BatchHeader, deltas: list[int]) -> None:
 
 
 def records_data(batch: Buffer, header: BatchHeader, position: int, max_bytes: int) -> Buffer:
-    """Return the decompressed bytes of a batch's records."""
+    """Return the decompressed bytes of a batch's records. Raise CorruptBatch if it claims more than RECORDS_MAX."""
     end = position + header.size
+    if header.record_count > RECORDS_MAX:
+        raise CorruptBatch(f"the header counts {header.record_count} records, and readers take {RECORDS_MAX}")
     if header.size < HEADER_BYTES or end > len(batch):
         raise CorruptBatch(f"batch at {position} says {header.size} bytes, {len(batch) - position} are left")
     return decompress(codec_of(header.compression), memoryview(batch)[position + HEADER_BYTES : end], max_bytes)

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from broker.client.blocking import BlockingClient
 from tests.compat.spout_program import PARTITIONS, message
 from tests.patience import SECONDS
-from tests.poison import PASSES_LENGTHS
+from tests.poison import LARGE
 
 ROOT = Path(__file__).resolve().parents[2]
 MESSAGES = 6_000
@@ -131,12 +131,13 @@ def test_over_a_real_zookeeper_too(counting, zookeeper):
 def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(counting, broker):
     """The spout reads a stock client's compressed messages with ids, and a stock client reads the dead letters.
 
-    One is of a message that is not JSON, the other of a batch whose records cannot be decoded.
+    One is of a message that is not JSON, the other of a batch whose records cannot be decoded. That batch is so large
+    that its letter exceeds the default of max.message.bytes.
     """
     topic = "spout-runner"
     with BlockingClient(broker.address) as client:
         client.create_topic(topic, PARTITIONS)
-        client.produce(topic, 2, PASSES_LENGTHS)
+        client.produce(topic, 2, LARGE)
     producer = Producer({"bootstrap.servers": broker.address, "compression.type": "zstd", "linger.ms": 5})
 
     def lives():
@@ -157,7 +158,7 @@ def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(
     assert dict(letter.headers())["flakelog-dead-error"].startswith(b"not JSON")
     letter = by_reason[b"poison"]
     headers = dict(letter.headers())
-    assert letter.value()[16:] == PASSES_LENGTHS[16:], "offset and leader epoch are the log's, all else is as it came"
+    assert letter.value()[16:] == LARGE[16:], "offset and leader epoch are the log's, all else is as it came"
     assert [headers[f"flakelog-dead-{name}"] for name in ("partition", "offset", "last-offset")] == [b"2", b"0", b"19"]
 
 

@@ -12,8 +12,16 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 from broker.record.batch import HEADER, TIMESTAMP_TYPE_BIT, CorruptBatch, read_header, seal, verify
-from broker.record.compression import Codec, TooLarge
-from broker.record.records import Record, StoredRecord, decode_records, encode_batch
+from broker.record.compression import Codec, TooLarge, compress
+from broker.record.records import (
+    RECORDS_MAX,
+    Record,
+    StoredRecord,
+    decode_records,
+    encode_batch,
+    encode_record,
+)
+from tests.poison import batch_of
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 T0 = 1_700_000_000_000
@@ -148,7 +156,7 @@ def test_damage_that_a_crc_did_not_catch_is_an_error_or_a_list_of_records(rows, 
 
 
 @pytest.mark.parametrize(
-    ("count", "says"), [(-1, "counts -1"), (1, "bytes follow"), (3, "record"), (1 << 30, "cannot hold")]
+    ("count", "says"), [(-1, "counts -1"), (1, "bytes follow"), (3, "record"), (1 << 20, "cannot hold")]
 )
 def test_a_count_that_does_not_fit_the_records_is_an_error(count, says):
     batch = encode_batch([Record(n, 0, b"k", b"v") for n in range(2)], base_timestamp_ms=T0)
@@ -169,6 +177,15 @@ def test_records_that_unpack_past_the_bound_are_refused():
 def test_a_batch_of_ours_has_records_and_rising_offsets(deltas):
     with pytest.raises(ValueError):
         encode_batch([Record(delta, 0, None, b"v") for delta in deltas], base_timestamp_ms=T0)
+
+
+def test_a_few_bytes_that_unpack_to_millions_of_records_are_not_decoded():
+    """Each takes a hundred times its seven bytes in memory."""
+    count = RECORDS_MAX + 1
+    batch = batch_of(bytes(compress(Codec.ZSTD, encode_record(Record(0, 0, None, None)) * count)), Codec.ZSTD, count)
+    assert len(batch) < 5_000
+    with pytest.raises(CorruptBatch, match=f"counts {count} records, and readers take {RECORDS_MAX}"):
+        decode_records(batch)
 
 
 def test_with_log_append_time_the_producers_times_do_not_count():
