@@ -1,9 +1,10 @@
 """No message is lost and none invented, whatever stops, fails or answers late (DESIGN, section 7).
 
 Each seed is one history: a topology is killed while it works, stopped, and started with other numbers of tasks; bolts
-fail, forget to ack, or fail after their transaction; a broker is down; an offset store loses requests and answers. The
-oracle knows every message. In the end each message is applied or, if all its attempts failed, among the dead letters;
-everything is committed; and another run sees no message again.
+fail, forget to ack, or fail after their transaction; a broker is down; an offset store loses requests and answers;
+some batches of the log cannot be decoded. The oracle knows every message. In the end each message is applied or, if all
+its attempts failed, among the dead letters, and so is each such batch; everything is committed; and another run sees no
+message again.
 
 A failure prints the command that replays it; FLAKELOG_SEEDS takes a seed, or a range such as 0-9999.
 """
@@ -22,6 +23,7 @@ from spout.config import SpoutConfig, TopologyConfig
 from spout.log_spout import LogSpout
 from spout.testing import TopologyDriver
 from spout.topology import Topology
+from tests.poison import PASSES_LENGTHS
 from tests.spout.worlds import SpoutWorld
 
 PARTITIONS = 3
@@ -115,6 +117,9 @@ class Simulation:
 
     def append(self):
         partition = self.chance.randrange(PARTITIONS)
+        if self.chance.random() < 0.02:
+            self.poison.add(self.world.log.append_poison(PASSES_LENGTHS, partition).first_id)
+            return
         value = b"poison" if self.chance.random() < 0.02 else b"%d" % len(self.written)
         offset = self.world.log.append(value, partition)
         id = self.world.log.kept[partition][offset].id
@@ -206,7 +211,9 @@ def test_the_histories_are_busy_ones():
     """The histories contain enough restarts, faults and repeated deliveries to make the absence of loss meaningful."""
     histories = [play(seed) for seed in range(10)]
     assert min(h.lives for h in histories) >= 4 and min(h.disturbed for h in histories) >= 5
-    assert sum(len(h.written) for h in histories) > 500 and any(h.poison for h in histories)
+    assert sum(len(h.written) for h in histories) > 500
+    assert any(h.poison - set(h.written) for h in histories), "no history has a batch that cannot be decoded"
+    assert any(h.poison & set(h.written) for h in histories), "no history has a message that always fails"
     again = sum(h.database.times_seen - len(h.database.applied) for h in histories)
     assert again > 50, "hardly any message was delivered twice"
 
