@@ -257,31 +257,22 @@ class Server:
             node = self.engine.services.metadata.node  # the address that clients receive
             claim = yield self._hold(host_port(node.host, node.port), None, LOG)
             self.engine.services.id_stamper.worker = claim.usable_worker
-            self._look_at_the_clock(self.engine.services)
+            yield self._look_at_the_clock(self.engine.services)
         if self._ports:
             claim = yield self._hold(self._ids_address(), idgen.ids_worker, IDS)
             self.service = IdService(claim, idgen)
         if idgen.ids_sanity_check:
             yield self._check_peers(self._coordinator)
 
-    def _look_at_the_clock(self, services: BrokerServices) -> None:
-        """Report the partitions that are ahead of the clock, and claim a second number for them if that is allowed.
-
-        The start does not wait for that number, because all other partitions can go on without it.
-        """
+    @inlineCallbacks
+    def _look_at_the_clock(self, services: BrokerServices) -> Any:
+        """Report the partitions that are ahead of the clock, and claim a second number for them if that is allowed."""
         now_ms = self.clock.now_ms()
         services.clock_waits.tell_at_start(now_ms)
-        if not self.settings.idgen.ids_log_max_ahead_ms or not services.clock_waits.ahead(now_ms):
-            return
-        assert self._claims is not None
-        node = services.metadata.node
-        claim = self._claim(host_port(node.host, node.port), None, AHEAD)
-        services.id_stamper.ahead = AheadIds(claim.usable_worker, claim.need)
-
-        def told(failure: Failure) -> None:
-            self._report(f"no worker number for partitions ahead of the clock: {failure.getErrorMessage()}")
-
-        self._claims.hold(claim).addErrback(told)
+        if self.settings.idgen.ids_log_max_ahead_ms and services.clock_waits.ahead(now_ms):
+            node = services.metadata.node
+            claim = yield self._hold(host_port(node.host, node.port), None, AHEAD)
+            services.id_stamper.ahead = AheadIds(claim.usable_worker, claim.need)
 
     @inlineCallbacks
     def _check_peers(self, coordinator: Coordinator) -> Any:
@@ -307,11 +298,7 @@ class Server:
 
     def _hold(self, address: str, number: int | None, role: str) -> "Deferred[WorkerClaim]":
         assert self._claims is not None
-        claim = self._claim(address, number, role)
-        return self._wait_for(claim, self._claims.hold(claim))
-
-    def _claim(self, address: str, number: int | None, role: str) -> WorkerClaim:
-        return worker_claim(
+        claim = worker_claim(
             self.settings.idgen,
             address=address,
             token=uuid.uuid4().hex,
@@ -319,6 +306,7 @@ class Server:
             role=role,
             chance=random.random,
         )
+        return self._wait_for(claim, self._claims.hold(claim))
 
     def _wait_for(self, claim: WorkerClaim, held: "Deferred[WorkerClaim]") -> "Deferred[WorkerClaim]":
         """Report what the claim waits for; fail with StartError after flakelog.start.timeout.ms.
