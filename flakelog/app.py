@@ -198,6 +198,7 @@ class Server:
         services.given = {**self.settings.told, "log.dirs": where}
         services.fixed_configs = (replace(self.settings.server, log_dirs=where), self.settings.idgen)
         services.open_logs()
+        logs.disk.check(server.now())
         self.engine = self._engine_over(services)
         server.use(self.engine)
 
@@ -306,7 +307,12 @@ class Server:
             role=role,
             chance=random.random,
         )
-        return self._wait_for(claim, self._claims.hold(claim))
+        held = self._claims.hold(claim)
+        if self.engine is None or not self.engine.services.logs.disk.is_full:
+            return self._wait_for(claim, held)
+        # The number's mark cannot be written now. Serve reads until the disk has space.
+        held.addErrback(lambda failure: self._report(f"no worker number: {failure.getErrorMessage()}"))
+        return succeed(claim)
 
     def _wait_for(self, claim: WorkerClaim, held: "Deferred[WorkerClaim]") -> "Deferred[WorkerClaim]":
         """Report what the claim waits for; fail with StartError after flakelog.start.timeout.ms.

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from broker.engine.api_table import APIS
 from broker.engine.engine import Engine
+from broker.log.disk_watch import DiskWatch
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.services.context import BrokerServices
@@ -86,6 +87,7 @@ def _broker(engine: Engine, now_ms: int) -> Iterator[Metric]:
     yield from _clock_waits(services, now_ms)
     text = "Files of partitions that are open; flakelog.max.open.files limits them"
     yield _gauge("flakelog_open_files", text, services.logs.storage.open_count)
+    yield from _disk(services.logs.disk)
     yield from _cleaner(services.logs)
     flushes = HistogramMetricFamily("flakelog_log_flush_seconds", "Syncs of logs and of the checkpoint")
     _add(flushes, [], metrics.flushes)
@@ -179,6 +181,14 @@ def _logs(logs: Iterable[PartitionLog]) -> Iterator[Metric]:
         segments.add_metric(key, len(log.segments.all))
         appended.add_metric(key, log.log_end_offset - log.opened_at)
     yield from (start, end, size, segments, appended)
+
+
+def _disk(disk: DiskWatch) -> Iterator[Metric]:
+    yield _gauge("flakelog_disk_full", "1 while the disk of the data directory is full, else 0", disk.is_full)
+    text = "Bytes that can still be written there, at the last check"
+    yield _gauge("flakelog_disk_usable_bytes", text, disk.usable_bytes or 0)
+    text = "Since when it is full, in seconds since 1970; 0 while it has space"
+    yield _gauge("flakelog_disk_full_since_seconds", text, (disk.full_since_ms or 0) / 1000)
 
 
 def _clock_waits(services: BrokerServices, now_ms: int) -> Iterator[Metric]:

@@ -23,7 +23,8 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     offline = _offline(server)
     waits = _clock_waits(server)
     problem = next((each.problem for each in server.claims if each.problem is not None), None)
-    healthy = not offline and problem is None and not waits
+    full = _full_disk(server)
+    healthy = not offline and problem is None and not waits and full is None
     return healthy, {
         "healthy": healthy,
         "addresses": server.addresses,
@@ -33,28 +34,39 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
         "clock_offset_ms": server.peers.offset_ms if server.peers is not None else None,
         "partitions_offline": offline,
         "partitions_waiting_for_clock": waits,
+        "disk_full": full,
     }
 
 
 def ready(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     """Return whether this server should receive work, and the details.
 
-    It should not once it was asked to stop, while it can issue no ids, or while partitions refuse messages because
-    their last ids are ahead of its clock. An offline partition is listed but does not count, because the server serves
-    the others and no other server could serve it. An unreachable registry does not count while ids can be issued
-    without it, because otherwise all servers would stop being ready together.
+    It should not once it was asked to stop, while it can issue no ids, while partitions refuse messages because their
+    last ids are ahead of its clock, or while its disk is full. An offline partition is listed but does not count,
+    because the server serves the others and no other server could serve it. An unreachable registry does not count
+    while ids can be issued without it, because otherwise all servers would stop being ready together.
     """
     now_ms = server.clock.now_ms()
     problem = next((why for each in server.claims if (why := each.why_no_ids(now_ms)) is not None), None)
     waits = _clock_waits(server)
-    fine = server.serving and problem is None and not waits
+    full = _full_disk(server)
+    fine = server.serving and problem is None and not waits and full is None
     return fine, {
         "ready": fine,
         "stopping": server.stopped,
         "ids_problem": problem,
         "partitions_offline": _offline(server),
         "partitions_waiting_for_clock": waits,
+        "disk_full": full,
     }
+
+
+def _full_disk(server: WatchedServer) -> Mapping[str, int] | None:
+    """Return since when the disk is full (Unix ms) and the bytes that are usable, or None while it has space."""
+    disk = None if server.engine is None else server.engine.services.logs.disk
+    if disk is None or disk.full_since_ms is None:
+        return None
+    return {"since_ms": disk.full_since_ms, "usable_bytes": disk.usable_bytes or 0}
 
 
 def _offline(server: WatchedServer) -> Mapping[str, str]:

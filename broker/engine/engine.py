@@ -164,6 +164,7 @@ class Engine:
         self.services.tick_coordinators(now)
         for log in self.services.logs.tick(now):
             self.services.touch(log, now)
+        self.services.adopt_late_logs(now)
         self._connections.close_idle(now)
         for conn in self._memory.take_stuck(now.ms):
             reason = f"the rest of its request did not come within {self._request_ms} ms (flakelog.queued.request.ms)"

@@ -12,6 +12,7 @@ whose ids would come too late is refused: after the request's timeout, or after 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from broker.log.disk_watch import DiskWatch
 from broker.log.log_appender import NOTHING_APPENDED, IdSource, Rewrite, append, append_batches
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
@@ -98,13 +99,20 @@ class ProduceTurn:
     """The requests and batches staged since the last commit."""
 
     def __init__(
-        self, metadata: Metadata, metrics: Metrics, id_stamper: IdStamper, clock_waits: ClockWaits, max_wait_ms: int
+        self,
+        metadata: Metadata,
+        metrics: Metrics,
+        id_stamper: IdStamper,
+        clock_waits: ClockWaits,
+        disk: DiskWatch,
+        max_wait_ms: int,
     ) -> None:
         """`max_wait_ms` is the longest time that a request is held."""
         self._metadata = metadata
         self._metrics = metrics
         self._id_stamper = id_stamper
         self._clock_waits = clock_waits
+        self._disk = disk
         self._max_wait_ms = max_wait_ms
         self.by_log: dict[PartitionLog, list[StagedBatch]] = {}
         """The valid batches of each log, in the order they were staged."""
@@ -207,10 +215,14 @@ class ProduceTurn:
         log, because that request must be answered. The client then sends the refused batch again.
         """
         self._clock_waits.refused(log, now)
+        without_disk = isinstance(error, LeadExhausted) and self._disk.is_full
         holds = False
         for batch, _, staged, place, _ in batches:
             if any(result is not None and not result.error_code for result in staged.results):
                 self.refuse(staged, place, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock"))
+            elif without_disk:
+                said = f"{log.name}: the disk is full, and the high-water mark of ids cannot be raised: {error}"
+                self.refuse(staged, place, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, said))
             elif now.ms + wait_ms > self._held_until_ms(staged, now):
                 self.refuse(staged, place, ApiError(ErrorCode.REQUEST_TIMED_OUT, self._why_late(log, error, now)))
             else:

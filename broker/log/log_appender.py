@@ -197,6 +197,7 @@ def _write(
 
 def _undone(log: PartitionLog, error: Exception) -> None:
     """After a failed write, request a sync before the next write; go offline if the write could not be undone."""
+    log.on_failed_write(error)
     active = log.segments.active
     if active.broken:
         log.take_offline(f"{error}, and the write could not be undone")

@@ -1,6 +1,7 @@
 """The registry of a broker's logs: opening, creating, looking up, configuring and deleting them, and their retention.
 
-    LogManager -> SyncScheduler     which log is synced when, the journal, the checkpoint (`syncs`)
+    LogManager -> LogOpener         the opening of logs, at the start and later
+               -> SyncScheduler     which log is synced when, the journal, the checkpoint (`syncs`)
                -> NewLogs           logs of new topics that are created later
                -> Deletions         files of dropped segments
                -> Cleaning          compaction
@@ -18,14 +19,14 @@ from broker.log.closed_segment import OpenSegments
 from broker.log.compaction.cleaner import CleanLog
 from broker.log.compaction.cleaning import CleanerFigures, Cleaning
 from broker.log.deletions import Deletions
+from broker.log.disk_watch import DiskWatch
 from broker.log.integrity.data_directory import Strays
 from broker.log.io_jobs import IoJob, ReadJob, RemoveFiles, WriteCheckpoint
-from broker.log.journal import FoundJournal
+from broker.log.log_opener import LogOpener
 from broker.log.log_walk import LogWalk
 from broker.log.new_logs import NewLog, NewLogs
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import clean_stop
-from broker.log.recovery.recovery import LogDamaged, open_log
 from broker.log.segment import DELETED
 from broker.log.storage.port import Storage, StorageError
 from broker.log.sync_scheduler import SyncScheduler
@@ -56,12 +57,8 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._offline: dict[tuple[str, int], str] = {}
         """Logs that could not be opened, with the reason."""
-        self._found: FoundJournal | None = None
-        """The journal of the previous process, until all logs are open."""
-        self._stopped_cleanly = True
-        self._noted: dict[tuple[str, str], clean_stop.Noted] = {}
-        """Closed segments as noted by a clean stop, for logs that are not open yet."""
         self._strays = Strays(storage)
+        self._opener = LogOpener(storage, self.syncs, self.open_segments, self._logs, self._offline, report)
         self._new = NewLogs()
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
@@ -77,73 +74,32 @@ class LogManager:
         Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
         self._remove([name for name in self.storage.list("") if name.endswith(DELETED)])
-        self.syncs.load_checkpoint()
-        self._stopped_cleanly = self.storage.exists(clean_stop.FILE)
-        if self._stopped_cleanly:
-            file = self.storage.open(clean_stop.FILE)
-            self._noted = clean_stop.decode(file.read(0, file.size))
-        self._found = FoundJournal(self.storage)
-        self.syncs.number_journal(self._found.next_number)
+        self._opener.load()
 
     def open(self, topic: str, partition: int, config: TopicConfig, topic_id: UUID = NO_TOPIC_ID) -> None:
         """Open or create a log. If it is damaged, report it and keep it offline; other logs are not affected.
 
         Raise StorageError if the disk is full.
         """
-        key = topic, partition
-        known = self.syncs.known.get(f"{topic}-{partition}")
-        found = self._found.entries(topic_id, partition) if self._found else ()
-        try:
-            log, report = open_log(
-                self.storage,
-                topic,
-                partition,
-                config,
-                self.config,
-                known,
-                topic_id,
-                found,
-                self._stopped_cleanly,
-                self._noted.pop((f"{topic}-{partition}", topic_id.hex), None),
-                self.open_segments,
-            )
-            log.start_leader_epoch(0)
-        except (LogDamaged, StorageError) as error:
-            if isinstance(error, StorageError) and error.full:
-                raise
-            self._offline[key] = str(error)
-            self._report(f"partition {topic}-{partition} is offline: {error}")
-            if self._found:
-                self._found.keep(topic_id, partition)
-            return
-        self._logs[key] = log
-        self.syncs.add_log(log)
-        if report.cut or report.from_journal:
-            self._report(report.line(log))
+        self._opener.open((topic, partition), config, topic_id)
+
+    def open_at_start(self, topic: str, partition: int, config: TopicConfig, topic_id: UUID) -> None:
+        """Open a log as `open` does. On a full disk open it for reading, or else when the disk has space again."""
+        self._opener.open_at_start((topic, partition), config, topic_id)
+
+    def take_opened_late(self) -> list[PartitionLog]:
+        """Return the logs that were opened after the start, since the last call."""
+        return self._opener.take_opened_late()
 
     def opened(self) -> None:
         """Finish the start, once all logs are open: sync the logs that a crash left unsynced, and remove the journal.
 
         Wait for the disk. After a clean stop, no log needs a sync.
         """
-        found, self._found = self._found, None
         here = {f"{topic}-{partition}" for topic, partition in self._logs.keys() | self._offline.keys()}
         if strays := self._strays.find(here):
             self._report(f"{strays}: records of no topic, which are not served. Move them away, or delete them")
-        for log in self._logs.values():
-            journaled = found is not None and bool(found.entries(log.topic_id, log.partition))
-            # Consumers that saw a record before a crash must see it after the crash.
-            if log.unflushed and (journaled or log.config.visible_after_flush):
-                self._run(self.syncs.begin_sync(log))
-                if log.offline is not None and found is not None:
-                    found.keep(log.topic_id, log.partition)
-        if found is not None:
-            found.remove()
-        if self._stopped_cleanly:
-            self.storage.remove(clean_stop.FILE)
-            self.storage.sync_directory("")
-        self._noted.clear()
-        self._stopped_cleanly = True  # logs that are created from now on are new
+        self._opener.finish(self._run)
 
     # --- logs of new topics --------------------------------------------------------------------------------------
 
@@ -223,6 +179,11 @@ class LogManager:
         return found | {log.name: log.offline for log in self.all() if log.offline is not None}
 
     @property
+    def disk(self) -> DiskWatch:
+        """Return whether the data directory's disk is full."""
+        return self.syncs.disk
+
+    @property
     def cleaner(self) -> CleanerFigures:
         """Return the cleaner's totals."""
         return self._cleaning.figures
@@ -276,6 +237,7 @@ class LogManager:
         log = self._logs.pop((topic, partition), None)
         self._offline.pop((topic, partition), None)
         self._new.forget((topic, partition))
+        self._opener.unopened.forget((topic, partition))
         if log is not None:
             log.deleted()
             self._deletions.forget(log)
@@ -321,6 +283,8 @@ class LogManager:
         deadline = self.syncs.next_deadline_ms(now_ms)
         others = (
             self._new.next_deadline_ms(),
+            self._opener.unopened.next_deadline_ms(),
+            self.disk.next_deadline_ms(now_ms),
             self._deletions.next_deadline_ms(),
             self._retaining.next_deadline_ms(),
             self._cleaning.next_deadline_ms(now_ms),
@@ -336,6 +300,7 @@ class LogManager:
 
         Return the logs whose start has risen or that went offline, because requests may wait for their records.
         """
+        self.disk.check(now)
         self.syncs.tick(now)
         if self._retention_ms is not None and now.ms >= self._retention_ms:
             self._retention_ms = now.ms + self.config.log_retention_check_interval_ms
@@ -348,6 +313,8 @@ class LogManager:
             self.syncs.add_job(removal)
         if len(self._new):
             self._make_due(now.ms)
+        if len(self._opener.unopened):
+            self._opener.open_due(now.ms)
         for work in self._cleaning.tick(self._logs.values(), now):
             self.syncs.add_job(work)
         if uncovered := self._cleaning.take_uncovered():
@@ -382,6 +349,7 @@ class LogManager:
 
     def sync_failed(self, job: IoJob, error: Exception) -> list[PartitionLog]:
         """Take back a job that failed. Return the logs that went offline."""
+        self.disk.failed(error)
         if isinstance(job, CleanLog):
             self._cleaning.back(job, error)
         elif isinstance(job, RemoveFiles):

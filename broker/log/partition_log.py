@@ -41,10 +41,10 @@ class PartitionLog:
 
     __slots__ = (
         "topic", "topic_id", "_topic_hex", "partition", "name", "config", "waiting_acks", "journal", "ask_sync",
-        "on_offline", "producers", "epochs", "offline", "mending", "flushed", "checkpointed", "durable_end_offset",
-        "on_disk", "_journaled_ahead", "unsynced_bytes", "log_start_offset", "last_id", "cleaned_offset",
-        "uncleanable", "leader_epoch", "unflushed_since_ms", "_storage", "segments", "log_end_offset", "opened_at",
-        "bytes_in", "bytes_out", "__weakref__",
+        "on_offline", "on_failed_write", "producers", "epochs", "offline", "mending", "flushed", "checkpointed",
+        "durable_end_offset", "on_disk", "_journaled_ahead", "unsynced_bytes", "log_start_offset", "last_id",
+        "cleaned_offset", "uncleanable", "leader_epoch", "unflushed_since_ms", "_storage", "segments",
+        "log_end_offset", "opened_at", "bytes_in", "bytes_out", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,8 @@ class PartitionLog:
         """Asks the log manager for a sync of the log, `soon` if a request waits for it."""
         self.on_offline: Callable[[PartitionLog], None] = lambda log: None
         """Notifies the log manager that the log went offline."""
+        self.on_failed_write: Callable[[Exception], None] = lambda error: None
+        """Tells the log manager of a write that failed, because the disk may be full."""
         self.producers = producers
         self.epochs = epochs
         self.offline: str | None = None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush
 
 from broker.log import producer_state
+from broker.log.disk_watch import DiskWatch
 from broker.log.io_jobs import CutJournal, IoJob, NotJournaled, Sync, SyncJournal, SyncLog, WriteCheckpoint
 from broker.log.journal import Journal
 from broker.log.partition_log import PartitionLog
@@ -47,6 +48,7 @@ class SyncScheduler:
         self._max_unsynced_logs = max_unsynced_logs
         self._unsynced: OrderedDict[PartitionLog, None] = OrderedDict()
         """Logs with records that no sync has begun for, those first that have waited longest."""
+        self.disk = DiskWatch(storage, config, report)
         self.known: dict[str, LogPosition] = {}
         """The synced position of each log by name, as the next checkpoint will have it."""
         self._storage = storage
@@ -98,6 +100,7 @@ class SyncScheduler:
         self._logs[log] = None
         log.ask_sync = self._ask
         log.on_offline = self._went_offline
+        log.on_failed_write = self.disk.failed
         self._use_journal(log)
 
     def reconfigured(self, logs: Collection[PartitionLog]) -> None:

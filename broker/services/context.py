@@ -84,7 +84,12 @@ class BrokerServices:
         self.id_stamper.max_wait_ms = self.config.max_id_wait_ms
         self.clock_waits = ClockWaits(self.logs, self.id_stamper, self.purgatory, self.report)
         self.turn = ProduceTurn(
-            self.metadata, self.metrics, self.id_stamper, self.clock_waits, self.config.max_id_wait_ms
+            self.metadata,
+            self.metrics,
+            self.id_stamper,
+            self.clock_waits,
+            self.logs.disk,
+            self.config.max_id_wait_ms,
         )
         self._use_quotas()
 
@@ -132,7 +137,7 @@ class BrokerServices:
         self.logs.load_checkpoint()
         for topic in self.metadata.topics():
             for partition in range(len(topic.partitions)):
-                self.logs.open(topic.name, partition, self.config_of(topic), topic.id)
+                self.logs.open_at_start(topic.name, partition, self.config_of(topic), topic.id)
         self.logs.opened()
 
     def config_of(self, topic: Topic) -> TopicConfig:
@@ -258,6 +263,15 @@ class BrokerServices:
         is_open = any(log.producers.open_transactions() for log in self.logs.all())
         if is_open or self.metadata.topic(TRANSACTIONS_TOPIC) is not None:
             self.transactions.load(now)
+
+    def adopt_late_logs(self, now: Now) -> None:
+        """Load what coordinators keep in logs that the start could not open (a full disk), as a start does."""
+        late = {log.topic for log in self.logs.take_opened_late()}
+        if GROUP_OFFSETS_TOPIC in late:
+            self._forget_groups(now)
+            self.groups.load(now)
+        if late and (TRANSACTIONS_TOPIC in late or self._transactions is not None):
+            self._forget_transactions(now)
 
     def tick_coordinators(self, now: Now) -> None:
         if self._groups is not None:

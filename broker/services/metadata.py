@@ -19,7 +19,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from broker.log.integrity.data_directory import data_beside, some
-from broker.log.storage.port import Storage
+from broker.log.storage.port import Storage, StorageError
 from broker.wire.errors import ApiError, ErrorCode
 
 FILE = "metadata.json"
@@ -178,7 +178,8 @@ class Metadata:
     def load(self) -> None:
         """Read the store, or begin a cluster, then write the document back. Raise MetadataDamaged or StorageError.
 
-        The write finds a full or read-only disk now instead of at the first change.
+        The write finds a read-only disk now instead of at the first change. On a full disk, a document that is there is
+        enough to serve reads.
         """
         data = self._store.load()
         if data is None:
@@ -186,7 +187,11 @@ class Metadata:
             self.commits = 1
         else:
             self._read(data)
-        self._write(self.commits)
+        try:
+            self._write(self.commits)
+        except StorageError as error:
+            if data is None or not error.full:
+                raise
 
     def _read(self, data: bytes) -> None:
         try:

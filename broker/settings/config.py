@@ -808,6 +808,14 @@ class BrokerConfig:
         "Requests that wait for data, members or disks, over all connections; past it they are answered at once.",
         check=at_least(1),
     )
+    disk_full_bytes: int = setting(
+        "flakelog.disk.full.bytes",
+        131_072,
+        "With fewer usable bytes the data directory's disk counts as full: the log, readiness and metrics say so. "
+        "Writes are refused only when they find no space.",
+        check=at_least(0),
+        unit="bytes",
+    )
     max_id_wait_ms: int = setting(
         "flakelog.max.id.wait.ms",
         1_000,

@@ -7,10 +7,15 @@ import pytest
 from broker.client.blocking import BlockingClient
 from broker.client.errors import BrokerError
 from broker.log.recovery import checkpoint
+from broker.settings.config import BrokerConfig
 from broker.wire.errors import ErrorCode
-from tests.compat.served_data import TOPIC, assert_serves, batch_of, checksums, refused, values_in
+from idgen.client.blocking import IdClient
+from idgen.client.core import IdServiceError
+from tests.compat.served_data import MESSAGES, TOPIC, assert_serves, batch_of, refused, values_in
 from tests.compat.server_process import ServerProcess
 from tests.compat.small_disk import SmallDisk
+from tests.compat.test_health import health
+from tests.compat.test_metrics import read
 from tests.patience import until
 
 
@@ -21,17 +26,69 @@ def test_a_disk_that_is_full_at_the_first_start_is_named(tmp_path):
         assert "No space left on device" in line and str(disk.directory) in line
 
 
-def test_a_disk_that_is_full_at_a_later_start_damages_nothing(tmp_path, stopped):
-    with SmallDisk(tmp_path / "disk", 1 << 20) as disk:
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_server_that_starts_on_a_full_disk_serves_reads_and_goes_on_when_there_is_space(tmp_path, stopped, killed):
+    with SmallDisk(tmp_path / "disk", 3 << 20) as disk:
         shutil.copytree(stopped, disk.root / "data")
-        before = checksums(disk.root / "data")
+        server = ServerProcess(disk.directory / "data", prefix=disk.prefix)
+        more = []
+        if killed:
+            with server, BlockingClient(server.address) as client:
+                more = [b"%d %s" % (number, bytes(1_000)) for number in range(100)]
+                for value in more:
+                    client.produce(TOPIC, 0, batch_of(value))
+        disk.take(1 << 20)
         disk.fill()
-        line = refused(ServerProcess(disk.directory / "data", prefix=disk.prefix))
-        assert "No space left on device" in line
-        assert checksums(disk.root / "data") == before
-        disk.free()
-        with ServerProcess(disk.directory / "data", prefix=disk.prefix) as server:
+        with server:
+            server.wait_for_log("data is full: ")
             assert_serves(server.address)
+            assert health(server, "/health/live")[0] == 200
+            status, body = health(server, "/health/ready")
+            assert status == 503 and not body["partitions_offline"]
+            assert body["disk_full"]["usable_bytes"] < BrokerConfig().disk_full_bytes
+            figures = read(server)
+            assert figures["flakelog_disk_full", ()] == 1 and figures["flakelog_disk_full_since_seconds", ()] > 0
+            with BlockingClient(server.address) as client:
+                assert not is_taken(client, batch_of(bytes(50_000)))
+                disk.free()
+                until(lambda: health(server, "/health/ready")[0] == 200, "readiness")
+                assert is_taken(client, batch_of(b"after"))
+                assert values_in(client, TOPIC)[MESSAGES:] == [*more, b"after"]
+                client.create_topic("another")
+            server.wait_for_log("has space again")
+            assert read(server)["flakelog_disk_full", ()] == 0
+            assert server.stop() == 0
+        assert "fault of the broker's own" not in server.log and "Traceback" not in server.log
+        with server:
+            with BlockingClient(server.address) as client:
+                assert values_in(client, TOPIC)[MESSAGES:] == [*more, b"after"]
+
+
+def test_ids_on_a_full_disk_end_after_the_lead_with_an_error_by_name_and_go_on_when_there_is_space(tmp_path):
+    lead = {"flakelog.ids.lead.ms": 1_000, "flakelog.ids.raise.interval.ms": 200, "flakelog.ids.retry.ms": 100}
+    with SmallDisk(tmp_path / "disk", 1 << 20) as disk:
+        with ServerProcess(disk.directory / "data", lead, prefix=disk.prefix) as server:
+            with IdClient(server.ids) as ids:
+                before = ids.get_id()
+                disk.take(1 << 19)
+                disk.fill()
+                server.wait_for_log("No space left on device")
+                error = until(lambda: error_of(ids), "ids that end")
+                assert str(error).startswith("LeadExhausted")
+                assert health(server, "/health/ready")[1]["ids_problem"] is not None
+                with BlockingClient(server.address) as client:
+                    assert makes_no_topic(client)
+                disk.free()
+                until(lambda: error_of(ids) is None, "ids that go on")
+                assert ids.get_id() > before
+
+
+def error_of(ids):
+    try:
+        ids.get_id()
+    except IdServiceError as error:
+        return error
+    return None
 
 
 @pytest.mark.parametrize("durable", ["false", "true"])

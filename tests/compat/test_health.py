@@ -31,7 +31,8 @@ def health(server, path):
 def test_a_server_that_serves_is_live_and_ready(tmp_path):
     with ServerProcess(tmp_path / "data") as server:
         assert health(server, "/health/live") == (200, {"live": True})
-        nothing_wrong = {"ids_problem": None, "partitions_offline": {}, "partitions_waiting_for_clock": {}}
+        nothing_wrong = {"ids_problem": None, "partitions_offline": {}, "partitions_waiting_for_clock": {},
+                         "disk_full": None}  # fmt: skip
         ready = {"ready": True, "stopping": False, **nothing_wrong}
         assert health(server, "/health/ready") == (200, ready)
 

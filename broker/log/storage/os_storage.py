@@ -322,8 +322,12 @@ class OsStorage:
                 holder = holder_of(fd)
                 os.close(fd)
                 raise StorageError(self.root, f"another process uses this data directory: {holder}") from None
-            os.ftruncate(fd, 0)
-            os.write(fd, f"{os.getpid()}\n".encode())
+            try:
+                os.ftruncate(fd, 0)
+                os.write(fd, f"{os.getpid()}\n".encode())
+            except OSError as error:
+                if error.errno not in _FULL:  # the lock holds without the process id
+                    raise
         self._lock = fd
 
     def unlock(self) -> None:

@@ -37,6 +37,7 @@ def test_messages_that_came_while_a_sync_was_out_are_synced_when_it_is_back():
 def test_age_makes_a_sync_due_from_the_first_message_on():
     broker = Broker(flush_ms=50)
     log = broker.open()
+    broker.manager.tick(Now(1_000, START_MS))
     broker.append(log, ms=1_000)
     broker.append(log, ms=1_030)
     assert broker.manager.next_deadline_ms(1_030) == 1_050

@@ -1,0 +1,99 @@
+"""Whether the disk of the data directory is full: since when, and how much space is left.
+
+The disk counts as full from a write that found no space, or while fewer than `flakelog.disk.full.bytes` are usable. It
+has space again when twice that is usable, and more than at the last write that failed. If a limit that the system does
+not show (a quota) made the write fail, the disk counts as full until no write has failed for RETRY_MS.
+
+The watch refuses no write, so writes succeed as soon as there is space.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from broker.log.storage.port import Storage, StorageError
+from broker.now import Now
+from broker.settings.config import BrokerConfig
+
+CHECK_EVERY_MS = 10_000  # while there is space; a write that fails is noticed at once
+CHECK_FULL_EVERY_MS = 1_000
+RETRY_MS = 10_000
+LINES_EVERY_MS = 60_000  # between two reports of a full disk, though space may come and go faster
+
+
+class DiskWatch:
+    """The state of one disk. `report` takes lines for the operator."""
+
+    def __init__(self, storage: Storage, config: BrokerConfig, report: Callable[[str], None]) -> None:
+        self._storage = storage
+        self._config = config
+        self._report = report
+        self.usable_bytes: int | None = None
+        """The bytes that could still be written at the last check; None before the first."""
+        self.full_since_ms: int | None = None
+        """Since when the disk is full, in Unix ms; None while it has space."""
+        self._failed: StorageError | None = None
+        self._failed_ms = 0
+        self._failed_bytes = 0
+        """The usable bytes when a write failed last."""
+        self._due_ms: int | None = None
+        self._next_line_ms: int | None = None
+        self._told = False
+
+    @property
+    def is_full(self) -> bool:
+        return self.full_since_ms is not None
+
+    def failed(self, error: Exception) -> None:
+        """Note an error of a file operation. If the disk was full, measure it now; the next check draws conclusions."""
+        if isinstance(error, StorageError) and error.full:
+            self._failed = error
+            self._look()
+            self._failed_bytes = self.usable_bytes or 0
+
+    def next_deadline_ms(self, now_ms: int) -> int:
+        """Return when `check` is due, by the monotonic clock."""
+        return now_ms if self._failed is not None or self._due_ms is None else self._due_ms
+
+    def check(self, now: Now) -> None:
+        """Look at the disk if it is time to, and report when it becomes full and when it has space again."""
+        if now.ms < self.next_deadline_ms(now.ms):
+            return
+        self._look()
+        self._judge(now, self.usable_bytes or 0)
+        self._due_ms = now.ms + (CHECK_FULL_EVERY_MS if self.is_full else CHECK_EVERY_MS)
+
+    def _look(self) -> None:
+        with suppress(StorageError):  # then the last figure stays
+            _, self.usable_bytes = self._storage.space()
+
+    def _judge(self, now: Now, usable_bytes: int) -> None:
+        failed, self._failed = self._failed, None
+        least_bytes = self._config.disk_full_bytes
+        if failed is not None:
+            self._failed_ms = now.ms
+        if self.full_since_ms is None:
+            if failed is not None or usable_bytes < least_bytes:
+                self.full_since_ms = now.wall_ms
+                self._begins(now, usable_bytes, failed)
+        elif failed is None and usable_bytes >= 2 * least_bytes:
+            if usable_bytes >= self._failed_bytes + least_bytes or now.ms - self._failed_ms >= RETRY_MS:
+                self._ends(now, usable_bytes)
+
+    def _begins(self, now: Now, usable_bytes: int, failed: StorageError | None) -> None:
+        self._told = self._next_line_ms is None or now.ms >= self._next_line_ms
+        if self._told:
+            self._next_line_ms = now.ms + LINES_EVERY_MS
+            why = "" if failed is None else f" ({failed})"
+            self._report(
+                f"the disk of {self._storage.location} is full: {usable_bytes} bytes are usable{why}. Messages are "
+                f"refused with KAFKA_STORAGE_ERROR until it has space, and reads are served"
+            )
+
+    def _ends(self, now: Now, usable_bytes: int) -> None:
+        full_ms = now.wall_ms - (self.full_since_ms or now.wall_ms)
+        self.full_since_ms, self._failed_bytes = None, 0
+        if self._told:
+            self._report(
+                f"the disk of {self._storage.location} has space again: {usable_bytes} bytes are usable, "
+                f"after {full_ms // 1_000} s"
+            )

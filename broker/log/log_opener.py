@@ -1,0 +1,177 @@
+"""The opening of a broker's logs: at the start, of new topics, and after a start on a full disk.
+
+A start first reads what the last process left: the checkpoint, the journal and the note of a clean stop. It opens the
+logs one by one, and then drops the journal and the note. On a full disk it opens logs for reading. A log that needs
+space to be opened, for messages that only the journal has, is opened when the disk has space.
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from broker.log.closed_segment import OpenSegments
+from broker.log.io_jobs import SyncLog
+from broker.log.journal import FoundJournal
+from broker.log.partition_log import PartitionLog
+from broker.log.recovery import clean_stop
+from broker.log.recovery.recovery import LogDamaged, open_log
+from broker.log.storage.held_indexes import HeldIndexes
+from broker.log.storage.port import Storage, StorageError
+from broker.log.sync_scheduler import SyncScheduler
+from broker.log.unopened_logs import Key, ToOpen, UnopenedLogs
+from broker.settings.config import TopicConfig
+
+
+class LogOpener:
+    """Opens logs, and adds them to `logs` and to the syncs, or to `offline` with the reason.
+
+    `report` takes lines for the operator.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        syncs: SyncScheduler,
+        among: OpenSegments,
+        logs: dict[Key, PartitionLog],
+        offline: dict[Key, str],
+        report: Callable[[str], None],
+    ) -> None:
+        self._storage = storage
+        self._syncs = syncs
+        self._among = among
+        self._logs = logs
+        self._offline = offline
+        self._report = report
+        self.unopened = UnopenedLogs()
+        self._opened_late: list[PartitionLog] = []
+        self._found: FoundJournal | None = None
+        """The journal of the previous process, until all logs are open."""
+        self._stopped_cleanly = True
+        self._noted: dict[tuple[str, str], clean_stop.Noted] = {}
+        """Closed segments as noted by a clean stop, for logs that are not open yet."""
+
+    # --- the start -----------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read what the last process left. Raise CheckpointDamaged, JournalUnreadable or StorageError."""
+        self._syncs.load_checkpoint()
+        self._stopped_cleanly = self._storage.exists(clean_stop.FILE)
+        if self._stopped_cleanly:
+            file = self._storage.open(clean_stop.FILE)
+            self._noted = clean_stop.decode(file.read(0, file.size))
+        self._found = FoundJournal(self._storage)
+        self._syncs.number_journal(self._found.next_number)
+
+    def open_at_start(self, key: Key, config: TopicConfig, topic_id: UUID) -> None:
+        """Open a log. On a full disk open it for reading, or else when the disk has space again."""
+        to_open = self._to_open(key, config, topic_id)
+        try:
+            self._open(key, to_open, self._storage)
+        except StorageError as error:
+            self._syncs.disk.failed(error)
+            try:
+                self._open(key, to_open, HeldIndexes(self._storage))
+            except StorageError as still:
+                self._put_off(key, to_open, still)
+
+    def _put_off(self, key: Key, to_open: ToOpen, error: StorageError) -> None:
+        self._offline[key] = f"{error}; it is opened when the disk has space"
+        self._report(f"partition {key[0]}-{key[1]} is not opened yet: {error}")
+        self.unopened.add(key, to_open)
+        if self._found:
+            self._found.keep(to_open.topic_id, key[1])
+
+    def finish(self, run: Callable[[SyncLog], None]) -> None:
+        """Finish the start, once all logs are open: sync the logs that a crash left unsynced, and remove the journal.
+
+        `run` runs a sync in this thread.
+        """
+        found, self._found = self._found, None
+        for log in self._logs.values():
+            journaled = found is not None and bool(found.entries(log.topic_id, log.partition))
+            # Consumers that saw a record before a crash must see it after the crash.
+            if log.unflushed and (journaled or log.config.visible_after_flush):
+                run(self._syncs.begin_sync(log))
+                if log.offline is not None and found is not None:
+                    found.keep(log.topic_id, log.partition)
+        if found is not None:
+            found.remove()
+        if self._stopped_cleanly:
+            self._storage.remove(clean_stop.FILE)
+            self._storage.sync_directory("")
+        self._noted.clear()
+        self._stopped_cleanly = True  # logs that are created from now on are new
+
+    # --- one log -------------------------------------------------------------------------------------------------
+
+    def open(self, key: Key, config: TopicConfig, topic_id: UUID) -> None:
+        """Open or create a log. If it is damaged, report it and keep it offline; other logs are not affected.
+
+        Raise StorageError if the disk is full.
+        """
+        self._open(key, self._to_open(key, config, topic_id), self._storage)
+
+    def _to_open(self, key: Key, config: TopicConfig, topic_id: UUID) -> ToOpen:
+        topic, partition = key
+        found = self._found.entries(topic_id, partition) if self._found else ()
+        noted = self._noted.pop((f"{topic}-{partition}", topic_id.hex), None)
+        return ToOpen(config, topic_id, found, self._stopped_cleanly, noted)
+
+    def _open(self, key: Key, to_open: ToOpen, storage: Storage) -> None:
+        topic, partition = key
+        known = self._syncs.known.get(f"{topic}-{partition}")
+        try:
+            log, report = open_log(
+                storage,
+                topic,
+                partition,
+                to_open.config,
+                self._syncs.config,
+                known,
+                to_open.topic_id,
+                to_open.journal,
+                to_open.stopped_cleanly,
+                to_open.noted,
+                self._among,
+            )
+            log.start_leader_epoch(0)
+        except (LogDamaged, StorageError) as error:
+            if isinstance(error, StorageError) and error.full:
+                raise
+            self._offline[key] = str(error)
+            self._report(f"partition {topic}-{partition} is offline: {error}")
+            if self._found:
+                self._found.keep(to_open.topic_id, partition)
+            return
+        self._offline.pop(key, None)
+        self._logs[key] = log
+        self._syncs.add_log(log)
+        if report.cut or report.from_journal:
+            self._report(report.line(log))
+
+    # --- when the disk has space ---------------------------------------------------------------------------------
+
+    def open_due(self, now_ms: int) -> None:
+        """Open logs that the start could not open, if the disk has space again."""
+        if self._syncs.disk.is_full:
+            self.unopened.failed(now_ms)
+            return
+        for key, to_open in self.unopened.take(now_ms).items():
+            try:
+                self._open(key, to_open, self._storage)
+            except StorageError as error:
+                self._syncs.disk.failed(error)
+                self.unopened.add(key, to_open)
+                self.unopened.failed(now_ms)
+                continue
+            log = self._logs.get(key)
+            if log is not None:
+                self._report(f"partition {log.name} is opened, because the disk has space again")
+                self._opened_late.append(log)
+                if log.unflushed and (to_open.journal or log.config.visible_after_flush):
+                    log.ask_sync(log, True)  # as `finish` does
+
+    def take_opened_late(self) -> list[PartitionLog]:
+        """Return the logs that were opened after the start, since the last call."""
+        late, self._opened_late = self._opened_late, []
+        return late
