@@ -270,7 +270,9 @@ class Server:
         """Report the partitions that are ahead of the clock, and claim a second number for them if that is allowed."""
         now_ms = self.clock.now_ms()
         services.clock_waits.tell_at_start(now_ms)
-        if self.settings.idgen.ids_log_max_ahead_ms and services.clock_waits.ahead(now_ms):
+        # On a full disk no worker number may be held yet, and without one nobody knows.
+        needed = services.clock_waits.ahead(now_ms) or services.logs.disk.is_full
+        if self.settings.idgen.ids_log_max_ahead_ms and needed:
             node = services.metadata.node
             claim = yield self._hold(host_port(node.host, node.port), None, AHEAD)
             services.id_stamper.ahead = AheadIds(claim.usable_worker, claim.need)
