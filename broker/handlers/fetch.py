@@ -16,10 +16,11 @@ from typing import TypeAlias
 
 from broker.engine.purgatory import Delayed
 from broker.log import leader_epochs, log_reader
+from broker.log.integrity.verify_job import VerifyJob
 from broker.log.io_jobs import ReadJob
 from broker.log.leader_epochs import NO_EPOCH
 from broker.log.log_reader import EMPTY, LARGE_READ_BYTES
-from broker.log.non_blocking_reader import NotCached, look_up
+from broker.log.non_blocking_reader import NotCached, NotVerified, look_up
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.now import Now
@@ -44,8 +45,11 @@ STORAGE_ERROR_VERSION = 6
 ZSTD_VERSION = 10
 
 Found: TypeAlias = list[tuple[WantedPartition, FetchedPartition]]
-Unread: TypeAlias = list[tuple[Segment, int]]
-"""Segments, each with an offset whose place has to be looked up on the disk first."""
+Unread: TypeAlias = list[tuple[NotCached, PartitionLog | None, int]]
+"""Logs, each with an offset whose place has to be looked up on the disk, or verified, first."""
+
+VERIFIED_ROUNDS = 8
+"""Rounds of verification of one request, which mostly needs one, before it waits for the disk in the reactor thread."""
 
 
 def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchResponse]:
@@ -110,7 +114,7 @@ def _collect(
             result = FetchedPartition(topic, partition, _told(call, error.code))
             enough = True
         except NotCached as cold:
-            unread.append((cold.segment, offset))
+            unread.append((cold, each.log, offset))
             continue
         else:
             result = FetchedPartition(
@@ -220,19 +224,37 @@ class _LookingUp:
         self._session = session
         self._partitions = partitions
         self._left = 0
+        self._rounds = 0
 
     def begin(self, unread: Unread) -> Delayed[FetchResponse]:
         # The lookups refer to this request. A reference back would keep files open until the garbage collector runs.
-        self._left = len(unread)
-        for segment, offset in unread:
-            self._call.services.logs.syncs.add_job(ReadJob(partial(look_up, segment, offset), self))
+        self._add_jobs(unread)
         return Delayed((self,), None, self._once_found, self._answer, self._found_one)
+
+    def _add_jobs(self, unread: Unread) -> None:
+        self._left = len(unread)
+        self._rounds += 1
+        for cold, log, offset in unread:
+            if isinstance(cold, NotVerified) and log is not None:
+                job: ReadJob = VerifyJob(log, cold.segment, cold.offset, self)
+            else:
+                job = ReadJob(partial(look_up, cold.segment, offset), self)
+            self._call.services.logs.syncs.add_job(job)
 
     def _found_one(self, _: Hashable) -> None:
         self._left -= 1
 
     def _once_found(self, now: Now) -> FetchResponse | None:
-        return None if self._left else self._answer(now)
+        if self._left:
+            return None
+        found, _, unread = _collect(self._call, self._session, self._partitions, False)
+        if not unread:
+            return _answer(self._call, self._session, found, now)
+        unverified = [each for each in unread if isinstance(each[0], NotVerified)]
+        if unverified and self._rounds < VERIFIED_ROUNDS:
+            self._add_jobs(unverified)
+            return None
+        return self._answer(now)
 
     def _answer(self, now: Now) -> FetchResponse:
         """Return the answer even if it waits for the disk: memory may be too short to keep what a thread has read."""

@@ -163,6 +163,10 @@ class ClosedSegment(Segment):
         return self.facts.log_bytes
 
     @property
+    def index_sizes(self) -> tuple[int, int]:
+        return self.facts.index_bytes, self.facts.time_index_bytes
+
+    @property
     def has_aborted(self) -> bool:
         return self.facts.txn_index_bytes > 0
 
@@ -171,7 +175,9 @@ class ClosedSegment(Segment):
         return super().find(offset)
 
     def apart(self) -> "ClosedSegment":
-        return ClosedSegment(self._storage, self.directory, self.facts, _Apart(1))
+        apart = ClosedSegment(self._storage, self.directory, self.facts, _Apart(1))
+        apart._retired = self._retired  # shared, because a swap may rename files meanwhile
+        return apart
 
 
 def closed(storage: Storage, segment: Segment, among: OpenSegments) -> ClosedSegment:

@@ -21,6 +21,7 @@ from broker.log.compaction.cleaning import CleanerFigures, Cleaning
 from broker.log.deletions import Deletions
 from broker.log.disk_watch import DiskWatch
 from broker.log.integrity.data_directory import Strays
+from broker.log.integrity.guard import Guard, GuardJob
 from broker.log.io_jobs import IoJob, ReadJob, RemoveFiles, WriteCheckpoint
 from broker.log.log_opener import LogOpener
 from broker.log.log_walk import LogWalk
@@ -62,6 +63,7 @@ class LogManager:
         self._new = NewLogs()
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
+        self._guard = Guard(self._cleaning.is_halfway, report)
         self._retention_ms: int | None = None
         """Time of the next look for expired segments."""
         self._retaining = LogWalk()
@@ -339,6 +341,9 @@ class LogManager:
         """Take back a job that succeeded. Return the logs that have more records on the disk now."""
         if isinstance(job, CleanLog):
             self._cleaning.back(job)
+        if isinstance(job, GuardJob):
+            self._guard.back(job)
+            return self.syncs.take_lost()
         if isinstance(job, (CleanLog, RemoveFiles, ReadJob)):
             return []
         changed = self.syncs.synced(job)

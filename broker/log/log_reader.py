@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from broker.log.index.txn_index import AbortedTransaction
-from broker.log.non_blocking_reader import NonBlockingReader, NotCached, find_now
+from broker.log.integrity.region_check import RegionCheck
+from broker.log.non_blocking_reader import NonBlockingReader, NotCached, NotVerified, find_now
 from broker.log.partition_log import PartitionLog
 from broker.log.search import BLOCKING, ReadMode, Search
 from broker.log.segment import Segment
@@ -77,11 +78,16 @@ def read(
     if offset >= end:
         return nothing
     try:  # the hot path: no context manager
+        is_unverified = log.segments.unverified and offset < log.opened_at
+        if is_unverified:
+            verify(log, log.segments.all[bisect_right(log.segments.bases, offset) - 1], offset, waits)
         found = _locate(log, offset, end, with_ids, waits)
         if found is None:
             return nothing
         segment, position, header = found
         end_position = segment.size
+        if is_unverified:
+            end_position = verify(log, segment, max(offset, header.base_offset), waits)
         if segment.next_offset > shown and (hidden := segment.find(shown)) is not None:
             end_position = hidden[0]  # batches past the high watermark are not visible yet
         length = end_position - position
@@ -101,6 +107,29 @@ def read(
         return _record(ReadResult, (_record(FileRegion, (segment.log, position, length)), ids, aborted))
     except StorageError as error:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+def verify(log: PartitionLog, segment: Segment, offset: int, waits: bool = True) -> int:
+    """Return the position up to which a segment's batches are verified, from the one with an offset on.
+
+    Raise ApiError if the log is damaged or cannot be read, NotVerified if a thread must verify them first.
+    """
+    for _ in range(2):
+        state = log.segments.unverified.get(segment.base_offset)
+        if state is None or offset >= log.opened_at:
+            return segment.size
+        if (span := state.span_of(offset)) is not None:
+            return segment.size if span.end >= state.end else span.end
+        if state.error is not None:
+            said, state.error = state.error, None
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, said)
+        if not waits:
+            raise NotVerified(segment, offset)
+        check = RegionCheck(log, segment, offset)
+        check.run()
+        check.apply()
+        log.check_online()
+    raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: offset {offset} could not be verified")
 
 
 def whole_batches(log: PartitionLog, offset: int, records: FileRegion) -> FileRegion:

@@ -29,6 +29,14 @@ class NotCached(WouldBlock):
         self.segment = segment
 
 
+class NotVerified(NotCached):
+    """An earlier process wrote the place, and this one has not verified it yet (broker.log.integrity)."""
+
+    def __init__(self, segment: Segment, offset: int) -> None:
+        super().__init__(segment)
+        self.offset = offset
+
+
 class _Glance:
     """A segment's file for its indexes. A read that would wait for the disk raises NotCached."""
 

@@ -144,6 +144,17 @@ class Segment:
         return self.log.size
 
     @property
+    def index_sizes(self) -> tuple[int, int]:
+        """Return the sizes of the offset and the time index in bytes."""
+        return self.offsets.file.size, self.times.file.size
+
+    def reopen_indexes(self, storage: Storage) -> None:
+        """Open both indexes again, because their files were replaced."""
+        path = f"{self.directory}/{file_name(self.base_offset, '')}"
+        self.offsets = OffsetIndex(storage.open(path + INDEX))
+        self.times = TimeIndex(storage.open(path + TIME_INDEX))
+
+    @property
     def has_aborted(self) -> bool:
         """Return True if an aborted transaction ends in this segment."""
         return self.aborted.size > 0

@@ -8,11 +8,26 @@ of all logs' open segments (broker.log.closed_segment).
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import Protocol
 
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
+from broker.log.integrity.unverified import Unverified
 from broker.log.search import NOT_COUNTED
-from broker.log.segment import Segment, remove_files
+from broker.log.segment import INDEX, TIME_INDEX, Segment, file_name, remove_files
 from broker.log.storage.port import Storage, StorageError
+
+
+class Rebuilt(Protocol):
+    """Indexes and times of a segment, as a walk over its batches found them (broker.log.integrity.region_check)."""
+
+    index: bytes
+    times: bytes
+    old_index_bytes: int | None
+    """Size of the index at the start, None if it has not changed."""
+    old_time_bytes: int | None
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    max_timestamp_offset: int
 
 
 class SegmentList:
@@ -26,6 +41,10 @@ class SegmentList:
         self._open_segments = open_segments
         self._dropped: tuple[Segment, ...] = ()
         self._set(tuple(segments))
+        self.unverified = {
+            each.base_offset: Unverified(each.size, *each.index_sizes) for each in segments if each.size
+        }
+        """The segments whose contents this process has not verified yet, by base offset."""
 
     def _set(self, segments: tuple[Segment, ...]) -> None:
         before = segments[:-1]
@@ -99,6 +118,8 @@ class SegmentList:
     def drop(self, number: int) -> tuple[Segment, ...]:
         """Remove the oldest segments from the list, and return them. Their files stay."""
         oldest = self.all[:number]
+        for each in oldest:
+            self.unverified.pop(each.base_offset, None)
         self._dropped += oldest
         self._set(self.all[number :])
         self._forget(oldest)
@@ -108,12 +129,38 @@ class SegmentList:
         """Replace several consecutive segments with one that has the same offsets and ids."""
         at = self.all.index(old[0])
         new = self._closed(new)
+        for each in old:
+            self.unverified.pop(each.base_offset, None)
         self._set((*self.all[:at], new, *self.all[at + len(old) :]))
         self._forget(old)
+
+    def reindex(self, base_offset: int, rebuilt: Rebuilt) -> None:
+        """Put rebuilt indexes into the place of a segment's own. Raise StorageError; nothing is lost then."""
+        at = bisect_left(self.bases, base_offset)
+        segment = self.all[at]
+        index, times = rebuilt.index, rebuilt.times
+        if not isinstance(segment, ClosedSegment):  # appends have continued both indexes since the start
+            old_index, old_times = rebuilt.old_index_bytes or 0, rebuilt.old_time_bytes or 0
+            index += segment.offsets.file.read(old_index, segment.offsets.file.size - old_index)
+            times += segment.times.file.read(old_times, segment.times.file.size - old_times)
+        for suffix, data in ((INDEX, index), (TIME_INDEX, times)):
+            self._storage.replace(f"{self._directory}/{file_name(base_offset, suffix)}", data)
+        if not isinstance(segment, ClosedSegment):
+            segment.reopen_indexes(self._storage)
+            return
+        facts = segment.facts._replace(
+            index_bytes=len(index),
+            time_index_bytes=len(times),
+            first_timestamp_ms=rebuilt.first_timestamp_ms,
+            max_timestamp_ms=rebuilt.max_timestamp_ms,
+            max_timestamp_offset=rebuilt.max_timestamp_offset,
+        )
+        self.replace([segment], ClosedSegment(self._storage, self._directory, facts, self._open_segments))
 
     def close_all(self) -> None:
         """Close the files of a deleted log, except those being sent."""
         self._dropped = ()
+        self.unverified.clear()
         self._forget(self.all[:-1])
         gone = tuple(self._closed(each) for each in self.all)
         for segment in gone:

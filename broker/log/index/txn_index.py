@@ -111,7 +111,10 @@ class TransactionIndex:
             file = self._storage.open(self._path, create=True)
             self._entries = _CheckedEntries(file, None, self._base_offset)
         if self._entries.checks is None:
-            self._entries.checks = self._storage.open(self._check_path, create=True)
+            checks = self._entries.checks = self._storage.open(self._check_path, create=True)
+            size = check_bytes(self._entries.file.size)
+            if checks.size > size:  # a power cut took the other file, and left this one
+                checks.truncate(size)
         return self._entries
 
     def append(self, aborted: AbortedTransaction) -> None:

@@ -28,7 +28,7 @@ from broker.log.producer_state import ProducerState
 from broker.log.recovery.checkpoint import LogPosition
 from broker.log.recovery.clean_stop import Noted
 from broker.log.recovery.synced import LogDamaged, Synced, offsets_of
-from broker.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
+from broker.log.segment import CLEANED, DELETED, ID_INDEX, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
 from broker.log.segment_list import SegmentList
 from broker.log.storage.port import Storage, StorageError
 from broker.record.batch import BatchHeader, CorruptBatch, verify
@@ -321,7 +321,11 @@ class _Recovery:
         if others:
             # Sync before any append, so that these files cannot reappear when the log reaches their offsets.
             self.storage.sync_directory(self.name)
-        self.report.segments_removed = sum(base > min(kept) for base in logs)
+        ids_bytes = {base: self.sizes.get(file_name(base, ID_INDEX), 0) for base in others - logs if base > max(kept)}
+        headless = [base for base, size in ids_bytes.items() if size >= ENTRY_BYTES]
+        if headless:
+            self.report.reason = self.report.reason or f"there is no file {file_name(min(headless), LOG)}"
+        self.report.segments_removed = sum(base > min(kept) for base in logs) + len(headless)
 
     def _recover_whole(self, segment: Segment) -> bool:
         segment.offsets.keep(0)

@@ -285,7 +285,7 @@ def test_what_is_not_in_memory_is_looked_up_by_a_thread_and_nobody_else_waits(ol
     held = old.hold_syncs()
     reader, writer = old.connect(), old.connect()
     sent = reader.send(FETCH, 12, fetch_request("flights", 1))
-    assert reader.replies() == [] and kinds(held) == ["ReadJob"]
+    assert reader.replies() == [] and kinds(held) == ["VerifyJob"]
     assert writer.produce("flights", b"d").base_offset == 3
     assert writer.fetch("flights", 3) == [b"d"], "what was just written is in memory"
     old.release()
@@ -311,7 +311,7 @@ def test_all_partitions_of_a_fetch_are_looked_up_together(old):
     request = fetch_request("flights", max_wait_ms=10)
     request.partitions.append(fetch_request("flights", partition=1).partitions[0])
     reader.send(FETCH, 12, request)
-    assert kinds(held) == ["ReadJob"] * 2
+    assert kinds(held) == ["VerifyJob"] * 2
     old.run(held.pop())
     old.at(old.now_ms + 1_000)
     assert reader.replies() == [], "an answer without records would say that there are none"
