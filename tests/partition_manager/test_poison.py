@@ -1,5 +1,7 @@
 """A batch whose records cannot be decoded is one message: it goes to the dead letters whole, and is never emitted."""
 
+from dataclasses import replace
+
 from partition_manager.config import SpoutConfig
 from partition_manager.dead_letter import dead_letter_headers
 from tests.partition_manager.test_coordinator import coordinator_of, emit_all
@@ -50,6 +52,17 @@ def test_the_dead_letter_names_topic_partition_offsets_id_and_reason():
     assert (headers["offset"], headers["last-offset"]) == (b"2", b"%d" % (1 + RECORDS))
     assert headers["id"] == b"%d" % poison.first_id
     assert headers["reason"] == b"poison" and headers["error"] == poison.reason.encode()
+
+
+def test_over_a_broker_without_ids_the_letter_is_the_same_without_an_id():
+    """Apache Kafka keeps no ids."""
+    world, poison = world_with_poison()
+    world.log.poison[0] = [replace(poison, first_id=None)]
+    coordinator = coordinator_of(world)
+    settle_all(coordinator)
+    world.carry(coordinator, 0)
+    headers = dict(dead_letter_headers(world.dead.letters[0]))
+    assert "flakelog-dead-id" not in headers and headers["flakelog-dead-offset"] == b"2"
 
 
 def test_the_log_names_a_poison_batch_once():
