@@ -13,8 +13,8 @@ FAIL, SKIP = "fail", "skip"
 """The values of the option onPoison."""
 
 SKIPPED_MAX = 10_000
-"""Batches that the read of one range leaves out; with more it fails. Two megabytes of names, and a log with so many is
-not one to read in part."""
+"""Batches that the read of one range leaves out. With more the read fails, because a log in this state needs a person.
+Their names take about two megabytes."""
 
 
 class SkippedBatch(NamedTuple):

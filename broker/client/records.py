@@ -1,7 +1,7 @@
 """Decoding the answer of a Fetch into records with their Snowflake ids.
 
-A poison batch has a valid CRC, but its records cannot be decoded. A retry does not help, and a reader that raised an
-error would stop there for ever. So the batch becomes a PoisonBatch, and reading goes on after it.
+A poison batch has a valid CRC, but its records cannot be decoded. A reader that raised an error would stop there for
+ever, because a retry does not help. Therefore the reader returns a PoisonBatch and continues after it.
 """
 
 from collections import deque
