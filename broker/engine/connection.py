@@ -9,6 +9,7 @@ connection is executed then, and the shell stops reading.
 from collections import deque
 
 from broker.engine.purgatory import AnyDelayed
+from broker.log.validation.open_job import OpenJob
 from broker.wire.frame import Part
 from broker.wire.frame_decoder import FrameDecoder
 
@@ -35,7 +36,7 @@ class Connection:
     __slots__ = (
         "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
         "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_sliced", "_starved",
-        "_starved_of_ids", "_max_inflight", "_max_queued_bytes",
+        "_starved_of_ids", "opened", "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +51,8 @@ class Connection:
         self.out: list[Part] = []
         self.queued_bytes = 0
         self.held: memoryview | None = None
+        self.opened: OpenJob | None = None
+        """The job that opens the records of one request, from its begin until the request is executed."""
         self.close_reason: str | None = None
         self.active_ms = 0
         self.key_end = 0
@@ -134,6 +137,14 @@ class Connection:
         """Keep a copy of a request that is to be tried again, before any that follow it."""
         self.held = memoryview(bytearray(frame))
         self.readable = False
+
+    def take_back(self, frame: memoryview) -> None:
+        """Put a request, whose bytes stay valid, before all that are not executed yet."""
+        self.unread()
+        if self.readable and self.decoder.is_empty:
+            self.frame = frame  # without a copy
+        else:
+            self.decoder.put_back(frame)
 
     def release(self) -> memoryview | None:
         frame, self.held = self.held, None

@@ -14,6 +14,7 @@ and calls `tick` at `next_deadline`. Nothing in this module blocks.
     Connections     the open connections, and what the shell shall do with them     broker.engine.connections
     TurnQueue       which connections have requests, and whose turn it is           broker.engine.turn_queue
     RequestHandler  decodes one request and calls its handler                       broker.engine.request_handler
+    BatchOpening    has threads check the records of large requests                 broker.engine.batch_opening
     ProduceCommit   writes the staged requests and answers them                     broker.engine.produce_commit
     Replies         encodes answers, now or when a Delayed is ready                 broker.engine.replies
     Slices          large requests, executed in slices                              broker.engine.slices
@@ -27,6 +28,7 @@ it closes the connection of its request, and its traceback is reported.
 from collections.abc import Callable, Mapping
 
 from broker.engine.api_table import APIS, Api
+from broker.engine.batch_opening import BatchOpening
 from broker.engine.connection import Connection
 from broker.engine.connections import Connections
 from broker.engine.produce_commit import ProduceCommit
@@ -39,6 +41,7 @@ from broker.engine.turn_clock import TurnClock
 from broker.engine.turn_queue import BACKLOG_WAITS, TurnQueue
 from broker.log.io_jobs import IoJob, ReadJob
 from broker.log.partition_log import PartitionLog
+from broker.log.validation.open_job import OpenJob
 from broker.now import Now
 from broker.services.context import BrokerServices
 from broker.wire.errors import WireError
@@ -75,7 +78,8 @@ class Engine:
         answers = replies(services, self._connections, self._queue, self._clock, self._slices)
         self._throttle = Throttle(services, answers)
         self._produce_commit = ProduceCommit(services, answers)
-        self._requests = RequestHandler(services, apis, answers, self._throttle, self._produce_commit)
+        self._opening = BatchOpening(services, answers, self._produce_commit)
+        self._requests = RequestHandler(services, apis, answers, self._throttle, self._produce_commit, self._opening)
 
     # --- connections ---------------------------------------------------------------------------------------------
 
@@ -138,6 +142,7 @@ class Engine:
                 self.services.purgatory.cancel(slot.delayed)
         if conn.staged:
             self._turn.drop(conn)
+        self._opening.finish(conn)
         conn.slots.clear()
         conn.out.clear()
 
@@ -170,19 +175,25 @@ class Engine:
             reason = f"the rest of its request did not come within {self._request_ms} ms (flakelog.queued.request.ms)"
             self._connections.close(conn, reason)
 
-    def take_syncs(self, begin_round: bool = True) -> list[IoJob]:
+    def take_syncs(self, begin_round: bool = True) -> list[IoJob | OpenJob]:
         """Return jobs, each to be run in a thread and passed to `synced` or `sync_failed` afterwards.
 
         The next round of the journal is among them only with `begin_round`.
         """
-        return self.services.logs.take_syncs(begin_round)
+        return [*self.services.logs.take_syncs(begin_round), *self._opening.take()]
 
-    def synced(self, sync: IoJob, now: Now) -> None:
+    def synced(self, sync: IoJob | OpenJob, now: Now) -> None:
         """Note that a job is done, and answer the requests that waited for it."""
+        if isinstance(sync, OpenJob):
+            self._opening.done(sync, now)
+            return
         self._came_back(sync, self.services.logs.synced(sync), now)
 
-    def sync_failed(self, sync: IoJob, error: Exception, now: Now) -> None:
+    def sync_failed(self, sync: IoJob | OpenJob, error: Exception, now: Now) -> None:
         """Note that a job failed, and answer the requests that waited for it."""
+        if isinstance(sync, OpenJob):
+            self._opening.failed(sync, error, now)
+            return
         self._came_back(sync, self.services.logs.sync_failed(sync, error), now)
 
     def _came_back(self, sync: IoJob, changed: list[PartitionLog], now: Now) -> None:

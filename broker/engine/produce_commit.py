@@ -11,6 +11,7 @@ from broker.engine.purgatory import Delayed
 from broker.engine.replies import OWN_FAULT, Replies
 from broker.handlers.produce import stage, when_on_disk
 from broker.log.partition_log import PartitionLog
+from broker.log.validation.record_check import Budget
 from broker.services.context import BrokerServices
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import Part
@@ -163,9 +164,10 @@ class ProduceCommit:
 
     def _stage_held(self, _: bool) -> None:
         self._retry = None
+        now = self._clock.now
         for staged, place, batch in self._turn.take_held():
             try:
-                stage(self._services, staged, place, batch, self._clock.now)
+                stage(self._services, staged, place, batch, now, Budget(None))
             except Exception:
                 self._turn.drop(staged.conn)
                 self._replies.failed([staged.conn])

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from broker.log.disk_watch import DiskWatch
 from broker.log.log_appender import NOTHING_APPENDED, IdSource, Rewrite, append, append_batches
 from broker.log.partition_log import PartitionLog
+from broker.log.validation.open_job import OpenJob
 from broker.now import Now
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from broker.services.clock_waits import ClockWaits
@@ -39,7 +40,7 @@ class StagedProduce:
 
     __slots__ = (
         "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
-        "conn", "api", "template", "whole_template", "reply", "correlation_id", "began_ns", "held_until_ms",
+        "opened", "conn", "api", "template", "whole_template", "reply", "correlation_id", "began_ns", "held_until_ms",
     )  # fmt: skip
 
     conn: Any
@@ -57,6 +58,8 @@ class StagedProduce:
         self.unsettled = number
         self.originals: dict[int, memoryview] | None = None
         """By a partition's place, its batch as the producer sent it, if the topic's rules have changed it."""
+        self.opened: OpenJob | None = None
+        """The job in which a thread has opened the records; None if the reactor thread checks them."""
         self.on_disk: list[tuple[PartitionLog, int, int]] | None = None
         """The logs whose disk the answer waits for: (log, the offset its disk must reach, the partition's place)."""
         self.failure: Exception | None = None
@@ -95,6 +98,14 @@ Held: TypeAlias = tuple[StagedProduce, int, memoryview]
 """A batch to be staged again: its request, its partition's place there, and its bytes."""
 
 
+class LogReserved(Exception):
+    """A thread stamps a batch of another connection for the log; batches that come later must wait for it."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        super().__init__(log.name)
+        self.log = log
+
+
 class ProduceTurn:
     """The requests and batches staged since the last commit."""
 
@@ -118,16 +129,12 @@ class ProduceTurn:
         """The valid batches of each log, in the order they were staged."""
         self.requests: list[StagedProduce] = []
         """The staged requests that are not answered yet, in the order they came."""
+        self.reserved: dict[PartitionLog, OpenJob] = {}
+        """The logs that take no batch except those of a job, because the job has ids for them."""
         self._held: list[Held] = []
         self._appended: list[PartitionLog] = []
         self.retry_wall_ms: int | None = None
         """The wall-clock time to stage the held batches again, None if no batch is held."""
-
-    def abandon(self, staged: StagedProduce) -> None:
-        """Forget a request whose staging raised an exception."""
-        self.requests = [each for each in self.requests if each is not staged]
-        for log, batches in self.by_log.items():
-            self.by_log[log] = [each for each in batches if each[2] is not staged]
 
     def drop(self, conn: Any) -> None:
         """Forget the requests of a connection that is closed."""

@@ -5,13 +5,16 @@ from types import GeneratorType
 from typing import Any
 
 from broker.engine.api_table import API_VERSIONS, APIS, PRODUCE, Api
+from broker.engine.batch_opening import BatchOpening
 from broker.engine.connection import Connection
 from broker.engine.produce_commit import ProduceCommit
-from broker.engine.produce_turn import StagedProduce
+from broker.engine.produce_turn import LogReserved, StagedProduce
 from broker.engine.purgatory import Delayed
 from broker.engine.replies import Replies
 from broker.engine.throttle import Throttle
 from broker.handlers.produce import stage
+from broker.log.validation import opening
+from broker.log.validation.record_check import Budget, OverBudget
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.id_stamper import Backpressure
 from broker.steps import Steps, rest_of
@@ -41,12 +44,14 @@ class RequestHandler:
         replies: Replies,
         throttle: Throttle,
         produce_commit: ProduceCommit,
+        opening: BatchOpening,
     ) -> None:
         self._services = services
         self._apis = apis
         self._replies = replies
         self._throttle = throttle
         self._commit = produce_commit
+        self._opening = opening
         self._turn = services.turn
         self._connections = replies.connections
         self._queue = replies.queue
@@ -92,16 +97,23 @@ class RequestHandler:
             return
         staged = StagedProduce(template.version, template.client_id, template.request, 1)
         staged.conn, staged.api, staged.template = conn, APIS[PRODUCE], template
-        staged.correlation_id, staged.began_ns = correlation_id, self._clock.began_ns
-        conn.staged += 1
-        self._turn.requests.append(staged)
+        staged.correlation_id, staged.began_ns, staged.opened = correlation_id, self._clock.began_ns, conn.opened
         try:
-            stage(self._services, staged, 0, batch, self._clock.now)
+            stage(self._services, staged, 0, batch, self._clock.now, Budget(opening.INLINE_UNITS))
+        except OverBudget:
+            self._opening.open(conn, frame)
+        except LogReserved as wait:
+            self._opening.wait(conn, frame, wait.log)
         except Exception as error:
-            self._turn.abandon(staged)
-            conn.staged -= 1
             self._commit.answer_first(conn)
             self._replies.failed([conn], error)
+        else:
+            conn.staged += 1
+            self._turn.requests.append(staged)
+            if conn.opened is not None:
+                self._opening.finish(conn)
+        if not conn.readable:
+            self._connections.stalled.append(conn)
 
     def end_round(self) -> None:
         """Measure the requests that templates answered in this round."""
@@ -151,6 +163,14 @@ class RequestHandler:
         except Backpressure as wait:
             self._try_again(conn, frame, wait)
             return
+        except OverBudget:
+            self._opening.open(conn, frame)
+            return
+        except LogReserved as reserved:
+            self._opening.wait(conn, frame, reserved.log)
+            return
+        if conn.opened is not None:
+            self._opening.finish(conn)
         if response.__class__ is StagedProduce:
             self._staged(conn, api, correlation_id, response)
             if api.__class__ is Api:
@@ -267,7 +287,8 @@ class RequestHandler:
     ) -> RequestContext:
         services = self._services
         return _record(
-            RequestContext, (services, version, client_id, conn.peer, request, original, tags, conn.listener, None)
+            RequestContext,
+            (services, version, client_id, conn.peer, request, original, tags, conn.listener, None, conn.opened),
         )
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:

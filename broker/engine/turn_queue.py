@@ -76,7 +76,9 @@ class TurnQueue:
 
     def resume(self, conn: Connection) -> None:
         """Queue a connection that was parked, if it may execute its next request now."""
-        if conn.readable and not conn.queued and (conn.decoder.unread_bytes or conn.decoder.partial is not None):
+        if not conn.readable or conn.queued:
+            return
+        if conn.frame is not None or conn.decoder.unread_bytes or conn.decoder.partial is not None:
             conn.queued = True
             self.arrived.append(conn)
 

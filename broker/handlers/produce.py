@@ -14,37 +14,47 @@ With the private tag (broker.wire.tags) the answer has the ids of the records.
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import TypeAlias
 from uuid import UUID
 
-from broker.engine.produce_turn import StagedProduce
+from broker.engine.produce_turn import LogReserved, StagedProduce
 from broker.engine.purgatory import Delayed
 from broker.log.log_appender import Rewrite
 from broker.log.partition_log import PartitionLog
+from broker.log.validation import opening
 from broker.log.validation.batch import validate
-from broker.log.validation.opening import IdHeaders, check_records, limits_of, prepare
-from broker.log.validation.record_check import Budget
+from broker.log.validation.open_job import OpenTask
+from broker.log.validation.opening import IdHeaders, check_records, prepare
+from broker.log.validation.record_check import Budget, OverBudget
 from broker.log.validation.topic_rules import RecordsRefused
 from broker.now import Now
-from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional, record_count_of
+from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional, record_count_of, seal
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.metadata import INTERNAL_TOPICS
 from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.produce import ProduceRequest
 
 ZSTD_VERSION = 7
 ADMIN_CLIENT_ID = "__admin_client"  # the client id with which Kafka's tools write to internal topics
 _ACKS = (0, 1, -1)
 
+Judged: TypeAlias = ApiError | tuple[PartitionLog, memoryview, BatchHeader, Rewrite | None]
+"""The error that refuses a batch; or its log, the batch to append, its header, and how it is finished with its ids."""
+
 
 def handle(call: RequestContext, now: Now) -> StagedProduce:
-    """Stage the batches of a request; a refused partition is settled at once. Raise Backpressure without ids."""
-    services, request = call.services, call.request
+    """Stage the batches of a request; a refused partition is settled at once.
+
+    Raise Backpressure if there are no ids, and the errors of `judge`. In each case nothing is staged.
+    """
+    services, request, opened = call.services, call.request, call.opened
     batches = [each.records for each in request.partitions]
-    if len(batches) > 1:
+    if len(batches) > 1 and (opened is None or not opened.has_ids):
         # A request that must wait for ids waits before any of its batches is appended.
         services.id_stamper.ensure(max(sum([record_count_of(batch) for batch in batches if batch is not None]), 1), now)
     staged = StagedProduce(call.version, call.client_id, request, len(batches))
+    staged.opened = opened
     turn = services.turn
-    turn.requests.append(staged)
     if request.acks not in _ACKS:
         for place in range(len(batches)):
             turn.refuse(staged, place, _acks_refusal(services, staged, place))
@@ -58,19 +68,31 @@ def handle(call: RequestContext, now: Now) -> StagedProduce:
         for place in range(len(batches)):
             turn.refuse(staged, place, error)
     else:
-        try:
-            for place, batch in enumerate(batches):
-                stage(services, staged, place, batch, now)
-        except Exception:
-            turn.abandon(staged)
-            raise
+        budget = Budget(opening.INLINE_UNITS)
+        judged = [judge(services, staged, place, batch, now, budget) for place, batch in enumerate(batches)]
+        for place, each in enumerate(judged):
+            _put(services, staged, place, each)
+    turn.requests.append(staged)
     return staged
 
 
-def stage(services: BrokerServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now) -> None:
-    """Validate and stage the batch of one partition, or refuse it."""
+def stage(
+    services: BrokerServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now, budget: Budget
+) -> None:
+    """Validate and stage the batch of one partition, or refuse it. Raise OverBudget or LogReserved as `judge` does."""
+    _put(services, staged, place, judge(services, staged, place, batch, now, budget))
+
+
+def judge(
+    services: BrokerServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now, budget: Budget
+) -> Judged:
+    """Validate the batch of one partition, and return it with its log, or an error.
+
+    Raise OverBudget if a thread must open the records first, and LogReserved if a thread does so for another
+    connection and the log. Without a limit on the budget raise neither: the batch was judged before, and batches that
+    came later may wait for it.
+    """
     each = staged.request.partitions[place]
-    rewrite: Rewrite | None = None
     try:
         log = services.log_of(each[0], each[1])
         config = log.config
@@ -78,21 +100,73 @@ def stage(services: BrokerServices, staged: StagedProduce, place: int, batch: me
         assert batch is not None
         if header.attributes & TRANSACTIONAL_BIT:
             services.transactions.verify(staged.request.transactional_id, header, log, staged.version)
-        if config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms:
-            staged.originals = {**(staged.originals or {}), place: batch}
-            batch, header, rewrite = _by_topic_rules(services, staged.client_id, log, batch, header, now)
-        else:
-            check_records(batch, header, config, limits_of(services.config), Budget(None))
-    except RecordsRefused as error:
-        services.turn.refuse(staged, place, error, record_errors=error.record_errors)
+        reserved = services.turn.reserved
+        if reserved and budget.is_limited and reserved.get(log, staged.opened) is not staged.opened:
+            raise LogReserved(log)
+        outcome = None if staged.opened is None else staged.opened.outcome(place, log)
+        asks = config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms
+        if asks and log.topic in INTERNAL_TOPICS and staged.client_id != ADMIN_CLIENT_ID:
+            said = f"{log.topic} is written by the broker, not by clients"
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, said)
+        if outcome is not None:
+            return _opened_by_thread(staged, outcome, batch, now, budget)
+        if not asks:
+            check_records(batch, header, config, services.record_limits, budget)
+            return log, batch, header, None
+        found = prepare(batch, header, config, log.name, now.wall_ms, services.record_limits, budget)
+        staged.originals = {**(staged.originals or {}), place: batch}
+        id_headers = IdHeaders(config, found.opened) if config.id_header and found.opened is not None else None
+        return log, found.batch, found.header, id_headers
     except ApiError as error:
-        services.turn.refuse(staged, place, error)
+        return error
+
+
+def _opened_by_thread(
+    staged: StagedProduce, outcome: OpenTask, batch: memoryview, now: Now, budget: Budget
+) -> Judged:
+    """Return what a thread has made of a batch. Raise OverBudget if it must do so again, with other ids."""
+    if outcome.error is not None:
+        return outcome.error
+    assert outcome.prepared is not None
+    if outcome.is_stale and budget.is_limited:
+        raise OverBudget
+    made, header, _ = outcome.prepared
+    if outcome.batch is made:
+        made = batch  # unchanged
     else:
+        staged.originals = {**(staged.originals or {}), outcome.place: batch}
+        if header.is_log_append_time:
+            header = seal(made, header._replace(max_timestamp=now.wall_ms))
+    return outcome.log, made, header, outcome.id_headers
+
+
+def _put(services: BrokerServices, staged: StagedProduce, place: int, judged: Judged) -> None:
+    """Stage the batch of one partition, or refuse it."""
+    if isinstance(judged, RecordsRefused):
+        services.turn.refuse(staged, place, judged, record_errors=judged.record_errors)
+    elif isinstance(judged, ApiError):
+        services.turn.refuse(staged, place, judged)
+    else:
+        log, batch, header, rewrite = judged
         by_log = services.turn.by_log
         batches = by_log.get(log)
         if batches is None:
             batches = by_log[log] = []
         batches.append((batch, header, staged, place, rewrite))
+
+
+def to_open(services: BrokerServices, version: int, request: ProduceRequest, now: Now) -> list[OpenTask]:
+    """Return the batches of a request whose records a thread shall open: all that have a valid header."""
+    tasks = []
+    for place, (topic, partition, batch) in enumerate(request.partitions):
+        try:
+            log = services.log_of(topic, partition)
+            header = validate(batch, log.config, services.config, version >= ZSTD_VERSION)
+        except ApiError:
+            continue  # `judge` finds it again
+        if batch is not None:
+            tasks.append(OpenTask(place, log, log.config, batch, header, now.wall_ms, services.record_limits))
+    return tasks
 
 
 def _acks_refusal(services: BrokerServices, staged: StagedProduce, place: int) -> ApiError:
@@ -103,20 +177,6 @@ def _acks_refusal(services: BrokerServices, staged: StagedProduce, place: int) -
     except ApiError as error:
         return error
     return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={staged.acks}; there are 0, 1 and -1 (all)")
-
-
-def _by_topic_rules(
-    services: BrokerServices, client_id: str | None, log: PartitionLog, batch: memoryview, header: BatchHeader, now: Now
-) -> tuple[memoryview, BatchHeader, Rewrite | None]:
-    """Apply the rules of a topic for records.
-
-    Return the batch to append, its header, and the function that finishes the batch once its ids are known.
-    """
-    if log.topic in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is written by the broker, not by clients")
-    prepared = prepare(batch, header, log.config, log.name, now.wall_ms, limits_of(services.config), Budget(None))
-    rewrite = None if prepared.opened is None or not log.config.id_header else IdHeaders(log.config, prepared.opened)
-    return prepared.batch, prepared.header, rewrite
 
 
 # --- answers that wait for the disk ------------------------------------------------------------------------------

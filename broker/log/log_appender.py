@@ -6,7 +6,7 @@ Offsets rise by one for each record, and ids rise strictly with them; only this 
 leaves the log as it was, and the log refuses appends until a sync has put that state on the disk (`mending`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -23,7 +23,13 @@ from idgen.worker import Run
 
 TOGETHER_RECORDS_MAX = 4096  # in one write, because that number of ids is nearly always available at once
 
-Rewrite = Callable[[memoryview, BatchHeader, Sequence[tuple[int, int]]], tuple[memoryview, BatchHeader]]
+
+class Rewrite(Protocol):
+    """Finishes a batch that contains its ids. `runs` are ids that it was finished with already, empty without any."""
+
+    runs: Sequence[Run]
+
+    def __call__(self, header: BatchHeader, runs: Sequence[Run]) -> tuple[memoryview, BatchHeader]: ...
 
 
 class IdSource(Protocol):
@@ -74,9 +80,12 @@ def append(
         return Appended(known.base_offset, known.last_offset, first_runs, True, known.timestamp_ms)
     if log.mending:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: a failed write is being undone; try again")
-    runs = ids.next_ids(header.record_count, now.wall_ms, log.last_id)
+    if rewrite is not None and rewrite.runs and rewrite.runs[0].first > log.last_id:
+        runs = rewrite.runs
+    else:
+        runs = ids.next_ids(header.record_count, now.wall_ms, log.last_id)
     if rewrite is not None:
-        batch, header = rewrite(batch, header, runs)
+        batch, header = rewrite(header, runs)
     base_offset = log.log_end_offset
     last_offset = base_offset + header.last_offset_delta
     _write(log, [(header, base_offset, batch)], runs, last_offset, header.size, header.max_timestamp, now)

@@ -21,6 +21,7 @@ from broker.engine.connection import Connection
 from broker.engine.engine import Engine
 from broker.log.io_jobs import IoJob, ReadJob, SyncJournal
 from broker.log.storage.os_storage import read_into_memory
+from broker.log.validation.open_job import OpenJob
 from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
 from broker.net.worker_thread import WorkerThread
 from broker.now import Now
@@ -65,6 +66,7 @@ class BrokerServer:
         self.receive_buffer = ReceiveBuffer()
         self._pool = ThreadPool(0, 1, "sync")
         self._read_pool = ThreadPool(0, config.read_threads, "read")
+        self._open_pool = ThreadPool(0, config.open_threads, "open")
         self._reads: set[Deferred[Any]] = set()
         # separate, so that its rounds do not wait behind other syncs
         self._journal_thread = WorkerThread(reactor, "journal")
@@ -99,6 +101,7 @@ class BrokerServer:
             self._reactor.after_events(self._end_turn)
         self._journal_thread.start()
         self._read_pool.start()
+        self._open_pool.start()
         for port in self._ports:
             port.startReading()
         self._flush(self.now())
@@ -119,6 +122,7 @@ class BrokerServer:
             self._pool.stop()
             self._journal_thread.stop()
             self._read_pool.stop()
+            self._open_pool.stop()
 
         stopped = DeferredList([maybeDeferred(each.stopListening) for each in self._ports], consumeErrors=True)
         return stopped.addBoth(close).addBoth(end)
@@ -209,7 +213,7 @@ class BrokerServer:
         if transport is not None:
             self._paused.discard(transport)
         self._engine.closed(conn)
-        if self._paused and not self._stopping:  # another connection may wait for the room it leaves
+        if (self._paused or self._engine.has_work) and not self._stopping:  # another connection may have waited for it
             self._reactor.callLater(0, lambda: self._flush(self.now()))
 
     # --- work of the engine -----------------------------------------------------------------------------------
@@ -268,7 +272,7 @@ class BrokerServer:
             self._log(f"connection of {conn.peer} closed: {conn.close_reason}")
             transport.close()
 
-    def _sync(self, sync: IoJob) -> None:
+    def _sync(self, sync: IoJob | OpenJob) -> None:
         """Run a job in a worker thread; the reactor thread hands its outcome to the engine."""
 
         def run() -> int:
@@ -279,12 +283,11 @@ class BrokerServer:
         if isinstance(sync, SyncJournal):
             done = self._journal_thread.defer(run)
         else:
-            pool = self._read_pool if isinstance(sync, ReadJob) else self._pool
-            done = deferToThreadPool(self._reactor, pool, run)
+            done = deferToThreadPool(self._reactor, self._pool_for(sync), run)
         self._syncs.add(done)
 
         def synced(duration_ns: int) -> None:
-            if not isinstance(sync, ReadJob):
+            if not isinstance(sync, ReadJob | OpenJob):
                 self._engine.metrics.flushes.observe(duration_ns)
             self._engine.synced(sync, self.now())
 
@@ -304,6 +307,11 @@ class BrokerServer:
         done.addCallbacks(synced, failed)
         done.addErrback(fault)
         done.addCallback(finished)
+
+    def _pool_for(self, job: IoJob | OpenJob) -> ThreadPool:
+        if isinstance(job, OpenJob):
+            return self._open_pool
+        return self._read_pool if isinstance(job, ReadJob) else self._pool
 
     def _poll_round(self) -> None:
         self._polls -= 1

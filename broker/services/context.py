@@ -16,6 +16,8 @@ from broker.engine.produce_turn import ProduceTurn
 from broker.engine.purgatory import Purgatory
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
+from broker.log.validation.open_job import OpenJob
+from broker.log.validation.opening import Limits, limits_of
 from broker.now import Now
 from broker.services.clock_waits import ClockWaits
 from broker.services.fetch_session import FetchSessions
@@ -60,6 +62,8 @@ class BrokerServices:
     fixed_configs: Sequence[object] = ()
     """Further configurations, beside broker, groups and transactions, whose settings clients may read."""
     fetch_sessions: FetchSessions = field(init=False)
+    record_limits: Limits = field(init=False)
+    """The limits on the records that producers send."""
     clock_waits: ClockWaits = field(init=False)
     """The partitions whose last id is ahead of the clock."""
     turn: ProduceTurn = field(init=False)
@@ -101,6 +105,7 @@ class BrokerServices:
         for name in ("", str(self.metadata.node.id)):
             config = with_properties(config, self.metadata.broker_properties.get(name, {}))
         self.config = config
+        self.record_limits = limits_of(config)
         self.logs.use(config)
 
     def alter_broker(self, name: str, properties: Mapping[str, str]) -> None:
@@ -316,6 +321,8 @@ class RequestContext(NamedTuple):
     """The listener that received the request; `Metadata.reached` chooses nodes' addresses by it."""
     meter: "Meter | None" = None
     """Counts the request if its client has quotas."""
+    opened: OpenJob | None = None
+    """Produce: what a thread has made of the request's records, if it had to open them."""
 
     def count_mutation(self, partitions: int, strict_from: int, now: Now) -> None:
         """Count partitions that the request creates or deletes, for the quota `controller_mutation_rate` (KIP-599).

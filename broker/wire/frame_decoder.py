@@ -64,6 +64,11 @@ class FrameDecoder:
         return self.partial is not None or bool(self._head)
 
     @property
+    def is_empty(self) -> bool:
+        """Return True if all bytes that were fed are in frames that `next_frame` has returned."""
+        return self._at == len(self._view) and not self.in_frame
+
+    @property
     def unread_bytes(self) -> int:
         """Return the number of fed bytes that are in no frame yet, without those of an incomplete frame."""
         return len(self._view) - self._at

@@ -32,14 +32,15 @@ from broker.log.validation.topic_rules import (
     needs_opening,
     with_id_headers,
 )
-from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch
+from broker.record.batch import COMPRESSION_MASK, HEADER_BYTES, BatchHeader, CorruptBatch, seal
 from broker.record.compression import Codec, TooLarge, check_lz4_frame, decompress
 from broker.record.records import check_deltas, read_records
-from broker.settings.config import FULL, HEADER, BrokerConfig, TopicConfig
+from broker.settings.config import FULL, HEADER, PRODUCER, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
+from idgen.worker import Run
 
-INLINE_UNITS = 20_000
+INLINE_UNITS: int | None = 20_000
 """The work on the records of one request in the reactor thread, some 2 ms: as long as a turn (TURN_NS)."""
 INLINE_PACKED_BYTES_MAX = 64 << 10  # larger compressed batches are opened by a thread
 INLINE_OPENED_BYTES_MAX = 512 << 10  # ... and batches that unpack to more; below, passing them to a thread costs more
@@ -47,6 +48,7 @@ _BYTES_PER_UNIT = 64  # of output: gzip, the slowest codec, decompresses about s
 _TRY_UNITS = 5  # of each buffer, as snappy may have a hundred thousand of them
 _DECODE_UNITS = 15  # to decode a record as objects
 _COMPRESS_BYTES_PER_UNIT = 8
+_ZSTD_FAST_LEVEL_MAX = 6  # the levels above it take many times as long
 
 
 class Limits(NamedTuple):
@@ -63,17 +65,29 @@ def limits_of(config: BrokerConfig) -> Limits:
 
 
 class IdHeaders:
-    """Adds to the records of an opened batch a header with their ids (broker.log.log_appender.Rewrite)."""
+    """Adds to the records of an opened batch a header with their ids (broker.log.log_appender.Rewrite).
+
+    `runs` are the ids that a thread has added already. They are used if they are still above the log's last id.
+    """
 
     def __init__(self, topic: TopicConfig, opened: Opened) -> None:
         self._topic = topic
         self._opened = opened
+        self._stamped: tuple[memoryview, BatchHeader] | None = None
+        self.runs: Sequence[Run] = ()
 
-    def __call__(
-        self, batch: memoryview, header: BatchHeader, runs: Sequence[tuple[int, int]]
-    ) -> tuple[memoryview, BatchHeader]:
+    def stamp(self, header: BatchHeader, runs: Sequence[Run]) -> None:
+        """Add these ids now. Raise the errors of `with_id_headers`."""
+        self._stamped, self.runs = with_id_headers(header, runs, self._topic, self._opened), runs
+
+    def __call__(self, header: BatchHeader, runs: Sequence[Run]) -> tuple[memoryview, BatchHeader]:
         """Return the batch and its header with these ids. Raise the errors of `with_id_headers`."""
-        return with_id_headers(header, runs, self._topic, self._opened)
+        if self._stamped is None or runs is not self.runs:
+            return with_id_headers(header, runs, self._topic, self._opened)
+        batch, stamped = self._stamped
+        if stamped.max_timestamp != header.max_timestamp:  # the time of the append came later
+            stamped = seal(batch, stamped._replace(max_timestamp=header.max_timestamp))
+        return batch, stamped
 
 
 class Prepared(NamedTuple):
@@ -107,18 +121,17 @@ def check_records(
     """Check the records as `flakelog.validate.records` of the topic says. Raise as `prepare` does."""
     if topic.validate_records == HEADER:
         return
+    count = header.record_count
     try:
-        _check(_records_of(batch, header, topic, limits, budget), header, topic, limits, budget)
+        data: Buffer = batch[HEADER_BYTES:]
+        if header.attributes & COMPRESSION_MASK:
+            data = _records_of(batch, header, topic, limits, budget)
+        if count <= FEW_RECORDS or topic.validate_records == FULL:
+            check_fields(data, count, limits.headers_max, budget)
+        else:
+            check_lengths(data, count, budget)
     except CorruptBatch as error:
         raise _refusal(error) from None
-
-
-def _check(data: Buffer, header: BatchHeader, topic: TopicConfig, limits: Limits, budget: Budget) -> None:
-    count = header.record_count
-    if count <= FEW_RECORDS or topic.validate_records == FULL:
-        check_fields(data, count, limits.headers_max, budget)
-    else:
-        check_lengths(data, count, budget)
 
 
 def _open(batch: memoryview, header: BatchHeader, topic: TopicConfig, limits: Limits, budget: Budget) -> Opened:
@@ -127,8 +140,9 @@ def _open(batch: memoryview, header: BatchHeader, topic: TopicConfig, limits: Li
     budget.spend(header.record_count * _DECODE_UNITS)
     try:
         data = _records_of(batch, header, topic, limits, budget)
-        if topic.compression_type != "producer" or topic.id_header:
-            budget.spend(len(data) // _COMPRESS_BYTES_PER_UNIT)
+        if topic.compression_type != PRODUCER or topic.id_header:
+            slow = topic.compression_zstd_level > _ZSTD_FAST_LEVEL_MAX
+            budget.spend(len(data) // (1 if slow else _COMPRESS_BYTES_PER_UNIT))
         if topic.validate_records != HEADER:
             check_fields(data, header.record_count, limits.headers_max, budget)
         records = read_records(data, header.record_count)

@@ -5,11 +5,13 @@ Sockets and the reactor are simple objects in memory; `poll` does what the react
 
 from collections import deque
 from itertools import count
+from threading import Semaphore, current_thread
 from types import SimpleNamespace
 
 import pytest
 from twisted.internet.task import Clock
 
+from broker.log.validation.open_job import OpenTask
 from broker.net.server import BrokerServer
 from broker.net.transport import (
     JOINED_BYTES,
@@ -19,8 +21,11 @@ from broker.net.transport import (
     NullProtocol,
     ReceiveBuffer,
 )
+from broker.record.compression import Codec
+from tests.broker.engine.opening_world import large, small_budget
 from tests.broker.engine_client import METADATA, PRODUCE, WALL_MS, EngineBroker, EngineClient, produce_request
 from tests.broker.watched_storage import WatchedStorage
+from tests.patience import until
 
 
 class Reactor(Clock):
@@ -105,6 +110,9 @@ class Socket:
 
     def fileno(self):
         return -1
+
+    def close(self):
+        pass
 
 
 class TimedServer(BrokerServer):
@@ -332,3 +340,39 @@ def test_small_answers_to_a_slow_reader_are_joined_to_large_pieces(world):
     size = len(peer.socket.sent)
     assert peer.answered() == sent
     assert peer.socket.sends <= 2 + size // JOINED_BYTES
+
+
+# --- records that threads open -----------------------------------------------------------------------------------
+
+
+def test_a_thread_opens_a_large_batch_and_the_connection_is_not_read_meanwhile(world, monkeypatch):
+    small_budget(monkeypatch)
+    threads = []
+    run = OpenTask.run
+    monkeypatch.setattr(OpenTask, "run", lambda task: threads.append(current_thread().name) or run(task))
+    peer, other = world.connect(), world.connect()
+    sent = peer.send((PRODUCE, 9, produce_request("flights", batch=large(count=2_500, codec=Codec.ZSTD))))
+    other_sent = other.send(producing())
+    world.poll()
+    assert not peer.is_read_from and other.answered() == other_sent
+    until(lambda: world.poll() or peer.answered() == sent, what="an answer")
+    assert peer.is_read_from and threads == [threads[0]] and "open" in threads[0]
+
+
+def test_a_server_stops_while_batches_wait_for_threads(monkeypatch):
+    """Clients send unanswered batches again, so no thread opens another one."""
+    small_budget(monkeypatch)
+    world = World(open_threads=1)
+    opened = []
+    monkeypatch.setattr(OpenTask, "run", lambda task: opened.append(task) or entered.release() or go_on.acquire())
+    entered, go_on = Semaphore(0), Semaphore(0)
+    for _ in range(5):
+        world.connect().send((PRODUCE, 9, produce_request("flights", batch=large(count=2_500))))
+    world.poll()
+    entered.acquire()
+    stopped = []
+    world.server.stop().addBoth(stopped.append)
+    world.wait(1)  # the connections are closed in the reactor's next turn
+    go_on.release()
+    until(lambda: world.poll() or stopped, what="the end")
+    assert len(opened) == 1 and world.broker.services.log_of("flights", 0).log_end_offset == 0

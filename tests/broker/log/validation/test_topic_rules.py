@@ -281,7 +281,7 @@ IDS = [b"%d" % id for id in (1 << 60, (1 << 60) + 1, (1 << 60) + 4096)]
 def with_ids(batch, openable=OPENABLE, **topic):
     sent, config = memoryview(bytearray(batch)), TopicConfig(id_header=True, **topic)
     found = prepared(sent, config, openable)
-    return IdHeaders(config, found.opened)(found.batch, found.header, RUNS)
+    return IdHeaders(config, found.opened)(found.header, RUNS)
 
 
 @pytest.mark.parametrize("codec", Codec)

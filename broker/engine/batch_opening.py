@@ -1,0 +1,147 @@
+"""Produce requests whose records take longer to check than the reactor thread may spend: a worker thread does it.
+
+    a handler raises OverBudget    the request is held, and its records become a job (`take`)
+    a thread runs the job          the connection executes nothing meanwhile; other connections go on
+    `done`                         the request is executed again, and finds what the thread has made of its records
+
+A request has no effect before it is executed again. So whatever happens meanwhile (a deleted topic, another sequence, a
+closed connection) is met as by a request that comes later, and the order of a connection's requests is kept.
+
+Records that get their ids as headers need the ids before they are compressed. The job takes them at its start, and
+reserves the log until the request is staged: ids rise with the offsets, so no other batch may come between. Requests
+for a reserved log are held too. A marker of a transaction is not held, nor is a batch that was staged before and waits
+for ids. If one comes between, the ids are stale, and the job is made again with other ids.
+"""
+
+from broker.engine.connection import Connection
+from broker.engine.produce_commit import ProduceCommit
+from broker.engine.purgatory import Delayed
+from broker.engine.replies import Replies
+from broker.handlers.produce import to_open
+from broker.log.partition_log import PartitionLog
+from broker.log.validation.open_job import OpenJob, OpenTask
+from broker.now import Now
+from broker.services.context import BrokerServices
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.frame import read_request_header
+from broker.wire.primitives import skip_tags
+from broker.wire.produce import FLEXIBLE, decode_request
+from idgen.errors import IdError, SequenceExhausted
+
+
+class BatchOpening:
+    """The jobs of one engine's connections; a connection has at most one."""
+
+    def __init__(self, services: BrokerServices, replies: Replies, commit: ProduceCommit) -> None:
+        self._services = services
+        self._turn = services.turn
+        self._replies = replies
+        self._connections = replies.connections
+        self._queue = replies.queue
+        self._clock = replies.clock
+        self._commit = commit
+        self.jobs: list[OpenJob] = []
+        """The jobs that no thread has yet."""
+
+    def take(self) -> list[OpenJob]:
+        """Return the jobs for threads."""
+        jobs, self.jobs = self.jobs, []
+        return jobs
+
+    def open(self, conn: Connection, frame: memoryview) -> None:
+        """Hold a Produce, and have a thread open its records."""
+        self.finish(conn)
+        conn.hold(frame)
+        held = conn.held
+        assert held is not None
+        header = read_request_header(held)
+        version, position = header.version, header.body
+        if version >= FLEXIBLE:
+            position = skip_tags(held, position)
+        tasks = to_open(self._services, version, decode_request(version, held, position), self._clock.now)
+        stamped = {task.log for task in tasks if task.topic.id_header}
+        for log in stamped:
+            if log in self._turn.reserved:
+                self._wait(conn, log)
+                return
+        job = conn.opened = OpenJob(conn, tasks)
+        if stamped:
+            self._reserve(job, stamped)
+        self.jobs.append(job)
+
+    def wait(self, conn: Connection, frame: memoryview, log: PartitionLog) -> None:
+        """Hold a Produce while its log is reserved, then execute it."""
+        self.finish(conn)  # a connection that waits has no logs reserved, so that two never wait for each other
+        conn.hold(frame)
+        self._wait(conn, log)
+
+    def finish(self, conn: Connection) -> None:
+        """Forget the connection's job, because its request is executed or the connection is closed."""
+        job, conn.opened = conn.opened, None
+        if job is None:
+            return
+        job.cancelled = True
+        reserved = self._turn.reserved
+        for log in [log for log, owner in reserved.items() if owner is job]:
+            del reserved[log]
+            self._services.purgatory.touch(_key_of(log), self._clock.now)
+
+    def done(self, job: OpenJob, now: Now) -> None:
+        """Have the request of a job executed again."""
+        self._clock.now = now
+        if job.conn.opened is job:
+            self._again(job.conn)
+
+    def failed(self, job: OpenJob, error: Exception, now: Now) -> None:
+        """Close the connection of a job that ended with an unexpected exception."""
+        self._clock.now = now
+        conn = job.conn
+        if conn.opened is job:
+            self.finish(conn)
+            conn.release()
+            self._replies.failed([conn], error)
+
+    def _again(self, conn: Connection) -> None:
+        """Execute the held request in the next turn."""
+        frame = conn.release()
+        if frame is None or conn.close_reason is not None:
+            self.finish(conn)
+            return
+        conn.take_back(frame)
+        self._queue.resume(conn)
+
+    def _wait(self, conn: Connection, log: PartitionLog) -> None:
+        waiting: Delayed[bool] = Delayed(
+            (_key_of(log),), None, lambda now: None if log in self._turn.reserved else True, lambda now: True
+        )
+        # Not limited: if the purgatory answered it early, it would be executed at once, for ever.
+        self._services.purgatory.watch(waiting, lambda _: self._again(conn), self._clock.now, limited=False)
+
+    def _reserve(self, job: OpenJob, logs: set[PartitionLog]) -> None:
+        """Take the ids for records that get them as headers, and reserve their logs."""
+        if any(self._turn.by_log.get(log) for log in logs):
+            self._commit.commit()  # their ids must be below those of the job
+        floors = {log: log.last_id for log in logs}
+        for task in job.tasks:
+            if task.log in logs:
+                self._take_ids(task, floors)
+        for log in logs:
+            self._turn.reserved[log] = job
+
+    def _take_ids(self, task: OpenTask, floors: dict[PartitionLog, int]) -> None:
+        now, log = self._clock.now, task.log
+        try:
+            runs = self._services.id_stamper.next_ids(task.header.record_count, now.wall_ms, floors[log])
+        except IdError as error:
+            if isinstance(error, SequenceExhausted):
+                self._services.clock_waits.refused(log, now)
+            # Not held until there are ids, because that would hold up all requests for the log.
+            task.error = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{log.name}: {error}")
+        else:
+            task.runs = runs
+            floors[log] = runs[-1].first + runs[-1].count - 1
+
+
+def _key_of(log: PartitionLog) -> tuple[str, PartitionLog]:
+    """Return the key of requests that wait until a log is not reserved."""
+    return "reserved", log
