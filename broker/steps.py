@@ -22,6 +22,10 @@ ITEMS_AT_ONCE = 500
 """The items of one slice. Most APIs take 2 to 10 microseconds for an item."""
 
 
+CHANGES_AT_ONCE = 500
+"""The changes that a handler makes in one go, such as offsets that it commits: each takes some 10 microseconds."""
+
+
 class LargeMessage(Exception):
     """A message takes too long to be encoded at once, so it is to be encoded in slices."""
 

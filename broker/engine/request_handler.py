@@ -132,7 +132,10 @@ class RequestHandler:
         if opened is not None:
             template, correlation_id, request = opened
             api = self._apis[template.api_key]
-            call = self._context(conn, template.version, template.client_id, request, None, {})
+            services, version, client_id = self._services, template.version, template.client_id
+            call = _record(
+                RequestContext, (services, version, client_id, conn.peer, request, None, {}, conn.listener, None)
+            )
         else:
             decoded = self._decode(conn, frame)
             if decoded is None:

@@ -4,25 +4,28 @@ Behaviour: deletes a group without members, and its offsets (KIP-229). A group t
 answer is sent when the deletion is in the log; if it cannot be written the group stays.
 """
 
+from typing import Any
+
 from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
+from broker.steps import Pace, Steps
 from broker.wire.errors import ErrorCode
 
-
-def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    answer = _handle(call, now)
-    return call.services.groups.topic.when_on_disk(call.request.groups_names, answer, now)
+WEIGHT = 5  # a deletion takes as long as so many other items
 
 
-def _handle(call: RequestContext, now: Now) -> Answer:
+def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     names = dict.fromkeys(call.request.groups_names)
     call.services.id_stamper.ensure(1, now)
-    return {
-        "throttle_time": 0,
-        "results": [{"group_id": group_id, "error_code": _delete(call, group_id, now)} for group_id in names],
-    }
+    results: list[dict[str, Any]] = []
+    pace = Pace()
+    for group_id in names:
+        results.append({"group_id": group_id, "error_code": _delete(call, group_id, now)})
+        if pace.is_over(WEIGHT):
+            now = yield
+    return call.services.groups.topic.when_on_disk(names, {"throttle_time": 0, "results": results}, now)
 
 
 def _delete(call: RequestContext, group_id: str, now: Now) -> ErrorCode:

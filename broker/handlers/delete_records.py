@@ -14,17 +14,23 @@ from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.metadata import INTERNAL_TOPICS
+from broker.steps import Pace, Steps
 from broker.wire.errors import ApiError, ErrorCode
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    topics = [
-        {"name": topic.name, "partitions": [_answer(call, topic.name, each, now) for each in topic.partitions]}
-        for topic in call.request.topics
-    ]
+def handle(call: RequestContext, now: Now) -> Steps[dict[str, Any]]:
+    topics: list[dict[str, Any]] = []
+    pace = Pace()
+    for topic in call.request.topics:
+        partitions: list[dict[str, Any]] = []
+        for each in topic.partitions:
+            partitions.append(_answer(call, topic.name, each, now))
+            if pace.is_over():
+                now = yield
+        topics.append({"name": topic.name, "partitions": partitions})
     return {"throttle_time": 0, "topics": topics}
 
 

@@ -1,11 +1,12 @@
 """OffsetCommit, v2 to v10.
 
-Behaviour: commits or refuses each partition separately; a partition that does not exist is refused. The answer is sent
-when the offsets are in the log.
+Behaviour: commits or refuses each partition separately; a partition that does not exist is refused. Many are committed
+in several steps, each checked on its own. The answer is sent when the offsets are in the log.
 Version notes: v2 to v4 can name a retention; v6 has leader epochs (KIP-320); v7 static members; from v9 an unknown
 group is GROUP_ID_NOT_FOUND (KIP-848); v10 names topics by id.
 """
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.metadata import Topic
+from broker.steps import CHANGES_AT_ONCE, Steps
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
 
@@ -23,25 +25,38 @@ TOPIC_IDS_VERSION = 10
 NO_ID = UUID(int=0)
 
 
-def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    answer = _handle(call, now)
-    return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
+def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
+    errors: list[ErrorCode] = []
+    offsets: list[OffsetToCommit] = []
+    places: list[int] = []
+    for asked in call.original.topics:
+        topic = _find(call, asked)
+        for each in asked.partitions:
+            error = _unknown(call, topic, each)
+            if topic is not None and not error:
+                places.append(len(errors))
+                offsets.append(_offset(topic, each))
+            errors.append(error)
+            if len(offsets) == CHANGES_AT_ONCE:
+                _commit(call, offsets, places, errors, now)
+                offsets, places = [], []
+                now = yield
+    _commit(call, offsets, places, errors, now)
+    return call.services.groups.topic.when_on_disk([call.request.group_id], _answer(call, errors), now)
 
 
-def _handle(call: RequestContext, now: Now) -> Answer:
-    named = [(topic, _find(call, topic)) for topic in call.original.topics]
-    errors = iter(_commit(call, named, now))
+def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
+    codes = iter(errors)
     return {
         "throttle_time": 0,
         "topics": [
             {
                 **_name(call, asked),
                 "partitions": [
-                    {"partition_index": each.partition_index, "error_code": _unknown(call, topic, each) or next(errors)}
-                    for each in asked.partitions
+                    {"partition_index": each.partition_index, "error_code": next(codes)} for each in asked.partitions
                 ],
             }
-            for asked, topic in named
+            for asked in call.original.topics
         ],
     }
 
@@ -64,33 +79,35 @@ def _unknown(call: RequestContext, topic: Topic | None, asked: Any) -> ErrorCode
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _commit(call: RequestContext, named: list[tuple[Any, Topic | None]], now: Now) -> list[ErrorCode]:
-    """Return an error for each partition that exists, in order."""
-    groups, group_id = call.services.groups, call.request.group_id
-    offsets = tuple(
-        OffsetToCommit(
-            topic.name,
-            each.partition_index,
-            each.committed_offset,
-            getattr(each, "committed_leader_epoch", -1),
-            each.committed_metadata,
-        )
-        for asked, topic in named
-        if topic is not None
-        for each in asked.partitions
-        if not _unknown(call, topic, each)
+def _offset(topic: Topic, asked: Any) -> OffsetToCommit:
+    return OffsetToCommit(
+        topic.name,
+        asked.partition_index,
+        asked.committed_offset,
+        getattr(asked, "committed_leader_epoch", -1),
+        asked.committed_metadata,
     )
+
+
+def _commit(
+    call: RequestContext, offsets: list[OffsetToCommit], places: list[int], errors: list[ErrorCode], now: Now
+) -> None:
+    """Commit offsets, and put the error of each at its place in `errors`."""
+    groups, group_id = call.services.groups, call.request.group_id
     error = groups.check(group_id)
     if error:
-        return [error] * len(offsets)
-    if offsets:
-        call.services.id_stamper.ensure(len(offsets), now)
-    errors = groups.core.commit(_request(call, offsets), now)
-    refused = groups.settle(now).get(group_id, ErrorCode.NONE)
-    return [error or refused for error in errors]
+        found = [error] * len(offsets)
+    else:
+        if offsets:
+            call.services.id_stamper.ensure(len(offsets), now)
+        found = groups.core.commit(_request(call, offsets), now)
+        refused = groups.settle(now).get(group_id, ErrorCode.NONE)
+        found = [error or refused for error in found]
+    for place, error in zip(places, found, strict=True):
+        errors[place] = error
 
 
-def _request(call: RequestContext, offsets: tuple[OffsetToCommit, ...]) -> CommitRequest:
+def _request(call: RequestContext, offsets: list[OffsetToCommit]) -> CommitRequest:
     request = call.request
     retention = getattr(call.original, "retention_time", None)
     known_since = call.version >= GROUP_NOT_FOUND_VERSION
@@ -101,5 +118,5 @@ def _request(call: RequestContext, offsets: tuple[OffsetToCommit, ...]) -> Commi
         generation=request.generation_id_or_member_epoch,
         retention_ms=NO_RETENTION if retention is None else milliseconds(retention),
         unknown_group=ErrorCode.GROUP_ID_NOT_FOUND if known_since else ErrorCode.ILLEGAL_GENERATION,
-        offsets=offsets,
+        offsets=tuple(offsets),
     )

@@ -9,21 +9,29 @@ from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
+from broker.steps import CHANGES_AT_ONCE, Steps
 from broker.wire.errors import ErrorCode
 
 
-def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    answer = _handle(call, now)
+def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
+    named = [(topic.name, each.partition_index) for topic in call.request.topics for each in topic.partitions]
+    known = [each for each in named if _exists(call, *each)]
+    errors: dict[tuple[str, int], ErrorCode] = {}
+    for first in range(0, len(known) or 1, CHANGES_AT_ONCE):
+        if first:
+            now = yield
+        some = known[first : first + CHANGES_AT_ONCE]
+        found = _delete(call, some, now)
+        if isinstance(found, ErrorCode):
+            answer: Answer = {"error_code": found, "throttle_time": 0, "topics": ()}
+            break
+        errors.update(zip(some, found))
+    else:
+        answer = _answer(call, errors)
     return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
 
 
-def _handle(call: RequestContext, now: Now) -> Answer:
-    named = [(topic.name, each.partition_index) for topic in call.request.topics for each in topic.partitions]
-    known = [each for each in named if _exists(call, *each)]
-    found = _delete(call, known, now)
-    if isinstance(found, ErrorCode):
-        return {"error_code": found, "throttle_time": 0, "topics": ()}
-    errors = dict(zip(known, found))
+def _answer(call: RequestContext, errors: dict[tuple[str, int], ErrorCode]) -> Answer:
     return {
         "error_code": ErrorCode.NONE,
         "throttle_time": 0,

@@ -6,6 +6,7 @@ Version notes: v2 has leader epochs (KIP-320); v3 names the member, whose genera
 clients know TRANSACTION_ABORTABLE (KIP-890), and for earlier ones a group that was not added is INVALID_TXN_STATE.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from broker.engine.purgatory import Delayed
@@ -14,33 +15,38 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.metadata import GROUP_OFFSETS_TOPIC
+from broker.steps import CHANGES_AT_ONCE, Steps
 from broker.wire.errors import ErrorCode
 
 ABORTABLE_VERSION = 4
 
 
-def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    answer = _handle(call, now)
-    return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
-
-
-def _handle(call: RequestContext, now: Now) -> Answer:
+def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     asked = [(topic.name, each) for topic in call.original.topics for each in topic.partitions]
-    known = [(topic, each) for topic, each in asked if _exists(call, topic, each.partition_index)]
-    errors = iter(_commit(call, known, now))
+    errors: list[ErrorCode] = []
+    for first in range(0, len(asked), CHANGES_AT_ONCE):
+        if first:
+            now = yield
+        errors += _commit_some(call, asked[first : first + CHANGES_AT_ONCE], now)
+    return call.services.groups.topic.when_on_disk([call.request.group_id], _answer(call, errors), now)
+
+
+def _commit_some(call: RequestContext, asked: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
+    """Return an error for each partition, in order."""
+    exists = [_exists(call, topic, each.partition_index) for topic, each in asked]
+    errors = iter(_commit(call, [each for each, known in zip(asked, exists, strict=True) if known], now))
+    return [next(errors) if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for known in exists]
+
+
+def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
+    codes = iter(errors)
     return {
         "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    {
-                        "partition_index": each.partition_index,
-                        "error_code": next(errors)
-                        if _exists(call, topic.name, each.partition_index)
-                        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    }
-                    for each in topic.partitions
+                    {"partition_index": each.partition_index, "error_code": next(codes)} for each in topic.partitions
                 ],
             }
             for topic in call.original.topics

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from broker.engine.api_table import APIS
 from broker.services.metadata import NewTopic
+from broker.wire.request_limits import DEFAULT_LIMITS
 from tests.broker.any_api import KEYS
 
 CASES = {}
@@ -73,19 +74,28 @@ ATOMIC = {
 
 
 class Case(NamedTuple):
+    """`make(world, number)` prepares a broker and returns the fields of a request; it may have `most` items."""
+
     api: str
     version: int
     make: Any
+    most: int
 
 
-def case(api, *versions):
-    """Register a maker `(world, number) -> fields` for an API, in these versions or the newest."""
+ITEMS = DEFAULT_LIMITS.items - 2
+PARTITIONS = DEFAULT_LIMITS.partitions
+SOME = 10_000
+"""The number of topics or groups that a broker is prepared with."""
+
+
+def case(api, *versions, most=ITEMS):
+    """Register a maker for an API, in these versions or the newest."""
 
     def register(make):
         for version in versions or (APIS[KEYS[api]].newest,):
             name = make.__name__.replace("_", " ") + (f" v{version}" if versions else "")
             assert name not in CASES
-            CASES[name] = Case(api, version, make)
+            CASES[name] = Case(api, version, make, most)
         return make
 
     return register

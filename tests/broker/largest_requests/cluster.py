@@ -3,28 +3,28 @@
 from uuid import UUID
 
 from broker.services.metadata import Credential
-from tests.broker.largest_requests.case import case, logs, names, one_topic, topics
+from tests.broker.largest_requests.case import PARTITIONS, SOME, case, logs, names, one_topic, topics
 
 
-@case("Metadata")
+@case("Metadata", most=SOME)
 def metadata_of_unknown_topics(world, number):
     asked = [{"name": name, "topic_id": None} for name in names(number)]
     return {"topics": asked, "allow_auto_topic_creation": False}
 
 
-@case("Metadata")
+@case("Metadata", most=SOME)
 def metadata_that_makes_topics(world, number):
     asked = [{"name": name, "topic_id": None} for name in names(number)]
     return {"topics": asked, "allow_auto_topic_creation": True}
 
 
-@case("Metadata", 1, 13)
+@case("Metadata", 1, 13, most=SOME)
 def metadata_of_all_topics(world, number):
     topics(world, number)
     return {"topics": None}
 
 
-@case("Metadata")
+@case("Metadata", most=PARTITIONS)
 def metadata_of_a_topic_with_many_partitions(world, number):
     one_topic(world, number)
     return {"topics": [{"name": "wide", "topic_id": None}]}
@@ -35,7 +35,7 @@ def metadata_of_ids(world, number):
     return {"topics": [{"name": None, "topic_id": UUID(int=index + 1)} for index in range(number)]}
 
 
-@case("DescribeTopicPartitions")
+@case("DescribeTopicPartitions", most=SOME)
 def describe_topic_partitions(world, number):
     topics(world, number)
     asked = [{"name": name} for name in names(number)]
@@ -48,19 +48,19 @@ def describe_unknown_topic_partitions(world, number):
     return {"topics": asked, "response_partition_limit": 1 << 30, "cursor": None}
 
 
-@case("DescribeLogDirs")
+@case("DescribeLogDirs", most=PARTITIONS)
 def describe_log_dirs(world, number):
     asked = [{"topic": logs(world, number), "partitions": list(range(number))}]
     return {"topics": asked}
 
 
-@case("DescribeLogDirs")
+@case("DescribeLogDirs", most=PARTITIONS)
 def describe_all_log_dirs(world, number):
     logs(world, number)
     return {"topics": None}
 
 
-@case("AlterReplicaLogDirs")
+@case("AlterReplicaLogDirs", most=PARTITIONS)
 def alter_replica_log_dirs(world, number):
     path = world.broker.services.logs.storage.location
     return {"dirs": [{"path": path, "topics": [{"name": logs(world, number), "partitions": list(range(number))}]}]}
@@ -71,13 +71,13 @@ def describe_quorum(world, number):
     return {"topics": [{"topic_name": name, "partitions": [{"partition_index": 0}]} for name in names(number)]}
 
 
-@case("ElectLeaders")
+@case("ElectLeaders", most=PARTITIONS)
 def elect_leaders(world, number):
     asked = [{"topic": one_topic(world, number), "partitions": list(range(number))}]
     return {"topic_partitions": asked, "timeout": 1_000}
 
 
-@case("AlterPartitionReassignments")
+@case("AlterPartitionReassignments", most=PARTITIONS)
 def alter_partition_reassignments(world, number):
     parts = [{"partition_index": index, "replicas": [1]} for index in range(number)]
     return {"timeout": 1_000, "topics": [{"name": one_topic(world, number), "partitions": parts}]}

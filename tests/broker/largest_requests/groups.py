@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from tests.broker.any_api import code_of
-from tests.broker.largest_requests.case import case, logs, names, one_topic
+from tests.broker.largest_requests.case import PARTITIONS, SOME, case, logs, names, one_topic
 
 
 def groups(world, number):
@@ -29,18 +29,18 @@ def find_coordinators_of_a_wrong_type(world, number):
     return {"coordinator_keys": names(number), "key_type": 5}
 
 
-@case("DescribeGroups")
+@case("DescribeGroups", most=SOME)
 def describe_groups(world, number):
     return {"groups": groups(world, number), "include_authorized_operations": True}
 
 
-@case("DescribeGroups", 2)
+@case("DescribeGroups", 2, most=SOME)
 def describe_unknown_groups(world, number):
     world.coordinated()
     return {"groups": names(number)}
 
 
-@case("ListGroups")
+@case("ListGroups", most=SOME)
 def list_groups(world, number):
     groups(world, number)
     return {"states_filter": [], "types_filter": []}
@@ -52,12 +52,12 @@ def list_groups_of_many_states(world, number):
     return {"states_filter": names(number), "types_filter": names(number)}
 
 
-@case("DeleteGroups")
+@case("DeleteGroups", most=SOME)
 def delete_groups(world, number):
     return {"groups_names": groups(world, number)}
 
 
-@case("DeleteGroups")
+@case("DeleteGroups", most=SOME)
 def delete_unknown_groups(world, number):
     world.coordinated()
     return {"groups_names": names(number)}
@@ -91,14 +91,14 @@ def offsets(world, number, key="partition_index", **more):
     return [{"name": one_topic(world, number), "partitions": parts}]
 
 
-@case("OffsetCommit", 2, 9)
+@case("OffsetCommit", 2, 9, most=PARTITIONS)
 def commit_offsets(world, number):
     world.coordinated()
     fields = {"group_id": world.group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     return fields | {"topics": offsets(world, number, committed_offset=3, committed_metadata="")}
 
 
-@case("OffsetCommit", 9)
+@case("OffsetCommit", 9, most=SOME)
 def commit_offsets_of_unknown_topics(world, number):
     world.coordinated()
     fields = {"group_id": world.group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
@@ -120,7 +120,7 @@ def committed(world, number):
         assert not code_of(answer)
 
 
-@case("OffsetFetch", 2, 9)
+@case("OffsetFetch", 2, 9, most=PARTITIONS)
 def fetch_offsets(world, number):
     committed(world, number)
     wanted = [{"name": "wide", "partition_indexes": list(range(number))}]
@@ -128,13 +128,13 @@ def fetch_offsets(world, number):
     return asked | {"groups": [asked], "require_stable": True}
 
 
-@case("OffsetFetch", 9)
+@case("OffsetFetch", 9, most=PARTITIONS)
 def fetch_all_offsets(world, number):
     committed(world, number)
     return {"groups": [{"group_id": world.group, "topics": None}], "require_stable": True}
 
 
-@case("OffsetFetch", 9)
+@case("OffsetFetch", 9, most=SOME)
 def fetch_offsets_of_unknown_topics(world, number):
     world.coordinated()
     wanted = [{"name": name, "partition_indexes": [0]} for name in names(number)]
@@ -148,13 +148,13 @@ def fetch_offsets_of_unknown_ids(world, number):
     return {"groups": [{"group_id": "g", "topics": wanted}], "require_stable": False}
 
 
-@case("OffsetFetch", 9)
+@case("OffsetFetch", 9, most=SOME)
 def fetch_offsets_of_many_groups(world, number):
     found = groups(world, number)
     return {"groups": [{"group_id": each, "topics": None} for each in found], "require_stable": False}
 
 
-@case("OffsetDelete")
+@case("OffsetDelete", most=PARTITIONS)
 def delete_offsets(world, number):
     committed(world, number)
     return {"group_id": world.group, "topics": offsets_of_wide(number)}
@@ -169,7 +169,7 @@ def producer_of(world, producer):
     return fields | {"producer_id": producer[0], "producer_epoch": producer[1]}
 
 
-@case("AddPartitionsToTxn")
+@case("AddPartitionsToTxn", most=PARTITIONS)
 def add_partitions_to_a_transaction(world, number):
     producer = world.producer()
     one_topic(world, number)
@@ -184,7 +184,7 @@ def add_unknown_topics_to_a_transaction(world, number):
     return fields | {"v3_and_below_topics": [{"name": name, "partitions": [0]} for name in names(number)]}
 
 
-@case("TxnOffsetCommit")
+@case("TxnOffsetCommit", most=PARTITIONS)
 def commit_offsets_in_a_transaction(world, number):
     producer = world.producer()
     world.coordinated()
@@ -193,12 +193,12 @@ def commit_offsets_in_a_transaction(world, number):
     return fields | {"topics": offsets(world, number, committed_offset=3, committed_metadata="")}
 
 
-@case("WriteTxnMarkers")
+@case("WriteTxnMarkers", most=PARTITIONS)
 def write_markers(world, number):
     return world.markers((1, 0), logs(world, number), range(number))
 
 
-@case("EndTxn")
+@case("EndTxn", most=PARTITIONS)
 def end_a_large_transaction(world, number):
     producer = world.producer()
     logs(world, number)
@@ -210,13 +210,13 @@ def end_a_large_transaction(world, number):
     return producer_of(world, producer) | {"committed": True}
 
 
-@case("DescribeProducers")
+@case("DescribeProducers", most=PARTITIONS)
 def describe_producers(world, number):
     asked = [{"name": logs(world, number), "partition_indexes": list(range(number))}]
     return {"topics": asked}
 
 
-@case("DescribeProducers")
+@case("DescribeProducers", most=SOME)
 def describe_producers_of_unknown_topics(world, number):
     return {"topics": [{"name": name, "partition_indexes": [0]} for name in names(number)]}
 

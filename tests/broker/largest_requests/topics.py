@@ -1,6 +1,6 @@
 """The largest requests about topics and settings."""
 
-from tests.broker.largest_requests.case import case, names, topics
+from tests.broker.largest_requests.case import SOME, case, names, topics
 
 
 def to_create(number, partitions=1, configs=()):
@@ -8,12 +8,12 @@ def to_create(number, partitions=1, configs=()):
     return [one | {"name": name} for name in names(number)]
 
 
-@case("CreateTopics")
+@case("CreateTopics", most=SOME)
 def validate_topics(world, number):
     return {"topics": to_create(number), "timeout": 1_000, "validate_only": True}
 
 
-@case("CreateTopics")
+@case("CreateTopics", most=SOME)
 def create_topics(world, number):
     return {"topics": to_create(number), "timeout": 1_000, "validate_only": False}
 
@@ -36,13 +36,13 @@ def create_a_topic_with_many_assignments(world, number):
     return {"topics": [one], "timeout": 1_000, "validate_only": True}
 
 
-@case("CreatePartitions")
+@case("CreatePartitions", most=SOME)
 def create_partitions(world, number):
     asked = [{"name": name, "count": 2, "assignments": None} for name in topics(world, number)]
     return {"topics": asked, "timeout": 1_000, "validate_only": False}
 
 
-@case("CreatePartitions")
+@case("CreatePartitions", most=SOME)
 def create_partitions_of_unknown_topics(world, number):
     asked = [{"name": name, "count": 2, "assignments": None} for name in names(number)]
     return {"topics": asked, "timeout": 1_000, "validate_only": False}
@@ -56,24 +56,24 @@ def create_assigned_partitions(world, number):
     return {"topics": asked, "timeout": 1_000, "validate_only": True}
 
 
-@case("DeleteTopics", 5)
+@case("DeleteTopics", 5, most=SOME)
 def delete_unknown_topics(world, number):
     return {"topic_names": names(number), "timeout": 1_000}
 
 
-@case("DeleteTopics")
+@case("DeleteTopics", most=SOME)
 def delete_topics(world, number):
     asked = [{"name": name, "topic_id": None} for name in topics(world, number)]
     return {"topics": asked, "timeout": 1_000}
 
 
-@case("DescribeConfigs")
+@case("DescribeConfigs", most=SOME)
 def describe_configs(world, number):
     asked = [{"resource_type": 2, "resource_name": name} for name in topics(world, number)]
     return {"resources": asked, "include_synonyms": True, "include_documentation": True}
 
 
-@case("DescribeConfigs")
+@case("DescribeConfigs", most=SOME)
 def describe_configs_of_unknown_topics(world, number):
     return {"resources": [{"resource_type": 2, "resource_name": name} for name in names(number)]}
 
@@ -89,22 +89,22 @@ def resources(found, **config):
     return {"resources": [{"resource_type": 2, "resource_name": name, "configs": configs} for name in found]}
 
 
-@case("AlterConfigs")
+@case("AlterConfigs", most=SOME)
 def alter_configs(world, number):
     return resources(topics(world, number)) | {"validate_only": False}
 
 
-@case("AlterConfigs")
+@case("AlterConfigs", most=SOME)
 def validate_configs(world, number):
     return resources(topics(world, number)) | {"validate_only": True}
 
 
-@case("IncrementalAlterConfigs")
+@case("IncrementalAlterConfigs", most=SOME)
 def alter_configs_incrementally(world, number):
     return resources(topics(world, number), config_operation=0) | {"validate_only": False}
 
 
-@case("IncrementalAlterConfigs")
+@case("IncrementalAlterConfigs", most=SOME)
 def alter_configs_of_unknown_topics(world, number):
     return resources(names(number), config_operation=0) | {"validate_only": False}
 
@@ -128,7 +128,7 @@ def alter_many_settings_of_the_broker(world, number):
     return {"resources": [{"resource_type": 4, "resource_name": "", "configs": changes}]}
 
 
-@case("ListConfigResources")
+@case("ListConfigResources", most=SOME)
 def list_config_resources(world, number):
     topics(world, number)
     return {"resource_types": []}
