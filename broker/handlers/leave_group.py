@@ -10,6 +10,8 @@ from typing import Any
 from broker.group.results import LeaveResult, MemberIdentity
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.steps import Each
+from broker.wire.errors import ErrorCode
 
 MEMBERS_VERSION = 3
 
@@ -38,8 +40,10 @@ def _answer(version: int, result: LeaveResult) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": error,
-        "members": [
-            {"member_id": who.member_id, "group_instance_id": who.instance_id, "error_code": code}
-            for who, code in result.members
-        ],
+        "members": Each(result.members, _member),
     }
+
+
+def _member(left: tuple[MemberIdentity, ErrorCode]) -> dict[str, Any]:
+    who, code = left
+    return {"member_id": who.member_id, "group_instance_id": who.instance_id, "error_code": code}

@@ -6,7 +6,7 @@ A topic's setting overrides the broker's default for it (`log.segment.bytes` is 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple, TypeVar
 
@@ -319,7 +319,13 @@ class TopicConfig:
 
         Unknown names are ignored: `check_names` refuses them when a topic is created.
         """
-        return with_properties(self, properties)
+        return _applied(self, tuple(properties.items())) if properties else self
+
+
+@lru_cache(maxsize=1_000)
+def _applied(config: TopicConfig, properties: tuple[tuple[str, str], ...]) -> TopicConfig:
+    """Cached, because a request may create or alter thousands of topics with the same settings."""
+    return with_properties(config, dict(properties))
 
 
 def _check_known(name: str, value: str, known: list[str]) -> None:

@@ -16,9 +16,9 @@ class Execution:
     `turns` has what `measure` returned for each turn and each tick of the request.
     """
 
-    def __init__(self, case, number, **settings):
+    def __init__(self, case, number, storage=None, **settings):
         settings = FEW | settings
-        self.broker = EngineBroker(max_ahead_ms=AHEAD_MS, **settings)
+        self.broker = EngineBroker(storage, max_ahead_ms=AHEAD_MS, **settings)
         self._world = World(EngineLine(self.broker), case.api, case.version)
         self._case = case
         self.frame = request_of(KEYS[case.api], case.version, 1, case.make(self._world, number))

@@ -6,13 +6,30 @@ from time import thread_time_ns
 import pytest
 
 from tests.broker.any_api import Closed
+from tests.broker.largest_requests.many_files import ManyFiles
 from tests.broker.largest_requests.measured import Execution
 from tests.broker.largest_requests.requests import CASES
 
 MOST_MS = 100
-ONE_COMMIT_MS = 200
-"""A Produce to 10,000 partitions is written in one commit."""
-PRODUCES = {"produce to partitions v12"}
+DECLARED_MS = {
+    "produce to partitions v12": 400,  # it is one commit
+    "alter client quotas": 500,  # from here on: each is one change of the metadata
+    "validate client quotas": 400,
+    "alter credentials": 500,
+    "delete unknown credentials": 300,
+    "create topics": 4_000,
+    "validate topics": 4_000,
+    "create partitions": 1_000,
+    "create partitions of unknown topics": 1_000,
+    "delete topics": 1_000,
+    "delete unknown topics v5": 400,
+    "alter configs": 2_000,
+    "alter configs incrementally": 2_000,
+    "alter configs of unknown topics": 1_000,
+    "validate configs": 1_000,
+}
+"""What is not sliced, and its bound."""
+USUAL = {"auto_create_topics_max": 50, "max_new_logs_at_once": 1_000}
 TRIES = 3
 """Measured again if another process has disturbed it."""
 
@@ -20,14 +37,14 @@ TRIES = 3
 @pytest.mark.soak
 @pytest.mark.parametrize("name", CASES)
 def test_no_turn_for_a_request_of_full_size_takes_longer_than_the_bound(name):
-    bound_ms = ONE_COMMIT_MS if name in PRODUCES else MOST_MS
-    assert min(longest_turn_ms(CASES[name]) for _ in range(TRIES)) <= bound_ms
+    bound_ms = DECLARED_MS.get(name, MOST_MS)
+    assert any(longest_turn_ms(CASES[name]) <= bound_ms for _ in range(TRIES))
 
 
 def longest_turn_ms(case):
     """Execute the request with as many items as the limits allow: a topic with a partition is two items."""
-    for number in (case.most, case.most // 2, case.most // 3):
-        execution = Execution(case, number, auto_create_topics_max=50)
+    for parts in (1, 2, 3, 5):
+        execution = Execution(case, case.most // parts, ManyFiles(), **USUAL)
         gc.collect()
         gc.freeze()
         try:
