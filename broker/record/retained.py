@@ -21,9 +21,12 @@ from broker.record.batch import (
     BatchHeader,
     CorruptBatch,
 )
+from broker.record.columns import Columns, columns_of
 from broker.record.compression import DECOMPRESSED_BYTES_MAX, codec_of, compress
 from broker.record.records import LONG_MAX, RECORD_BYTES_MIN, check_deltas, check_times, read_headers, records_data
 from broker.record.varint import read_varint, varint
+
+COLUMNS_RECORDS_MIN = 16  # fewer records are as fast to decode
 
 
 class Span(NamedTuple):
@@ -48,9 +51,25 @@ class Spans(NamedTuple):
     spans: list[Span]
 
 
+def unpacked(batch: bytes, header: BatchHeader) -> bytes:
+    """Return the bytes of a batch's records. Raise CorruptBatch if they cannot be unpacked."""
+    return bytes(records_data(batch, header, 0, DECOMPRESSED_BYTES_MAX))
+
+
+def opened(batch: bytes, header: BatchHeader) -> Columns | Spans:
+    """Return the records of a batch, as columns if they have one of the usual layouts. Raise as `spans_of`."""
+    data = unpacked(batch, header)
+    columns = columns_of(data, header) if header.record_count >= COLUMNS_RECORDS_MIN else None
+    return spans_in(data, header) if columns is None else columns
+
+
 def spans_of(batch: bytes, header: BatchHeader) -> Spans:
     """Return the records of a batch. Raise CorruptBatch for all that `decode_records` rejects, except a wrong CRC."""
-    data = bytes(records_data(batch, header, 0, DECOMPRESSED_BYTES_MAX))
+    return spans_in(unpacked(batch, header), header)
+
+
+def spans_in(data: bytes, header: BatchHeader) -> Spans:
+    """Return the records in their unpacked bytes. Raise CorruptBatch."""
     if not 0 <= header.record_count <= len(data) // RECORD_BYTES_MIN:
         raise CorruptBatch(f"the header counts {header.record_count} records, {len(data)} bytes cannot hold them")
     spans = list(_spans(data, header.record_count))
@@ -108,10 +127,22 @@ def retain(
     if not wants_horizon or not _fits(kept, moved, horizon_ms):
         if len(kept) == len(records.spans):
             return batch
-        return _write(header, kept, b"".join(data[span.start : span.end] for span in kept))
+        return _write(header, _newest(kept), len(kept), b"".join(data[span.start : span.end] for span in kept))
     kept = [span._replace(timestamp_delta=span.timestamp_delta + moved) for span in kept]
     horizon = header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
-    return _write(horizon, kept, b"".join(_retimed(data, span) for span in kept))
+    return _write(horizon, _newest(kept), len(kept), b"".join(_retimed(data, span) for span in kept))
+
+
+def retain_columns(batch: bytes, header: BatchHeader, records: Columns, wanted: bytes) -> bytes | None:
+    """Return the batch reduced to the records with a 1 in `wanted`: `batch` itself if all have, None if none has."""
+    number = wanted.count(1)
+    if number == len(wanted):
+        return batch
+    return _write(header, records.newest(wanted), number, records.kept(wanted)) if number else None
+
+
+def _newest(kept: Sequence[Span]) -> int:
+    return max(span.timestamp_delta for span in kept)
 
 
 def _fits(kept: list[Span], moved: int, horizon_ms: int) -> bool:
@@ -127,12 +158,10 @@ def _retimed(data: bytes, span: Span) -> bytes:
     return varint(len(body)) + body
 
 
-def _write(header: BatchHeader, kept: Sequence[Span], records: bytes) -> bytes:
-    newest = header.max_timestamp
-    if not header.is_log_append_time:
-        newest = header.base_timestamp + max(span.timestamp_delta for span in kept)
+def _write(header: BatchHeader, newest_delta: int, number: int, records: bytes) -> bytes:
+    newest = header.max_timestamp if header.is_log_append_time else header.base_timestamp + newest_delta
     packed = compress(codec_of(header.compression), records)
-    return _sealed(header._replace(max_timestamp=newest, record_count=len(kept)), bytes(packed))
+    return _sealed(header._replace(max_timestamp=newest, record_count=number), bytes(packed))
 
 
 def emptied(header: BatchHeader) -> bytes:

@@ -12,7 +12,7 @@ one slice at a time. It reads only segments that no longer change and touches no
 """
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,14 +24,18 @@ from broker.log.producer_state import LastRecords
 from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
 from broker.log.storage.port import Storage, StorageError
 from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify
+from broker.record.columns import Columns
 from broker.record.control import Marker, decode_marker
-from broker.record.retained import Span, Spans, emptied, retain, spans_of
+from broker.record.retained import Span, Spans, emptied, opened, retain, retain_columns, spans_in
 from broker.wire.id_entries import IdEntry
 
 SLICE_BYTES = 1 << 20
 """Bytes read in one slice, some tens of milliseconds of work; a stop of the broker waits for at most one slice."""
 POISON_NAMED_MAX = 10
 """Poison batches that a pass names in the log, so that a log full of them does not fill the disk with lines."""
+
+
+NOTED_RECORDS_MIN = 64  # of a batch that is noted, so that notes take a byte or two for each record
 
 
 @dataclass(slots=True)
@@ -88,6 +92,10 @@ class CleanLog:
         self._producers = producers
         self._aborted = aborted
         self._keys = KeyOffsets(buffer_bytes)
+        self._noted: set[int] = set()
+        """Base offsets of the batches of which all keys are noted, and nothing else matters."""
+        self._marks: bytes | None = None
+        """From the first dirty offset on: 1 for the last offset of its key."""
         self._work = self._clean()
         self._base_offset: int | None = None
         """Base offset of the segment that is being written, or is not yet in its place."""
@@ -119,6 +127,7 @@ class CleanLog:
     def _clean(self) -> Iterator[int]:
         """Do the whole pass, yielding the number of bytes read since the last yield."""
         yield from self._read_keys()
+        self._marks = self._keys.marks(self.plan.first_dirty)
         transactions = Transactions(self._aborted)
         left = deque(segment for segment in self.plan.segments if segment.base_offset < self._keys.end_offset)
         while left:
@@ -154,12 +163,21 @@ class CleanLog:
         self._keys.end_offset = max(header.last_offset + 1, self._keys.end_offset)
         return True
 
-    def _put_keys(self, header: BatchHeader, records: Spans) -> bool:
-        for span in records.spans:
-            offset = header.base_offset + span.offset_delta
-            if span.key is None or offset < self.plan.first_dirty:
+    def _put_keys(self, header: BatchHeader, records: Columns | Spans) -> bool:
+        pairs: Iterable[tuple[bytes | None, int]]
+        if isinstance(records, Columns):
+            offsets = _offsets(header, records)
+            if offsets[0] >= self.plan.first_dirty and self._keys.put_all(records.keys, offsets):
+                if header.record_count >= NOTED_RECORDS_MIN:
+                    self._noted.add(header.base_offset)
+                return True
+            pairs = zip(records.keys, offsets, strict=True)
+        else:
+            pairs = ((span.key, header.base_offset + span.offset_delta) for span in records.spans)
+        for key, offset in pairs:
+            if key is None or offset < self.plan.first_dirty:
                 continue
-            if not self._keys.put(span.key, offset):
+            if not self._keys.put(key, offset):
                 return False
             self._keys.end_offset = offset + 1
         return True
@@ -240,14 +258,35 @@ class CleanLog:
         return kept
 
     def _kept(self, header: BatchHeader, batch: bytes, always_horizon: bool = False) -> bytes | None:
+        marks = self._marks_of(header)
+        if marks is not None and (1 not in marks or marks.count(1) == header.record_count):
+            return batch if 1 in marks else None
         records = _opened(batch, header)
         if isinstance(records, CorruptBatch):
             return batch  # as it lies, because its keys are unknown
+        if isinstance(records, Columns) and not header.is_control:
+            return retain_columns(batch, header, records, self._wanted(header, records, marks))
+        if isinstance(records, Columns):
+            records = spans_in(records.data, header)
         horizon_ms = self._wall_ms + self._config.delete_retention_ms
         wanted = records.spans
         if not header.is_control:
             wanted = [span for span in wanted if self._is_wanted(header, span)]
         return retain(batch, header, records, wanted, horizon_ms, always_horizon)
+
+    def _marks_of(self, header: BatchHeader) -> bytes | None:
+        """Return the marks of a batch's offsets, None if its records decide."""
+        if self._marks is None or header.base_offset not in self._noted:
+            return None
+        begin = header.base_offset - self.plan.first_dirty
+        return self._marks[begin : begin + header.last_offset_delta + 1]
+
+    def _wanted(self, header: BatchHeader, records: Columns, marks: bytes | None) -> bytes:
+        """Return a 1 for each record that is to be retained, and a 0 for each other one."""
+        if marks is None:
+            return self._keys.is_last(records.keys, _offsets(header, records))
+        deltas = records.deltas
+        return marks[deltas.start : deltas.stop] if isinstance(deltas, range) else bytes(map(marks.__getitem__, deltas))
 
     def _is_past_horizon(self, header: BatchHeader) -> bool:
         horizon_ms = header.delete_horizon_ms
@@ -272,10 +311,17 @@ class CleanLog:
         return self._producers.offsets.get(producer_id) == header.last_offset
 
 
-def _opened(batch: bytes, header: BatchHeader) -> Spans | CorruptBatch:
+def _offsets(header: BatchHeader, records: Columns) -> Sequence[int]:
+    base_offset, deltas = header.base_offset, records.deltas
+    if isinstance(deltas, range):
+        return range(base_offset + deltas.start, base_offset + deltas.stop)
+    return [base_offset + delta for delta in deltas]
+
+
+def _opened(batch: bytes, header: BatchHeader) -> Columns | Spans | CorruptBatch:
     """Return the records of a batch with a valid CRC, or the reason why they cannot be decoded."""
     try:
-        return spans_of(batch, header)
+        return opened(batch, header)
     except CorruptBatch as error:
         return error
 

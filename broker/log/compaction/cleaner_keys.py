@@ -4,10 +4,15 @@ A long key is stored as a hash, like in Kafka. The hash stands for the key, beca
 will collide.
 """
 
+from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import repeat
+from operator import ge
 
 ENTRY_BYTES = 200
 """Upper bound of the memory per key: its bytes object, its offset and their place in the dictionary."""
+MARKS_PER_KEY = 20
+"""Marks take a tenth of the memory of the keys at most."""
 _DIGEST_BYTES = 24
 
 
@@ -28,9 +33,37 @@ class KeyOffsets:
         self._offsets[name] = offset
         return True
 
+    def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
+        """Note later offsets of keys. Return False, with none noted, if the buffer may have too little room."""
+        if len(self._offsets) + len(keys) > self._keys_max:
+            return False
+        self._offsets.update(zip(_names(keys), offsets, strict=True))
+        return True
+
+    def is_last(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bytes:
+        """Return a 1 for each offset at or past the last one noted for its key, and a 0 for each other one."""
+        return bytes(map(ge, offsets, map(self._offsets.get, _names(keys), repeat(-1))))
+
+    def marks(self, first_offset: int) -> bytes | None:
+        """Return a byte for each offset from `first_offset` to `end_offset`: 1 if it is the last one of its key.
+
+        Return None if that takes too much memory.
+        """
+        number = self.end_offset - first_offset
+        if number > self._keys_max * MARKS_PER_KEY:
+            return None
+        marks = bytearray(max(number, 0))
+        for offset in self._offsets.values():
+            marks[offset - first_offset] = 1
+        return bytes(marks)
+
     def last(self, key: bytes) -> int:
         """Return the last offset noted for the key, -1 if none is noted."""
         return self._offsets.get(_name(key), -1)
+
+
+def _names(keys: Sequence[bytes]) -> Sequence[bytes]:
+    return keys if max(map(len, keys), default=0) < _DIGEST_BYTES else [_name(key) for key in keys]
 
 
 def _name(key: bytes) -> bytes:
