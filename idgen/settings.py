@@ -16,9 +16,14 @@ Check = Callable[[Any], str | None]  # returns what would be valid, or None if t
 class InvalidSetting(ValueError):
     """A setting with a value that cannot work; the message has the setting, the value, and what would be valid."""
 
+    value: object = None
+    wanted = ""
+
     def __init__(self, name: str, value: object, wanted: str) -> None:
         super().__init__(f"{name}={value}: {wanted}")
         self.name = name
+        self.value = value
+        self.wanted = wanted
 
 
 class Setting(NamedTuple):

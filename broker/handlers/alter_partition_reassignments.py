@@ -47,8 +47,11 @@ def _error_of(check: Callable[[], None]) -> dict[str, Any]:
 def _check(call: RequestContext, name: str, index: int, replicas: Any) -> None:
     check_time(call.request)
     topic = call.services.metadata.topic(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+    if not 0 <= index < len(topic.partitions):
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
     if replicas is None:
-        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{name}-{index} is not being moved")
+        said = f"No partition reassignment is in progress. {name}-{index} is not being moved."
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, said)
     check_replicas(call, replicas, len(topic.partitions[index].replicas))

@@ -22,6 +22,8 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384  # Kafka's; fewer are guessed too
 Credentials = dict[tuple[str, int], Credential]
 Answer = tuple[ErrorCode, str | None]
 
+_TWICE = "A user credential cannot be altered twice in the same request"
+
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = [*call.request.deletions, *call.request.upsertions]
@@ -31,7 +33,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     for each in asked:
         try:
             if named[each.name] > 1:
-                raise ApiError(ErrorCode.DUPLICATE_RESOURCE, f"user {each.name!r} stands in the request more than once")
+                raise ApiError(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
             _alter(call, credentials, each)
             answers[each.name] = ErrorCode.NONE, None
         except ApiError as error:
@@ -50,13 +52,13 @@ def _alter(call: RequestContext, credentials: Credentials, asked: Any) -> None:
     """Set or delete one credential in `credentials`. Raise ApiError."""
     key = asked.name, asked.mechanism
     if not asked.name:
-        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user needs a name")
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if asked.mechanism not in MECHANISMS:
-        said = f"there is no mechanism {asked.mechanism}; 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512"
+        said = "Unknown SCRAM mechanism; 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512"
         raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, said)
     if not hasattr(asked, "salted_password"):
         if credentials.pop(key, None) is None:
-            raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, f"user {asked.name!r} has no such credential to delete")
+            raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
         return
     most = call.services.config.max_scram_credentials
     if key not in credentials and len(credentials) >= most:
@@ -67,7 +69,8 @@ def _alter(call: RequestContext, credentials: Credentials, asked: Any) -> None:
 
 def _credential(asked: Any) -> Credential:
     if not ITERATIONS_MIN <= asked.iterations <= ITERATIONS_MAX:
-        said = f"{asked.iterations} iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
+        said = f"Too {'few' if asked.iterations < ITERATIONS_MIN else 'many'} iterations; "
+        said += f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, said)
     digest = MECHANISMS[asked.mechanism]
     client_key = hmac.digest(asked.salted_password, b"Client Key", digest)

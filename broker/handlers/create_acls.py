@@ -5,12 +5,12 @@ Behaviour: answers SECURITY_DISABLED for each, as Kafka does if no authorizer is
 
 from typing import Any
 
-from broker.handlers.describe_acls import MESSAGE
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.services.kafka_messages import NO_AUTHORIZER
 from broker.wire.errors import ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    refused = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": MESSAGE}
+    refused = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": NO_AUTHORIZER}
     return {"throttle_time": 0, "results": [refused] * len(call.request.creations)}

@@ -12,6 +12,7 @@ from typing import Any
 from broker.handlers.create_topics import check_replicas, too_many
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.services.kafka_messages import DUPLICATE_TOPIC, not_hosted
 from broker.services.metadata import Topic
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import grow_topics
@@ -30,7 +31,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         try:
             check_time(call.request)
             if named[asked.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {asked.name} stands in the request more than once")
+                raise ApiError(ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC)
             topic = _find(call, asked, left)
             call.count_mutation(asked.count - len(topic.partitions), STRICT_VERSION, now)
             left -= asked.count - len(topic.partitions)
@@ -52,13 +53,12 @@ def _find(call: RequestContext, asked: Any, most: int) -> Topic:
     """Return the topic if it may have the partitions asked for. Raise ApiError."""
     topic = call.services.metadata.topic(str(asked.name))
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(asked.name))
     added = int(asked.count) - len(topic.partitions)
     if added <= 0:
-        raise ApiError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"topic {topic.name} has {len(topic.partitions)} partitions; {asked.count} would not be more",
-        )
+        has, count = len(topic.partitions), asked.count
+        said = f"The topic {topic.name} currently has {has} partition(s); {count} would not be an increase."
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {has} partition(s)." if not added else said)
     if added > most:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, too_many(call.services))
     if asked.assignments is not None:
@@ -68,7 +68,8 @@ def _find(call: RequestContext, asked: Any, most: int) -> Topic:
 
 def _check_assignments(call: RequestContext, topic: Topic, added: int, assignments: Any) -> None:
     if len(assignments) != added:
-        said = f"{added} new partitions need so many assignments, not {len(assignments)}"
+        said = f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) "
+        said += "were specified."
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, said)
     replicas = len(topic.partitions[0].replicas)
     for each in assignments:

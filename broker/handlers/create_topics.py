@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from broker.now import Now
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
+from broker.services.kafka_messages import DUPLICATE_TOPIC, told_as_kafka
 from broker.services.lower_replication import lowered_factor, lowered_properties
 from broker.services.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
 from broker.services.time_limit import check_time
@@ -27,7 +28,6 @@ from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
 
 STRICT_VERSION = 6  # from this version a client over its quota is refused (KIP-599)
-_TWICE = "it stands in the request more than once"
 
 
 class _Planned(NamedTuple):
@@ -51,10 +51,10 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
             left -= planned.new.partitions
             plans.append(planned)
         except InvalidSetting as error:
-            plans.append(_refused(topic.name, ErrorCode.INVALID_CONFIG, str(error)))
+            plans.append(_refused(topic.name, ErrorCode.INVALID_CONFIG, told_as_kafka(error)))
         except ApiError as error:
             plans.append(_refused(topic.name, error.code, error.message))
-    plans += [_refused(name, ErrorCode.INVALID_REQUEST, _TWICE) for name, times in named.items() if times > 1]
+    plans += [_refused(name, ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC) for name, times in named.items() if times > 1]
     return {"throttle_time": 0, "topics": _make(call, plans)}
 
 
@@ -67,7 +67,7 @@ def _plan(call: RequestContext, topic: Any, partitions_max: int) -> _Planned:
     _check_name(call, topic.name)
     partitions = _partitions(call, topic)
     if partitions < 1:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; a topic has 1 or more")
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if partitions > partitions_max:
         raise ApiError(ErrorCode.POLICY_VIOLATION, too_many(services))
     properties = lowered_properties(services, topic.name, _properties(call, topic))
@@ -79,7 +79,8 @@ def _plan(call: RequestContext, topic: Any, partitions_max: int) -> _Planned:
 def too_many(services: BrokerServices) -> str:
     """Return the message for a request that would make too many partitions."""
     most = services.config.new_partitions_max
-    return f"one request makes {most} partitions at most (flakelog.new.partitions.max)"
+    told = "Excessively large number of partitions per request."
+    return f"{told} One makes {most} at most (flakelog.new.partitions.max)."
 
 
 def _make(call: RequestContext, plans: Sequence[_Planned | dict[str, Any]]) -> list[dict[str, Any]]:
@@ -107,7 +108,7 @@ def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | No
 
 def _check_name(call: RequestContext, name: str) -> None:
     if name == CLUSTER_METADATA_TOPIC:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is Kafka's name for its own log; no topic has it")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     call.services.metadata.check_new(name)
 
 
@@ -115,7 +116,7 @@ def _properties(call: RequestContext, topic: Any) -> dict[str, str]:
     """Return the topic's settings. Raise InvalidSetting for an unknown name, ApiError for a null value."""
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"settings have no value (null); leave them out: {', '.join(nulls)}")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
     properties = {config.name: config.value for config in topic.configs}
     TopicConfig.check_names(properties)
     internal = call.services.coordinator_topic(topic.name)
@@ -141,29 +142,49 @@ def _partitions(call: RequestContext, topic: Any) -> int:
     nodes = len(call.services.metadata.nodes)
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, "give an assignment, or partitions and replication factor, not both"
-            )
+            name = "replicationFactor" if topic.num_partitions == -1 else "numPartitions"
+            said = f"A manual partition assignment was specified, but {name} was not set to -1."
+            raise ApiError(ErrorCode.INVALID_REQUEST, said)
         indexes = sorted(each.partition_index for each in topic.assignments)
         if indexes != list(range(len(indexes))):
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are 0 to n-1, each assigned once")
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based sequence")
         for each in topic.assignments:
             check_replicas(call, each.broker_ids, len(topic.assignments[0].broker_ids))
         return len(indexes)
     replication_factor = lowered_factor(call.services, topic.name, topic.replication_factor)
     if replication_factor not in (-1, *range(1, nodes + 1)):
-        raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {topic.replication_factor}; there are {nodes} nodes",
-        )
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, _wrong_factor(topic.replication_factor, nodes))
     return call.services.config.num_partitions if topic.num_partitions == -1 else int(topic.num_partitions)
 
 
 def check_replicas(call: RequestContext, broker_ids: Sequence[int], replicas: int) -> None:
     """Raise ApiError INVALID_REPLICA_ASSIGNMENT unless these are known nodes, each once, and `replicas` of them."""
     known = {node.id for node in call.services.metadata.nodes}
-    if not broker_ids or len(set(broker_ids)) < len(broker_ids) or not known.issuperset(broker_ids):
-        wanted = f"a partition is on one or more of the nodes {sorted(known)}, each once"
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{wanted}; not on {list(broker_ids)}")
+    wrong = _wrong_replicas(broker_ids, known)
+    if wrong is not None:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {wrong}")
     if len(broker_ids) != replicas:
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{len(broker_ids)} replicas; the others have {replicas}")
+        found = f"a partition with {len(broker_ids)} replica(s), but this is not consistent with previous partitions"
+        said = f"The manual partition assignment includes {found}, which have {replicas} replica(s)."
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, said)
+
+
+def _wrong_replicas(broker_ids: Sequence[int], known: set[int]) -> str | None:
+    """Return why these replicas are refused, in Kafka's words, or None."""
+    if not broker_ids:
+        return "an empty replica list."
+    for each in broker_ids:
+        if each not in known:
+            return f"broker {each}, but no such broker is registered."
+        if list(broker_ids).count(each) > 1:
+            return f"the broker {each} more than once."
+    return None
+
+
+def _wrong_factor(factor: int, nodes: int) -> str:
+    """Return the message for an impossible replication factor; Kafka 3 with ZooKeeper had the second sentence."""
+    if factor < 1:
+        return "Replication factor must be larger than 0, or -1 to use the default value."
+    reason = f"The target replication factor of {factor} cannot be reached because only {nodes} broker(s) are"
+    older = f"Replication factor: {factor} larger than available brokers: {nodes}."
+    return f"Unable to replicate the partition {factor} time(s): {reason} registered. {older}"

@@ -16,6 +16,7 @@ from uuid import UUID
 from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.services.kafka_messages import DUPLICATE_TOPIC, ID_NOT_HOSTED, not_hosted
 from broker.services.metadata import Topic
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import delete_topics
@@ -100,12 +101,14 @@ def _find(call: RequestContext, name: str | None, topic_id: UUID | None, times: 
     _check_enabled(call)
     check_time(call.request)
     if not _is_clear(name, topic_id):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "name a topic by its name or by its id, one of the two")
+        given = "Neither topic name nor id were" if name is None else "You may not specify both topic name and topic id"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{given} specified." if name is None else f"{given}.")
     if times > 1:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "it stands in the request more than once")
+        raise ApiError(ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC)
     key = topic_id if name is None else str(name)
     topic = None if key is None else call.services.metadata.topic(key)
     if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise ApiError(code, f"there is no topic {key}")
+        if name is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{ID_NOT_HOSTED} No topic has the id {topic_id}.")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(name))
     return topic

@@ -9,7 +9,7 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
-MESSAGE = "there are no access rules on this broker: everybody may do everything"
+MESSAGE = "No Authorizer is configured on the broker"
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:

@@ -35,7 +35,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 def _refused(kind: int) -> dict[str, Any]:
     if kind == CONTROLLERS:
-        code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker; ask it for brokers (endpoint type 1)"
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
     else:
-        code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {kind}; 1 is brokers"
+        code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {kind}"
     return {"throttle_time": 0, "error_code": code, "error_message": message, "cluster_id": "", "brokers": ()}

@@ -42,14 +42,14 @@ def _entries(call: RequestContext, kind: int, name: str) -> list[ConfigEntry]:
     if kind == ResourceType.BROKER:
         if not name:
             return default_entries(sources.altered_for_all)
-        check_broker(services, name)
+        check_broker(services, name, " or empty string")
         configs = services.config, services.group_config, services.transaction_config, *services.fixed_configs
         return broker_entries(configs, sources)
     if kind == ResourceType.GROUP and name:
         return []
     if kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{ResourceType(kind).name} is not kept; topics and brokers are")
-    raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource {name!r} of type {kind}; 2 is a topic, 4 a broker")
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind} of {name!r}; 2 is a topic, 4 a broker")
 
 
 def _config(call: RequestContext, entry: ConfigEntry) -> dict[str, Any]:

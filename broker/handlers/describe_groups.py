@@ -33,7 +33,7 @@ def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
         group = group._replace(error=ErrorCode.NONE)
     return {
         "error_code": group.error,
-        "error_message": f"there is no group {group_id}" if unknown else None,
+        "error_message": f"Group {group_id} not found." if unknown else None,
         "group_id": group_id,
         "group_state": group.state,
         "protocol_type": group.protocol_type,

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.services.kafka_messages import NOT_HOSTED
 from broker.services.metadata import CLUSTER_METADATA_TOPIC
 from broker.steps import Each
 from broker.wire.errors import ErrorCode
@@ -33,7 +34,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _unknown(index: int) -> dict[str, Any]:
-    message = f"only {CLUSTER_METADATA_TOPIC}-0 has a quorum"
+    message = f"{NOT_HOSTED} Only {CLUSTER_METADATA_TOPIC}-0 has a quorum."
     error = {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "error_message": message}
     return {"partition_index": index, "current_voters": (), "observers": ()} | error
 

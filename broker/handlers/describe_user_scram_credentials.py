@@ -26,9 +26,11 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _describe(user: str, times: int, found: list[dict[str, Any]]) -> dict[str, Any]:
-    code, message = ErrorCode.NONE, None
+    code, message = ErrorCode.NONE, ""
     if times > 1:
-        code, message, found = ErrorCode.DUPLICATE_RESOURCE, f"user {user!r} is asked for more than once", []
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        code, found = ErrorCode.DUPLICATE_RESOURCE, []
     elif not found:
-        code, message = ErrorCode.RESOURCE_NOT_FOUND, f"user {user!r} has no credentials"
-    return {"user": user, "error_code": code, "error_message": message, "credential_infos": found}
+        code = ErrorCode.RESOURCE_NOT_FOUND
+        message = f"Attempt to describe a user credential that does not exist: {user}"
+    return {"user": user, "error_code": code, "error_message": message or None, "credential_infos": found}

@@ -36,7 +36,7 @@ def _topic(call: RequestContext, asked: Any, refused: ApiError | None) -> dict[s
 def _refusal(call: RequestContext) -> ApiError | None:
     kind = call.request.election_type
     if kind not in KINDS:
-        return ApiError(ErrorCode.INVALID_REQUEST, f"there is no election of kind {kind}; 0 is preferred, 1 unclean")
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}; 0 is preferred, 1 unclean")
     try:
         check_time(call.request)
     except ApiError as error:
@@ -52,6 +52,9 @@ def _result(call: RequestContext, name: str, index: int, refused: ApiError | Non
 
 def _why_not(call: RequestContext, name: str, index: int) -> ApiError:
     topic = call.services.metadata.topic(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
-    return ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by its preferred leader")
+    if topic is None:
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    if not 0 <= index < len(topic.partitions):
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    said = f"Leader election not needed for topic partition. {name}-{index} is led by its preferred leader."
+    return ApiError(ErrorCode.ELECTION_NOT_NEEDED, said)

@@ -12,7 +12,7 @@ from broker.now import Now
 from broker.services.config_resources import Properties, alter_each, refuse_null
 from broker.services.context import RequestContext
 from broker.settings.config import LISTS, BrokerConfig, TopicConfig
-from broker.settings.kafka_settings import topic_setting
+from broker.settings.kafka_settings import broker_setting, topic_setting
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import settings_of
 
@@ -52,14 +52,15 @@ def _change(properties: dict[str, str], name: str, operation: int, value: str | 
         wanted = "0 sets, 1 deletes, 2 appends, 3 subtracts"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation}; {wanted}")
     elif not _is_list(name):
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is no list: nothing can be appended to it or subtracted")
+        said = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
+        raise ApiError(ErrorCode.INVALID_CONFIG, said)
     else:
         properties[name] = _merged(properties.get(name, _LIST_DEFAULTS.get(name, "")), text, operation)
 
 
 def _is_list(name: str) -> bool:
-    """Return True for a list, including Kafka's lists that have no effect here (the throttled replicas of a topic)."""
-    row = topic_setting(name)
+    """Return True for a list, including Kafka's lists that have no effect here, such as the throttled replicas."""
+    row = topic_setting(name) or broker_setting(name)
     return name in LISTS or (row is not None and row.type == "list")
 
 

@@ -16,5 +16,5 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     if asked == call.services.metadata.node.id:
         error, message = ErrorCode.INVALID_REQUEST, f"broker {asked} is the one node there is; stop it instead"
     else:
-        error, message = ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {asked}"
+        error, message = ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {asked} is not currently registered"
     return {"throttle_time": 0, "error_code": error, "error_message": message}

@@ -27,7 +27,9 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _refusal(feature: str, level: int) -> str | None:
+    said = "The update failed for all features since the following feature had an error: "
+    said += f"Invalid update version {level} for feature {feature}"
     if feature not in FEATURES:
-        return f"there is no feature {feature!r}; there are {', '.join(FEATURES)}"
+        return f"{said}. There are {', '.join(FEATURES)}."
     newest = FEATURES[feature][1]
-    return None if level == newest else f"{feature} is {newest}, and cannot be {level}"
+    return None if level == newest else f"{said}. It is {newest}, and nothing else."

@@ -48,6 +48,10 @@ class Filter(NamedTuple):
         return not self.strict or len(parts) == len(self.exact) + len(self.types)
 
 
+# Kafka's text, with its missing space.
+_NOT_WITH_IP = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+
+
 def _refuse(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
@@ -61,19 +65,22 @@ def filter_of(components: Iterable[Any], strict: bool) -> Filter:
         if not kind:
             raise _refuse("a part of the filter has no type; there are user, client-id, ip")
         if kind in exact or kind in types:
-            raise _refuse(f"the type {kind!r} stands in the filter more than once")
+            raise _refuse(f"Entity type {kind} cannot appear more than once in the filter.")
         if kind not in (USER, CLIENT_ID, IP):
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"there is no type {kind!r}; there are user, client-id, ip")
+            said = f"Unsupported entity type {kind}; there are user, client-id, ip"
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, said)
         if each.match_type not in (EXACT, DEFAULT, SPECIFIED):
-            raise _refuse(f"there is no match type {each.match_type}; 0 is exact, 1 the default, 2 any")
+            raise _refuse(f"Unknown match type {each.match_type}; 0 is exact, 1 the default, 2 any")
         if (each.match is None) == (each.match_type == EXACT):
-            raise _refuse("an exact match needs a name, and no other match has one")
+            name = ("EXACT", "DEFAULT", "SPECIFIED")[each.match_type]
+            found = "null" if each.match is None else "a name"
+            raise _refuse(f"Request specified MATCH_TYPE_{name}, but set match string to {found}.")
         if each.match_type == SPECIFIED:
             types.add(kind)
         else:
             exact[kind] = each.match
     if IP in exact.keys() | types and len(exact) + len(types) > 1:
-        raise _refuse("ip stands alone, not beside user or client-id")
+        raise _refuse(_NOT_WITH_IP)
     return Filter(exact, frozenset(types), strict)
 
 
@@ -82,17 +89,17 @@ def check_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
     entity = entity_of(parts)
     kinds = [kind for kind, _ in entity]
     if not kinds:
-        raise _refuse("a quota is somebody's: name a user, a client-id or an ip")
+        raise _refuse("Invalid empty client quota entity")
     for kind in kinds:
         if kind not in (USER, CLIENT_ID, IP):
-            raise _refuse(f"there is no type {kind!r}; there are user, client-id, ip")
+            raise _refuse(f"Unhandled client quota entity type: {kind}")
         if kinds.count(kind) > 1:
             raise _refuse(f"the type {kind!r} stands in the entity more than once")
     if any(name == "" for _, name in entity):
         raise _refuse("a name is empty; the default's is null")
     if IP in kinds:
         if len(kinds) > 1:
-            raise _refuse("ip stands alone, not beside user or client-id")
+            raise _refuse(_NOT_WITH_IP)
         _check_ip(entity[0][1])
     return entity
 
@@ -123,9 +130,9 @@ def altered(values: Mapping[str, float], entity: Entity, operations: Iterable[An
 
 def _check_value(keys: Mapping[str, tuple[float, bool]], key: str, value: float) -> None:
     if key not in keys:
-        raise _refuse(f"there is no quota {key!r} here; there are {', '.join(keys)}")
+        raise _refuse(f"Invalid configuration key {key}; there are {', '.join(keys)}")
     most, fraction = keys[key]
     if not 0 < value <= most:
-        raise _refuse(f"{key}={value}: must be above 0, and not above {most}")
+        raise _refuse(f"Quota {key} must be greater than 0, and at most {most}; it is {value}")
     if not fraction and abs(value % 1.0) > 1e-6:
-        raise _refuse(f"{key}={value}: must be a whole number")
+        raise _refuse(f"{key} cannot be a fractional value.")

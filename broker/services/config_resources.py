@@ -12,11 +12,12 @@ from typing import Any
 
 from broker.log.storage.port import StorageError
 from broker.services.context import BrokerServices, RequestContext
+from broker.services.kafka_messages import invalid_value, not_hosted, told_as_kafka, unknown_topic
 from broker.services.metadata import Topic, check_name
 from broker.services.topic_changes import alter_topics
 from broker.settings.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.settings.config_entries import BrokerSources
-from broker.settings.kafka_settings import HONOURED, broker_setting
+from broker.settings.kafka_settings import broker_setting, why_not_alterable
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting, settings_of
 
@@ -39,15 +40,16 @@ def find_topic(services: BrokerServices, name: str) -> Topic:
     check_name(name)
     topic = services.metadata.topic(name)
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(name))
     return topic
 
 
-def check_broker(services: BrokerServices, name: str) -> None:
-    """Raise ApiError unless the name is this node's id."""
+def check_broker(services: BrokerServices, name: str, or_all: str = "") -> None:
+    """Raise ApiError unless the name is this node's id. `or_all` says, for the message, that it may be empty too."""
     node_id = services.metadata.node.id
     if name != str(node_id):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name!r} is not here: this is {node_id}; '' means all")
+        said = f"Unexpected broker id, expected {node_id}{or_all}, but received {name}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, said)
 
 
 def sources_of(services: BrokerServices) -> BrokerSources:
@@ -68,7 +70,7 @@ def alter_each(call: RequestContext, new_properties: NewProperties) -> dict[str,
     for each in call.request.resources:
         key = each.resource_type, each.resource_name
         if named[key] > 1:
-            answers[key] = ErrorCode.INVALID_REQUEST, "a resource stands in a request once; this one does not"
+            answers[key] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         else:
             answers[key] = _answered(call, key[1], lambda: _alter(call, each, new_properties, topics))
     altered = _answered(call, f"{len(topics)} topics", lambda: alter_topics(call.services, topics))
@@ -90,7 +92,7 @@ def _answered(call: RequestContext, name: str, alter: Callable[[], None]) -> tup
     except ApiError as error:
         return error.code, error.message
     except InvalidSetting as error:
-        return ErrorCode.INVALID_CONFIG, str(error)
+        return ErrorCode.INVALID_CONFIG, told_as_kafka(error)
     except StorageError as error:
         call.services.report(f"settings of {name or 'all brokers'} could not be altered: {error}")
         return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
@@ -109,26 +111,27 @@ def _alter(
             topics.append(altered)
     elif kind == ResourceType.BROKER:
         _alter_broker(call, resource, new_properties)
-    elif kind == ResourceType.GROUP and resource.resource_name:
+    elif kind == ResourceType.GROUP:
+        if not resource.resource_name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         raise ApiError(ErrorCode.INVALID_CONFIG, "groups have settings for the protocol of KIP-848 only: none here")
     elif kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{ResourceType(kind).name} is not kept; topics and brokers are")
     else:
-        named = f"{resource.resource_name!r} of type {kind}"
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource {named}; 2 is a topic, 4 a broker")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}; 2 is a topic, 4 a broker")
 
 
 def _check_entries(configs: Iterable[Any]) -> None:
     names = Counter(each.name for each in configs)
     twice = sorted(name for name, count in names.items() if count > 1)
     if twice:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"settings stand in a request once; not so {', '.join(twice)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
 
 
 def refuse_null(name: str, value: str | None) -> str:
     """Return the value. Raise ApiError for null."""
     if value is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} has no value (null); delete it to have its default")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
     return value
 
 
@@ -136,7 +139,10 @@ def _altered_topic(call: RequestContext, resource: Any, new_properties: NewPrope
     """Return a topic and the settings it is to have. Raise ApiError or InvalidSetting."""
     if not resource.resource_name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a topic needs a name; all topics' defaults are brokers' settings")
-    topic = find_topic(call.services, resource.resource_name)
+    check_name(resource.resource_name)
+    topic = call.services.metadata.topic(resource.resource_name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown_topic(resource.resource_name))
     properties = new_properties(resource, topic.properties)
     TopicConfig.check_names(properties)
     call.services.config.topic_defaults.with_properties(properties).check_together()
@@ -149,28 +155,30 @@ def _alter_broker(call: RequestContext, resource: Any, new_properties: NewProper
         check_broker(services, name)
     before = services.metadata.broker_properties.get(name, {})
     properties = new_properties(resource, before)
-    _check_dynamic(properties)
+    _check_dynamic(properties, all_brokers=not name)
     try:
         with_properties(services.config, properties)
     except InvalidSetting as error:  # Kafka's code for a broker's setting, unlike a topic's (KAFKA-13609)
-        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        raise ApiError(ErrorCode.INVALID_REQUEST, told_as_kafka(error)) from error
     if not call.request.validate_only:
         services.alter_broker(name, properties)
 
 
-def _check_dynamic(properties: Properties) -> None:
+def _check_dynamic(properties: Properties, all_brokers: bool) -> None:
+    """Raise InvalidSetting or ApiError unless all settings can be altered at run time, as in Kafka (KIP-226).
+
+    Settings that are dynamic in Kafka and have no effect here are accepted, since Kafka's tools set such.
+    """
     known = [each.name for each in settings_of(BrokerConfig)]
     for name, value in properties.items():
         if name in DYNAMIC:
             continue
-        if name not in known and broker_setting(name) is None:
+        row = broker_setting(name)
+        if row is None and name not in known:
             raise InvalidSetting(name, value, f"brokers have no such setting; {near_name(name, sorted(DYNAMIC))}")
-        raise ApiError(ErrorCode.INVALID_REQUEST, _why_not(name))
-
-
-def _why_not(name: str) -> str:
-    """Return why a known setting cannot be altered while the broker runs."""
-    row = broker_setting(name)
-    if row is not None and row.standing != HONOURED:
-        return f"{name} has no effect here: {row.reason}"
-    return f"{name} is read once, at the start: it cannot be altered here"
+        why_not = why_not_alterable(name, all_brokers)
+        if why_not is not None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, why_not)
+        flaw = row.flaw(value) if row is not None else None
+        if flaw is not None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, invalid_value(name, value, flaw))

@@ -22,6 +22,7 @@ from broker.now import Now
 from broker.services.clock_waits import ClockWaits
 from broker.services.fetch_session import FetchSessions
 from broker.services.id_stamper import IdStamper
+from broker.services.kafka_messages import ID_NOT_HOSTED, NOT_HOSTED, not_hosted
 from broker.services.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Metadata, Topic
 from broker.services.metrics import Metrics
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
@@ -160,12 +161,12 @@ class BrokerServices:
         known = self.metadata.topic(topic)
         if known is None:
             if isinstance(topic, UUID):
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic}")
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{ID_NOT_HOSTED} No topic has the id {topic}.")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(str(topic)))
         if not 0 <= partition < len(known.partitions):
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {known.name} has partitions 0 to {len(known.partitions) - 1}, not {partition}",
+                f"{NOT_HOSTED} Topic {known.name} has partitions 0 to {len(known.partitions) - 1}, not {partition}.",
             )
         if not self.metadata.is_leader(known, partition):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {known.name}-{partition}")

@@ -29,7 +29,8 @@ _CRC = b'{"crc32c": "%08x", '
 _CRC_BYTES = len(_CRC % 0)
 PRODUCER_ID_BLOCK = 1000  # as Kafka's; a restart skips at most this many ids
 
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+NAME_CHARACTERS_MAX = 249
+_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_CHARACTERS_MAX}}}")
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # Kafka's topic for the data that is in FILE here
@@ -335,10 +336,10 @@ class Metadata:
     def check_new(self, name: str) -> None:
         check_name(name)
         if name in self._topics:
-            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         twins = self._by_metric.get(_metric(name))
         if twins:
-            collision = f"topic {name} collides with {next(iter(twins))}: '.' and '_' are one"
+            collision = f"Topic '{name}' collides with existing topic: {next(iter(twins))}"
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, collision)
 
     def delete_topics(self, topics: Sequence[Topic]) -> None:
@@ -392,10 +393,18 @@ class Metadata:
 def check_name(name: str) -> None:
     """Raise ApiError INVALID_TOPIC_EXCEPTION unless Kafka would accept the topic's name."""
     if not _NAME.fullmatch(name) or name in (".", ".."):
-        raise ApiError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{name!r} is no topic name: 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'",
-        )
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {_flaw_of_name(name)}")
+
+
+def _flaw_of_name(name: str) -> str:
+    """Return why a topic's name is refused, in Kafka's words."""
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > NAME_CHARACTERS_MAX:
+        return f"the length of '{name}' is longer than the max allowed length {NAME_CHARACTERS_MAX}"
+    return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
 
 
 def _is_checked(data: bytes) -> bool:

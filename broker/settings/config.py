@@ -48,6 +48,9 @@ def with_properties(config: C, properties: Mapping[str, str]) -> C:
     return replace(config, **given) if given else config
 
 
+NO_TOPIC_SETTING = "topics have no such setting"
+
+
 def near_name(name: str, known: Sequence[str]) -> str:
     """Return a hint for an unknown name: the nearest known name, or all known names."""
     near = get_close_matches(name, known, 1)
@@ -336,7 +339,7 @@ def _check_known(name: str, value: str, known: list[str]) -> None:
     if row is None:
         if name in known:
             return
-        raise InvalidSetting(name, value, f"topics have no such setting; {near_name(name, known)}")
+        raise InvalidSetting(name, value, f"{NO_TOPIC_SETTING}; {near_name(name, known)}")
     refusal = row.flaw(value) if name in known else row.refusal(value)
     if refusal is not None:
         raise InvalidSetting(name, value, refusal)

@@ -11,6 +11,7 @@ order. The entry for one of these names omits the synonyms before the first one 
 import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from itertools import chain
 from typing import Any, NamedTuple
 
 from broker.settings.config import DYNAMIC, INT_MAX, LISTS, TOPIC_DEFAULTS, BrokerConfig, TopicConfig
@@ -22,6 +23,7 @@ from broker.settings.kafka_settings import (
     KafkaSetting,
     broker_setting,
     broker_settings,
+    is_alterable,
     topic_setting,
     topic_settings,
 )
@@ -127,9 +129,15 @@ def broker_entries(configs: Iterable[object], sources: BrokerSources) -> list[Co
                 entries += [_one_of_names(setting, name, synonyms, read_only) for name in _names_of(setting)]
             else:
                 entries.append(_entry(setting, getattr(config, setting.field), synonyms, read_only))
+    altered = {**sources.altered_for_all, **sources.altered}
     for row in broker_settings():
-        if _is_shown(row, sources.given):
-            entries.append(_unused(row, _unused_synonyms(row, sources.given, ConfigSource.STATIC_BROKER), True))
+        if _is_shown(row, sources.given) or (row.standing != HONOURED and row.name in altered):
+            entries.append(_unused(row, _unused_broker_synonyms(row, sources), not is_alterable(row.name)))
+    for name in altered:
+        row_of_listener = broker_setting(name)
+        if row_of_listener is not None and row_of_listener.name != name:
+            row = row_of_listener._replace(name=name, default=None)
+            entries.append(_unused(row, _unused_broker_synonyms(row, sources), False))
     return entries
 
 
@@ -137,7 +145,11 @@ def default_entries(altered: Mapping[str, str]) -> list[ConfigEntry]:
     """Return the settings that were altered at run time for all brokers, and no others."""
     entries = []
     for name, text in altered.items():
-        if name not in _BROKER:  # stored by another version of this program
+        if name not in _BROKER:
+            row = broker_setting(name)
+            if row is not None:  # else stored by another version of this program
+                synonyms = _unused_synonyms(row, altered, ConfigSource.DYNAMIC_DEFAULT_BROKER)[:1]
+                entries.append(_unused(row, synonyms, False))
             continue
         setting, value = _BROKER[name], parse_setting(_BROKER[name], text)
         synonym = Synonym(name, _shown(setting, value), ConfigSource.DYNAMIC_DEFAULT_BROKER)
@@ -159,7 +171,7 @@ def topic_entries(config: TopicConfig, own: Mapping[str, str], sources: BrokerSo
         if _is_shown(row, own):
             synonyms = _unused_synonyms(row, own, ConfigSource.TOPIC)[: row.name in own]
             if server_row := broker_setting(SERVER_NAMES.get(row.name, "")):
-                synonyms += _unused_synonyms(server_row, sources.given, ConfigSource.STATIC_BROKER)
+                synonyms += _unused_broker_synonyms(server_row, sources)
             entries.append(_unused(row, synonyms, False))
     return entries
 
@@ -182,6 +194,18 @@ def _unused_synonyms(row: KafkaSetting, given: Mapping[str, str], source: Config
     found = ((given.get(row.name), source), (row.default, ConfigSource.DEFAULT))
     told = [(None if _is_secret(row) else value, where) for value, where in found if value is not None]
     return tuple(Synonym(row.name, value, where) for value, where in told)
+
+
+def _unused_broker_synonyms(row: KafkaSetting, sources: BrokerSources) -> tuple[Synonym, ...]:
+    """Return the synonyms of a broker's setting that has no effect here."""
+    altered = (
+        _unused_synonyms(row._replace(default=None), properties, source)
+        for properties, source in (
+            (sources.altered, ConfigSource.DYNAMIC_BROKER),
+            (sources.altered_for_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        )
+    )
+    return (*chain.from_iterable(altered), *_unused_synonyms(row, sources.given, ConfigSource.STATIC_BROKER))
 
 
 def _is_secret(row: KafkaSetting) -> bool:

@@ -68,6 +68,30 @@ def broker_setting(name: str) -> KafkaSetting | None:
     return next((row for start, row in _PREFIXES if name.startswith(start)), None)
 
 
+def is_alterable(name: str) -> bool:
+    """Return True if Kafka can alter this broker setting at run time, and it has no effect here."""
+    return name in _ALTERABLE or name in _ALTERABLE_OF_A_NODE or name.startswith(_OF_A_LISTENER)
+
+
+def why_not_alterable(name: str, all_brokers: bool) -> str | None:
+    """Return Kafka's reason why a setting without effect here cannot be altered at run time, or None if it can be.
+
+    `all_brokers` is True if it is altered for all of them. `name` may begin with the name of a listener.
+    """
+    row = broker_setting(name)
+    of_a_listener = row is not None and name != row.name
+    if row is None or not is_alterable(row.name):
+        unused = row is not None and row.standing != HONOURED
+        reason = f"it has no effect here: {row.reason}" if unused and row else "it is read once, at the start"
+        return f"Cannot update these configs dynamically: [{name}]; {reason}"
+    if all_brokers and (of_a_listener or row.name in _ALTERABLE_OF_A_NODE):
+        return f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
+    if row.name.startswith(_OF_A_LISTENER) and not of_a_listener:
+        told = "These security configs can be dynamically updated only per-listener using the listener prefix"
+        return f"{told}: [{name}]"
+    return None
+
+
 def topic_setting(name: str) -> KafkaSetting | None:
     """Return Kafka's topic setting of this name, or None."""
     return _TOPIC.get(name)
@@ -134,7 +158,20 @@ _TYPES = {
     "password": _anything,
 }
 _NEVER_EMPTY = ("int", "long", "short", "double", "boolean")
-_VALUES = {  # further checks of topic settings that are stored but have no effect
+_VALUES = {  # further checks of settings that are stored but have no effect
+    "background.threads": _at_least(1),
+    "follower.replication.throttled.rate": _at_least(0),
+    "leader.replication.throttled.rate": _at_least(0),
+    "log.cleaner.threads": _at_least(0),
+    "log.index.size.max.bytes": _at_least(4),
+    "log.local.retention.bytes": _at_least(-2),
+    "log.local.retention.ms": _at_least(-2),
+    "log.roll.jitter.ms": _at_least(0),
+    "num.io.threads": _at_least(1),
+    "num.network.threads": _at_least(1),
+    "num.recovery.threads.per.data.dir": _at_least(1),
+    "num.replica.fetchers": _at_least(1),
+    "replica.alter.log.dirs.io.max.bytes.per.second": _at_least(0),
     "follower.replication.throttled.replicas": _replicas,
     "leader.replication.throttled.replicas": _replicas,
     "local.retention.bytes": _at_least(-2),
@@ -142,6 +179,37 @@ _VALUES = {  # further checks of topic settings that are stored but have no effe
     "segment.index.bytes": _at_least(4),
     "segment.jitter.ms": _at_least(0),
 }
+
+# Kafka's dynamic settings of brokers (KIP-226) that have no effect here, as DescribeConfigs of Kafka 4.3 lists them.
+# They can be altered as in Kafka, because tools and scripts do that. They are kept, and shown with the reason.
+_ALTERABLE = frozenset(
+    """
+    background.threads follower.fetch.last.tiered.offset.enable follower.replication.throttled.rate
+    group.consumer.assignment.interval.ms group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
+    group.streams.assignment.interval.ms leader.replication.throttled.rate log.cleaner.io.buffer.load.factor
+    log.cleaner.io.buffer.size log.cleaner.threads log.index.size.max.bytes log.local.retention.bytes
+    log.local.retention.ms log.preallocate log.roll.jitter.ms metric.reporters num.io.threads num.network.threads
+    num.recovery.threads.per.data.dir num.replica.fetchers remote.fetch.max.wait.ms
+    remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+    remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
+    remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
+    remote.log.manager.follower.thread.pool.size remote.log.reader.threads
+    replica.alter.log.dirs.io.max.bytes.per.second share.coordinator.cached.buffer.max.bytes
+    unclean.leader.election.enable
+    """.split()
+)
+_ALTERABLE_OF_A_NODE = frozenset(
+    """
+    principal.builder.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.mechanism.inter.broker.protocol ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+    ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm
+    """.split()
+)
+_OF_A_LISTENER = ("ssl.key.password", "ssl.keystore.", "ssl.truststore.")
 
 # Kafka's other names of a setting; the first one given counts. A number is multiplied by the factor, to be in the
 # setting's unit.

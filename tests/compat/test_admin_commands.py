@@ -90,7 +90,7 @@ def test_a_topic_is_altered_and_grown(flakelog):
     assert (len(described["partitions"]), described["settings"]) == (3, {"segment.bytes": "4096"})
     assert "  segment.bytes=4096\n" in flakelog("topic describe adm-b")[1]
     code, _, errors = flakelog("topic add-partitions adm-b --to 2")
-    assert code == 1 and "has 3 partitions" in errors
+    assert code == 1 and "has 3 partition(s)" in errors
     assert flakelog("topic alter adm-b")[0] == 2
 
 

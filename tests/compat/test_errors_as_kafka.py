@@ -3,6 +3,7 @@
 from broker.settings.config_entries import ConfigSource
 from tests.broker.any_api import World, codes_of
 from tests.broker.every_error.table import CASES
+from tests.broker.every_error.texts import Heard
 from tests.compat.raw_connection import SocketLine
 
 # Kafka has no default for node.id, and the tests configure the others on their servers.
@@ -26,6 +27,14 @@ def test_kafka_refuses_each_request_with_the_same_error(kafka):
             if case.kafkas not in found:
                 differ.append(f"{case.api} v{version}: {case.code.name}, Kafka {found}")
     assert not differ, "\n".join(differ)
+
+
+def test_kafka_says_what_our_messages_begin_with(kafka):
+    heard, topic = Heard(), World(SocketLine(kafka)).topic
+    for case in CASES:
+        heard.ask(case, World(SocketLine(kafka), case.api, case.versions[-1], topic))
+    assert not heard.missing
+    assert not heard.others, "\n".join(heard.others)
 
 
 def sources(address, kind, name):

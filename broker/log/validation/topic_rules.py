@@ -161,8 +161,9 @@ def _check_records(records: list[Record], header: BatchHeader, topic: TopicConfi
         errors.append(RecordError(index, wrong))
     if errors:
         first = errors[0]
-        said = f"{len(errors)} of {len(records)} records are refused, and so all are; record {first.batch_index}: "
-        said += first.message or ""
+        many = "invalid timestamp" if code == ErrorCode.INVALID_TIMESTAMP else f"{len(errors)} record errors in total"
+        said = f"One or more records have been rejected due to {many}; {len(errors)} of {len(records)} records are "
+        said += f"refused, and so all are; record {first.batch_index}: {first.message}"
         raise RecordsRefused(code, said, tuple(errors[:RECORD_ERRORS_MAX]))
 
 

@@ -1,0 +1,51 @@
+"""Messages of errors in Kafka's words, where scripts search for them.
+
+Clients print the message of an answer, and scripts look for Kafka's text in it. So a message begins with that text;
+what else we know follows. The texts are those of Kafka 4.3, and tests/compat/test_error_texts.py asks a real node.
+"""
+
+from broker.settings.config import NO_TOPIC_SETTING
+from broker.settings.kafka_settings import broker_setting, topic_setting
+from idgen.settings import InvalidSetting
+
+NOT_HOSTED = "This server does not host this topic-partition."
+ID_NOT_HOSTED = "This server does not host this topic ID."
+NO_AUTHORIZER = "No Authorizer is configured."
+DUPLICATE_TOPIC = "Duplicate topic name."
+_ONE_OF = "must be one of "
+
+
+def told_as_kafka(error: InvalidSetting) -> str:
+    """Return the message for a value that a setting cannot have, or for a setting that topics do not have."""
+    if error.wanted.startswith(NO_TOPIC_SETTING):
+        return f"Unknown topic config name: {error.name}{error.wanted.removeprefix(NO_TOPIC_SETTING)}"
+    if not error.wanted:
+        return str(error)
+    return invalid_value(error.name, error.value, error.wanted)
+
+
+def invalid_value(name: str, value: object, wanted: str) -> str:
+    """Return the message for an invalid value; `wanted` says what would be valid."""
+    return f"Invalid value {value} for configuration {name}: {_reason(name, wanted)}"
+
+
+def _reason(name: str, wanted: str) -> str:
+    row = topic_setting(name) or broker_setting(name)
+    kind = row.type.upper() if row is not None else "LONG"
+    if wanted == "must be a whole number" or wanted.startswith("must be a number"):
+        return f"Not a number of type {kind}"
+    if wanted == "must be true or false":
+        return "Expected value to be either true or false"
+    if wanted.startswith(_ONE_OF):
+        return f"String must be one of: {wanted.removeprefix(_ONE_OF)}"
+    return f"Value {wanted}" if wanted.startswith("must ") else wanted
+
+
+def not_hosted(topic: str) -> str:
+    """Return the message for a topic that does not exist."""
+    return f"{NOT_HOSTED} There is no topic {topic}."
+
+
+def unknown_topic(name: str) -> str:
+    """Return the message for a topic whose settings are altered and that does not exist."""
+    return f"The topic '{name}' does not exist."

@@ -1,0 +1,70 @@
+"""Settings of brokers that are dynamic in Kafka and have no effect here: altered as in Kafka, kept and told."""
+
+import pytest
+
+from tests.broker.engine_client import EngineBroker
+from tests.broker.handlers.test_configs import (
+    APPEND,
+    BROKER,
+    DEFAULT,
+    DELETE,
+    DYNAMIC,
+    DYNAMIC_DEFAULT,
+    SET,
+    alter,
+    entry,
+    values,
+)
+
+
+@pytest.fixture
+def broker():
+    return EngineBroker()
+
+
+@pytest.fixture
+def client(broker):
+    return broker.connect()
+
+
+@pytest.mark.parametrize(
+    "who, name, value, default",
+    [
+        ("", "leader.replication.throttled.rate", "1000", None),
+        ("1", "follower.replication.throttled.rate", "1000", None),
+        ("1", "log.cleaner.threads", "2", "1"),
+        ("", "num.io.threads", "16", "8"),
+        ("1", "ssl.cipher.suites", "A,B", ""),
+        ("1", "listener.name.plaintext.ssl.keystore.location", "/k", None),
+    ],
+)
+def test_what_is_dynamic_in_kafka_and_unused_here_is_kept_and_told(broker, client, who, name, value, default):
+    """Scripts and `kafka-reassign-partitions --throttle` alter such settings, and Kafka accepts it."""
+    before = entry(client, BROKER, "1", name) if default is not None else None
+    assert before is None or (before.read_only, before.value) == (False, default)
+    assert alter(client, BROKER, who, (SET, name, value)) == (0, None)
+    source = DYNAMIC if who else DYNAMIC_DEFAULT
+    for node in (broker, broker.restarted()):
+        told = entry(node.connect(), BROKER, "1", name)
+        assert (told.value, told.config_source, told.read_only) == (value, source, False)
+        assert told.documentation.startswith("Not used here: ")
+        sources = [(name, value, source)] + ([(name, default, DEFAULT)] if default is not None else [])
+        assert values(node.connect(), BROKER, "1", name) == (value, sources)
+    if not who:
+        assert values(client, BROKER, "", name) == (value, [(name, value, source)])
+    assert alter(client, BROKER, who, (DELETE, name, None)) == (0, None)
+    assert entry(client, BROKER, "1", name).value == default if default is not None else True
+
+
+def test_a_secret_of_a_listener_is_kept_and_not_told(broker, client):
+    name = "listener.name.plaintext.ssl.key.password"
+    assert alter(client, BROKER, "1", (SET, name, "secret")) == (0, None)
+    told = entry(client, BROKER, "1", name)
+    assert (told.value, told.is_sensitive) == (None, True)
+    assert all(each.value is None for each in told.synonyms)
+
+
+def test_values_are_appended_to_kafkas_lists_that_are_unused_here(client):
+    assert alter(client, BROKER, "1", (SET, "ssl.cipher.suites", "A")) == (0, None)
+    assert alter(client, BROKER, "1", (APPEND, "ssl.cipher.suites", "B")) == (0, None)
+    assert entry(client, BROKER, "1", "ssl.cipher.suites").value == "A,B"
