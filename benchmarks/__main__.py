@@ -11,14 +11,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import apache, big_log, bulk, clients, consumers, defaults, flooder, ids, single, startup
+from benchmarks import apache, big_log, bulk, clients, compaction, consumers, defaults, flooder, ids, single, startup
 from benchmarks.brokers import checkouts, compile_packages, tree_of
 from benchmarks.measure import QUICK, SERIOUS, Result, Row, Scale, Spread, measure
 from benchmarks.native import Unavailable
 from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
-MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log
+MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, compaction
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 

@@ -136,4 +136,5 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 log.segment.delete.delay.ms=0
+log.cleaner.backoff.ms=1000
 """

@@ -22,7 +22,12 @@ from tests.compat.server_process import ROOT, ServerProcess
 
 LEADERS_SECONDS = 20
 # As in apache.py: a deleted topic frees its disk at once, and a group's first member does not wait for others.
-SETTINGS = {"log.segment.delete.delay.ms": "0", "group.initial.rebalance.delay.ms": "0"}
+# The cleaner looks for work at once; ours cleans what a checkpoint covers.
+SETTINGS = {
+    "log.segment.delete.delay.ms": "0",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "200",
+}
 ORIGIN = "import importlib.util as u; print(u.find_spec('broker').origin, u.find_spec('flakelog').origin)"
 
 

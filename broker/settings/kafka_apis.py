@@ -226,7 +226,9 @@ DIFFERENCES = (
         "Limits of the machine",
         "A server that is not told `max.connections` and `queued.max.request.bytes` takes numbers that fit the "
         "machine: half of the files it may open, at most a connection for each 64 KiB of memory, and an eighth of the "
-        "memory. Kafka has no limits then.",
+        "memory. Kafka has no limits then. A fifth of the files it may open are for partitions, and those of silent "
+        "partitions are closed; Kafka keeps all open. Partitions past `flakelog.max.partitions` are refused with "
+        "INVALID_PARTITIONS.",
     ),
     (
         "A request that stops in its middle",
