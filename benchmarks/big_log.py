@@ -22,7 +22,7 @@ from broker.log.storage.os_storage import OsStorage
 from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.records import Record, encode_batch
-from broker.services.metadata import FileMetadataStore, Metadata, NewTopic, Node, Topic
+from broker.services.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
 from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
 from idgen.worker import IdWorker
@@ -45,8 +45,8 @@ def write_log(directory: Path, log_bytes: int, segment_bytes: int) -> None:
     metadata = Metadata(FileMetadataStore(storage), Node(config.node_id, "127.0.0.1", 1, None), uuid.uuid4)
     metadata.load()
     properties = {"segment.bytes": str(segment_bytes), "retention.ms": "-1"}
-    (topic,) = metadata.create_topics([NewTopic(TOPIC, 1, properties)])
-    assert isinstance(topic, Topic)
+    topic = metadata.new_topic(NewTopic(TOPIC, 1, properties))
+    metadata.save(metadata.document().changed([Change({TOPIC: topic})], metadata.commits + 1))
     manager = LogManager(storage, config, print)
     manager.load_checkpoint()
     topic_config = TopicConfig(segment_bytes=segment_bytes)

@@ -32,6 +32,7 @@ from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
 from broker.log.storage.port import StorageError
 from broker.net.address import host_port
 from broker.net.server import BrokerServer
+from broker.now import Now
 from broker.services.context import BrokerServices
 from broker.services.id_stamper import AheadIds
 from broker.services.lower_replication import lowered_default
@@ -146,20 +147,20 @@ class Server:
             raise StartError(f"cannot listen on {where}: {error.socketError.strerror}") from error
         if self.engine is not None and self._broker is not None:
             self.engine.services.load_coordinators(self._broker.now())
-            self._make_topics(self.engine.services)
+            self._make_topics(self.engine.services, self._broker.now())
             self._broker.serve()
         self._started = True
         parts = [f"{name}={address}" for name, address in self.addresses.items()]
         return f"ready: {' '.join(parts)} ids unique in {self.scope}"
 
-    def _make_topics(self, services: BrokerServices) -> None:
+    def _make_topics(self, services: BrokerServices, now: Now) -> None:
         if not self.topics:
             return
         from flakelog.new_topic import make
 
         try:
             for topic in self.topics:
-                make(services, topic)
+                make(services, topic, now)
         except (ApiError, InvalidSetting) as error:
             raise StartError(f"--topic {topic.name}: {error}") from error
 

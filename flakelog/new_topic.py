@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from broker.now import Now
 from broker.services.context import BrokerServices
 from broker.services.lower_replication import lowered_properties
 from broker.services.topic_changes import create_topic
@@ -37,12 +38,12 @@ def parse_topic(text: str) -> NewTopic:
     return NewTopic(name, int(count) if count else None, properties)
 
 
-def make(services: BrokerServices, topic: NewTopic) -> None:
+def make(services: BrokerServices, topic: NewTopic, now: Now) -> None:
     """Create the topic unless it exists; raise ApiError or InvalidSetting."""
     there = services.metadata.topic(topic.name)
     partitions = topic.partitions or services.config.num_partitions
     if there is None:
         properties = lowered_properties(services, topic.name, topic.properties)
-        create_topic(services, topic.name, partitions, properties)
+        create_topic(services, topic.name, partitions, properties, now)
     elif topic.partitions not in (None, len(there.partitions)):
         services.report(f"topic {topic.name} is there, and keeps its {len(there.partitions)} partitions")

@@ -2,8 +2,9 @@
 
 A request that waits holds a slot; replies behind it wait with it, though they may be ready. `readable` is False while
 too many requests wait, while too many bytes of replies are unsent, while a request must be tried again later (`hold`),
-while a request is executed in slices (`slice`), or while its client is over a quota (`mute`): no request of the
-connection is executed then, and the shell stops reading.
+while a request is executed in slices (`slice`), while the later requests must see what an earlier one changes
+(`wait_behind`), or while its client is over a quota (`mute`): no request of the connection is executed then, and the
+shell stops reading.
 """
 
 from collections import deque
@@ -35,7 +36,7 @@ class Connection:
 
     __slots__ = (
         "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
-        "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "_sliced", "_starved",
+        "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "behind", "_sliced", "_starved",
         "_starved_of_ids", "opened", "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
 
@@ -66,6 +67,8 @@ class Connection:
         """True if more bytes of requests wait to be executed than the engine wants to keep."""
         self.muted: AnyDelayed | None = None
         """The end of the pause while the client is over a quota (KIP-219)."""
+        self.behind: AnyDelayed | None = None
+        """The waiting request whose answer comes before any later request is executed."""
         self._sliced = 0
         self._starved = False
         self._starved_of_ids = False
@@ -97,6 +100,7 @@ class Connection:
             and not self._starved_of_ids
             and self.muted is None
             and not self._sliced
+            and self.behind is None
         )
 
     def unread(self) -> None:
@@ -131,6 +135,11 @@ class Connection:
     def mute(self, muted: AnyDelayed | None) -> None:
         """Execute nothing until `muted` is over; None ends the pause."""
         self.muted = muted
+        self.look()
+
+    def wait_behind(self, delayed: AnyDelayed | None) -> None:
+        """Execute nothing until `delayed` is answered; None ends the pause."""
+        self.behind = delayed
         self.look()
 
     def hold(self, frame: memoryview) -> None:

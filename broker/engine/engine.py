@@ -39,7 +39,7 @@ from broker.engine.slices import Slices
 from broker.engine.throttle import Throttle
 from broker.engine.turn_clock import TurnClock
 from broker.engine.turn_queue import BACKLOG_WAITS, TurnQueue
-from broker.log.io_jobs import IoJob, ReadJob
+from broker.log.io_jobs import METADATA_JOBS, IoJob, ReadJob
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
 from broker.now import Now
@@ -74,6 +74,7 @@ class Engine:
         self._memory = RequestMemory(services.config.queued_max_request_bytes, self._request_ms)
         self._queue = TurnQueue(self._connections, self._memory)
         self._turn = services.turn
+        self._changes = services.changes
         self._slices = Slices(self._queue, self._clock)
         answers = replies(services, self._connections, self._queue, self._clock, self._slices)
         self._throttle = Throttle(services, answers)
@@ -180,28 +181,33 @@ class Engine:
 
         The next round of the journal is among them only with `begin_round`.
         """
-        return [*self.services.logs.take_syncs(begin_round), *self._opening.take()]
+        jobs = [*self.services.logs.take_syncs(begin_round), *self._opening.take()]
+        if self._changes.is_due:
+            jobs += self._changes.take()
+        return jobs
 
     def synced(self, sync: IoJob | OpenJob, now: Now) -> None:
         """Note that a job is done, and answer the requests that waited for it."""
         if isinstance(sync, OpenJob):
             self._opening.done(sync, now)
             return
-        self._came_back(sync, self.services.logs.synced(sync), now)
+        self._came_back(sync, self.services.logs.synced(sync), None, now)
 
     def sync_failed(self, sync: IoJob | OpenJob, error: Exception, now: Now) -> None:
         """Note that a job failed, and answer the requests that waited for it."""
         if isinstance(sync, OpenJob):
             self._opening.failed(sync, error, now)
             return
-        self._came_back(sync, self.services.logs.sync_failed(sync, error), now)
+        self._came_back(sync, self.services.logs.sync_failed(sync, error), error, now)
 
-    def _came_back(self, sync: IoJob, changed: list[PartitionLog], now: Now) -> None:
+    def _came_back(self, sync: IoJob, changed: list[PartitionLog], error: Exception | None, now: Now) -> None:
         self._clock.now = now
         for log in changed:
             self.services.touch(log, now)
         if isinstance(sync, ReadJob):
             self.services.purgatory.touch(sync.key, now)
+        elif isinstance(sync, METADATA_JOBS):
+            self._changes.back(sync, error, now)
 
     # --- turns ---------------------------------------------------------------------------------------------------
 

@@ -27,10 +27,13 @@ class Delayed(Generic[Response]):
 
     `deadline_ms` is on the engine's monotonic clock. If it is None the owner of the key limits the time (a group has
     timers). `try_complete` returns None while there is no answer. Before it, `touched` receives the touched key, for
-    requests that wait on many keys.
+    requests that wait on many keys. If it `holds_connection`, the later requests of its connection are executed after
+    its answer.
     """
 
-    __slots__ = ("keys", "deadline_ms", "try_complete", "expire", "touched", "_on_done", "_timer")
+    __slots__ = (
+        "keys", "deadline_ms", "try_complete", "expire", "touched", "holds_connection", "_on_done", "_timer",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -39,12 +42,14 @@ class Delayed(Generic[Response]):
         try_complete: Callable[[Now], Response | None],
         expire: Callable[[Now], Response],
         touched: Callable[[Hashable], None] | None = None,
+        holds_connection: bool = False,
     ) -> None:
         self.keys = tuple(keys)
         self.deadline_ms = deadline_ms
         self.try_complete = try_complete
         self.expire = expire
         self.touched = touched
+        self.holds_connection = holds_connection
         self._on_done: Callable[[Response], None] | None = None
         self._timer: Timer[Delayed[Any]] | None = None
 

@@ -90,13 +90,18 @@ class Replies:
             slot.delayed = None
             if response is None:
                 return  # a fault; the connection is being closed
+            if conn.behind is delayed:
+                conn.wait_behind(None)
             try:
                 self.reply(conn, api, version, correlation_id, response, slot)
             except Exception:
                 self.failed([conn])
             self.queue.resume(conn)
 
-        self.services.purgatory.watch(delayed, done, self.clock.now)
+        if delayed.holds_connection:
+            conn.wait_behind(delayed)
+        # Not limited if its connection waits with it: a connection has one of them at most.
+        self.services.purgatory.watch(delayed, done, self.clock.now, limited=not delayed.holds_connection)
 
     def guarded(self, conns: Sequence[Connection], answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
         """Wrap `answer` so that an exception closes only `conns`: `tick` or another connection's request calls it."""

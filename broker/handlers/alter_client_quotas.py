@@ -5,21 +5,29 @@ Behaviour: validates quotas as Kafka does, stores them over restarts, and enforc
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from broker.log.storage.port import StorageError
+from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.quota.client_quotas import Quotas, altered, check_entity
 from broker.services.context import RequestContext
 from broker.services.metadata import Entity
+from broker.services.metadata_changes import QUOTAS, Planned
 from broker.wire.errors import ApiError, ErrorCode
 
 Answer = tuple[ErrorCode, str | None]
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    asked = [tuple((part.entity_type, part.entity_name) for part in each.entity) for each in call.request.entries]
+def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
+    if call.request.validate_only:
+        return _told(call, _check(call)[1])
+    return call.services.changes.submit((QUOTAS,), lambda at: _begin(call), now)
+
+
+def _check(call: RequestContext) -> tuple[Quotas, list[Answer]]:
+    """Return the quotas as the request wants them, and its answers."""
+    asked = _asked(call)
     named = Counter(asked)
     quotas = dict(call.services.metadata.quotas)  # copied once, because a request may have thousands of entries
     most = call.services.config.max_client_quotas
@@ -32,11 +40,32 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
             answers.append((ErrorCode.NONE, None))
         except ApiError as error:
             answers.append((error.code, error.message))
-    if not call.request.validate_only and quotas != call.services.metadata.quotas:
-        answers = _commit(call, quotas, answers)
+    return quotas, answers
+
+
+def _begin(call: RequestContext) -> dict[str, Any] | Planned:
+    quotas, answers = _check(call)
+    if quotas == call.services.metadata.quotas:
+        return _told(call, answers)
+
+    def answer(error: ApiError | None, at: Now) -> dict[str, Any]:
+        if error is None:
+            call.services.report(f"{call.peer} altered client quotas")
+            return _told(call, answers)
+        call.services.report(f"quotas could not be altered: {error}")
+        return _told(call, [each if each[0] else (error.code, error.message) for each in answers])
+
+    return Planned(call.services.plan_quotas(quotas), answer)
+
+
+def _asked(call: RequestContext) -> list[tuple[tuple[str, str | None], ...]]:
+    return [tuple((part.entity_type, part.entity_name) for part in each.entity) for each in call.request.entries]
+
+
+def _told(call: RequestContext, answers: Sequence[Answer]) -> dict[str, Any]:
     entries = [
         {"error_code": code, "error_message": message, "entity": [_part(*part) for part in parts]}
-        for parts, (code, message) in zip(asked, answers, strict=True)
+        for parts, (code, message) in zip(_asked(call), answers, strict=True)
     ]
     return {"throttle_time": 0, "entries": entries}
 
@@ -58,15 +87,3 @@ def _alter(
     quotas.pop(entity, None)
     if values:
         quotas[entity] = values  # the latest is the last
-
-
-def _commit(call: RequestContext, quotas: Quotas, answers: list[Answer]) -> list[Answer]:
-    """Store the quotas and return the answers. If that fails, every entry that was not refused fails."""
-    try:
-        call.services.alter_quotas(quotas)
-    except StorageError as error:
-        call.services.report(f"quotas could not be altered: {error}")
-        failed = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
-        return [each if each[0] else failed for each in answers]
-    call.services.report(f"{call.peer} altered client quotas")
-    return answers

@@ -6,13 +6,14 @@ default back. Each resource is altered or refused separately. A change takes eff
 
 from typing import Any
 
+from broker.engine.purgatory import Delayed
 from broker.now import Now
-from broker.services.config_resources import Properties, alter_each, refuse_null
+from broker.services.config_resources import Answer, Properties, alter_each, refuse_null
 from broker.services.context import RequestContext
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    return alter_each(call, _given)
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    return alter_each(call, _given, now)
 
 
 def _given(resource: Any, before: Properties) -> Properties:

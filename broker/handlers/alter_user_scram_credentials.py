@@ -8,12 +8,14 @@ refused are stored in one commit. Only listeners that ask for credentials use th
 import hashlib
 import hmac
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from broker.log.storage.port import StorageError
+from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.metadata import Credential
+from broker.services.metadata import Change, Credential
+from broker.services.metadata_changes import CREDENTIALS, Planned, Staged
 from broker.wire.errors import ApiError, ErrorCode
 
 MECHANISMS = {1: "sha256", 2: "sha512"}
@@ -25,7 +27,11 @@ Answer = tuple[ErrorCode, str | None]
 _TWICE = "A user credential cannot be altered twice in the same request"
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
+    return call.services.changes.submit((CREDENTIALS,), lambda at: _begin(call), now)
+
+
+def _begin(call: RequestContext) -> dict[str, Any] | Planned:
     asked = [*call.request.deletions, *call.request.upsertions]
     named = Counter(each.name for each in asked)
     credentials = dict(call.services.metadata.credentials)
@@ -38,8 +44,20 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
             answers[each.name] = ErrorCode.NONE, None
         except ApiError as error:
             answers[each.name] = error.code, error.message
-    if credentials != call.services.metadata.credentials:
-        answers = _commit(call, credentials, answers)
+    if credentials == call.services.metadata.credentials:
+        return _told(answers)
+
+    def answer(error: ApiError | None, at: Now) -> dict[str, Any]:
+        if error is None:
+            return _told(answers)
+        call.services.report(f"SCRAM credentials could not be altered: {error}")
+        failed = error.code, error.message
+        return _told({user: each if each[0] else failed for user, each in answers.items()})
+
+    return Planned(Staged(Change(credentials=credentials)), answer)
+
+
+def _told(answers: Mapping[str, Answer]) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "results": [
@@ -77,14 +95,3 @@ def _credential(asked: Any) -> Credential:
     stored_key = hashlib.new(digest, client_key).digest()
     server_key = hmac.digest(asked.salted_password, b"Server Key", digest)
     return Credential(bytes(asked.salt), asked.iterations, stored_key, server_key)
-
-
-def _commit(call: RequestContext, credentials: Credentials, answers: dict[str, Answer]) -> dict[str, Answer]:
-    """Store the credentials and return the answers. If that fails, every entry that was not refused fails."""
-    try:
-        call.services.metadata.alter_credentials(credentials)
-    except StorageError as error:
-        call.services.report(f"SCRAM credentials could not be altered: {error}")
-        failed = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
-        return {user: each if each[0] else failed for user, each in answers.items()}
-    return answers

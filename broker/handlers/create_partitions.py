@@ -7,21 +7,35 @@ Version notes: from v3 topics over the client's quota are refused (KIP-599).
 """
 
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
+from broker.engine.purgatory import Delayed
 from broker.handlers.create_topics import check_replicas, too_many
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, not_hosted
 from broker.services.metadata import Topic
+from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.time_limit import check_time
-from broker.services.topic_changes import grow_topics
+from broker.services.topic_changes import plan_growth
+from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 
+Answer: TypeAlias = dict[str, Any]
 STRICT_VERSION = 3  # from this version a client over its quota is refused (KIP-599)
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    if call.request.validate_only:
+        return _answers(_check(call, now)[0])
+    keys = topic_keys(topic.name for topic in call.request.topics)
+    timeout_ms = max(milliseconds(call.request.timeout), 0)
+    return call.services.changes.submit(keys, lambda at: _begin(call, at), now, timeout_ms)
+
+
+def _check(call: RequestContext, now: Now) -> tuple[dict[str, ApiError | None], list[tuple[Topic, int]]]:
+    """Return the error of each topic, or None, and the topics that may grow with their new numbers of partitions."""
     named = Counter(topic.name for topic in call.request.topics)
     refused: dict[str, ApiError | None] = {}
     grown: list[tuple[Topic, int]] = []
@@ -38,13 +52,25 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
             grown.append((topic, asked.count))
         except ApiError as error:
             refused[asked.name] = error
-    if not call.request.validate_only:
-        failures = grow_topics(call.services, grown)
-        refused.update((topic.name, failure) for (topic, _), failure in zip(grown, failures, strict=True))
+    return refused, grown
+
+
+def _begin(call: RequestContext, now: Now) -> Answer | Planned:
+    refused, grown = _check(call, now)
+    failures, staged = plan_growth(call.services, grown)
+    refused.update((topic.name, failure) for (topic, _), failure in zip(grown, failures, strict=True))
+
+    def answer(error: ApiError | None, at: Now) -> Answer:
+        return _answers(refused | dict.fromkeys(staged.change.topics, error))
+
+    return Planned(staged, answer) if staged.change.topics else answer(None, now)
+
+
+def _answers(refused: Mapping[str, ApiError | None]) -> Answer:
     return {"throttle_time": 0, "results": [_answer(name, error) for name, error in refused.items()]}
 
 
-def _answer(name: str, error: ApiError | None) -> dict[str, Any]:
+def _answer(name: str, error: ApiError | None) -> Answer:
     code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
     return {"name": name, "error_code": code, "error_message": message}
 

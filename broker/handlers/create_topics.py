@@ -10,24 +10,27 @@ refused (KIP-599); v7 answers with the topic id (KIP-516).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
+from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, told_as_kafka
 from broker.services.lower_replication import lowered_factor, lowered_properties
 from broker.services.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
+from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.time_limit import check_time
-from broker.services.topic_changes import create_topics
+from broker.services.topic_changes import plan_creation
 from broker.settings.config import TopicConfig
 from broker.settings.config_entries import topic_entries
+from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
 
 STRICT_VERSION = 6  # from this version a client over its quota is refused (KIP-599)
+Answer: TypeAlias = dict[str, Any]
 
 
 class _Planned(NamedTuple):
@@ -37,9 +40,18 @@ class _Planned(NamedTuple):
     config: TopicConfig
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    if call.request.validate_only:
+        return _answers(call, [(each, None) for each in _plans(call, now)])
+    keys = topic_keys(topic.name for topic in call.request.topics)
+    timeout_ms = max(milliseconds(call.request.timeout), 0)
+    return call.services.changes.submit(keys, lambda at: _begin(call, at), now, timeout_ms)
+
+
+def _plans(call: RequestContext, now: Now) -> list["_Planned | Answer"]:
+    """Return for each topic what would be made of it, or the answer that refuses it."""
     named = Counter(topic.name for topic in call.request.topics)
-    plans: list[_Planned | dict[str, Any]] = []
+    plans: list[_Planned | Answer] = []
     left = call.services.config.new_partitions_max
     for topic in call.request.topics:
         if named[topic.name] > 1:
@@ -55,10 +67,23 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         except ApiError as error:
             plans.append(_refused(topic.name, error.code, error.message))
     plans += [_refused(name, ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC) for name, times in named.items() if times > 1]
-    return {"throttle_time": 0, "topics": _make(call, plans)}
+    return plans
 
 
-def _refused(name: str, code: ErrorCode, message: str | None) -> dict[str, Any]:
+def _begin(call: RequestContext, now: Now) -> Answer | Planned:
+    """Plan all topics that can be made, together."""
+    plans = _plans(call, now)
+    planned = [each for each in plans if isinstance(each, _Planned)]
+    topics, staged = plan_creation(call.services, [each.new for each in planned])
+
+    def answer(error: ApiError | None, at: Now) -> Answer:
+        told = iter(error if error is not None and isinstance(topic, Topic) else topic for topic in topics)
+        return _answers(call, [(each, next(told) if isinstance(each, _Planned) else None) for each in plans])
+
+    return Planned(staged, answer) if staged.change.topics else answer(None, now)
+
+
+def _refused(name: str, code: ErrorCode, message: str | None) -> Answer:
     return {"name": name, "error_code": code, "error_message": message, "configs": ()}
 
 
@@ -83,15 +108,12 @@ def too_many(services: BrokerServices) -> str:
     return f"{told} One makes {most} at most (flakelog.new.partitions.max)."
 
 
-def _make(call: RequestContext, plans: Sequence[_Planned | dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the answers. Unless the request is only validated, make all topics that can be made, together."""
-    made: Iterator[Topic | ApiError | None] = repeat(None)
-    if not call.request.validate_only:
-        made = iter(create_topics(call.services, [each.new for each in plans if isinstance(each, _Planned)]))
-    return [_answer(call, each, next(made)) if isinstance(each, _Planned) else each for each in plans]
+def _answers(call: RequestContext, made: Iterable[tuple["_Planned | Answer", Topic | ApiError | None]]) -> Answer:
+    topics = [_answer(call, each, topic) if isinstance(each, _Planned) else each for each, topic in made]
+    return {"throttle_time": 0, "topics": topics}
 
 
-def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | None) -> dict[str, Any]:
+def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | None) -> Answer:
     new = planned.new
     if isinstance(made, ApiError):
         return _refused(new.name, made.code, made.message)

@@ -9,17 +9,19 @@ message, and refuses topics over the client's quota (KIP-599); v6 names topics b
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from broker.log.storage.port import StorageError
+from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, ID_NOT_HOSTED, not_hosted
 from broker.services.metadata import Topic
+from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.time_limit import check_time
-from broker.services.topic_changes import delete_topics
+from broker.services.topic_changes import plan_deletion
+from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 
 TOPIC_IDS_VERSION = 6
@@ -30,19 +32,33 @@ Named: TypeAlias = tuple[str | None, UUID | None]
 Answer: TypeAlias = dict[str, Any]
 
 
-def handle(call: RequestContext, now: Now) -> Answer:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     if call.version >= TOPIC_IDS_VERSION:
         asked = [(topic.name, topic.topic_id) for topic in call.request.topics]
     else:
         asked = [(name, None) for name in call.original.topic_names]
     times = Counter(asked)
+    timeout_ms = max(milliseconds(call.request.timeout), 0)
+    keys = topic_keys(_names(call, times))
+    return call.services.changes.submit(keys, lambda at: _begin(call, times, at), now, timeout_ms)
+
+
+def _names(call: RequestContext, asked: Iterable[Named]) -> Iterator[str]:
+    for name, topic_id in asked:
+        topic = call.services.metadata.topic(topic_id) if topic_id is not None else None
+        yield topic.name if topic is not None else name or ""
+
+
+def _begin(call: RequestContext, times: Mapping[Named, int], now: Now) -> Answer | Planned:
     found, answers = _look_up(call, times)
     _count(call, found, answers, now)
-    failures = delete_topics(call.services, list(found.values()), now)
-    for (named, topic), failure in zip(found.items(), failures, strict=True):
-        answers[named] = _deleted(call, topic, failure)
-    told = [named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])]
-    return {"throttle_time": 0, "responses": [answers[named] for named in told]}
+
+    def answer(error: ApiError | None, at: Now) -> Answer:
+        answers.update({named: _deleted(call, topic, error) for named, topic in found.items()})
+        told = [named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])]
+        return {"throttle_time": 0, "responses": [answers[named] for named in told]}
+
+    return Planned(plan_deletion(call.services, list(found.values())), answer) if found else answer(None, now)
 
 
 def _look_up(call: RequestContext, times: Mapping[Named, int]) -> tuple[dict[Named, Topic], dict[Named, Answer]]:
@@ -74,11 +90,11 @@ def _count(call: RequestContext, found: dict[Named, Topic], answers: dict[Named,
             answers[named] = _answer(topic.name, topic.id, refusal.code, refusal.message)
 
 
-def _deleted(call: RequestContext, topic: Topic, failure: StorageError | None) -> Answer:
+def _deleted(call: RequestContext, topic: Topic, failure: ApiError | None) -> Answer:
     if failure is None:
         return _answer(topic.name, topic.id, ErrorCode.NONE, None)
     call.services.report(f"topic {topic.name} could not be deleted: {failure}")
-    return _answer(topic.name, topic.id, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+    return _answer(topic.name, topic.id, failure.code, failure.message)
 
 
 def _check_enabled(call: RequestContext) -> None:

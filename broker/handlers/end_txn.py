@@ -8,35 +8,62 @@ and answers with it (KIP-890).
 """
 
 from broker.engine.purgatory import Delayed
-from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.transaction_coordination import MARKERS_AT_ONCE
+from broker.services.id_stamper import Backpressure
+from broker.services.metadata import NoProducerIds
+from broker.services.transaction_coordination import MARKERS_AT_ONCE, End
 from broker.txn.transaction import NO_EPOCH, NO_ID
-from broker.wire.errors import ErrorCode
+from broker.wire.errors import ApiError, ErrorCode
 
 FENCED_VERSION = 2
 EPOCH_VERSION = 5
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    answer = _handle(call, now)
-    transactions, transactional_id = call.services.transactions, call.request.transactional_id
-    if answer["error_code"]:
-        return transactions.topic.when_on_disk([transactional_id], answer, now)
-    return transactions.when_ended(transactional_id, answer, now)
+    try:
+        return _handle(call, now)
+    except NoProducerIds:
+        return _once_reserved(call, now)
 
 
-def _handle(call: RequestContext, now: Now) -> Answer:
+def _once_reserved(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    """Handle the request once a block of producer ids is reserved: the producer's next transaction has a new id."""
+
+    def again(at: Now) -> Answer | Delayed[Answer]:
+        try:
+            return _handle(call, at)
+        except NoProducerIds as failure:
+            return failed(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+        except Backpressure:  # the ids of messages have run out too; the client retries
+            return _answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def failed(error: ApiError) -> Answer:
+        call.services.report(f"no producer id for {call.peer}: {error}")
+        return _answer(error.code)
+
+    transactional_id = call.request.transactional_id
+    also = (End(transactional_id), *call.services.transactions.topic.disk_keys(transactional_id))
+    timeout_ms = call.services.group_config.offsets_commit_timeout_ms
+    return call.services.changes.with_producer_ids(again, failed, now, timeout_ms, also)
+
+
+def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     transactions, request = call.services.transactions, call.request
     error = transactions.check(request.transactional_id)
     if not error:
         error = _end(call, now)
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
+    if error:
+        return transactions.topic.when_on_disk([request.transactional_id], _answer(error), now)
     known = transactions.core.get(request.transactional_id)
-    producer_id, epoch = (NO_ID, NO_EPOCH) if error or known is None else known.goes_on_as
+    answer = _answer(ErrorCode.NONE, *((NO_ID, NO_EPOCH) if known is None else known.goes_on_as))
+    return transactions.when_ended(request.transactional_id, answer, now)
+
+
+def _answer(error: ErrorCode, producer_id: int = NO_ID, epoch: int = NO_EPOCH) -> Answer:
     return {"throttle_time": 0, "error_code": error, "producer_id": producer_id, "producer_epoch": epoch}
 
 
@@ -46,9 +73,5 @@ def _end(call: RequestContext, now: Now) -> ErrorCode:
     markers = 0 if known is None else min(len(known.partitions), MARKERS_AT_ONCE)
     call.services.id_stamper.ensure(2 + markers, now)
     producer = request.transactional_id, request.producer_id, request.producer_epoch
-    try:
-        decision = transactions.core.end(*producer, request.committed, call.version >= EPOCH_VERSION, now)
-    except StorageError as failure:
-        call.services.report(f"no producer id for {call.peer}: {failure}")
-        return ErrorCode.KAFKA_STORAGE_ERROR
+    decision = transactions.core.end(*producer, request.committed, call.version >= EPOCH_VERSION, now)
     return transactions.run(decision, now)

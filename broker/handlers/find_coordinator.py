@@ -6,40 +6,66 @@ Version notes: v1 has the type of the key and a message; v4 asks for several key
 groups (KIP-932), not served.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
+from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.services.coordinator_topic import Answer, CoordinatorTopic
 from broker.services.metadata import Node
+from broker.services.metadata_changes import Planned, topic_keys
+from broker.services.topic_changes import plan_creation
 from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
+from idgen.settings import InvalidSetting
 
 GROUP, TRANSACTION = 0, 1
 KEYS_VERSION = 4
 NO_NODE = Node(-1, "", -1)
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    topic = _topic(call)
+    if topic is None or topic.topic is not None:
+        return _answers(call, None)
+
+    def begin(at: Now) -> Answer | Planned:
+        if topic.topic is not None:
+            return _answers(call, None)
+        try:
+            (made,), staged = plan_creation(call.services, [topic.new])
+        except InvalidSetting as error:
+            return _answers(call, topic.not_made(error))
+        if isinstance(made, ApiError):
+            return _answers(call, topic.not_made(made))
+        return Planned(staged, lambda error, then: _answers(call, error and topic.not_made(error)))
+
+    return call.services.changes.submit(topic_keys([topic.name]), begin, now)
+
+
+def _topic(call: RequestContext) -> CoordinatorTopic | None:
+    """Return the topic that the keys are kept in, None if the type is not served or there are no keys."""
+    kind = call.request.key_type
+    if not _keys(call) or kind not in (GROUP, TRANSACTION):
+        return None
+    return call.services.groups.topic if kind == GROUP else call.services.transactions.topic
+
+
+def _keys(call: RequestContext) -> Sequence[str]:
+    return call.request.coordinator_keys if call.version >= KEYS_VERSION else (call.original.key,)
+
+
+def _answers(call: RequestContext, not_made: ApiError | None) -> Answer:
     if call.version < KEYS_VERSION:
-        found = _find(call, call.original.key)
+        found = _find(call, call.original.key, not_made)
         return {"throttle_time": 0, "coordinators": (found,)} | found
-    keys = call.request.coordinator_keys
-    if keys and _topic_is_missing(call):
-        first = _find(call, keys[0])  # it makes the topic; if that fails, it is not tried again for each key
-        if _topic_is_missing(call):
-            return {"throttle_time": 0, "coordinators": Each(keys, lambda key: first | {"key": key})}
-    return {"throttle_time": 0, "coordinators": Each(keys, lambda key: _find(call, key))}
+    return {"throttle_time": 0, "coordinators": Each(_keys(call), lambda key: _find(call, key, not_made))}
 
 
-def _topic_is_missing(call: RequestContext) -> bool:
-    services, kind = call.services, call.request.key_type
-    if kind == TRANSACTION:
-        return services.transactions.topic.topic is None
-    return kind == GROUP and services.groups.topic.topic is None
-
-
-def _find(call: RequestContext, key: str) -> dict[str, Any]:
+def _find(call: RequestContext, key: str, not_made: ApiError | None) -> Answer:
     try:
+        if not_made is not None:
+            raise not_made
         node = _coordinator(call, key)
     except ApiError as error:
         return _answer(key, NO_NODE, error.code, error.message)
@@ -47,15 +73,14 @@ def _find(call: RequestContext, key: str) -> dict[str, Any]:
 
 
 def _coordinator(call: RequestContext, key: str) -> Node:
-    kind = call.request.key_type
-    if kind == TRANSACTION:
-        return call.services.transactions.topic.find(key)
-    if kind != GROUP:
+    topic = _topic(call)
+    if topic is None:
         served = f"{GROUP} (groups) and {TRANSACTION} (transactional ids) are"
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served; {served}")
-    return call.services.groups.find(key)
+        said = f"coordinators of type {call.request.key_type} are not served; {served}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, said)
+    return topic.find(key)
 
 
-def _answer(key: str, node: Node, error: ErrorCode, message: str | None) -> dict[str, Any]:
+def _answer(key: str, node: Node, error: ErrorCode, message: str | None) -> Answer:
     place = {"node_id": node.id, "host": node.host, "port": node.port}
     return {"key": key, "error_code": error, "error_message": message} | place

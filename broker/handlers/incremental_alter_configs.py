@@ -8,8 +8,9 @@ and holds after a restart.
 from enum import IntEnum
 from typing import Any
 
+from broker.engine.purgatory import Delayed
 from broker.now import Now
-from broker.services.config_resources import Properties, alter_each, refuse_null
+from broker.services.config_resources import Answer, Properties, alter_each, refuse_null
 from broker.services.context import RequestContext
 from broker.settings.config import LISTS, BrokerConfig, TopicConfig
 from broker.settings.kafka_settings import broker_setting, topic_setting
@@ -30,8 +31,8 @@ _LIST_DEFAULTS: dict[str, str] = {
 }
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    return alter_each(call, _changed)
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    return alter_each(call, _changed, now)
 
 
 def _changed(resource: Any, before: Properties) -> Properties:

@@ -11,36 +11,60 @@ INVALID_PRODUCER_EPOCH (KIP-588).
 from typing import Any
 
 from broker.engine.purgatory import Delayed
-from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
+from broker.services.id_stamper import Backpressure
+from broker.services.metadata import NoProducerIds
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.wire.cold import milliseconds
-from broker.wire.errors import ErrorCode
+from broker.wire.errors import ApiError, ErrorCode
 
 FENCED_VERSION = 4
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    answer = _handle(call, now)
+    try:
+        return _handle(call, now)
+    except NoProducerIds:
+        return _once_reserved(call, now)
+
+
+def _once_reserved(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    """Handle the request once a block of producer ids is reserved."""
+
+    def again(at: Now) -> Answer | Delayed[Answer]:
+        try:
+            return _handle(call, at)
+        except NoProducerIds as failure:
+            return failed(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+        except Backpressure:  # the ids of messages have run out too; the client retries
+            return _answer(ErrorCode.CONCURRENT_TRANSACTIONS, NO_ID, NO_EPOCH)
+
+    def failed(error: ApiError) -> Answer:
+        call.services.report(f"no producer id for {call.peer}: {error}")
+        return _answer(error.code, NO_ID, NO_EPOCH)
+
+    changes, transactional_id = call.services.changes, call.request.transactional_id
+    if transactional_id is None:
+        return changes.with_producer_ids(again, failed, now)
+    timeout_ms = call.services.group_config.offsets_commit_timeout_ms
+    disk = call.services.transactions.topic.disk_keys(transactional_id)
+    return changes.with_producer_ids(again, failed, now, timeout_ms, disk)
+
+
+def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    producer = call.request.producer_id, call.request.producer_epoch
     transactional_id = call.request.transactional_id
+    if (producer[0] == NO_ID) != (producer[1] == NO_EPOCH):
+        answer = _answer(ErrorCode.INVALID_REQUEST, NO_ID, NO_EPOCH)
+    elif transactional_id is None:
+        answer = _answer(ErrorCode.NONE, call.services.metadata.next_producer_id(), 0)
+    else:
+        answer = _transactional(call, None if producer[0] == NO_ID else producer, now)
     if transactional_id is None:
         return answer
     return call.services.transactions.topic.when_on_disk([transactional_id], answer, now)
-
-
-def _handle(call: RequestContext, now: Now) -> Answer:
-    producer = call.request.producer_id, call.request.producer_epoch
-    if (producer[0] == NO_ID) != (producer[1] == NO_EPOCH):
-        return _answer(ErrorCode.INVALID_REQUEST, NO_ID, NO_EPOCH)
-    try:
-        if call.request.transactional_id is None:
-            return _answer(ErrorCode.NONE, call.services.metadata.next_producer_id(), 0)
-        return _transactional(call, None if producer[0] == NO_ID else producer, now)
-    except StorageError as failure:
-        call.services.report(f"no producer id for {call.peer}: {failure}")
-        return _answer(ErrorCode.KAFKA_STORAGE_ERROR, NO_ID, NO_EPOCH)
 
 
 def _transactional(call: RequestContext, expected: tuple[int, int] | None, now: Now) -> dict[str, Any]:

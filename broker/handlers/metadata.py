@@ -10,23 +10,63 @@ v11 have a topic's id, and refuse all topics of a request that asks for one by i
 and names beside ids are ignored, as by Kafka; v13 has a top-level error.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 from uuid import UUID
 
+from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.authorized_operations import CLUSTER, TOPIC, operations
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.metadata import Metadata, NewTopic, Topic, check_name
-from broker.services.topic_changes import create_topics
+from broker.services.metadata_changes import Planned, topic_keys
+from broker.services.topic_changes import plan_creation
 from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
 
+Answer: TypeAlias = dict[str, Any]
 BY_ID_VERSION = 12
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    missing = _missing(call)
+    if not missing:
+        return _answer(call, {})
+    return call.services.changes.submit(topic_keys(missing), lambda at: _begin(call, at), now)
+
+
+def _missing(call: RequestContext) -> list[str]:
+    """Return the names of topics that are to be made."""
+    asked = call.request.topics
+    create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
+    if not create or not asked or any(each.name is None or each.topic_id for each in asked):
+        return []
+    known = call.services.metadata.topic
+    return [name for name in dict.fromkeys(str(each.name) for each in asked) if known(name) is None]
+
+
+def _begin(call: RequestContext, now: Now) -> Answer | Planned:
+    """Plan the topics to make, as far as the client's quota allows."""
+    may, refused = _new_topics(call, _missing(call), now)
+    try:
+        made, staged = plan_creation(call.services, may)
+    except InvalidSetting:
+        return _answer(call, refused | {each.name: ErrorCode.INVALID_CONFIG for each in may})
+    for each, topic in zip(may, made, strict=True):
+        if isinstance(topic, ApiError):
+            refused[each.name] = topic.code
+    if not staged.change.topics:
+        return _answer(call, refused)
+
+    def answer(error: ApiError | None, at: Now) -> Answer:
+        return _answer(call, refused if error is None else refused | dict.fromkeys(staged.change.topics, error.code))
+
+    return Planned(staged, answer)
+
+
+def _answer(call: RequestContext, refused: Mapping[str, ErrorCode]) -> Answer:
+    """Return the answer. `refused` has the errors of topics that could not be made."""
     metadata = call.services.metadata
     allowed = {"topic_authorized_operations": operations(call.request.include_topic_authorized_operations, TOPIC)}
     nodes = [metadata.reached(node, call.listener) for node in metadata.nodes]
@@ -35,7 +75,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         "brokers": [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in nodes],
         "cluster_id": metadata.cluster_id,
         "controller_id": metadata.node.id,
-        "topics": _topics(call, allowed, now),
+        "topics": _topics(call, allowed, refused),
         "cluster_authorized_operations": operations(
             getattr(call.original, "include_cluster_authorized_operations", False), CLUSTER
         ),
@@ -43,7 +83,9 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     }
 
 
-def _topics(call: RequestContext, allowed: dict[str, Any], now: Now) -> Each[Any]:
+def _topics(
+    call: RequestContext, allowed: dict[str, Any], refused: Mapping[str, ErrorCode]
+) -> Each[Any]:
     """Return the topics' answers, each with `allowed`, the operations that the client may do."""
     metadata = call.services.metadata
     asked = call.request.topics
@@ -59,9 +101,6 @@ def _topics(call: RequestContext, allowed: dict[str, Any], now: Now) -> Each[Any
         ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
         return Each(ids, lambda topic_id: _by_id(metadata, topic_id) | allowed)
     names = [str(name) for name, _ in named]
-    create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
-    missing = [name for name in names if metadata.topic(name) is None]
-    refused = _make(call, missing, now) if create else {}
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return Each(names, lambda name: _by_name(metadata, name, refused.get(name, unknown)) | allowed)
 
@@ -90,8 +129,10 @@ def _by_name(metadata: Metadata, name: str, missing: ErrorCode) -> dict[str, Any
     return {"error_code": missing, "name": name}
 
 
-def _make(call: RequestContext, names: Sequence[str], now: Now) -> dict[str, ErrorCode]:
-    """Make the first of these topics, as far as the client's quota allows. Return the errors of the others, by name."""
+def _new_topics(
+    call: RequestContext, names: Sequence[str], now: Now
+) -> tuple[list[NewTopic], dict[str, ErrorCode]]:
+    """Return the first of these topics, as far as the client's quota allows, and the errors of the others, by name."""
     services = call.services
     refused: dict[str, ErrorCode] = {}
     new = []
@@ -106,20 +147,12 @@ def _make(call: RequestContext, names: Sequence[str], now: Now) -> dict[str, Err
     refused.update((each.name, ErrorCode.LEADER_NOT_AVAILABLE) for each in new[most:])
     # A topic that the client's quota forbids for now is answered as unknown, as by Kafka, and clients retry that too.
     may = [each for each in new[:most] if call.meter is None or call.meter.may_mutate(each.partitions, now.ms)]
-    try:
-        for each, made in zip(may, create_topics(services, may), strict=True):
-            if isinstance(made, ApiError):
-                refused[each.name] = made.code
-    except InvalidSetting:
-        refused.update((each.name, ErrorCode.INVALID_CONFIG) for each in may)
-    return refused
+    return may, refused
 
 
 def _new(services: BrokerServices, name: str) -> NewTopic:
     internal = services.coordinator_topic(name)
-    if internal is None:
-        return NewTopic(name, services.config.num_partitions, {})
-    return NewTopic(name, internal.partitions, internal.properties)
+    return NewTopic(name, services.config.num_partitions, {}) if internal is None else internal.new
 
 
 def _describe(topic: Topic) -> dict[str, Any]:

@@ -6,7 +6,7 @@ to `LogManager.synced`, or to `LogManager.sync_failed` with the error.
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from broker.log import producer_state
@@ -14,7 +14,7 @@ from broker.log.compaction.cleaner import CleanLog
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import checkpoint
 from broker.log.recovery.checkpoint import LogPosition
-from broker.log.segment import file_name
+from broker.log.segment import DELETED, file_name
 from broker.log.storage.port import Buffer, File, Storage, StorageError
 from broker.record.batch import CorruptBatch
 
@@ -78,6 +78,40 @@ class RemoveFiles:
             self.storage.sync_directory(self.directory)  # a power cut must not restore the old names of removed files
             for path in self.paths:
                 self.storage.remove(path)
+
+
+@dataclass(eq=False, slots=True)
+class PutAway:
+    """A rename of the directories of deleted logs, so that none of them is ever opened as a log again."""
+
+    storage: Storage
+    directories: tuple[str, ...]
+    renamed: list[str] = field(default_factory=list)
+    """The new names, which are to be removed."""
+
+    def run(self) -> None:
+        for directory in self.directories:
+            if self.storage.exists(directory):
+                self._rename(directory)
+        if self.directories:
+            self.storage.sync_directory("")
+
+    def _rename(self, directory: str) -> None:
+        number = 1
+        while self.storage.exists(path := f"{directory}.{number}{DELETED}"):
+            number += 1  # an earlier log of this name is still being removed
+        self.storage.rename(directory, path)
+        self.renamed.append(path)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WriteMetadata:
+    """Write the metadata and create the first logs of new topics. One such job runs at a time."""
+
+    write: Callable[[], None]
+
+    def run(self) -> None:
+        self.write()
 
 
 class NotJournaled(StorageError):
@@ -158,4 +192,7 @@ class ReadJob:
 
 Sync: TypeAlias = SyncLog | SyncJournal | CutJournal | WriteCheckpoint
 """A job of the sync scheduler (broker.log.sync_scheduler)."""
-IoJob: TypeAlias = Sync | CleanLog | RemoveFiles | ReadJob
+MetadataJob: TypeAlias = WriteMetadata | PutAway
+"""A job of the metadata's thread, which runs them in their order (broker.services.metadata_changes)."""
+METADATA_JOBS = WriteMetadata, PutAway
+IoJob: TypeAlias = Sync | CleanLog | RemoveFiles | ReadJob | MetadataJob

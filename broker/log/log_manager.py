@@ -10,7 +10,7 @@ The engine drives them all through this class: it calls `tick` when `next_deadli
 `take_syncs` in worker threads, and passes each outcome to `synced` or `sync_failed`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from uuid import UUID
 
@@ -22,10 +22,10 @@ from broker.log.deletions import Deletions
 from broker.log.disk_watch import DiskWatch
 from broker.log.integrity.data_directory import Strays
 from broker.log.integrity.guard import Guard, GuardJob
-from broker.log.io_jobs import IoJob, ReadJob, RemoveFiles, WriteCheckpoint
+from broker.log.io_jobs import IoJob, PutAway, ReadJob, RemoveFiles, WriteCheckpoint, WriteMetadata
 from broker.log.log_opener import LogOpener
 from broker.log.log_walk import LogWalk
-from broker.log.new_logs import NewLog, NewLogs
+from broker.log.new_logs import NewLog, NewLogs, create, make_directories
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import clean_stop
 from broker.log.segment import DELETED
@@ -105,26 +105,29 @@ class LogManager:
 
     # --- logs of new topics --------------------------------------------------------------------------------------
 
-    def make(self, logs: Mapping[tuple[str, int], NewLog]) -> None:
-        """Create the logs of new partitions: the first few at once, the others soon (broker.log.new_logs).
+    def check_new(self, partitions: Iterable[str]) -> None:
+        """Raise ApiError if one of these partitions that are to be created has records already."""
+        self._strays.check(partitions)
 
-        Raise ApiError KAFKA_STORAGE_ERROR if one of the first cannot be created.
+    def first_new(self, logs: Mapping[tuple[str, int], NewLog]) -> dict[tuple[str, int], NewLog]:
+        """Return the logs of new partitions that are created at once; the others follow (broker.log.new_logs)."""
+        return dict(islice(logs.items(), self.config.max_new_logs_at_once))
+
+    def create(self, logs: Mapping[tuple[str, int], NewLog]) -> list[PartitionLog]:
+        """Create logs; `add_new` registers them. Raise StorageError or LogDamaged, with none left behind.
+
+        It may run in a worker thread, because it uses only files and settings.
         """
-        self._strays.check(f"{topic}-{partition}" for topic, partition in logs)
-        for key, new in logs.items():
-            self._new.add(key, new)
-        first = list(islice(logs.items(), self.config.max_new_logs_at_once))
-        self._make_directories(key for key, _ in first)
-        for key, new in first:
-            self._make(key, new)
-            self.get(*key)  # raises if the log is offline
+        return create(self.storage, self.config, self.open_segments, logs)
 
-    def _make_directories(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Create all directories with a single wait for the disk."""
-        try:
-            self.storage.make_directory(*(f"{topic}-{partition}" for topic, partition in keys))
-        except StorageError as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+    def add_new(self, created: Iterable[PartitionLog], logs: Mapping[tuple[str, int], NewLog]) -> None:
+        """Register the created ones of these logs of new partitions. The others are created soon."""
+        for log in created:
+            self._logs[log.topic, log.partition] = log
+            self.syncs.add_log(log)
+        for key, new in logs.items():
+            if key not in self._logs:
+                self._new.add(key, new)
 
     def _make(self, key: tuple[str, int], new: NewLog) -> None:
         try:
@@ -136,10 +139,10 @@ class LogManager:
     def _make_due(self, now_ms: int) -> None:
         due = self._new.due(now_ms, self.config.max_new_logs_at_once)
         try:
-            self._make_directories(key for key, _ in due)
+            make_directories(self.storage, [key for key, _ in due])
             for key, new in due:
                 self._make(key, new)
-        except ApiError as error:
+        except (ApiError, StorageError) as error:
             self._new.failed(now_ms)
             self._report(f"{len(self._new)} partitions of new topics cannot be made yet: {error}")
 
@@ -207,29 +210,30 @@ class LogManager:
 
     # --- deletion ------------------------------------------------------------------------------------------------
 
-    def delete(self, topics: Mapping[str, Iterable[int]]) -> dict[str, StorageError]:
-        """Delete logs, given as partitions by topic. Return the errors by topic; the caller may retry these topics.
+    def delete(self, topics: Mapping[str, Iterable[int]]) -> PutAway:
+        """Delete logs, given as partitions by topic. Return the job that puts their directories away, for a thread.
 
-        The directories are renamed, so that a half-deleted directory is never opened as a log, and a worker thread
-        removes them. The checkpoint is written again, because a new log of the same name must not be compared with it.
+        The directories are renamed, so that a half-deleted directory is never opened as a log, and another job removes
+        them. The checkpoint is written again, because a new log of the same name must not be compared with it.
         """
-        gone: list[str] = []
-        failed: dict[str, StorageError] = {}
-        for topic, partitions in topics.items():
-            try:
-                for partition in partitions:
-                    self._forget(topic, partition)
-                    gone += self._put_away(f"{topic}-{partition}")
-            except StorageError as error:
-                failed[topic] = error
+        gone = [(topic, partition) for topic, partitions in topics.items() for partition in partitions]
+        for key in gone:
+            self._forget(*key)
         self.syncs.write_checkpoint()
-        if gone:
-            try:
-                self.storage.sync_directory("")
-            except StorageError as error:
-                return dict.fromkeys(topics, error)
-            self._remove(gone)
-        return failed
+        names = (f"{topic}-{partition}" for topic, partition in gone)
+        return PutAway(self.storage, tuple(name for name in names if name not in self._strays))
+
+    def finish_deletions(self, directories: Iterable[str]) -> list[str]:
+        """At a start, put away directories of deleted topics, before any log is opened. Return the directories.
+
+        Raise StorageError.
+        """
+        job = PutAway(self.storage, tuple(directories))
+        job.run()
+        for directory in job.directories:
+            self.syncs.forget(directory, None)
+        self._remove(job.renamed)
+        return list(job.directories)
 
     def _remove(self, paths: list[str]) -> None:
         if paths:
@@ -244,15 +248,6 @@ class LogManager:
             log.deleted()
             self._deletions.forget(log)
         self.syncs.forget(f"{topic}-{partition}", log)
-
-    def _put_away(self, directory: str) -> Iterator[str]:
-        """Rename the directory, if it exists, and yield its new name."""
-        if directory not in self._strays and self.storage.exists(directory):
-            number = 1
-            while self.storage.exists(path := f"{directory}.{number}{DELETED}"):
-                number += 1  # an earlier log of this name is still being removed
-            self.storage.rename(directory, path)
-            yield path
 
     # --- retention -----------------------------------------------------------------------------------------------
 
@@ -344,7 +339,9 @@ class LogManager:
         if isinstance(job, GuardJob):
             self._guard.back(job)
             return self.syncs.take_lost()
-        if isinstance(job, (CleanLog, RemoveFiles, ReadJob)):
+        if isinstance(job, PutAway):
+            self._remove(job.renamed)
+        if isinstance(job, (CleanLog, RemoveFiles, ReadJob, PutAway, WriteMetadata)):
             return []
         changed = self.syncs.synced(job)
         if isinstance(job, WriteCheckpoint):
@@ -359,7 +356,10 @@ class LogManager:
             self._cleaning.back(job, error)
         elif isinstance(job, RemoveFiles):
             self._report(f"{error}; what is left of what was deleted goes at the next start")
-        elif not isinstance(job, ReadJob):
+        elif isinstance(job, PutAway):
+            self._report(f"{error}; directories of deleted topics keep their names until the next start")
+            self._remove(job.renamed)
+        elif not isinstance(job, (ReadJob, WriteMetadata)):
             return self.syncs.failed(job, error)
         return []
 

@@ -5,11 +5,16 @@ follow in slices between the requests of all clients, or when a client uses one 
 once must retry. A crash in between loses nothing, because the metadata names the missing logs at the next start.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.settings.config import TopicConfig
+from broker.log.closed_segment import OpenSegments
+from broker.log.partition_log import PartitionLog
+from broker.log.recovery.recovery import LogDamaged, open_log
+from broker.log.storage.port import Storage, StorageError
+from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
 SLICE_EVERY_MS = 10  # leaves most of the time for requests; flakelog.max.new.logs.at.once has the number per slice
@@ -22,6 +27,42 @@ Key = tuple[str, int]
 class NewLog(NamedTuple):
     config: TopicConfig
     topic_id: UUID
+
+
+def make_directories(storage: Storage, logs: Iterable[Key]) -> None:
+    """Create the directories of logs with a single wait for the disk. Raise StorageError."""
+    storage.make_directory(*(f"{topic}-{partition}" for topic, partition in logs))
+
+
+def create(
+    storage: Storage, config: BrokerConfig, open_segments: OpenSegments, logs: Mapping[Key, NewLog]
+) -> list[PartitionLog]:
+    """Create logs. Raise StorageError or LogDamaged, with none left behind."""
+    created: list[PartitionLog] = []
+    try:
+        make_directories(storage, logs)
+        for (topic, partition), new in logs.items():
+            log, _ = open_log(
+                storage,
+                topic,
+                partition,
+                new.config,
+                config,
+                None,
+                new.topic_id,
+                stopped_cleanly=True,
+                open_segments=open_segments,
+            )
+            created.append(log)
+            log.start_leader_epoch(0)
+    except (StorageError, LogDamaged):
+        for log in created:
+            log.deleted()
+        with suppress(StorageError):
+            for topic, partition in logs:
+                storage.remove(f"{topic}-{partition}")
+        raise
+    return created
 
 
 class NewLogs:

@@ -19,7 +19,7 @@ from twisted.python.threadpool import ThreadPool
 
 from broker.engine.connection import Connection
 from broker.engine.engine import Engine
-from broker.log.io_jobs import IoJob, ReadJob, SyncJournal
+from broker.log.io_jobs import METADATA_JOBS, IoJob, ReadJob, SyncJournal
 from broker.log.storage.os_storage import read_into_memory
 from broker.log.validation.open_job import OpenJob
 from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
@@ -67,6 +67,8 @@ class BrokerServer:
         self._pool = ThreadPool(0, 1, "sync")
         self._read_pool = ThreadPool(0, config.read_threads, "read")
         self._open_pool = ThreadPool(0, config.open_threads, "open")
+        # one thread, which keeps the order of its jobs and does not wait behind syncs
+        self._metadata_pool = ThreadPool(0, 1, "metadata")
         self._reads: set[Deferred[Any]] = set()
         # separate, so that its rounds do not wait behind other syncs
         self._journal_thread = WorkerThread(reactor, "journal")
@@ -102,6 +104,7 @@ class BrokerServer:
         self._journal_thread.start()
         self._read_pool.start()
         self._open_pool.start()
+        self._metadata_pool.start()
         for port in self._ports:
             port.startReading()
         self._flush(self.now())
@@ -123,6 +126,7 @@ class BrokerServer:
             self._journal_thread.stop()
             self._read_pool.stop()
             self._open_pool.stop()
+            self._metadata_pool.stop()
 
         stopped = DeferredList([maybeDeferred(each.stopListening) for each in self._ports], consumeErrors=True)
         return stopped.addBoth(close).addBoth(end)
@@ -311,6 +315,8 @@ class BrokerServer:
     def _pool_for(self, job: IoJob | OpenJob) -> ThreadPool:
         if isinstance(job, OpenJob):
             return self._open_pool
+        if isinstance(job, METADATA_JOBS):
+            return self._metadata_pool
         return self._read_pool if isinstance(job, ReadJob) else self._pool
 
     def _poll_round(self) -> None:

@@ -7,20 +7,24 @@ to show or set. Log levels and client metrics are not kept either, and requests 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from broker.log.storage.port import StorageError
+from broker.engine.purgatory import Delayed
+from broker.now import Now
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.kafka_messages import invalid_value, not_hosted, told_as_kafka, unknown_topic
 from broker.services.metadata import Topic, check_name
-from broker.services.topic_changes import alter_topics
+from broker.services.metadata_changes import Planned, Staged, topic_keys
+from broker.services.topic_changes import plan_alteration
 from broker.settings.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.settings.config_entries import BrokerSources
 from broker.settings.kafka_settings import broker_setting, why_not_alterable
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting, settings_of
 
+Answer: TypeAlias = dict[str, Any]
 Properties = Mapping[str, str]
 NewProperties = Callable[[Any, Properties], Properties]
 
@@ -60,59 +64,87 @@ def sources_of(services: BrokerServices) -> BrokerSources:
 # --- altering ----------------------------------------------------------------------------------------------------
 
 
-def alter_each(call: RequestContext, new_properties: NewProperties) -> dict[str, Any]:
+class _Altered(NamedTuple):
+    """The resources that a request alters, with the settings they are to have."""
+
+    topics: dict[str, tuple[Topic, Properties]]
+    brokers: dict[str, Properties]
+
+
+def alter_each(call: RequestContext, new_properties: NewProperties, now: Now) -> Answer | Delayed[Answer]:
     """Alter each of the request's `resources` separately, and return the answer. `new_properties` returns the settings
     a resource is to have, given those it has; it may raise ApiError."""
+    if call.request.validate_only:
+        return _check(call, new_properties)[1](None)
+    resources = call.request.resources
+    # Settings of brokers are also defaults of topics, so they share their write with no other change.
+    names = (each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC)
+    keys = None if any(each.resource_type == ResourceType.BROKER for each in resources) else topic_keys(names)
+    return call.services.changes.submit(keys, lambda at: _begin(call, new_properties), now)
+
+
+def _begin(call: RequestContext, new_properties: NewProperties) -> Answer | Planned:
+    altered, told = _check(call, new_properties)
+    if not altered.topics and not altered.brokers:
+        return told(None)
+    staged = plan_alteration(call.services, list(altered.topics.values()))
+    if altered.brokers:
+        brokers = call.services.plan_broker_settings(altered.brokers)
+        staged = Staged(replace(staged.change, broker_properties=brokers.change.broker_properties))
+        staged.applied = brokers.applied  # it configures all topics, with the settings that they have then
+
+    def answer(error: ApiError | None, at: Now) -> Answer:
+        if error is not None:
+            names = ", ".join([*altered.topics, *(name or "all brokers" for name in altered.brokers)])
+            call.services.report(f"settings of {names} could not be altered: {error}")
+        return told(error)
+
+    return Planned(staged, answer)
+
+
+def _check(
+    call: RequestContext, new_properties: NewProperties
+) -> tuple[_Altered, Callable[[ApiError | None], Answer]]:
+    """Return the resources that can be altered, and the answer, given the error of the disk or None."""
     asked = [(each.resource_type, each.resource_name) for each in call.request.resources]
     named = Counter(asked)
-    answers: dict[tuple[int, str], tuple[ErrorCode, str | None]] = {}
-    topics: list[tuple[Topic, Properties]] = []
+    refused: dict[tuple[int, str], tuple[ErrorCode, str | None]] = {}
+    altered = _Altered({}, {})
     for each in call.request.resources:
         key = each.resource_type, each.resource_name
-        if named[key] > 1:
-            answers[key] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-        else:
-            answers[key] = _answered(call, key[1], lambda: _alter(call, each, new_properties, topics))
-    altered = _answered(call, f"{len(topics)} topics", lambda: alter_topics(call.services, topics))
-    answers.update(((ResourceType.TOPIC, topic.name), altered) for topic, _ in topics)
-    return {
-        "throttle_time": 0,
-        "responses": [
-            {"error_code": code, "error_message": message, "resource_type": kind, "resource_name": name}
-            for kind, name in asked
-            for code, message in (answers[kind, name],)
-        ],
-    }
+        try:
+            if named[key] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _alter(call, each, new_properties, altered)
+        except ApiError as error:
+            refused[key] = error.code, error.message
+        except InvalidSetting as error:
+            refused[key] = ErrorCode.INVALID_CONFIG, told_as_kafka(error)
+
+    def told(error: ApiError | None) -> Answer:
+        result = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+        return {
+            "throttle_time": 0,
+            "responses": [
+                {"error_code": code, "error_message": message, "resource_type": kind, "resource_name": name}
+                for kind, name in asked
+                for code, message in (refused.get((kind, name), result),)
+            ],
+        }
+
+    return altered, told
 
 
-def _answered(call: RequestContext, name: str, alter: Callable[[], None]) -> tuple[ErrorCode, str | None]:
-    """Call `alter`, and return the error and message for the client."""
-    try:
-        alter()
-    except ApiError as error:
-        return error.code, error.message
-    except InvalidSetting as error:
-        return ErrorCode.INVALID_CONFIG, told_as_kafka(error)
-    except StorageError as error:
-        call.services.report(f"settings of {name or 'all brokers'} could not be altered: {error}")
-        return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
-    return ErrorCode.NONE, None
-
-
-def _alter(
-    call: RequestContext, resource: Any, new_properties: NewProperties, topics: list[tuple[Topic, Properties]]
-) -> None:
-    """Alter a resource. A topic that can be altered is added to `topics`, which are altered together."""
+def _alter(call: RequestContext, resource: Any, new_properties: NewProperties, altered: _Altered) -> None:
+    """Add a resource to those that can be altered. Raise ApiError or InvalidSetting."""
     _check_entries(resource.configs)
-    kind = resource.resource_type
+    kind, name = resource.resource_type, resource.resource_name
     if kind == ResourceType.TOPIC:
-        altered = _altered_topic(call, resource, new_properties)
-        if not call.request.validate_only:
-            topics.append(altered)
+        altered.topics[name] = _altered_topic(call, resource, new_properties)
     elif kind == ResourceType.BROKER:
-        _alter_broker(call, resource, new_properties)
+        altered.brokers[name] = _altered_broker(call, resource, new_properties)
     elif kind == ResourceType.GROUP:
-        if not resource.resource_name:
+        if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         raise ApiError(ErrorCode.INVALID_CONFIG, "groups have settings for the protocol of KIP-848 only: none here")
     elif kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
@@ -149,7 +181,8 @@ def _altered_topic(call: RequestContext, resource: Any, new_properties: NewPrope
     return topic, properties
 
 
-def _alter_broker(call: RequestContext, resource: Any, new_properties: NewProperties) -> None:
+def _altered_broker(call: RequestContext, resource: Any, new_properties: NewProperties) -> Properties:
+    """Return the settings that a node, or with "" all nodes, is to have. Raise ApiError or InvalidSetting."""
     services, name = call.services, resource.resource_name
     if name:
         check_broker(services, name)
@@ -160,8 +193,8 @@ def _alter_broker(call: RequestContext, resource: Any, new_properties: NewProper
         with_properties(services.config, properties)
     except InvalidSetting as error:  # Kafka's code for a broker's setting, unlike a topic's (KAFKA-13609)
         raise ApiError(ErrorCode.INVALID_REQUEST, told_as_kafka(error)) from error
-    if not call.request.validate_only:
-        services.alter_broker(name, properties)
+    services.check_broker_settings(properties)
+    return properties
 
 
 def _check_dynamic(properties: Properties, all_brokers: bool) -> None:

@@ -8,7 +8,6 @@ module.
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -23,7 +22,8 @@ from broker.services.clock_waits import ClockWaits
 from broker.services.fetch_session import FetchSessions
 from broker.services.id_stamper import IdStamper
 from broker.services.kafka_messages import ID_NOT_HOSTED, NOT_HOSTED, not_hosted
-from broker.services.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Metadata, Topic
+from broker.services.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Change, Metadata, Topic
+from broker.services.metadata_changes import MetadataChanges, Staged
 from broker.services.metrics import Metrics
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.settings.group_config import GroupConfig
@@ -62,6 +62,7 @@ class BrokerServices:
     """The properties this process was started with."""
     fixed_configs: Sequence[object] = ()
     """Further configurations, beside broker, groups and transactions, whose settings clients may read."""
+    changes: MetadataChanges = field(init=False)
     fetch_sessions: FetchSessions = field(init=False)
     record_limits: Limits = field(init=False)
     """The limits on the records that producers send."""
@@ -80,6 +81,7 @@ class BrokerServices:
     def __post_init__(self) -> None:
         self._started_with = self.config
         self.metadata.on_change = self._led.clear
+        self.changes = MetadataChanges(self.metadata, self.logs, self.purgatory, self.report)
         self._configure()
         slots, partitions = (
             self.config.max_incremental_fetch_session_cache_slots,
@@ -109,19 +111,24 @@ class BrokerServices:
         self.record_limits = limits_of(config)
         self.logs.use(config)
 
-    def alter_broker(self, name: str, properties: Mapping[str, str]) -> None:
-        """Replace the altered settings of a node, or with "" of all nodes. Raise InvalidSetting or StorageError."""
+    def check_broker_settings(self, properties: Mapping[str, str]) -> None:
+        """Raise InvalidSetting unless the settings this process was started with can be altered so."""
         with_properties(self._started_with, properties)
-        self.metadata.alter_broker(name, properties)
-        self._configure()
-        self.logs.configure({topic.name: self.config_of(topic) for topic in self.metadata.topics()})
+
+    def plan_broker_settings(self, altered: Mapping[str, Mapping[str, str]]) -> Staged:
+        """Return the change that replaces the altered settings of nodes, or with "" of all nodes."""
+
+        def applied(now: Now) -> None:
+            self._configure()
+            self.logs.configure({topic.name: self.config_of(topic) for topic in self.metadata.topics()})
+
+        return Staged(Change(broker_properties={**self.metadata.broker_properties, **altered}), applied=applied)
 
     # --- quotas --------------------------------------------------------------------------------------------------
 
-    def alter_quotas(self, quotas: "Quotas") -> None:
-        """Replace the quotas of clients, from now on. Raise StorageError."""
-        self.metadata.alter_quotas(quotas)
-        self._use_quotas()
+    def plan_quotas(self, quotas: "Quotas") -> Staged:
+        """Return the change that replaces the quotas of clients."""
+        return Staged(Change(quotas=quotas), applied=lambda now: self._use_quotas())
 
     def _use_quotas(self) -> None:
         if not self.metadata.quotas:
@@ -141,6 +148,7 @@ class BrokerServices:
         Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
         self.logs.load_checkpoint()
+        self.metadata.put_away(self.logs.finish_deletions(self.metadata.deleting))
         for topic in self.metadata.topics():
             for partition in range(len(topic.partitions)):
                 self.logs.open_at_start(topic.name, partition, self.config_of(topic), topic.id)
@@ -203,7 +211,6 @@ class BrokerServices:
 
     def _coordinator_ports(self) -> "CoordinatorPorts":
         from broker.services.coordinator_topic import CoordinatorPorts
-        from broker.services.topic_changes import create_topic
 
         return CoordinatorPorts(
             metadata=self.metadata,
@@ -214,7 +221,6 @@ class BrokerServices:
             log_of=self.log_of,
             appended=self.appended,
             without_ids=self.clock_waits.refused,
-            create_topic=partial(create_topic, self),
             commit_timeout_ms=self.group_config.offsets_commit_timeout_ms,
         )
 

@@ -4,7 +4,7 @@ The key of a group or a transactional id selects one of the partitions, and the 
 coordinates it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.services.id_stamper import IdStamper
-from broker.services.metadata import Metadata, Node, Topic
+from broker.services.metadata import Metadata, NewTopic, Node, Topic
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError, SequenceExhausted
 from idgen.settings import InvalidSetting
@@ -40,8 +40,6 @@ class CoordinatorPorts:
     """Must be called after each append: it asks for a sync that is due, and answers fetches that waited."""
     without_ids: Callable[[PartitionLog, Now], None]
     """Must be called if a log had no ids for an append."""
-    create_topic: Callable[[str, int, Mapping[str, str]], Topic]
-    """Creates a topic with this number of partitions and these settings. Raises ApiError or InvalidSetting."""
     commit_timeout_ms: int
     """offsets.commit.timeout.ms: the longest wait of an answer for the disk."""
 
@@ -83,13 +81,19 @@ class CoordinatorTopic:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE if log.offline is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
+    @property
+    def new(self) -> NewTopic:
+        """Return the topic to create."""
+        return NewTopic(self.name, self.partitions, self.properties)
+
     def find(self, key: str) -> Node:
-        """Return the node that coordinates the key. Make the topic if needed.
+        """Return the node that coordinates the key, once the topic exists.
 
         Raise ApiError COORDINATOR_NOT_AVAILABLE.
         """
-        metadata = self._ports.metadata
-        topic = self.topic or self.make()
+        metadata, topic = self._ports.metadata, self.topic
+        if topic is None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{key} is kept in {self.name}, which does not exist")
         partition = partition_of(key, len(topic.partitions))
         leader = topic.partitions[partition].leader
         node = next((node for node in metadata.nodes if node.id == leader), None)
@@ -99,13 +103,18 @@ class CoordinatorTopic:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{key} is kept in {name}: {reason}")
         return node
 
-    def make(self) -> Topic:
-        """Make the topic. Raise ApiError COORDINATOR_NOT_AVAILABLE."""
+    def not_made(self, error: ApiError | InvalidSetting) -> ApiError:
+        """Report why the topic cannot be created, and return the error for clients."""
+        self._ports.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
+        return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+
+    def disk_keys(self, key: str) -> list[Hashable]:
+        """Return what the answers of `when_on_disk` for this key wait for, in the purgatory."""
+        topic = self.topic
         try:
-            return self._ports.create_topic(self.name, self.partitions, self.properties)
-        except (ApiError, InvalidSetting) as error:
-            self._ports.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+            return [] if topic is None else [self._ports.log_of(self.name, self.partition_of(key)).on_disk]
+        except ApiError:
+            return []
 
     # --- the disk ------------------------------------------------------------------------------------------------
 

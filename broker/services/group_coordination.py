@@ -50,7 +50,7 @@ class GroupCoordination:
         return self.topic.check(group_id)
 
     def find(self, group_id: str) -> Node:
-        """Return the node that coordinates the group. Make the topic if needed.
+        """Return the node that coordinates the group, once the topic exists.
 
         Raise ApiError COORDINATOR_NOT_AVAILABLE.
         """

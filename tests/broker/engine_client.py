@@ -18,12 +18,12 @@ from broker.engine.engine import Engine
 from broker.engine.purgatory import Purgatory
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
-from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.record.records import Record, decode_records, encode_batch
 from broker.services.context import BrokerServices
-from broker.services.metadata import FileMetadataStore, Metadata, Node
-from broker.services.topic_changes import create_topic, delete_topics
+from broker.services.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
+from broker.services.metadata_changes import Staged
+from broker.services.topic_changes import create_topic, plan_alteration, plan_deletion
 from broker.settings.config import BrokerConfig
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
@@ -105,7 +105,24 @@ class EngineBroker:
 
     def delete(self, topic):
         """Delete a topic, as if a client had asked for it."""
-        delete_topics(self.services, [self.services.metadata.topic(topic)], self.now)
+        self.change(plan_deletion(self.services, [self.services.metadata.topic(topic)]))
+
+    def change(self, staged):
+        """Make a planned change of the metadata, as if a client had asked for it; wait for its jobs."""
+        self.services.changes.run_now(staged, self.now)
+        for job in self.services.changes.take():
+            self.run(job)
+        self.pump()
+
+    def alter(self, topic, properties):
+        """Replace the settings of a topic, as if a client had asked for it."""
+        self.change(plan_alteration(self.services, [(self.services.metadata.topic(topic), properties)]))
+
+    def know(self, topics):
+        """Add topics to the metadata, {name: partitions}, without their logs."""
+        metadata = self.services.metadata
+        new = [metadata.new_topic(NewTopic(name, partitions, {})) for name, partitions in topics.items()]
+        self.change(Staged(Change({topic.name: topic for topic in new})))
 
     def connect(self, client_id="test", drains=True, listener=""):
         """Return a new client. Without `drains` it is a reader that leaves its answers in the socket."""
@@ -181,7 +198,7 @@ class EngineBroker:
     def run(self, sync):
         try:
             sync.run()
-        except StorageError as error:
+        except Exception as error:
             self.engine.sync_failed(sync, error, self.now)
         else:
             self.engine.synced(sync, self.now)
@@ -202,7 +219,7 @@ class EngineBroker:
 
     def create(self, topic, partitions=1, **properties):
         named = {name.replace("_", "."): str(value) for name, value in properties.items()}
-        made = create_topic(self.services, topic, partitions, named)
+        made = create_topic(self.services, topic, partitions, named, self.now)
         while self.services.logs.to_make:
             self.at(self.engine.next_deadline(self.now))
         return made

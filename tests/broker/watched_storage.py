@@ -8,8 +8,8 @@ from broker.log.storage.memory_storage import MemoryFile, MemoryStorage
 class WatchedStorage(MemoryStorage):
     """`writes` counts the appends by path, and `read_bytes` the bytes that were read.
 
-    Opening or writing a path in `faults` raises its exception, as does reading a path in `read_faults`. `on_replace` is
-    called with each path that is replaced.
+    Opening or writing a path in `faults` raises its exception, as does reading a path in `read_faults`. `on_space` is
+    called whenever the free space is asked for.
 
     A fault is not a StorageError, so no handler knows it: it is like a bug or a lack of memory in the broker itself.
     """
@@ -20,7 +20,7 @@ class WatchedStorage(MemoryStorage):
         self.read_bytes = Counter()
         self.faults = {}
         self.read_faults = {}
-        self.on_replace = lambda path: None
+        self.on_space = lambda: None
 
     def open(self, path, create=False, ahead_bytes=0):
         self.fail_by_fault(path)
@@ -29,8 +29,11 @@ class WatchedStorage(MemoryStorage):
 
     def replace(self, path, data):
         self.fail_by_fault(path)
-        self.on_replace(path)
         super().replace(path, data)
+
+    def space(self):
+        self.on_space()
+        return super().space()
 
     def fail_by_fault(self, path):
         if path in self.faults:

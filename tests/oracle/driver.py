@@ -12,6 +12,7 @@ until `has_work` is false, so that such an engine has done as much at each point
 import gc
 import os
 import pickle
+import re
 import sys
 from hashlib import blake2b
 from pathlib import Path
@@ -36,6 +37,13 @@ class Journals:
 
     def __contains__(self, path):
         return path.endswith(".journal")
+
+
+METADATA_JOBS = "WriteMetadata", "PutAway"
+"""Never held back, because the tree before wrote the metadata while it handled the request."""
+
+DELETING = re.compile(rb'"deleting": \[[^]]*\], ')
+"""Directories that may still be there after a crash; the tree before renamed them before it wrote the metadata."""
 
 
 class Player:
@@ -254,7 +262,7 @@ class Player:
         self.close()
         while syncs := self.engine.take_syncs():
             for sync in syncs:
-                if self.held is None:
+                if self.held is None or type(sync).__name__ in METADATA_JOBS:
                     self.sync(sync)
                 else:
                     self.held.append(sync)
@@ -340,6 +348,8 @@ def files_of(broker, whole):
             data = data[JOURNAL_HEADER_BYTES:]
         if not data and path.endswith(".journal"):
             continue
+        if path == "metadata.json":
+            data = DELETING.sub(b"", data)
         found[path] = data if whole else (len(data), blake2b(data, digest_size=16).hexdigest())
     return found
 

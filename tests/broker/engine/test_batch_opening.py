@@ -7,7 +7,6 @@ from broker.log.validation import opening
 from broker.record.compression import Codec
 from broker.record.records import decode_records
 from broker.record.varint import varint
-from broker.services.topic_changes import alter_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
 from tests.broker.engine.opening_world import OpeningWorld, bomb, large, small_budget
@@ -204,7 +203,7 @@ def test_a_topic_made_again_meanwhile_has_its_own_rules(broker, client):
 
 def test_a_setting_altered_meanwhile_holds_for_the_batch(broker, client):
     send(client)
-    alter_topics(broker.services, [(broker.services.metadata.topic("flights"), {"max.message.bytes": "100"})])
+    broker.alter("flights", {"max.message.bytes": "100"})
     broker.finish()
     assert outcomes(client) == [(ErrorCode.MESSAGE_TOO_LARGE, -1)]
 

@@ -17,7 +17,6 @@ from broker.log import log_reader
 from broker.record.batch import walk
 from broker.record.compression import Codec
 from broker.record.records import decode_records
-from broker.services.topic_changes import alter_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
 from idgen.errors import SequenceExhausted
@@ -145,7 +144,7 @@ class Play:
     def alter(self):
         topic = self.broker.services.metadata.topic(self.chance.choice(list(TOPICS)))
         properties = dict(topic.properties) | {"compression.type": self.chance.choice(("zstd", "producer", "gzip"))}
-        alter_topics(self.broker.services, [(topic, properties)])
+        self.broker.alter(topic.name, properties)
 
     def spend(self):
         """Take ids, so that some requests find none for a while."""

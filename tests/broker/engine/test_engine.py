@@ -15,7 +15,6 @@ from broker.wire.errors import ErrorCode
 from broker.wire.primitives import uvarint
 from broker.wire.request_limits import DEFAULT_LIMITS
 from tests.broker.engine_client import (
-    CREATE_TOPICS,
     FETCH,
     FIND_COORDINATOR,
     LIST_OFFSETS,
@@ -427,9 +426,9 @@ def test_what_came_before_bytes_that_are_no_request_is_done_where_requests_repea
 def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported(broker, client):
     """No other error may cross the engine (DESIGN rule 3)."""
     other = broker.connect()
-    broker.storage.faults["metadata.json"] = ZeroDivisionError()
-    topic = {"name": "trains", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
-    client.send(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
+    client.produce("flights", b"a")
+    broker.storage.read_faults[active(broker, "flights")] = ZeroDivisionError()
+    client.send(FETCH, 12, fetch_request("flights"))
     assert client.closed == "a fault of the broker's own; see the log"
     assert "ZeroDivisionError" in broker.reported[0]
     assert is_served(other)

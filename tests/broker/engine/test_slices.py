@@ -6,7 +6,6 @@ from broker.engine.engine import Engine
 from broker.engine.slices import AT_ONCE, SLICE_WAITS
 from broker.fault_injection.faulty_engine import FaultyEngine
 from broker.services.id_stamper import Backpressure
-from broker.services.metadata import NewTopic
 from tests.broker.engine_client import (
     API_VERSIONS,
     CREATE_TOPICS,
@@ -38,6 +37,8 @@ def turns_until_answered(broker, client):
     """Execute turns until the client has an answer; return their number."""
     for turns in range(1, 10_000):
         broker.execute()
+        for job in broker.engine.take_syncs():
+            broker.run(job)
         for conn, parts in broker.engine.take_replies():
             broker.clients[conn].take(parts)
         if client.received:
@@ -59,7 +60,7 @@ def test_another_connection_is_answered_before_a_large_request_is(broker, client
 
 def test_a_large_answer_to_a_small_request_is_encoded_in_slices(broker, client):
     for number in range(1_200):
-        broker.services.metadata.create_topics([NewTopic(f"t{number}", 1, {})])
+        broker.know({f"t{number}": 1})
     other = broker.connect()
     with broker.turn():
         client.send(*ALL_TOPICS)
@@ -115,7 +116,7 @@ def test_an_unexpected_fault_in_a_slice_closes_its_connection_only(broker, clien
     def fail(key):
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(broker.services.groups, "find", fail)
+    monkeypatch.setattr(broker.services.groups.topic, "find", fail)
     client.send(*KEYS)
     assert "a fault of the broker's own" in client.closed
     assert any("RuntimeError: a fault" in line for line in broker.reported)
@@ -166,7 +167,7 @@ def test_slices_leave_most_of_the_time_to_others_while_those_have_requests():
 
 def test_without_ids_it_is_executed_again_and_has_one_effect(broker, client, monkeypatch):
     client.ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
-    broker.services.metadata.create_topics([NewTopic("wide", MANY, {})])
+    broker.know({"wide": MANY})
     places = [{"partition_index": n, "committed_offset": 3, "committed_metadata": ""} for n in range(MANY)]
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     ensure, refused = broker.services.id_stamper.ensure, []
@@ -206,7 +207,7 @@ def test_the_time_of_its_slices_counts_for_its_clients_quota():
         return clock[0]
 
     broker = EngineBroker(offsets_topic_num_partitions=1, engine=lambda services: Engine(services, clock_ns))
-    broker.services.alter_quotas({(("client-id", "test"),): {"request_percentage": 0.001}})
+    broker.change(broker.services.plan_quotas({(("client-id", "test"),): {"request_percentage": 0.001}}))
     client = broker.connect()
     client.send(*KEYS)
     while not (answers := client.replies()):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.engine.engine import TURN_NS, Engine
 from broker.engine.turn_queue import BACKLOG_BYTES, BACKLOG_WAITS, CONTENDED_NS, ROUNDS_MAX
-from tests.broker.engine_client import CREATE_TOPICS, METADATA, PRODUCE, EngineBroker, produce_request
+from tests.broker.engine_client import DESCRIBE_LOG_DIRS, METADATA, PRODUCE, EngineBroker, produce_request
 from tests.broker.watched_storage import WatchedStorage
 
 FEW = 2  # requests of a connection that pipelines, in a turn that it shares
@@ -50,9 +50,8 @@ def asking():
     return METADATA, 1, {"topics": []}
 
 
-def making(name):
-    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
-    return CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000}
+def looking_at_the_disk():
+    return DESCRIBE_LOG_DIRS, 4, {"topics": None}
 
 
 REQUESTS = pytest.mark.parametrize("request_", [producing(), asking()], ids=["Produce", "Metadata"])
@@ -124,18 +123,17 @@ def test_one_with_requests_as_slow_as_others_waits_for_many_of_theirs(broker, cl
 
 
 def test_one_with_slower_requests_than_others_leaves_most_of_the_time_to_them(broker, clock):
-    """To make a topic takes long, and the requests of the others take little time."""
+    """To look at the disk takes long in this test, and the requests of the others take little time."""
     polite, flooder = [broker.connect() for _ in range(10)], broker.connect()
     clock.step_ns = 10_000
-    slow_ns, broker.storage.on_replace = TURN_NS, lambda path: clock.take(TURN_NS)
+    slow_ns, broker.storage.on_space = TURN_NS, lambda: clock.take(TURN_NS)
     with broker.turn():
-        flooder.send_together(*[making(f"topic-{number}") for number in range(100)])
+        flooder.send_together(*[looking_at_the_disk()] * 100)
         executed, began_ns = 0, clock.now_ns
         for _ in range(2_000):
             assert polite_turn(broker, polite, asking()) == [1] * 10
             executed += len(flooder.answered())
         assert 2 < executed and executed * slow_ns < 2 * (clock.now_ns - began_ns + slow_ns) / BACKLOG_WAITS
-        broker.storage.on_replace = lambda path: None
 
 
 def test_one_that_pipelines_has_many_requests_executed_again_when_nobody_else_comes(broker, clock):

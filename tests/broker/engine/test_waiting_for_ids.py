@@ -7,7 +7,7 @@ import pytest
 
 from broker.log.log_appender import TOGETHER_RECORDS_MAX
 from broker.record.compression import Codec
-from broker.services.topic_changes import alter_topics
+from broker.services.topic_changes import plan_alteration
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
 from idgen.errors import SequenceExhausted
@@ -392,7 +392,10 @@ def test_a_setting_of_the_topic_that_changes_meanwhile_is_asked_again(broker):
     client = broker.connect()
     spend_ids(broker)
     client.send(*producing(bytes(100)))
-    alter_topics(broker.services, [(broker.services.metadata.topic("flights"), {"max.message.bytes": "100"})])
+    flights = broker.services.metadata.topic("flights")
+    broker.services.changes.run_now(
+        plan_alteration(broker.services, [(flights, {"max.message.bytes": "100"})]), broker.now
+    )
     broker.at(broker.now_ms + 5)
     ((_, (result,)),) = client.replies()
     assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE and ends(broker)[0] == 0

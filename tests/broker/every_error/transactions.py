@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from broker.services.metadata import PRODUCER_ID_BLOCK
 from broker.txn.transaction import EPOCH_LAST
 from broker.wire.errors import ErrorCode as E
 from tests.broker.every_error.case import LONG, NOWHERE, OFFSETS, Case, full, offline
@@ -62,8 +61,8 @@ def stuck(world):
 def without_ids(world):
     """Use up the reserved producer ids, so that the next one needs a commit of the metadata."""
     metadata = world.broker.services.metadata
-    while metadata.next_producer_id() % PRODUCER_ID_BLOCK < PRODUCER_ID_BLOCK - 1:
-        pass
+    while metadata.producer_ids_left:
+        metadata.next_producer_id()
     return world
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 from broker.log.storage.port import StorageError
+from broker.services.metadata import Change
+from broker.services.metadata_changes import Staged
 from broker.settings.config_entries import ConfigSource, ConfigType
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
@@ -460,7 +462,8 @@ def test_the_cleaner_pauses_as_long_as_it_is_told_now(broker, client):
 
 def test_what_another_version_kept_and_this_one_does_not_know_stops_nothing(broker, client):
     assert alter(client, BROKER, "", (SET, "log.retention.ms", "5000")) == (0, None)
-    broker.services.metadata.alter_broker("", {"log.retention.ms": "5000", "a.setting.to.come": "1"})
+    altered = {"": {"log.retention.ms": "5000", "a.setting.to.come": "1"}}
+    broker.change(Staged(Change(broker_properties=altered)))
     client = broker.restarted().connect()
     assert [each.name for each in described(client, BROKER, "").configs] == ["log.retention.ms"]
     assert entry(client, BROKER, "1", "log.retention.ms").value == "5000"

@@ -4,7 +4,7 @@ import pytest
 
 from broker.log import log_reader
 from broker.log.io_jobs import SyncJournal, SyncLog
-from broker.services.topic_changes import alter_topics, create_topic
+from broker.services.topic_changes import create_topic, plan_alteration
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED
 from broker.wire.produce import PartitionRecords, ProduceRequest
@@ -29,7 +29,7 @@ def broker():
 
 
 def create(broker, properties, partitions=1, topic="flights"):
-    create_topic(broker.services, topic, partitions, properties)
+    create_topic(broker.services, topic, partitions, properties, broker.now)
 
 
 def kinds(syncs):
@@ -359,7 +359,8 @@ def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
     broker.create("flights")
     client = broker.connect()
     client.produce("flights", b"a")
-    alter_topics(broker.services, [(broker.services.metadata.topic("flights"), DURABLE)])
+    altered = plan_alteration(broker.services, [(broker.services.metadata.topic("flights"), DURABLE)])
+    broker.services.changes.run_now(altered, broker.now)
     client.produce("flights", b"b")
     found = EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000)
     assert found.connect().fetch("flights") == [b"a", b"b"]

@@ -124,7 +124,7 @@ def test_a_quota_that_a_client_gets_holds_for_requests_that_it_repeats():
     client = broker.connect()
     for _ in range(2):
         assert ask(client, LATEST)[0] == 0 and client.conn.readable
-    broker.services.alter_quotas({(("client-id", "test"),): {"request_percentage": 1}})
+    broker.change(broker.services.plan_quotas({(("client-id", "test"),): {"request_percentage": 1}}))
     assert ask(client, LATEST)[0] == 0 and not client.conn.readable
 
 

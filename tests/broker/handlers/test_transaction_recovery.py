@@ -3,6 +3,8 @@
 import pytest
 
 from broker.log.keyed_records import append_records
+from broker.services.metadata import Change
+from broker.services.metadata_changes import Staged
 from broker.services.transaction_coordination import MARKERS_AT_ONCE, Keyed
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import EngineBroker
@@ -104,8 +106,7 @@ def strand_a_transaction(broker):
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")
-    broker.services.logs.delete({STATE: [0, 1]})
-    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
+    broker.change(Staged(Change({STATE: None}), applied=lambda now: broker.services.logs.delete({STATE: [0, 1]})))
 
 
 def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_start(broker):
@@ -133,8 +134,7 @@ def test_what_is_stranded_in_a_topic_that_is_deleted_is_tried_no_more(broker):
 def test_stranded_transactions_are_ended_some_at_a_time_and_nobody_begins_before_his_own_is(broker):
     """A late marker would end a transaction that has begun since."""
     producer = begin_in_many(broker)
-    broker.services.logs.delete({STATE: [0, 1]})
-    broker.services.metadata.delete_topics([broker.services.metadata.topic(STATE)])
+    broker.change(Staged(Change({STATE: None}), applied=lambda now: broker.services.logs.delete({STATE: [0, 1]})))
     broker.storage.free_bytes = broker.storage.open("metadata.json").size + 20
     again = broker.restarted(clean=False)
     again.storage.free_bytes = None

@@ -6,7 +6,6 @@ A maker may prepare the broker first, with as many topics, groups or transaction
 from typing import Any, NamedTuple
 
 from broker.engine.api_table import APIS
-from broker.services.metadata import NewTopic
 from broker.wire.request_limits import DEFAULT_LIMITS
 from tests.broker.any_api import KEYS
 
@@ -38,7 +37,7 @@ ATOMIC = {
     "create partitions": 820,
     "create partitions of unknown topics": 180,
     "create assigned partitions": 120,
-    "delete unknown topics v5": 240,
+    "delete unknown topics v5": 260,
     "delete topics": 730,
     "alter configs": 1460,
     "validate configs": 960,
@@ -107,14 +106,13 @@ def names(number, name="t"):
 
 def topics(world, number):
     """Create topics of one partition, without their logs."""
-    metadata = world.broker.services.metadata
-    metadata.create_topics([NewTopic(name, 1, {}) for name in names(number)])
+    world.broker.know(dict.fromkeys(names(number), 1))
     return names(number)
 
 
 def one_topic(world, number):
     """Create a topic with this number of partitions, without its logs."""
-    world.broker.services.metadata.create_topics([NewTopic("wide", number, {})])
+    world.broker.know({"wide": number})
     return "wide"
 
 

@@ -2,7 +2,8 @@
 
 from uuid import UUID
 
-from broker.services.metadata import Credential
+from broker.services.metadata import Change, Credential
+from broker.services.metadata_changes import Staged
 from tests.broker.largest_requests.case import PARTITIONS, SOME, case, logs, names, one_topic, topics
 
 
@@ -141,7 +142,7 @@ def alter_many_quotas_of_a_client(world, number):
 @case("DescribeClientQuotas")
 def describe_client_quotas(world, number):
     quotas = {(("user", name),): {"producer_byte_rate": 1000.0} for name in names(number)}
-    world.broker.services.metadata.alter_quotas(quotas)
+    world.broker.change(world.broker.services.plan_quotas(quotas))
     return {"components": [], "strict": False}
 
 
@@ -165,12 +166,14 @@ def delete_unknown_credentials(world, number):
 @case("DescribeUserScramCredentials")
 def describe_credentials(world, number):
     credential = Credential(b"salt", 4096, b"stored", b"server")
-    world.broker.services.metadata.alter_credentials({(name, 1): credential for name in names(number)})
+    credentials = {(name, 1): credential for name in names(number)}
+    world.broker.change(Staged(Change(credentials=credentials)))
     return {"users": None}
 
 
 @case("DescribeUserScramCredentials")
 def describe_credentials_of_users(world, number):
     credential = Credential(b"salt", 4096, b"stored", b"server")
-    world.broker.services.metadata.alter_credentials({(name, 1): credential for name in names(number)})
+    credentials = {(name, 1): credential for name in names(number)}
+    world.broker.change(Staged(Change(credentials=credentials)))
     return {"users": [{"name": name} for name in names(number)]}

@@ -41,6 +41,10 @@ class Broker:
             else:
                 self.manager.synced(sync)
 
+    def delete(self, *partitions):
+        """Delete partitions of "flights", and put their directories away."""
+        self.run(self.manager.delete({"flights": partitions}))
+
     def round(self):
         self.manager.start_round()
         while syncs := self.manager.take_syncs():

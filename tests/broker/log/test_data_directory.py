@@ -18,7 +18,7 @@ def test_a_data_directory_closes_opens_and_loses_a_log_as_memory_does(tmp_path):
         first.append(log, b"x" * 800)
     first.append(doomed, producer_id=7, producer_epoch=0, base_sequence=0)
     first.manager.close()
-    first.manager.delete({"flights": [1]})
+    first.delete(1)
     names = [f"{base:020d}{suffix}" for base in range(3) for suffix in (".idindex", ".index", ".log", ".timeindex")]
     assert sorted(path.name for path in (tmp_path / "flights-0").iterdir()) == names
     first.manager.close()

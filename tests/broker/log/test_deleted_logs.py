@@ -17,7 +17,7 @@ def test_a_deleted_log_is_gone_and_its_name_is_free(broker):
     log = broker.open()
     broker.append(log, b"old")
     broker.round()
-    broker.manager.delete({"flights": [0]})
+    broker.delete(0)
     assert not broker.storage.list("flights-0") and log.offline == "it was deleted"
     broker.round()
     assert broker.checkpoint() == {}
@@ -30,7 +30,7 @@ def test_a_reader_keeps_the_bytes_of_a_deleted_log(broker):
     log = broker.open()
     broker.append(log, b"a")
     region = log_reader.read(log, 0, 1 << 20, True).records
-    broker.manager.delete({"flights": [0]})
+    broker.delete(0)
     assert len(region.file.read(region.position, region.length)) == region.length
 
 
@@ -39,7 +39,7 @@ def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
     broker.append(log)
     broker.manager.start_round()
     (sync,) = broker.manager.take_syncs()
-    broker.manager.delete({"flights": [0]})
+    broker.delete(0)
     broker.manager.synced(sync)
     broker.manager.sync_failed(sync, StorageError("flights-0", "gone"))
     assert broker.manager.syncs.known == {} and broker.lines == [] and broker.manager.offline == {}
@@ -51,7 +51,7 @@ def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
 def test_a_deleted_log_does_not_come_back_with_the_power(broker):
     broker.append(broker.open(), b"old")
     broker.round()
-    broker.manager.delete({"flights": [0]})
+    broker.delete(0)
     broker.run()
     for seed in range(50):
         after = broker.storage.power_cut(lambda n: seed % n)  # noqa: B023
@@ -66,7 +66,7 @@ def test_half_a_deletion_is_no_obstacle_to_the_next(broker):
     broker.storage.replace("flights-0.1.deleted/x", b"left by a crash")
     again = Broker(broker.storage)
     again.open()
-    again.manager.delete({"flights": [0]})
+    again.delete(0)
     assert broker.storage.list("flights-0.1.deleted") and broker.storage.list("flights-0.2.deleted")
     again.run()
     assert broker.storage.list("") == []
@@ -75,7 +75,7 @@ def test_half_a_deletion_is_no_obstacle_to_the_next(broker):
 def test_a_deleted_log_is_removed_by_a_thread_which_waits_for_nobodys_files(broker):
     """Unlinking a large file takes long; so does closing the last descriptor of an unlinked one."""
     broker.append(broker.open(), b"x")
-    broker.manager.delete({"flights": [0]})
+    broker.delete(0)
     (removal,) = [sync for sync in broker.manager.take_syncs() if isinstance(sync, RemoveFiles)]
     assert broker.storage.list("flights-0.1.deleted") and not broker.storage.open_files
     removal.run()
@@ -86,5 +86,5 @@ def test_the_logs_of_a_topic_are_deleted_with_one_wait_for_the_disk(broker):
     for partition in range(20):
         broker.open(partition)
     before = broker.storage.directory_syncs
-    broker.manager.delete({"flights": range(20)})
+    broker.delete(*range(20))
     assert broker.storage.directory_syncs == before + 1

@@ -210,7 +210,7 @@ def test_a_topic_made_anew_keeps_its_files():
     broker, log = filled()
     delete(broker, log, 2)
     broker.manager.tick(LATER)
-    broker.manager.delete({"flights": [0]})
+    broker.delete(0)
     log = broker.open()
     broker.append(log, b"new")
     broker.round()

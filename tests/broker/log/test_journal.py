@@ -406,7 +406,7 @@ def test_a_partition_that_was_synced_before_its_file_was_closed_does_not_keep_it
 def test_a_topic_that_is_deleted_lets_its_journal_go():
     broker = Broker(partitions=1)
     broker.append(b"a")
-    broker.manager.delete({"flights": [0]})
+    broker.manager.delete({"flights": [0]}).run()
     broker.manager.start_round()
     broker.all_done()
     assert journal_bytes(broker) == 0

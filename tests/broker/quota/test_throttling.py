@@ -201,16 +201,19 @@ def test_of_two_times_that_overlap_the_one_that_ends_last_counts(broker):
     assert client.conn.readable and len(broker.services.purgatory) == 0
 
 
-def test_a_produce_that_came_before_a_quota_in_one_turn_is_not_counted_and_the_next_is(broker):
+def test_a_produce_of_the_turn_in_which_a_quota_came_is_not_counted_and_the_next_is(broker):
+    """The quota holds from its answer on, and that waits for the disk."""
     client, admin = broker.connect("app"), broker.connect("admin")
     produce(client, bytes(3_000))
     with broker.turn():
         sent = [client.send(PRODUCE, 9, produce_request("flights", bytes(3_000)))]
         admin.send(ALTER_QUOTAS, 1, altering(APP, producer_byte_rate=100))
         sent.append(client.send(PRODUCE, 9, produce_request("flights", bytes(3_000))))
+    assert client.conn.readable
+    sent.append(client.send(PRODUCE, 9, produce_request("flights", bytes(3_000))))
     assert [answered for answered, _ in client.replies()] == sent
-    assert not client.conn.readable, "the second counts"
-    assert 20_000 < broker.services.metrics.throttled_ms["producer_byte_rate"] < 25_000, "and the first does not"
+    assert not client.conn.readable, "the third counts"
+    assert 20_000 < broker.services.metrics.throttled_ms["producer_byte_rate"] < 25_000, "and no other does"
 
 
 def test_a_broker_that_fails_on_demand_holds_back_too(clock):
@@ -381,7 +384,7 @@ def test_every_answer_with_room_for_the_time_says_it(clock, name):
     settings = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
     broker = EngineBroker(engine=lambda services: Engine(services, clock), **settings)
     clock.step_ns = 1
-    broker.services.alter_quotas({(("client-id", "test"),): {"request_percentage": 1e-9}})
+    broker.change(broker.services.plan_quotas({(("client-id", "test"),): {"request_percentage": 1e-9}}))
     world = ListeningWorld(EngineLine(broker), name, APIS[KEYS[name]].newest)
     ASKS[name](world)
     answers = [answer for asked, answer in world.answers if asked == name]

@@ -40,7 +40,7 @@ def begun(world):
 
 def test_a_topic_deleted_meanwhile_is_not_brought_back(world):
     begun(world)
-    world.manager.delete({"flights": [0]})
+    world.manager.delete({"flights": [0]}).run()
     world.log = world.open()
     world.put(("new", "1"))
     world.clean(0)

@@ -1,0 +1,231 @@
+"""The document of the cluster's metadata, as the store keeps it, and the values in it.
+
+The document is JSON. It begins with the CRC-32C of the bytes after it, so that a flipped bit is not a new setting:
+
+    {"crc32c": "1f3a09c2", "brokers": ...}
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+from crc32c import crc32c
+
+FILE = "metadata.json"
+_VERSION = 2
+_UNCHECKED = 1  # the version whose document has no CRC
+_CRC = b'{"crc32c": "%08x", '
+_CRC_BYTES = len(_CRC % 0)
+
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # Kafka's topic for the data that is in FILE here
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+
+class MetadataDamaged(ValueError):
+    """The metadata file cannot be read, or is missing beside data. It is never taken for an empty one."""
+
+
+class PartitionState(NamedTuple):
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+
+
+Entity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""The owner of a quota: (type, name) pairs, ordered by type. None as name stands for all without a separate quota."""
+
+
+def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
+    return tuple(sorted(parts, key=lambda part: part[0]))
+
+
+class Credential(NamedTuple):
+    """The data that a server keeps of a password (RFC 5802)."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def to_json(self) -> dict[str, object]:
+        keys = {name: b64encode(getattr(self, name)).decode() for name in ("salt", "stored_key", "server_key")}
+        return keys | {"iterations": self.iterations}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> "Credential":
+        salt, stored_key, server_key = (b64decode(value[name]) for name in ("salt", "stored_key", "server_key"))
+        return Credential(salt, value["iterations"], stored_key, server_key)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: UUID
+    partitions: tuple[PartitionState, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """The topic's own settings, as given."""
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+    @property
+    def directories(self) -> list[str]:
+        """Return the names of its partitions, which are those of their directories."""
+        return [f"{self.name}-{partition}" for partition in range(len(self.partitions))]
+
+    def to_json(self) -> dict[str, object]:
+        partitions = [[p.leader, p.leader_epoch, list(p.replicas)] for p in self.partitions]
+        return {"id": str(self.id), "partitions": partitions, "properties": dict(self.properties)}
+
+    @staticmethod
+    def from_json(name: str, value: Mapping[str, Any]) -> "Topic":
+        partitions = tuple(PartitionState(p[0], p[1], tuple(p[2])) for p in value["partitions"])
+        return Topic(name, UUID(value["id"]), partitions, value["properties"])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the metadata. Requests see none of it before the store has all of it."""
+
+    topics: Mapping[str, Topic | None] = field(default_factory=dict)
+    """New and changed topics by name; None deletes the topic."""
+    broker_properties: Mapping[str, Mapping[str, str]] | None = None
+    quotas: Mapping[Entity, Mapping[str, float]] | None = None
+    credentials: Mapping[tuple[str, int], Credential] | None = None
+    producer_ids: int = 0
+    """The number of producer ids to reserve."""
+
+
+class Document(NamedTuple):
+    """The content of the store at one moment. Its mappings are never changed in place."""
+
+    cluster_id: str
+    commits: int
+    producer_ids_end: int
+    brokers: Mapping[str, Mapping[str, str]]
+    quotas: Mapping[Entity, Mapping[str, float]]
+    credentials: Mapping[tuple[str, int], Credential]
+    topics: Mapping[str, Topic]
+    deleting: tuple[str, ...]
+    """Directories of deleted topics that may still have their name. No log is opened in one of them."""
+
+    def changed(self, changes: Iterable[Change], commits: int) -> "Document":
+        """Return the document with these changes, as commit number `commits`."""
+        topics, deleting = dict(self.topics), list(self.deleting)
+        producer_ids_end, brokers = self.producer_ids_end, self.brokers
+        quotas, credentials = self.quotas, self.credentials
+        for change in changes:
+            for name, topic in change.topics.items():
+                if topic is not None:
+                    topics[name] = topic
+                elif (gone := topics.pop(name, None)) is not None:
+                    deleting += gone.directories
+            brokers = brokers if change.broker_properties is None else change.broker_properties
+            quotas = quotas if change.quotas is None else change.quotas
+            credentials = credentials if change.credentials is None else change.credentials
+            producer_ids_end += change.producer_ids
+        return Document(
+            self.cluster_id, commits, producer_ids_end, brokers, quotas, credentials, topics, tuple(deleting)
+        )
+
+
+class DocumentEncoder:
+    """Encodes documents, each as one line of JSON. It keeps the texts of unchanged parts for the next document.
+
+    The document is one line, though people read it too, because Python's encoder takes ten times as long with `indent`.
+    """
+
+    def __init__(self) -> None:
+        self._topics: dict[str, tuple[Topic, str]] = {}
+        self._quotas: tuple[object, str] = None, ""
+        self._credentials: tuple[object, str] = None, ""
+
+    def encode(self, document: Document) -> bytes:
+        """Return the bytes of the store's file. Not thread-safe."""
+        parts = {
+            "brokers": _text({name: dict(each) for name, each in document.brokers.items()}),
+            "cluster_id": _text(document.cluster_id),
+            "commits": str(document.commits),
+            "deleting": _text(document.deleting) if document.deleting else "",
+            "producer_ids_end": str(document.producer_ids_end),
+            "quotas": self._quotas_of(document),
+            "scram": self._credentials_of(document),
+            "topics": "{" + ", ".join(self._topics_of(document)) + "}",
+            "version": str(_VERSION),
+        }
+        body = (", ".join(f'"{name}": {part}' for name, part in parts.items() if part) + "}").encode()
+        return _CRC % crc32c(body) + body
+
+    def _quotas_of(self, document: Document) -> str:
+        known, text = self._quotas
+        if known is not document.quotas:
+            text = _text([{"entity": dict(entity), "values": dict(each)} for entity, each in document.quotas.items()])
+            self._quotas = document.quotas, text
+        return text
+
+    def _credentials_of(self, document: Document) -> str:
+        known, text = self._credentials
+        if known is not document.credentials:
+            text = _text(
+                [
+                    {"user": user, "mechanism": mechanism} | each.to_json()
+                    for (user, mechanism), each in document.credentials.items()
+                ]
+            )
+            self._credentials = document.credentials, text
+        return text
+
+    def _topics_of(self, document: Document) -> Iterable[str]:
+        known, self._topics = self._topics, {}
+        for name in sorted(document.topics):
+            topic = document.topics[name]
+            found = known.get(name)
+            if found is None or found[0] is not topic:
+                found = topic, f"{_text(name)}: {_text(topic.to_json())}"
+            self._topics[name] = found
+            yield found[1]
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def decode(data: bytes) -> Document:
+    """Return the document in the store's bytes. Raise MetadataDamaged."""
+    try:
+        is_checked = _is_checked(data)
+        document = json.loads(data)
+        if document["version"] != (_VERSION if is_checked else _UNCHECKED):
+            found = f"version {document['version']} with{'' if is_checked else 'out'} a CRC"
+            raise MetadataDamaged(f"{FILE} has {found}; this program reads version {_VERSION} with one")
+        return Document(
+            cluster_id=document["cluster_id"],
+            commits=int(document.get("commits", 0)),
+            producer_ids_end=document["producer_ids_end"],
+            brokers={name: dict(each) for name, each in document.get("brokers", {}).items()},
+            quotas={entity_of(each["entity"].items()): each["values"] for each in document.get("quotas", ())},
+            credentials={
+                (each["user"], each["mechanism"]): Credential.from_json(each) for each in document.get("scram", ())
+            },
+            topics={name: Topic.from_json(name, each) for name, each in document["topics"].items()},
+            deleting=tuple(document.get("deleting", ())),
+        )
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        if isinstance(error, MetadataDamaged):
+            raise
+        raise MetadataDamaged(f"{FILE} is not a metadata document: {error!r}") from None
+
+
+def _is_checked(data: bytes) -> bool:
+    """Return True if a document has a CRC. Raise MetadataDamaged if the CRC is wrong."""
+    if not data.startswith(_CRC[:12]):
+        return False
+    if data[:_CRC_BYTES] != _CRC % crc32c(data[_CRC_BYTES:]):
+        raise MetadataDamaged(f"{FILE}: its CRC does not hold. Put the file back from a copy")
+    return True
