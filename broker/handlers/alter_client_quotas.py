@@ -14,6 +14,7 @@ from broker.quota.client_quotas import Quotas, altered, check_entity
 from broker.services.context import RequestContext
 from broker.services.metadata import Entity
 from broker.services.metadata_changes import QUOTAS, Planned
+from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 
 Answer = tuple[ErrorCode, str | None]
@@ -63,11 +64,12 @@ def _asked(call: RequestContext) -> list[tuple[tuple[str, str | None], ...]]:
 
 
 def _told(call: RequestContext, answers: Sequence[Answer]) -> dict[str, Any]:
-    entries = [
-        {"error_code": code, "error_message": message, "entity": [_part(*part) for part in parts]}
-        for parts, (code, message) in zip(_asked(call), answers, strict=True)
-    ]
-    return {"throttle_time": 0, "entries": entries}
+    return {"throttle_time": 0, "entries": Each(list(zip(_asked(call), answers, strict=True)), _entry)}
+
+
+def _entry(each: tuple[tuple[tuple[str, str | None], ...], Answer]) -> dict[str, Any]:
+    parts, (code, message) = each
+    return {"error_code": code, "error_message": message, "entity": [_part(*part) for part in parts]}
 
 
 def _part(kind: str, name: str | None) -> dict[str, Any]:

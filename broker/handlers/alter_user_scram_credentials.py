@@ -16,6 +16,7 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.metadata import Change, Credential
 from broker.services.metadata_changes import CREDENTIALS, Planned, Staged
+from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 
 MECHANISMS = {1: "sha256", 2: "sha512"}
@@ -58,12 +59,12 @@ def _begin(call: RequestContext) -> dict[str, Any] | Planned:
 
 
 def _told(answers: Mapping[str, Answer]) -> dict[str, Any]:
-    return {
-        "throttle_time": 0,
-        "results": [
-            {"user": user, "error_code": code, "error_message": message} for user, (code, message) in answers.items()
-        ],
-    }
+    return {"throttle_time": 0, "results": Each(answers.items(), _result)}
+
+
+def _result(each: tuple[str, Answer]) -> dict[str, Any]:
+    user, (code, message) = each
+    return {"user": user, "error_code": code, "error_message": message}
 
 
 def _alter(call: RequestContext, credentials: Credentials, asked: Any) -> None:

@@ -19,6 +19,7 @@ from broker.services.metadata import Topic
 from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_growth
+from broker.steps import Each
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -67,7 +68,7 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
 
 
 def _answers(refused: Mapping[str, ApiError | None]) -> Answer:
-    return {"throttle_time": 0, "results": [_answer(name, error) for name, error in refused.items()]}
+    return {"throttle_time": 0, "results": Each(refused.items(), lambda each: _answer(*each))}
 
 
 def _answer(name: str, error: ApiError | None) -> Answer:

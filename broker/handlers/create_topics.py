@@ -25,6 +25,7 @@ from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_creation
 from broker.settings.config import TopicConfig
 from broker.settings.config_entries import topic_entries
+from broker.steps import Each
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
@@ -109,8 +110,11 @@ def too_many(services: BrokerServices) -> str:
 
 
 def _answers(call: RequestContext, made: Iterable[tuple["_Planned | Answer", Topic | ApiError | None]]) -> Answer:
-    topics = [_answer(call, each, topic) if isinstance(each, _Planned) else each for each, topic in made]
-    return {"throttle_time": 0, "topics": topics}
+    def answer(each: tuple["_Planned | Answer", Topic | ApiError | None]) -> Answer:
+        planned, topic = each
+        return _answer(call, planned, topic) if isinstance(planned, _Planned) else planned
+
+    return {"throttle_time": 0, "topics": Each(list(made), answer)}
 
 
 def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | None) -> Answer:

@@ -21,6 +21,7 @@ from broker.services.metadata import Topic
 from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_deletion
+from broker.steps import Each
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -56,7 +57,7 @@ def _begin(call: RequestContext, times: Mapping[Named, int], now: Now) -> Answer
     def answer(error: ApiError | None, at: Now) -> Answer:
         answers.update({named: _deleted(call, topic, error) for named, topic in found.items()})
         told = [named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])]
-        return {"throttle_time": 0, "responses": [answers[named] for named in told]}
+        return {"throttle_time": 0, "responses": Each(told, lambda named: answers[named])}
 
     return Planned(plan_deletion(call.services, list(found.values())), answer) if found else answer(None, now)
 

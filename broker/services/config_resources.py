@@ -21,6 +21,7 @@ from broker.services.topic_changes import plan_alteration
 from broker.settings.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.settings.config_entries import BrokerSources
 from broker.settings.kafka_settings import broker_setting, why_not_alterable
+from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting, settings_of
 
@@ -123,14 +124,13 @@ def _check(
 
     def told(error: ApiError | None) -> Answer:
         result = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
-        return {
-            "throttle_time": 0,
-            "responses": [
-                {"error_code": code, "error_message": message, "resource_type": kind, "resource_name": name}
-                for kind, name in asked
-                for code, message in (refused.get((kind, name), result),)
-            ],
-        }
+
+        def response(resource: tuple[int, str]) -> Answer:
+            code, message = refused.get(resource, result)
+            kind, name = resource
+            return {"error_code": code, "error_message": message, "resource_type": kind, "resource_name": name}
+
+        return {"throttle_time": 0, "responses": Each(asked, response)}
 
     return altered, told
 
