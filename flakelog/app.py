@@ -272,11 +272,19 @@ class Server:
         now_ms = self.clock.now_ms()
         services.clock_waits.tell_at_start(now_ms)
         # On a full disk no worker number may be held yet, and without one nobody knows.
-        needed = services.clock_waits.ahead(now_ms) or services.logs.disk.is_full
-        if self.settings.idgen.ids_log_max_ahead_ms and needed:
+        ahead = services.clock_waits.ahead(now_ms)
+        max_ahead_ms = self.settings.idgen.ids_log_max_ahead_ms
+        if max_ahead_ms and (ahead or services.logs.disk.is_full):
             node = services.metadata.node
-            claim = yield self._hold(host_port(node.host, node.port), None, AHEAD)
-            services.id_stamper.ahead = AheadIds(claim.usable_worker, claim.need)
+            needed_ms = now_ms + max((each for each in ahead.values() if each <= max_ahead_ms), default=0)
+            claim = yield self._hold(host_port(node.host, node.port), None, AHEAD, needed_ms)
+
+            def need(time_ms: int) -> None:
+                claim.need(time_ms)
+                if self._claims is not None:
+                    self._claims.wake()
+
+            services.id_stamper.ahead = AheadIds(claim.usable_worker, need)
 
     @inlineCallbacks
     def _check_peers(self, coordinator: Coordinator) -> Any:
@@ -300,7 +308,7 @@ class Server:
             self._report(ending)
         self._daily = self.reactor.callLater(DAY_S, self._look_at_the_layout)
 
-    def _hold(self, address: str, number: int | None, role: str) -> "Deferred[WorkerClaim]":
+    def _hold(self, address: str, number: int | None, role: str, needed_ms: int = 0) -> "Deferred[WorkerClaim]":
         assert self._claims is not None
         claim = worker_claim(
             self.settings.idgen,
@@ -310,6 +318,7 @@ class Server:
             role=role,
             chance=random.random,
         )
+        claim.need(needed_ms)
         held = self._claims.hold(claim)
         if self.engine is None or not self.engine.services.logs.disk.is_full:
             return self._wait_for(claim, held)

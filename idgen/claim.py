@@ -274,6 +274,7 @@ class WorkerClaim:
         self.problem, self.crowded_out = None, False
         sooner = RAISE_SPREAD * self._chance()
         self._due_ms = self._now_ms + int(self._raise_interval_ms * (1 - sooner))
+        self.need(self._needed_ms)
         self._turn(turn)
 
     def _acknowledged(self, held: Held) -> None:

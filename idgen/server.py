@@ -77,6 +77,10 @@ class ClaimDriver:
         """Return the worker numbers held."""
         return {claim.number for claim in self._claims if claim.number is not None}
 
+    def wake(self) -> None:
+        """Tick the claims in the next reactor iteration, because one needs a higher mark."""
+        self._reactor.callLater(0, self._turn)
+
     def stop(self) -> "Deferred[None]":
         """Stop issuing ids and release all numbers; fire when every claim is closed, even if its release failed."""
         stopped: Deferred[None] = Deferred()

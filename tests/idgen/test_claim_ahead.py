@@ -6,15 +6,14 @@ from coordination.memory import MemoryCoordinator
 from idgen.claim_state import State
 from idgen.registry import AHEAD, LOG, Registry
 from tests.idgen.claims import held, mark
-from tests.idgen.driving import NOW, settle
+from tests.idgen.driving import NOW, claim, settle
 
 HOUR_MS = 3_600_000
 AHEAD_MS = 24 * HOUR_MS
 
 
 def claim_ahead(one, token, now_ms=NOW):
-    made = held(one, token, now_ms, registry=Registry(role=AHEAD, ahead_ms=AHEAD_MS))
-    return made
+    return held(one, token, now_ms, registry=Registry(role=AHEAD, ahead_ms=AHEAD_MS))
 
 
 def floor_at(claim, ms):
@@ -22,21 +21,28 @@ def floor_at(claim, ms):
 
 
 def test_its_mark_is_raised_above_the_time_that_is_needed(one):
-    claim = claim_ahead(one, "a")
-    claim.need(NOW + HOUR_MS)
-    settle(claim, one, NOW)
-    assert mark(one, 0)["high_water_ms"] == claim.worker.limit_ms == NOW + HOUR_MS + claim.registry.lead_ms
-    (run,) = claim.worker.next_ids(3, NOW, floor_at(claim, NOW + HOUR_MS))
-    assert claim.registry.layout.unpack(run.first).time_ms == NOW + HOUR_MS
+    made = claim_ahead(one, "a")
+    made.need(NOW + HOUR_MS)
+    settle(made, one, NOW)
+    assert mark(one, 0)["high_water_ms"] == made.worker.limit_ms == NOW + HOUR_MS + made.registry.lead_ms
+    (run,) = made.worker.next_ids(3, NOW, floor_at(made, NOW + HOUR_MS))
+    assert made.registry.layout.unpack(run.first).time_ms == NOW + HOUR_MS
+
+
+def test_a_time_that_is_needed_from_the_beginning_is_below_its_first_marks(one):
+    made = claim("a", registry=Registry(role=AHEAD, ahead_ms=AHEAD_MS))
+    made.need(NOW + HOUR_MS)
+    settle(made, one, NOW)
+    assert made.worker.limit_ms == NOW + HOUR_MS + made.registry.lead_ms
 
 
 def test_its_mark_follows_its_ids(one):
-    claim = claim_ahead(one, "a")
-    claim.need(NOW + HOUR_MS)
-    settle(claim, one, NOW)
-    claim.worker.next_ids(4_096 * 20_000, NOW, floor_at(claim, NOW + HOUR_MS))
-    settle(claim, one, NOW + 10_000)
-    assert claim.worker.limit_ms == claim.worker.last_ms + claim.registry.lead_ms > NOW + HOUR_MS + 20_000
+    made = claim_ahead(one, "a")
+    made.need(NOW + HOUR_MS)
+    settle(made, one, NOW)
+    made.worker.next_ids(4_096 * 20_000, NOW, floor_at(made, NOW + HOUR_MS))
+    settle(made, one, NOW + 10_000)
+    assert made.worker.limit_ms == made.worker.last_ms + made.registry.lead_ms > NOW + HOUR_MS + 20_000
 
 
 @pytest.mark.parametrize("clean", [True, False])
