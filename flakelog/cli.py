@@ -19,6 +19,7 @@ COMMANDS = {
     "produce": "flakelog.commands.produce",
     "consume": "flakelog.commands.consume",
     "id": "flakelog.commands.id",
+    "check": "flakelog.commands.check",
     "settings": "flakelog.commands.settings",
     "compat": "flakelog.commands.compat",
     "replay": "flakelog.commands.replay",

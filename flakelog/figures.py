@@ -89,6 +89,7 @@ def _broker(engine: Engine, now_ms: int) -> Iterator[Metric]:
     yield _gauge("flakelog_open_files", text, services.logs.storage.open_count)
     yield from _disk(services.logs.disk)
     yield from _cleaner(services.logs)
+    yield from _scrub(services.logs)
     flushes = HistogramMetricFamily("flakelog_log_flush_seconds", "Syncs of logs and of the checkpoint")
     _add(flushes, [], metrics.flushes)
     yield flushes
@@ -199,6 +200,13 @@ def _clock_waits(services: BrokerServices, now_ms: int) -> Iterator[Metric]:
     yield _gauge("flakelog_clock_wait_max_seconds", "For how long the first of them has done so", longest_ms / 1000)
     text = "Partitions whose last ids are ahead of the clock, whether clients have met them or not"
     yield _gauge("flakelog_partitions_ahead_of_clock", text, len(services.clock_waits.ahead(now_ms)))
+
+
+def _scrub(logs: LogManager) -> Iterator[Metric]:
+    figures = logs.scrub
+    yield _counter("flakelog_scrub_passes", "Passes of the scrub over all closed segments", figures.passes)
+    yield _counter("flakelog_scrub_bytes", "Bytes that the scrub has read", figures.bytes_read)
+    yield _counter("flakelog_scrub_errors", "Segments that the scrub found damaged or could not read", figures.errors)
 
 
 def _cleaner(logs: LogManager) -> Iterator[Metric]:

@@ -21,7 +21,7 @@ from broker.log.compaction.cleaning import CleanerFigures, Cleaning
 from broker.log.deletions import Deletions
 from broker.log.disk_watch import DiskWatch
 from broker.log.integrity.data_directory import Strays
-from broker.log.integrity.guard import Guard, GuardJob
+from broker.log.integrity.guard import Guard, GuardJob, ScrubFigures
 from broker.log.io_jobs import IoJob, PutAway, ReadJob, RemoveFiles, WriteCheckpoint, WriteMetadata
 from broker.log.log_opener import LogOpener
 from broker.log.log_walk import LogWalk
@@ -63,7 +63,7 @@ class LogManager:
         self._new = NewLogs()
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
-        self._guard = Guard(self._cleaning.is_halfway, report)
+        self._guard = Guard(storage, self._cleaning.is_halfway, report)
         self._retention_ms: int | None = None
         """Time of the next look for expired segments."""
         self._retaining = LogWalk()
@@ -193,6 +193,11 @@ class LogManager:
         """Return the cleaner's totals."""
         return self._cleaning.figures
 
+    @property
+    def scrub(self) -> ScrubFigures:
+        """Return the scrub's totals."""
+        return self._guard.figures
+
     # --- settings ------------------------------------------------------------------------------------------------
 
     def use(self, config: BrokerConfig) -> None:
@@ -247,6 +252,7 @@ class LogManager:
         if log is not None:
             log.deleted()
             self._deletions.forget(log)
+            self._guard.written.discard(log)
         self.syncs.forget(f"{topic}-{partition}", log)
 
     # --- retention -----------------------------------------------------------------------------------------------
@@ -285,6 +291,7 @@ class LogManager:
             self._deletions.next_deadline_ms(),
             self._retaining.next_deadline_ms(),
             self._cleaning.next_deadline_ms(now_ms),
+            self._guard.next_deadline_ms(now_ms, self.config.scrub_bytes_per_second),
             self._retention_ms,
         )
         for due in others:
@@ -312,6 +319,8 @@ class LogManager:
             self._make_due(now.ms)
         if len(self._opener.unopened):
             self._opener.open_due(now.ms)
+        for job in self._guard.tick(self._logs.values(), now.ms, self.config.scrub_bytes_per_second):
+            self.syncs.add_job(job)
         for work in self._cleaning.tick(self._logs.values(), now):
             self.syncs.add_job(work)
         if uncovered := self._cleaning.take_uncovered():
@@ -321,6 +330,7 @@ class LogManager:
     def appended(self, log: PartitionLog) -> None:
         """Ask for the sync that an append makes due. The caller must call this after each append."""
         self.syncs.ask_if_due(log)
+        self._guard.written.add(log)
 
     def start_round(self) -> None:
         """Start a checkpoint round: sync every log with something new, then write the checkpoint."""

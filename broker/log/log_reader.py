@@ -272,7 +272,8 @@ def ids_of(log: PartitionLog, first_offset: int, end_offset: int) -> tuple[tuple
 def search(log: PartitionLog) -> Search:
     """Return a snapshot of the log, for a search in this or another thread."""
     segments = log.segments
-    return Search(segments.all, segments.newest, log.log_start_offset, segments.active.log.size, segments.counted)
+    end = segments.active.log.size
+    return Search(segments.all, segments.newest, log.log_start_offset, end, segments.counted, segments.unverified_times)
 
 
 def offset_of_id(log: PartitionLog, id: int, mode: ReadMode = BLOCKING) -> int:

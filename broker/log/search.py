@@ -9,11 +9,12 @@ A batch with a valid CRC whose records cannot be decoded has no time that a sear
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from broker.log.non_blocking_reader import NonBlockingReader, WouldBlock
 from broker.log.segment import Segment
+from broker.log.storage.port import StorageError
 from broker.record.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, verify
 from broker.record.compression import DECOMPRESSED_BYTES_MAX, TooLarge
 from broker.record.records import times_of
@@ -53,6 +54,8 @@ class Search(NamedTuple):
     end_position: int
     """End of the last segment's log."""
     counted: Counted
+    unverified: Container[int] = ()
+    """Base offsets of segments whose indexes an earlier process wrote, and this one has not verified."""
 
     def of_id(self, id: int, mode: ReadMode) -> int | None:
         """Return the first offset whose id is at least `id`, None if all ids are below it. Raise StorageError."""
@@ -75,6 +78,8 @@ class Search(NamedTuple):
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
             seen = mode.see(segment)
+            if segment.base_offset in self.unverified:
+                _check_entries(segment, seen, timestamp_ms)
             start = max(seen.times.offset_before(timestamp_ms), self.start - segment.base_offset)
             for at, header in seen.batches(seen.offsets.position_before(start), self._end_of(segment)):
                 if header.max_timestamp < timestamp_ms or header.last_offset < self.start:
@@ -114,6 +119,29 @@ class Search(NamedTuple):
     def _end_of(self, segment: Segment) -> int | None:
         """Return the end of a segment's log at the moment of the search, None for a segment that is not appended to."""
         return self.end_position if segment is self.segments[-1] else None
+
+
+def _check_entries(segment: Segment, seen: Any, timestamp_ms: int) -> None:
+    """Raise StorageError unless the index entries that a search by time uses fit the batches that they name.
+
+    A wrong entry elsewhere makes the search begin too early at worst, because the last one it uses is checked.
+    """
+    number = seen.times.rank(timestamp_ms - 1)
+    if not number:
+        return
+    time_ms, relative_offset = seen.times.near(number - 1)
+    number = seen.offsets.rank(relative_offset)
+    last, position = seen.offsets.near(number - 1) if number else (None, 0)
+    first = True
+    for at, header in seen.batches(position):
+        if first and last is not None and (at, header.last_offset) != (position, segment.base_offset + last):
+            break
+        first = False
+        if header.last_offset >= segment.base_offset + relative_offset:
+            if (header.last_offset, header.max_timestamp) == (segment.base_offset + relative_offset, time_ms):
+                return
+            break
+    raise StorageError(f"{segment.directory} at {segment.base_offset}", "an entry of its time index is damaged")
 
 
 def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, mode: ReadMode) -> Iterator[Found]:

@@ -144,6 +144,11 @@ class Segment:
         return self.log.size
 
     @property
+    def data_paths(self) -> tuple[str, str]:
+        """Return the paths of the log and the ids, which cannot be rebuilt."""
+        return self.log.path, self.ids.file.path
+
+    @property
     def index_sizes(self) -> tuple[int, int]:
         """Return the sizes of the offset and the time index in bytes."""
         return self.offsets.file.size, self.times.file.size

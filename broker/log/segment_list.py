@@ -45,6 +45,8 @@ class SegmentList:
             each.base_offset: Unverified(each.size, *each.index_sizes) for each in segments if each.size
         }
         """The segments whose contents this process has not verified yet, by base offset."""
+        self.unverified_times = set(self.unverified)
+        """The segments whose time index no walk from their beginning has verified yet."""
 
     def _set(self, segments: tuple[Segment, ...]) -> None:
         before = segments[:-1]
@@ -106,6 +108,11 @@ class SegmentList:
         self._open_segments.unsynced += 1
         return self._open_segments.unsynced <= self._open_segments.limit
 
+    def verified(self, base_offset: int) -> None:
+        """Note that all of a segment is verified, or is gone."""
+        self.unverified.pop(base_offset, None)
+        self.unverified_times.discard(base_offset)
+
     def close_before(self, offset: int) -> None:
         """Close the files of the segments below `offset`, which are on the disk; a reader opens them again."""
         first = synced = bisect_left(self.bases, offset)
@@ -119,7 +126,7 @@ class SegmentList:
         """Remove the oldest segments from the list, and return them. Their files stay."""
         oldest = self.all[:number]
         for each in oldest:
-            self.unverified.pop(each.base_offset, None)
+            self.verified(each.base_offset)
         self._dropped += oldest
         self._set(self.all[number :])
         self._forget(oldest)
@@ -130,7 +137,7 @@ class SegmentList:
         at = self.all.index(old[0])
         new = self._closed(new)
         for each in old:
-            self.unverified.pop(each.base_offset, None)
+            self.verified(each.base_offset)
         self._set((*self.all[:at], new, *self.all[at + len(old) :]))
         self._forget(old)
 
@@ -161,6 +168,7 @@ class SegmentList:
         """Close the files of a deleted log, except those being sent."""
         self._dropped = ()
         self.unverified.clear()
+        self.unverified_times.clear()
         self._forget(self.all[:-1])
         gone = tuple(self._closed(each) for each in self.all)
         for segment in gone:

@@ -561,6 +561,13 @@ class BrokerConfig:
         "a third of flakelog.max.open.files.",
         check=at_least(1),
     )
+    scrub_bytes_per_second: int = setting(
+        "flakelog.scrub.bytes.per.second",
+        1 << 20,
+        "Closed segments are read again at this rate, at most once a day, so that damage is found before the data is "
+        "needed. A damaged partition goes offline by name. 0: no segment is read again.",
+        check=at_least(0),
+    )
     max_open_files: int = setting(
         "flakelog.max.open.files",
         0,

@@ -99,7 +99,7 @@ class Verdict:
         elif self.rebuilt is not None:
             return self._install(self.rebuilt)
         elif self.is_whole:
-            log.segments.unverified.pop(self.segment.base_offset, None)
+            log.segments.verified(self.segment.base_offset)
         elif state is not None and self.span is not None:
             state.add(self.span)
             if state.is_done:
@@ -114,7 +114,7 @@ class Verdict:
             if self.state is not None:
                 self.state.error = str(error)
             return f"partition {self.log.name}: the wrong indexes of the segment at {base} stay for now: {error}"
-        self.log.segments.unverified.pop(base, None)
+        self.log.segments.verified(base)
         return f"partition {self.log.name}: the indexes of the segment at {base} were wrong; they are rebuilt"
 
 

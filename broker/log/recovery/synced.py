@@ -155,10 +155,11 @@ class Synced:
         last = segment.ids.entry(number - 1) if number else None
         ids_end = last.offset + last.length if last else segment.base_offset
         indexed = self._indexed(segment)
-        log_end, position = self._end(segment, int(segment.offsets[-1][1]) if indexed else 0)
+        log_end, position, newest_ms = self._end(segment, int(segment.offsets[-1][1]) if indexed else 0)
         if (log_end, position) != (next_offset, segment.size):
             indexed = False
-            log_end, position = self._end(segment, 0)
+            log_end, position, newest_ms = self._end(segment, 0)
+        indexed = indexed and newest_ms <= (segment.times[-1][0] if len(segment.times) else NO_TIMESTAMP)
         if position != segment.size or log_end < ids_end:
             raise LogDamaged(f"{segment.log.path} at byte {position}: its ids go on to offset {ids_end}")
         if ids_end < log_end:
@@ -181,14 +182,16 @@ class Synced:
         return len(segment.offsets) > 0 and newest >= segment.first_timestamp_ms
 
     @staticmethod
-    def _end(segment: Segment, position: int) -> tuple[int, int]:
-        """Return (offset, position) after the last batch, walking from a batch at `position`."""
-        offset = segment.base_offset
+    def _end(segment: Segment, position: int) -> tuple[int, int, int]:
+        """Return (offset, position) after the last batch, and the newest time, walking from a batch at `position`."""
+        offset, newest_ms = segment.base_offset, NO_TIMESTAMP
         for at, header in segment.batches(position):
             if header.base_offset < offset:
                 break
             offset, position = header.last_offset + 1, at + header.size
-        return offset, position
+            if header.record_count:
+                newest_ms = max(newest_ms, header.max_timestamp)
+        return offset, position, newest_ms
 
     def _check_last(self, segment: Segment, known: LogPosition) -> None:
         """Check the checkpoint's own segment: it must have the synced bytes, and its ids must end with the last id."""

@@ -1,0 +1,181 @@
+"""Damage that appears while the broker runs: files that are removed, and bits that flip in old segments."""
+
+import random
+
+import pytest
+
+from broker.log.integrity.guard import FIRST_PASS_MS, LOOK_EVERY_MS, Guard
+from broker.log.integrity.region_check import RegionCheck
+from broker.wire.errors import ApiError, ErrorCode
+from tests.broker.engine_client import EngineBroker
+from tests.broker.log.integrity.mutations import append, copy_of
+
+SMALL = {"segment_bytes": 1024, "index_interval_bytes": 0}
+LOG, IDS, INDEX, TIMES = (f"flights-0/{0:020d}{suffix}" for suffix in (".log", ".idindex", ".index", ".timeindex"))
+
+
+def filled(number=8, **properties):
+    broker = EngineBroker()
+    broker.create("flights", **(SMALL | properties))
+    for n in range(number):
+        append(broker, "flights", b"%d" % n, b"x" * 300)
+    broker.pump()
+    return broker
+
+
+def flip(broker, path, at):
+    broker.storage.files[path].data[at] ^= 4
+
+
+def log_of(broker):
+    return broker.services.logs.get("flights", 0)
+
+
+# --- removed files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".log", ".idindex"])
+def test_a_file_that_is_removed_while_it_is_written_to_makes_produce_fail_by_name(suffix):
+    broker = filled(1)
+    del broker.storage.files[f"flights-0/{0:020d}{suffix}"]
+    client = broker.connect()
+    client.produce("flights", b"lost")
+    broker.at(broker.now_ms + LOOK_EVERY_MS)
+    assert client.produce("flights", b"refused").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert suffix in log_of(broker).offline and "removed" in log_of(broker).offline
+
+
+def test_a_topic_that_is_deleted_during_the_look_is_no_removed_file():
+    broker = filled(1)
+    held = broker.hold_syncs()
+    broker.at(broker.now_ms + LOOK_EVERY_MS)
+    assert [type(each).__name__ for each in held] == ["LookForFiles"]
+    broker.delete("flights")
+    broker.release()
+    assert not any("removed" in line for line in broker.reported)
+
+
+# --- the scrub -------------------------------------------------------------------------------------------------------
+
+
+def scrubbed(broker, slices=100):
+    """Let the scrub pass over all closed segments."""
+    broker.at(broker.now_ms + FIRST_PASS_MS)
+    for _ in range(slices):
+        if broker.services.logs.scrub.passes:
+            return
+        broker.at(broker.now_ms + 1_000)
+    raise AssertionError("the scrub does not end")
+
+
+def test_the_scrub_reads_each_closed_segment_once_a_day():
+    broker = filled().restarted()
+    size = sum(each.size for each in log_of(broker).segments.all[:-1])
+    scrubbed(broker)
+    assert broker.services.logs.scrub.bytes_read == size > 0
+    broker.at(broker.now_ms + 3_600_000)
+    assert broker.services.logs.scrub.passes == 1 and not broker.services.logs.scrub.errors
+
+
+@pytest.mark.parametrize("path, at", [(LOG, 100), (LOG, 3), (IDS, 9)])
+def test_the_scrub_takes_a_damaged_partition_offline_by_name(path, at):
+    broker = filled().restarted()
+    flip(broker, path, at)
+    scrubbed(broker)
+    assert path.partition(".")[0] in log_of(broker).offline
+    assert broker.services.logs.scrub.errors == 1
+
+
+@pytest.mark.parametrize("path", [INDEX, TIMES])
+def test_the_scrub_rebuilds_wrong_indexes(path):
+    broker = filled().restarted()
+    whole = bytes(broker.storage.files[path].data)
+    flip(broker, path, len(whole) - 1)
+    scrubbed(broker)
+    assert bytes(broker.storage.files[path].data) == whole and log_of(broker).offline is None
+    assert any("they are rebuilt" in line for line in broker.reported)
+
+
+def test_the_scrub_can_be_off():
+    guard = Guard(None, lambda log: False, pytest.fail)
+    assert guard.next_deadline_ms(0, 0) is None and guard.tick([], 10**9, 0) == []
+
+
+# --- no false alarms -------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_that_was_open_at_the_start_is_not_judged_as_sealed_by_its_size_at_the_start():
+    """Appends fill it, it is rolled and closed, and only then the walk of its first part comes back."""
+    broker = filled(1).restarted(clean=False)
+    log = log_of(broker)
+    check = RegionCheck(log, log.segments.active, 0)
+    for n in range(8):
+        append(broker, "flights", b"later %d" % n, b"x" * 300)
+    broker.services.logs.start_round()
+    broker.pump()
+    after = RegionCheck(log, log.segments.all[0], 0)
+    assert log.segments.all[0].base_offset == 0 and not after.is_sealed
+    for each in (check, after):
+        each.run()
+        assert each.damage is None and each.rebuilt is None and each.span is not None
+        each.apply()
+    assert 0 not in log.segments.unverified and log.offline is None
+
+
+def test_the_wrong_index_of_a_segment_that_is_appended_to_keeps_the_entries_of_the_appends():
+    broker = filled(2, segment_bytes=100_000).restarted(clean=False)
+    flip(broker, INDEX, 3)
+    for n in range(3):
+        append(broker, "flights", b"later %d" % n, b"x" * 300)
+    whole = copy_of(broker.storage)
+    values = broker.connect().fetch("flights", 1)
+    assert values[1::2] == [b"x" * 300] * 5 and log_of(broker).offline is None
+    assert bytes(broker.storage.files[INDEX].data)[8:] == bytes(whole.files[INDEX].data)[8:]
+    assert bytes(broker.storage.files[INDEX].data)[:8] != bytes(whole.files[INDEX].data)[:8]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_to_segments_while_threads_verify_them_is_no_damage(seed):
+    """Retention, deleted records, rolls, syncs and deleted topics, between the steps of walks and of the scrub."""
+    chance = random.Random(seed)
+    broker = filled(10, retention_bytes=4_000, file_delete_delay_ms=0).restarted(clean=chance.random() < 0.5)
+    written = 0
+    for _ in range(60):
+        broker.held = None
+        if chance.random() < 0.6:
+            broker.hold_syncs()
+        act = chance.randrange(7)
+        if broker.services.metadata.topic("flights") is None:
+            broker.create("flights", **SMALL)
+        log = log_of(broker)
+        if act < 2:
+            append(broker, "flights", b"more", b"y" * 400)
+            written += 1
+        elif act == 2:
+            start = chance.randint(log.log_start_offset, log.high_watermark)
+            broker.services.logs.delete_records(log, start, broker.now)
+        elif act == 3:
+            broker.services.logs.start_round()
+        elif act == 4 and chance.random() < 0.2:
+            broker.delete("flights")
+        else:
+            offset = chance.randint(log.log_start_offset, log.log_end_offset)
+            read_or_refused(broker, offset)
+        broker.at(broker.now_ms + chance.choice((1, 500, FIRST_PASS_MS)))
+        broker.release()
+    assert written and not broker.services.logs.offline
+    assert not any("offline" in line or "rebuilt" in line or "damaged" in line for line in broker.reported)
+
+
+def read_or_refused(broker, offset):
+    from broker.log import log_reader
+    from broker.log.integrity.verify_job import VerifyJob
+
+    log = log_of(broker)
+    try:
+        log_reader.verify(log, log.segments.all[0], offset, waits=False)
+    except ApiError as error:
+        raise AssertionError("no read is refused") from error
+    except Exception as unverified:
+        segment = unverified.segment
+        broker.services.logs.syncs.add_job(VerifyJob(log, segment, max(offset, segment.base_offset), object()))
