@@ -3,7 +3,7 @@ memory and validates nothing."""
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from io import RawIOBase
 from tempfile import TemporaryFile
@@ -14,6 +14,7 @@ from benchmarks.measure import Contenders, Figures, Row, Scale, cpu_seconds
 from benchmarks.native import child, program, run_program
 
 MOCK_TOPIC = "bench"
+MIXED_SIZES, MIXED_MEAN_BYTES = "20-400", 210
 RECORD_OVERHEAD_BYTES = 10
 BATCH_BYTES = 1_000_000  # a full batch of librdkafka's
 READY_BYTES_MAX = 2 << 30
@@ -53,11 +54,13 @@ def plain_file(messages: int, size: int) -> Figures:
     return {"MB/s": messages * size / seconds / 1e6, "msg/s": messages / seconds, "CPU s": cpu}
 
 
-def produce(peer: Peer, topic: str, messages: int, size: int, partitions: int) -> Figures:
-    """Produce messages in bulk, and measure the broker's CPU time."""
+def produce(
+    peer: Peer, topic: str, messages: int, size: int, partitions: int, sizes: str = "", *settings: str
+) -> Figures:
+    """Produce messages in bulk, and measure the broker's CPU time. `sizes` are "least-most" bytes if they vary."""
     before = cpu_seconds(peer.pid)
-    settings = [f"bootstrap.servers={peer.address}"]
-    (seconds,) = run_program(program("bulk_produce"), topic, str(partitions), str(messages), str(size), *settings)
+    argv = topic, str(partitions), str(messages), sizes or str(size), f"bootstrap.servers={peer.address}", *settings
+    (seconds,) = run_program(program("bulk_produce"), *argv)
     return {
         "MB/s": messages * size / seconds / 1e6,
         "msg/s": messages / seconds,
@@ -75,7 +78,10 @@ def fetch(peer: Peer, topic: str, messages: int, how: str, *settings: str) -> Fi
 
 
 @contextmanager
-def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Iterator[Contenders]:
+def _produce_row(
+    messages: int, size: int, partitions: int, scale: Scale, sizes: str = "", *settings: str
+) -> Iterator[Contenders]:
+    """`size` is the mean if `sizes` vary. `settings` are librdkafka's."""
     count = scale.of(messages)
     mock = program("mock_cluster"), MOCK_TOPIC, str(partitions)
 
@@ -85,7 +91,7 @@ def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Ite
         def run() -> Figures:
             with topics.fresh(partitions) as topic:
                 ready_memory(kept_bytes(count, size))
-                return produce(peer, topic, count, size, partitions)
+                return produce(peer, topic, count, size, partitions, sizes, *settings)
 
         return run
 
@@ -94,7 +100,7 @@ def _produce_row(messages: int, size: int, partitions: int, scale: Scale) -> Ite
 
         def mocks() -> Figures:
             ready_memory(kept_bytes(count, size))
-            return produce(Peer(mock_address, mock_pid), MOCK_TOPIC, count, size, partitions)
+            return produce(Peer(mock_address, mock_pid), MOCK_TOPIC, count, size, partitions, sizes, *settings)
 
         yield contenders | {"librdkafka's mock": mocks, "a plain file": partial(plain_file, count, size)}
 
@@ -114,10 +120,20 @@ def _fetch_row(messages: int, size: int, scale: Scale) -> Iterator[Contenders]:
         yield contenders
 
 
+def _mixed_row(scale: Scale) -> AbstractContextManager[Contenders]:
+    return _produce_row(2_000_000, MIXED_MEAN_BYTES, 1, scale, MIXED_SIZES)
+
+
+def _lz4_row(scale: Scale) -> AbstractContextManager[Contenders]:
+    return _produce_row(3_000_000, 100, 1, scale, "", "compression.codec=lz4")
+
+
 ROWS = [
     Row("produce-100", "bulk produce, 100 B, 1 partition, librdkafka", partial(_produce_row, 3_000_000, 100, 1)),
     Row("produce-100-long", "the same, for about ten seconds", partial(_produce_row, 30_000_000, 100, 1)),
     Row("produce-100-8p", "bulk produce, 100 B, 8 partitions, librdkafka", partial(_produce_row, 2_000_000, 100, 8)),
     Row("produce-1k", "bulk produce, 1 KiB, 1 partition, librdkafka", partial(_produce_row, 300_000, 1024, 1)),
+    Row("produce-mixed", "bulk produce, 20 to 400 B, 1 partition, librdkafka", _mixed_row),
+    Row("produce-lz4", "bulk produce, 100 B in lz4, 1 partition, librdkafka", _lz4_row),
     Row("fetch-1k", "fetch, 1 KiB, from the page cache, librdkafka", partial(_fetch_row, 1_000_000, 1024)),
 ]

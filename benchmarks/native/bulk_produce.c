@@ -1,7 +1,7 @@
 /* bulk_produce TOPIC PARTITIONS MESSAGES SIZE name=value...
  *
  * Produces MESSAGES of SIZE bytes as fast as librdkafka takes them, round robin over the partitions, and waits for
- * every delivery report. The clock starts when each partition has acknowledged a message, so that connecting is not timed.
+ * every delivery report. SIZE is a number, or LEAST-MOST for sizes that vary from message to message. The clock starts when each partition has acknowledged a message, so that connecting is not timed.
  * Prints the seconds. */
 #include "kafka.h"
 
@@ -32,7 +32,8 @@ int main(int argc, char **argv) {
     if (argc < 5) die("usage: bulk_produce TOPIC PARTITIONS MESSAGES SIZE name=value...");
     int partitions = atoi(argv[2]);
     long messages = atol(argv[3]);
-    size_t size = (size_t)atol(argv[4]);
+    size_t least = (size_t)atol(argv[4]), size = least;
+    if (strchr(argv[4], '-')) size = (size_t)atol(strchr(argv[4], '-') + 1);
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
     configure(conf, argc - 5, argv + 5);
@@ -45,7 +46,8 @@ int main(int argc, char **argv) {
     wait_for(rk, partitions);
     uint64_t start = now_ns();
     for (long i = 0; i < messages; i++) {
-        send_one(rk, topic, (int32_t)(i % partitions), payload, size);
+        size_t bytes = least + (size_t)(i * 7919) % (size - least + 1); /* a prime, so that neighbours differ */
+        send_one(rk, topic, (int32_t)(i % partitions), payload, bytes);
         if (i % 1024 == 0) rd_kafka_poll(rk, 0);
     }
     rd_kafka_flush(rk, 0); /* send what lingers */

@@ -9,11 +9,13 @@ import time
 from itertools import count
 from typing import NamedTuple
 
+import cramjam
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.record.batch import HEADER_BYTES, read_header, seal
 from broker.record.compression import Codec
-from broker.record.records import Record, build_batch, encode_batch
+from broker.record.records import Record, build_batch, encode_batch, encode_record
+from broker.record.varint import varint
 from broker.wire import fetch, produce
 from broker.wire.errors import ErrorCode
 from tests.compat.raw_connection import RawConnection, frame
@@ -63,6 +65,70 @@ def gap():
     return build_batch(read_header(sent)._replace(last_offset_delta=1), sent[HEADER_BYTES:], Codec.NONE)[0]
 
 
+def of_records(data, number=1, codec=Codec.NONE):
+    """Return a batch whose header counts `number` records; `data` are their bytes."""
+    header = read_header(batch())._replace(record_count=number, last_offset_delta=number - 1)
+    return build_batch(header, data, codec)[0]
+
+
+def of_packed(packed, codec, number=20):
+    """Return a batch whose records are compressed already."""
+    header = read_header(of_records(packed, number))
+    sent = of_records(packed, number)
+    seal(sent, header._replace(attributes=int(codec)))
+    return sent
+
+
+def record(number, value, *fields):
+    """Return a good record with one field replaced (LENGTH to HEADERS), and further `fields` at its end."""
+    rest = [b"\0", b"\0", b"\0", b"\x01", varint(3) + b"abc", b"\0"]
+    if number != LENGTH:
+        rest[number - 1] = value
+    body = b"".join((*rest, *fields))
+    return (value if number == LENGTH else varint(len(body))) + body
+
+
+LENGTH, ATTRIBUTES, TIME, OFFSET, KEY, VALUE, HEADERS = range(7)
+NULL, LONG_ZERO = b"\x01", b"\x80" * 5 + b"\0"
+TWENTY = b"".join([encode_record(Record(n, 0, None, b"v" * (n % 7))) for n in range(20)])
+INSIDE = {
+    "rubbish": (b"\x07rubbish" * 9, 1),
+    "rubbish of twenty": (b"\x07rubbish" * 40, 20),
+    "five that claim a thousand": (b"".join(encode_record(Record(n, 0, None, bytes(2_000))) for n in range(5)), 1_000),
+    "one too few": (TWENTY, 21),
+    "one too many": (TWENTY, 19),
+    "a byte after the last": (TWENTY + b"\0", 20),
+    "a byte after the only one": (record(ATTRIBUTES, b"\0") + b"\0", 1),
+    "cut in the last": (TWENTY[:-1], 20),
+    "a length past the end": (record(LENGTH, varint(50)), 1),
+    "a length too short": (record(LENGTH, varint(5)), 1),
+    "a length of zero": (b"\0" * 7, 1),
+    "a negative length": (record(LENGTH, varint(-5)), 1),
+    "a byte after the headers": (record(ATTRIBUTES, b"\0", b"\0"), 1),
+    "attributes": (record(ATTRIBUTES, b"\x7f"), 1),
+    "a time of eleven bytes": (record(TIME, b"\x80" * 10 + b"\0"), 1),
+    "an offset of six bytes": (record(OFFSET, LONG_ZERO), 1),
+    "an offset with a byte too many": (record(OFFSET, b"\x80\0"), 1),
+    "a key past the end": (record(KEY, varint(100) + b"k"), 1),
+    "a key over the value": (record(KEY, varint(5) + b"k"), 1),
+    "a key of six length bytes": (record(KEY, LONG_ZERO), 1),
+    "a value past the end": (record(VALUE, varint(4) + b"abc"), 1),
+    "a value without bytes": (record(VALUE, varint(1 << 30)), 1),
+    "headers below zero": (record(HEADERS, varint(-1)), 1),
+    "headers that are not there": (record(HEADERS, varint(2)), 1),
+    "a thousand million headers": (record(HEADERS, varint(1 << 30)), 1),
+    "a header without a name": (record(HEADERS, varint(1) + NULL + NULL), 1),
+    "a header's name past the end": (record(HEADERS, varint(1) + varint(9) + b"h" + NULL), 1),
+    "a header's value past the end": (record(HEADERS, varint(1) + b"\0" + varint(9) + b"v"), 1),
+    "a header's name that is no text": (record(HEADERS, varint(1) + varint(2) + b"\xff\xfe" + NULL), 1),
+    "a header without a value": (record(HEADERS, varint(1) + b"\0" + NULL), 1),
+}  # fmt: skip
+"""By name, the bytes of records and how many the header counts."""
+
+WRONG_INSIDE = TWENTY.replace(varint(16) + NULL + varint(2), varint(16) + NULL + varint(60))  # record 16
+ZIPPED = [bytes(cramjam.gzip.compress(part)) for part in (TWENTY[:50], TWENTY[50:])]
+ZSTD = [bytes(cramjam.zstd.compress(part)) for part in (TWENTY[:50], TWENTY[50:])]
+
 _numbers = count()
 LARGE = encode_batch([Record(0, 0, b"k", bytes(200_000))], base_timestamp_ms=NOW_MS, codec=Codec.GZIP)
 
@@ -84,6 +150,7 @@ CASES = [
     Case("compact", COMPACT, [batch(keys=[b"a"])]),
     Case("compact, without keys", COMPACT, [batch(1, 2, 3, 4, keys=[b"a", None, b"", None])]),
     Case("compact, without keys, ahead", COMPACT, [batch(NOW_MS, NOW_MS + 2 * HOUR_MS, keys=[None, b"a"])]),
+    Case("no records", {}, [no_records()]),
     Case("compact, no records", COMPACT, [no_records()]),
     Case("packed anew, no records", {"compression.type": "lz4"}, [no_records(Codec.GZIP)]),
     Case("too large", {"max.message.bytes": "50"}, [batch()]),
@@ -105,14 +172,28 @@ CASES = [
     Case("gap in the sequence", {}, [of_producer(0), of_producer(5)]),
     Case("repeated", {}, [of_producer(n, 0, 5) for n in (0, 1, 2, 0, 2)]),
     Case("old epoch", {}, [of_producer(0, 3), of_producer(1, 1)]),
+    *(Case(f"inside: {name}", {}, [of_records(*inside)]) for name, inside in INSIDE.items()),
+    *(
+        Case(f"inside, in {codec.name}: {name}", {}, [of_records(*INSIDE[name], codec)])
+        for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
+        for name in ("rubbish of twenty", "five that claim a thousand", "one too many", "a value past the end")
+    ),
+    Case("cut zstd", {}, [of_packed(b"".join(ZSTD)[:-9], Codec.ZSTD)]),
+    Case("two gzip members", {}, [of_packed(b"".join(ZIPPED), Codec.GZIP)]),
+    Case("two zstd frames", {}, [of_packed(b"".join(ZSTD), Codec.ZSTD)]),
     Case("new epoch, not from its beginning", {}, [of_producer(0), of_producer(4, 1)]),
 ]
 
 UNKNOWN, INVALID, TIME = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP
 MARKED = "bit of log append time, "
 DIFFERENT = [  # (case, Kafka's error, Flakelog's error)
-    # Flakelog does not open the records, because it does not need them: the header and the CRC are valid.
-    (Case("no records", {}, [no_records()]), INVALID, ErrorCode.NONE),
+    (Case("linked LZ4 blocks", {}, [of_packed(bytes(cramjam.lz4.compress(TWENTY)), Codec.LZ4)]), UNKNOWN, INVALID),
+    # Clients read these in different ways, and no client sends them.
+    (Case("a key of length -2", {}, [of_records(record(KEY, varint(-2)))]), ErrorCode.NONE, INVALID),
+    (Case("offset 7 of one", {}, [of_records(record(OFFSET, varint(7)))]), ErrorCode.NONE, INVALID),
+    (Case("an offset of 33 bits", {}, [of_records(record(OFFSET, b"\x80\x80\x80\x80\x10"))]), ErrorCode.NONE, INVALID),
+    # The default of flakelog.validate.records checks only the lengths of more than 16 records.
+    (Case("a value past the end, of twenty", {}, [of_records(WRONG_INSIDE, 20)]), INVALID, ErrorCode.NONE),
     # Kafka has no code for these, and an internal exception makes its answer UNKNOWN_SERVER_ERROR.
     (Case("codec 5", {}, [changed(batch(), attributes=5)]), UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     (Case("no gzip", {"compression.type": "lz4"}, [changed(no_records(), attributes=1)]), UNKNOWN, INVALID),
