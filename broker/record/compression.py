@@ -13,6 +13,7 @@ The caller bounds the output, because a few bytes of a batch can unpack to gigab
 
 import mmap
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Protocol
 
@@ -173,7 +174,7 @@ def _xerial(data: Buffer) -> bytes:
 
 def _unsnap(data: Buffer, max_bytes: int, watch: Watch | None) -> bytes:
     view = memoryview(data)
-    blocks = _xerial_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [view]
+    blocks = _xerial_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else iter([view])
     out = []
     left = max_bytes
     for block in blocks:
@@ -190,10 +191,9 @@ def _unsnap(data: Buffer, max_bytes: int, watch: Watch | None) -> bytes:
     return b"".join(out)
 
 
-def _xerial_blocks(view: memoryview) -> list[memoryview]:
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     if len(view) < len(_XERIAL_HEADER):
         raise CorruptBatch("snappy records end inside xerial's header")
-    blocks = []
     position = len(_XERIAL_HEADER)
     while position < len(view):
         if position + _BLOCK_LENGTH.size > len(view):
@@ -202,6 +202,5 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
         position += _BLOCK_LENGTH.size
         if size < 0 or position + size > len(view):
             raise CorruptBatch(f"snappy block at byte {position} says {size} bytes, {len(view) - position} are left")
-        blocks.append(view[position : position + size])
+        yield view[position : position + size]
         position += size
-    return blocks

@@ -45,7 +45,9 @@ INLINE_UNITS: int | None = 20_000
 INLINE_PACKED_BYTES_MAX = 64 << 10  # larger compressed batches are opened by a thread
 INLINE_OPENED_BYTES_MAX = 512 << 10  # ... and batches that unpack to more; below, passing them to a thread costs more
 _BYTES_PER_UNIT = 64  # of output: gzip, the slowest codec, decompresses about so many bytes in UNIT_NS
-_TRY_UNITS = 5  # of each buffer, as snappy may have a hundred thousand of them
+_PACKED_BYTES_PER_UNIT = {Codec.GZIP: 1, Codec.SNAPPY: 64, Codec.LZ4: 8, Codec.ZSTD: 64}
+"""Of the input: gzip's may be thousands of empty members, and LZ4's thousands of blocks."""
+_TRY_UNITS = 50  # of each buffer, as snappy may have a hundred thousand of them
 _DECODE_UNITS = 15  # to decode a record as objects
 _COMPRESS_BYTES_PER_UNIT = 8
 _ZSTD_FAST_LEVEL_MAX = 6  # the levels above it take many times as long
@@ -169,6 +171,7 @@ def _records_of(
         return packed
     if budget.is_limited and len(packed) > INLINE_PACKED_BYTES_MAX:
         raise OverBudget
+    budget.spend(len(packed) // _PACKED_BYTES_PER_UNIT[codec])
     if codec is Codec.LZ4 and topic.validate_records != HEADER:
         check_lz4_frame(packed)
     max_bytes = limits.openable.bytes_max

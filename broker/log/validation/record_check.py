@@ -27,6 +27,7 @@ _PROBE_FACTOR = 8  # the next guess, if the last one was right
 _WALKED_RECORDS = 256  # before the next such guess, where lengths vary
 _RUN_RECORDS_MIN = 8  # a shorter run is no reason to expect another one
 _RECORDS_PER_UNIT = 16  # of a run
+_LONG_UNITS = 10  # for a length of more than two bytes, which short records may have too
 _VARINT_BYTES_MAX = 5
 _VARLONG_BYTES_MAX = 10
 _LAST_BYTE_MAX = 0x0F  # of a varint with five bytes: 32 bits
@@ -95,9 +96,9 @@ def _walk(data: Buffer, count: int, budget: Budget) -> tuple[int, int]:
             continue
         guess = _PROBE_RECORDS
         if found < _RUN_RECORDS_MIN:
-            walked, position = _steps(view, position, min(left, _WALKED_RECORDS))
+            walked, position, long = _steps(view, position, min(left, _WALKED_RECORDS))
             left -= walked
-            budget.spend(walked)
+            budget.spend(walked + long * _LONG_UNITS)
     return position, left
 
 
@@ -110,7 +111,7 @@ def _run(view: memoryview, position: int, most: int) -> tuple[int, int, int]:
         length, begin = _length(view, position)
         size, two_bytes = length + begin - position, begin - position == 2
         if not two_bytes:
-            return 1, 1, position + size  # long records are few
+            return 0, 1, position  # long records are few
     if first & 1:
         raise CorruptBatch(f"a record at byte {position} has a negative length")
     end = len(view)
@@ -126,9 +127,9 @@ def _run(view: memoryview, position: int, most: int) -> tuple[int, int, int]:
     return found, tried, position + found * size
 
 
-def _steps(view: memoryview, position: int, most: int) -> tuple[int, int]:
-    """Step over `most` records one by one, or up to the end. Return (records, position)."""
-    begin, end, seen, number = position, len(view), 0, 0
+def _steps(view: memoryview, position: int, most: int) -> tuple[int, int, int]:
+    """Step over `most` records one by one, or up to the end. Return (records, position, records with long lengths)."""
+    begin, end, seen, number, long = position, len(view), 0, 0, 0
     try:
         for number in range(most):
             byte = view[position]
@@ -141,13 +142,14 @@ def _steps(view: memoryview, position: int, most: int) -> tuple[int, int]:
             else:
                 length, position = _length(view, position)
                 position += length
+                long += 1
         number = most
     except IndexError:
         if position < end:
             raise CorruptBatch(f"a record's length at byte {position} is cut off") from None
     if seen & 1:
         raise CorruptBatch(f"a record between bytes {begin} and {position} has a negative length")
-    return number, position
+    return number, position, long
 
 
 def _length(view: memoryview, position: int) -> tuple[int, int]:

@@ -49,9 +49,9 @@ def large(*values, count=300, codec=Codec.NONE, **fields):
     return encode_batch(made, base_timestamp_ms=WALL_MS, codec=codec, **fields)
 
 
-def bomb(data, count=1, codec=Codec.ZSTD):
-    """Return a batch of a few kilobytes whose header is right and whose records unpack to `data`."""
-    batch = bytearray(HEADER_BYTES) + bytes(compress(codec, data))
+def bomb(data, count=1, codec=Codec.ZSTD, packed=None):
+    """Return a batch whose header is right and whose records unpack to `data`, or are `packed` already."""
+    batch = bytearray(HEADER_BYTES) + (bytes(compress(codec, data)) if packed is None else packed)
     header = read_header(batch_of(b"x"))._replace(record_count=count, last_offset_delta=count - 1)
     seal(batch, header._replace(batch_length=len(batch) - LENGTH_END, attributes=int(codec)))
     return batch

@@ -1,10 +1,11 @@
 """Large and compressed batches are opened by threads: meanwhile their connection waits, and all others go on."""
 
+import cramjam
 import pytest
 
 from broker.log import log_reader
 from broker.log.validation import opening
-from broker.record.compression import Codec
+from broker.record.compression import Codec, compress
 from broker.record.records import decode_records
 from broker.record.varint import varint
 from broker.wire.errors import ErrorCode
@@ -90,6 +91,23 @@ def test_a_record_of_a_gigabyte_is_refused_by_the_limit_on_unpacked_bytes(broker
     ((_, (result,)),) = client.replies()
     assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert "unpack to more than 134217728 bytes (flakelog.max.unpacked.batch.bytes)" in result.message
+
+
+MEMBER = bytes(compress(Codec.GZIP, b""))
+BLOCK = bytes(cramjam.snappy.compress_raw(b"\0"))
+XERIAL = b"\x82SNAPPY\0" + bytes([0, 0, 0, 1] * 2)
+COSTLY = {
+    "lengths of three bytes": ((b"\x8c\x80\0" + bytes(6)) * 50_000, 50_000, Codec.NONE),
+    "gzip members without bytes": (MEMBER * (60_000 // len(MEMBER)), 100, Codec.GZIP),
+    "snappy blocks of a byte": (XERIAL + (len(BLOCK).to_bytes(4, "big") + BLOCK) * 8_000, 1_000, Codec.SNAPPY),
+}
+
+
+@pytest.mark.parametrize("packed, count, codec", COSTLY.values(), ids=COSTLY.keys())
+def test_bytes_that_cost_more_than_their_number_go_to_a_thread(broker, client, packed, count, codec, monkeypatch):
+    monkeypatch.setattr(opening, "INLINE_UNITS", 20_000)
+    send(client, "plain", bomb(b"", count, codec, packed))
+    assert len(broker.jobs) == 1
 
 
 def test_records_are_opened_once_for_all_that_needs_them(monkeypatch):
