@@ -134,7 +134,8 @@ class RequestHandler:
             api = self._apis[template.api_key]
             services, version, client_id = self._services, template.version, template.client_id
             call = _record(
-                RequestContext, (services, version, client_id, conn.peer, request, None, {}, conn.listener, None, None)
+                RequestContext,
+                (services, version, client_id, conn.peer, request, None, {}, conn.listener, None, conn.opened),
             )
         else:
             decoded = self._decode(conn, frame)
