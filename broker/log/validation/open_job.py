@@ -5,7 +5,7 @@ request again, with the outcomes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker.log.partition_log import PartitionLog
@@ -65,6 +65,7 @@ class OpenJob:
     tasks: list[OpenTask]
     cancelled: bool = False
     """True if the connection dropped the job: its request was executed, or the connection is closed."""
+    _by_place: dict[int, list[OpenTask]] = field(default_factory=dict, init=False)
 
     @property
     def has_ids(self) -> bool:
@@ -78,7 +79,10 @@ class OpenJob:
 
     def outcome(self, place: int, log: PartitionLog) -> OpenTask | None:
         """Return what became of a partition's records; None if its topic was made again or altered meanwhile."""
-        for task in self.tasks:
-            if task.place == place and task.log is log and task.topic is log.config:
+        if not self._by_place:  # a request may have ten thousand partitions
+            for task in self.tasks:
+                self._by_place.setdefault(task.place, []).append(task)
+        for task in self._by_place.get(place, ()):
+            if task.log is log and task.topic is log.config:
                 return task if task.error is not None or task.prepared is not None else None
         return None
