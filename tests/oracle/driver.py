@@ -404,13 +404,22 @@ MemoryStorage.replace = lambda storage, path, data: _replace(storage, path, with
 def validate_as_before():
     """Have records checked as in a tree that validates only headers, and never in a thread, because scripts send
     rubbish under good headers. A tree without these names is such a tree, and its topics have no setting for it to
-    show."""
+    show. A start takes the files for good, so that no fetch waits until a thread has verified them."""
     try:
         from broker.log.validation import opening
+        from broker.log.segment_list import SegmentList
         from broker.settings.config import BrokerConfig, TopicConfig
         from idgen import settings
     except ImportError:
         return
+    begin = SegmentList.__init__
+
+    def verified(segments, *arguments):
+        begin(segments, *arguments)
+        segments.unverified.clear()
+        segments.unverified_times.clear()
+
+    SegmentList.__init__ = verified
     opening.INLINE_UNITS = None
     BrokerConfig.__init__.__kwdefaults__["validate_records"] = opening.HEADER
     shown = settings.settings_of(TopicConfig)
