@@ -406,8 +406,8 @@ def validate_as_before():
     rubbish under good headers. A tree without these names is such a tree, and its topics have no setting for it to
     show. A start takes the files for good, so that no fetch waits until a thread has verified them."""
     try:
-        from broker.log.validation import opening
         from broker.log.segment_list import SegmentList
+        from broker.log.validation import opening
         from broker.settings.config import BrokerConfig, TopicConfig
         from idgen import settings
     except ImportError:
