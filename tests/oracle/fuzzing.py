@@ -99,7 +99,8 @@ def is_alone(client, data):
     """Return True if the data is one frame, and the connection has no earlier request."""
     conn = client.conn
     is_whole = int.from_bytes(data[:LENGTH_BYTES], "big") == len(data) - LENGTH_BYTES
-    return is_whole and not conn.slots and conn.frame is None and not conn.decoder.unread_bytes and conn.readable
+    is_idle = conn.readable and conn.frame is None and not conn.slots
+    return is_whole and is_idle and not conn.decoder.unread_bytes and conn.decoder.partial is None
 
 
 def play(seed, frames=FRAMES_OF_A_ROUND):
