@@ -33,6 +33,7 @@ class Delayed(Generic[Response]):
 
     __slots__ = (
         "keys", "deadline_ms", "try_complete", "expire", "touched", "holds_connection", "_on_done", "_timer",
+        "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +101,17 @@ class Purgatory:
         if response is not None:
             on_done(response)
             return
+        self._register(delayed, on_done)
+
+    def wait_on(self, delayed: Delayed[Response], following: Delayed[Response]) -> None:
+        """Let a waiting request wait as `following` does from now on, for other keys and another deadline."""
+        on_done = delayed._on_done
+        if on_done is None:
+            return
+        self._forget(delayed)
+        delayed.keys, delayed.deadline_ms = following.keys, following.deadline_ms
+        delayed.try_complete, delayed.expire = following.try_complete, following.expire
+        delayed.touched = following.touched
         self._register(delayed, on_done)
 
     def touch(self, key: Hashable, now: Now) -> int:

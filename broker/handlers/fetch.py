@@ -13,6 +13,7 @@ With the private tag (broker.wire.tags) each partition's answer carries its ids.
 from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import TypeAlias
+from weakref import ref
 
 from broker.engine.purgatory import Delayed
 from broker.log import leader_epochs, log_reader
@@ -64,7 +65,7 @@ def handle(call: RequestContext, now: Now) -> FetchResponse | Delayed[FetchRespo
     partitions = wanted(request.partitions) if session is None else session.partitions()
     found, enough, unread = _collect(call, session, partitions, False)
     if unread:
-        return _LookingUp(call, session, partitions).begin(unread)
+        return _LookingUp(call, session, partitions, now.ms + request.max_wait_ms).begin(unread)
     if enough or request.max_wait_ms <= 0:
         return _answer(call, session, found, now)
     return _Waiting(call, session, partitions, found).begin(now.ms + request.max_wait_ms)
@@ -215,21 +216,32 @@ def _answer(call: RequestContext, session: FetchSession | None, found: Found, no
 
 
 class _LookingUp:
-    """A request for which threads look up places on the disk, of all partitions at the same time."""
+    """A request for which threads look up or verify places on the disk, of all partitions at the same time."""
 
     def __init__(
-        self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition]
+        self,
+        call: RequestContext,
+        session: FetchSession | None,
+        partitions: Sequence[WantedPartition],
+        deadline_ms: int,
     ) -> None:
         self._call = call
         self._session = session
         self._partitions = partitions
+        self._deadline_ms = deadline_ms
         self._left = 0
         self._rounds = 0
+        self._waits = False
+        """True if the disk was only asked to verify, so that too few records are waited for afterwards."""
+        self._delayed: ref[Delayed[FetchResponse]] | None = None
 
     def begin(self, unread: Unread) -> Delayed[FetchResponse]:
         # The lookups refer to this request. A reference back would keep files open until the garbage collector runs.
+        self._waits = all(isinstance(cold, NotVerified) for cold, _, _ in unread)
         self._add_jobs(unread)
-        return Delayed((self,), None, self._once_found, self._answer, self._found_one)
+        delayed = Delayed((self,), None, self._once_found, self._answer, self._found_one)
+        self._delayed = ref(delayed)
+        return delayed
 
     def _add_jobs(self, unread: Unread) -> None:
         self._left = len(unread)
@@ -247,9 +259,14 @@ class _LookingUp:
     def _once_found(self, now: Now) -> FetchResponse | None:
         if self._left:
             return None
-        found, _, unread = _collect(self._call, self._session, self._partitions, False)
+        found, enough, unread = _collect(self._call, self._session, self._partitions, False)
         if not unread:
-            return _answer(self._call, self._session, found, now)
+            delayed = self._delayed() if self._delayed is not None else None
+            if enough or not self._waits or self._deadline_ms <= now.ms or delayed is None:
+                return _answer(self._call, self._session, found, now)
+            waiting = _Waiting(self._call, self._session, self._partitions, found)
+            self._call.services.purgatory.wait_on(delayed, waiting.begin(self._deadline_ms))
+            return None
         unverified = [each for each in unread if isinstance(each[0], NotVerified)]
         if unverified and self._rounds < VERIFIED_ROUNDS:
             self._add_jobs(unverified)

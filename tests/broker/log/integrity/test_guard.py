@@ -7,7 +7,7 @@ import pytest
 from broker.log.integrity.guard import FIRST_PASS_MS, LOOK_EVERY_MS, Guard
 from broker.log.integrity.region_check import RegionCheck
 from broker.wire.errors import ApiError, ErrorCode
-from tests.broker.engine_client import EngineBroker
+from tests.broker.engine_client import FETCH, EngineBroker, fetch_request, values_of
 from tests.broker.log.integrity.mutations import append, copy_of
 
 SMALL = {"segment_bytes": 1024, "index_interval_bytes": 0}
@@ -179,3 +179,13 @@ def read_or_refused(broker, offset):
     except Exception as unverified:
         segment = unverified.segment
         broker.services.logs.syncs.add_job(VerifyJob(log, segment, max(offset, segment.base_offset), object()))
+
+
+def test_a_fetch_whose_region_was_verified_waits_for_as_many_bytes_as_it_asks_for():
+    broker = filled(2, segment_bytes=100_000).restarted()
+    client = broker.connect()
+    client.send(FETCH, 12, fetch_request("flights", max_wait_ms=5_000, min_bytes=50_000))
+    assert client.replies() == []
+    broker.at(broker.now_ms + 5_000)
+    ((_, answer),) = client.replies()
+    assert len(values_of(answer)) == 4
