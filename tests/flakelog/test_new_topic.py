@@ -31,6 +31,6 @@ def test_what_is_no_topic_is_refused(text):
 def test_a_topic_that_is_there_stays_as_it_is():
     broker = EngineBroker(num_partitions=4)
     for text in ("a", "a:4", "a:7"):
-        make(broker.services, parse_topic(text))
+        make(broker.services, parse_topic(text), broker.now)
     assert len(broker.services.metadata.topic("a").partitions) == 4
     assert broker.reported == ["topic a is there, and keeps its 4 partitions"]

@@ -57,7 +57,8 @@ def test_time_starts_a_round(broker):
     due = NOW.ms + MINUTE_MS
     assert broker.manager.next_deadline_ms(NOW.ms) <= due
     broker.manager.tick(Now(due - 1, START_MS))
-    assert broker.manager.take_syncs() == []
+    assert kinds(asked := broker.manager.take_syncs()) == ["LookForFiles"]
+    broker.run(*asked)
     broker.manager.tick(Now(due, START_MS))
     assert kinds(broker.manager.take_syncs()) == ["SyncLog"]
     assert broker.manager.next_deadline_ms(due) <= due + MINUTE_MS
