@@ -11,14 +11,27 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import apache, big_log, bulk, clients, compaction, consumers, defaults, flooder, ids, single, startup
+from benchmarks import (
+    apache,
+    big_log,
+    bulk,
+    clients,
+    compaction,
+    consumers,
+    defaults,
+    flooder,
+    ids,
+    single,
+    stalls,
+    startup,
+)
 from benchmarks.brokers import checkouts, compile_packages, tree_of
 from benchmarks.measure import QUICK, SERIOUS, Result, Row, Scale, Spread, measure
 from benchmarks.native import Unavailable
 from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
-MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, compaction
+MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, stalls, compaction
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 
@@ -73,6 +86,7 @@ def _run(rows: list[Row], scale: Scale, as_json: bool) -> tuple[dict[str, Result
 @click.option("--kafka/--no-kafka", default=None, help="Measure Apache Kafka. Default: if installed, unless --quick.")
 @click.option("--quick", is_flag=True, help="One tiny run of each: shows that it works, says nothing of speed.")
 @click.option("--against", type=CHECKOUT, metavar="DIR", help="Measure the servers of another checkout too, in pairs.")
+@click.option("--log-gb", type=click.IntRange(1), default=SERIOUS.log_gb, show_default=True, help="Log of `stalls`.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def main(
     names: tuple[str, ...],
@@ -81,6 +95,7 @@ def main(
     kafka: bool | None,
     quick: bool,
     against: Path | None,
+    log_gb: int,
     as_json: bool,
 ) -> None:
     """Measure ROWs, by default all of them. benchmarks/README.md explains them."""
@@ -89,7 +104,7 @@ def main(
     if against is not None:
         compile_packages(ROOT)
         compile_packages(against)
-    scale = (QUICK if quick else SERIOUS._replace(runs=runs, warm_up=warm_up))._replace(against=against)
+    scale = (QUICK if quick else SERIOUS._replace(runs=runs, warm_up=warm_up))._replace(against=against, log_gb=log_gb)
     if kafka is not None:
         scale = scale._replace(kafka=kafka)
     if scale.kafka and apache.why_not() is not None:

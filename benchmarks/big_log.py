@@ -1,7 +1,6 @@
-"""A log of many gigabytes: how soon a server with such a log answers, and how a busy disk delays a producer."""
+"""A log of many gigabytes: how soon a server with such a log answers."""
 
 import os
-import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +8,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.apache import Peer
-from benchmarks.brokers import Topics
-from benchmarks.bulk import produce
-from benchmarks.load import Load, run_load
 from benchmarks.measure import Contenders, Figures, Row, Scale
-from benchmarks.native import program
 from benchmarks.startup import start_ms
 from broker.log import log_appender
 from broker.log.log_manager import LogManager
@@ -26,12 +20,9 @@ from broker.services.metadata import Change, FileMetadataStore, Metadata, NewTop
 from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
 from idgen.worker import IdWorker
-from tests.compat.server_process import ServerProcess
 
 TOPIC = "big"
 LOG_BYTES = 10 * 1000**3
-WRITTEN_BYTES, MESSAGE_BYTES = 8 * 1000**3, 1024
-STALL_REQUESTS = 20_000
 BATCH_BYTES = 900_000
 SYNC_EVERY = 64  # batches
 SEGMENT_BYTES, SMALL_SEGMENT_BYTES = 1 << 30, 1_000_000
@@ -82,51 +73,6 @@ def _start(directory: Path) -> Figures:
     return {"ms": start_ms(directory)}
 
 
-@contextmanager
-def _stalls_row(scale: Scale) -> Iterator[Contenders]:
-    """A producer with one request outstanding; its p99 should stay within five times the p99 on an idle disk."""
-    log_bytes, written = scale.of(LOG_BYTES), scale.of(WRITTEN_BYTES // MESSAGE_BYTES)
-    requests = scale.of(STALL_REQUESTS, 100)
-    with TemporaryDirectory(prefix="flakelog-bench-") as name:
-        data = Path(name) / "data"
-        write_log(data, log_bytes, SEGMENT_BYTES)
-        with ServerProcess(data) as server:
-            peer, topics = Peer(server.address, server.pid), Topics(server.address)
-            load = partial(run_load, peer, topics, Path(name), Load(connections=1), requests)
-
-            def beside_a_cold_reader() -> Figures:
-                forget(data / f"{TOPIC}-0")
-                with _reader(server.address, max(log_bytes // BATCH_BYTES, 1)):
-                    return load()
-
-            def after_writes() -> Figures:
-                with topics.fresh() as topic:
-                    produce(peer, topic, written, MESSAGE_BYTES, 1)
-                    return load()
-
-            yield {
-                "idle": load,
-                "beside a reader of 10 GB from the disk": beside_a_cold_reader,
-                "after 8 GB were written": after_writes,
-            }
-
-
-@contextmanager
-def _reader(address: str, messages: int) -> Iterator[None]:
-    """Run a consumer that reads the big topic from its beginning, and stop it at the end wherever it is."""
-    settings = f"bootstrap.servers={address}", "group.id=bench", "enable.auto.commit=false"
-    process = subprocess.Popen(
-        [program("bulk_fetch"), "assign", TOPIC, str(messages), *settings],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
 def forget(directory: Path) -> None:
     """Drop the files below a directory from the page cache. Only bytes that are on the disk leave it."""
     for parent, _, names in os.walk(directory):
@@ -140,6 +86,5 @@ def forget(directory: Path) -> None:
 
 ROWS = [
     Row("start-10gb", "start with 10 GB in segments of 1 GiB after a clean stop", partial(_start_row, SEGMENT_BYTES)),
-    Row("stalls", "one 100 B record at a time: beside a reader of old data, and after much was written", _stalls_row),
     Row("start-10gb-10k", "the same in 10,000 segments", partial(_start_row, SMALL_SEGMENT_BYTES)),
 ]

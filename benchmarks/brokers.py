@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -129,6 +129,12 @@ class Topics:
             yield name
         finally:
             self._admin.delete_topics([name])[name].result()
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete topics, and wait until they are deleted."""
+        if names:
+            for deleted in self._admin.delete_topics(list(names)).values():
+                deleted.result()
 
     def _await_leaders(self, name: str, partitions: int) -> None:
         """Wait until each partition answers: Kafka names a leader before that leader knows of it."""

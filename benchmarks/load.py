@@ -23,6 +23,7 @@ class Played(NamedTuple):
     answers: float
     p50_us: float
     p99_us: float
+    max_us: float
     cpu_seconds: float
     errors: float
     first_error: float

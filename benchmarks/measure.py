@@ -27,6 +27,8 @@ class Scale(NamedTuple):
     """Whether Apache Kafka is measured too, if this machine has it."""
     against: Path | None = None
     """Another checkout of Flakelog, whose servers are measured too."""
+    log_gb: int = 1
+    """The size of the log that a cold reader reads in `stalls`, before `share`, in GB."""
 
     def of(self, number: int, least: int = 1) -> int:
         return max(int(number * self.share), least)

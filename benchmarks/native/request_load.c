@@ -22,7 +22,7 @@
  * starts. An answer's time runs from the send call of its request to the recv call of the answer. At the end of
  * `seconds` unanswered requests count with the time they have waited. Prints one line of numbers:
  *
- *   seconds, answers, median and 99th percentile of their times in us, CPU seconds of the server,
+ *   seconds, answers, median, 99th percentile and greatest of their times in us, CPU seconds of the server,
  *   answers with an error code, the first error code, records in answered requests, bytes of answers (all three with
  *   the untimed answers), and of the flooder: requests sent, answers, answers with an error code, 1 if the server closed
  *   its connection */
@@ -381,7 +381,8 @@ int main(int argc, char **argv) {
     long answers = timed;
     count_unanswered();
     printf("%.6f %ld ", seconds, answers);
-    print_percentiles(times_us, (size_t)timed);
+    print_percentiles(times_us, (size_t)timed); /* sorts them */
+    printf("%u ", times_us[timed - 1]);
     printf("%.2f %ld %ld %ld %ld ", cpu, polite.errors, polite.first_error, polite.records, polite.bytes);
     printf("%ld %ld %ld %d\n", flood_sent(), flood.tally.answers, flood.tally.errors, flood.closed);
     return 0;
