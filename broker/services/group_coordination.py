@@ -17,7 +17,7 @@ from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import CorruptBatch
 from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
-from broker.services.metadata import GROUP_OFFSETS_TOPIC, Node
+from broker.services.metadata import GROUP_OFFSETS_TOPIC
 from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -48,13 +48,6 @@ class GroupCoordination:
     def check(self, group_id: str) -> ErrorCode:
         """Return NONE if this node coordinates the group and can log its changes."""
         return self.topic.check(group_id)
-
-    def find(self, group_id: str) -> Node:
-        """Return the node that coordinates the group, once the topic exists.
-
-        Raise ApiError COORDINATOR_NOT_AVAILABLE.
-        """
-        return self.topic.find(group_id)
 
     # --- consequences of a verb ----------------------------------------------------------------------------------
 
