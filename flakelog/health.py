@@ -1,4 +1,4 @@
-"""What /health and /health/ready answer: whether all is well, and which parts are not."""
+"""The answers of /health and /health/ready: whether all is well, and which parts are not."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from flakelog.figures import MeasuredServer
 
 
 class WatchedServer(MeasuredServer, Protocol):
-    """The parts of a server process whose health is told."""
+    """The parts of a server process that its health depends on."""
 
     addresses: dict[str, str]
 

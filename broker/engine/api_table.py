@@ -69,7 +69,7 @@ class Api:
     def decode_in_steps(
         self, version: int, data: memoryview, position: int, limits: RequestLimits
     ) -> Steps[tuple[Any, Any, Any]]:
-        """Decode the request of a cold API as `decode` does, in slices. `data` must stay valid until then."""
+        """Decode the request of a cold API as `decode` does, in slices. `data` must stay valid until the last slice."""
         from broker.wire import cold
 
         limits.check_bytes(f"{self.name} v{version}", len(data))

@@ -213,7 +213,7 @@ class RequestHandler:
     def _decode_in_steps(
         self, conn: Connection, frame: memoryview, api: Api, header: RequestHeader, position: int
     ) -> Steps[None]:
-        """Decode a request in slices, then execute it. `frame` must stay valid until then."""
+        """Decode a request in slices, then execute it. `frame` must stay valid until the last slice."""
         decoded = yield from api.decode_in_steps(header.version, frame, position, self._limits)
         call = self._context(conn, header.version, header.client_id, *decoded)
         self._call(conn, frame, api, call, header.correlation_id, None)

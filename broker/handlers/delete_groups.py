@@ -13,7 +13,7 @@ from broker.services.coordinator_topic import Answer
 from broker.steps import Pace, Steps
 from broker.wire.errors import ErrorCode
 
-WEIGHT = 5  # a deletion takes as long as so many other items
+WEIGHT = 5  # a deletion takes as long as this many other items
 
 
 def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:

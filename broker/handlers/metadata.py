@@ -97,7 +97,7 @@ def _topics(
     if any(name is None or topic_id for name, topic_id in named):
         if call.version < BY_ID_VERSION:
             return Each(named, lambda each: _refused(*each) | allowed)
-        # As Kafka does: if a topic is asked for by its id, names are ignored.
+        # Like Kafka: a request that asks for one topic by its id is answered by ids only.
         ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
         return Each(ids, lambda topic_id: _by_id(metadata, topic_id) | allowed)
     names = [str(name) for name, _ in named]

@@ -109,7 +109,7 @@ class SegmentList:
         return self._open_segments.unsynced <= self._open_segments.limit
 
     def verified(self, base_offset: int) -> None:
-        """Note that all of a segment is verified, or is gone."""
+        """Note that a whole segment was verified or removed."""
         self.unverified.pop(base_offset, None)
         self.unverified_times.discard(base_offset)
 
@@ -142,7 +142,7 @@ class SegmentList:
         self._forget(old)
 
     def reindex(self, base_offset: int, rebuilt: Rebuilt) -> None:
-        """Put rebuilt indexes into the place of a segment's own. Raise StorageError; nothing is lost then."""
+        """Replace the indexes of a segment by rebuilt ones. If this raises StorageError, the old ones stay."""
         at = bisect_left(self.bases, base_offset)
         segment = self.all[at]
         index, times = rebuilt.index, rebuilt.times

@@ -33,7 +33,7 @@ from broker.wire.errors import ApiError, ErrorCode
 
 Answer: TypeAlias = Any
 Keys: TypeAlias = Collection[Hashable] | None
-"""What a request changes, by name. None: anything, so it shares its write with no other request."""
+"""The names of the things that a request changes. None stands for anything: such a request shares no write."""
 QUOTAS, CREDENTIALS, PRODUCER_IDS = "quotas", "credentials", "producer ids"
 _CHANGED = "a change of the metadata"
 """The purgatory key of all requests that wait for a write."""
@@ -94,7 +94,7 @@ class MetadataChanges:
         self._staged: list[Staged] = []
         """The changes of the next write."""
         self._keys: set[Hashable] = set()
-        """What they change."""
+        """The names of the things that the next write changes."""
         self._alone = False
         """True if the next write takes no other change."""
         self._running: _Write | None = None

@@ -73,7 +73,7 @@ def decode(
 def decode_in_steps(
     api_key: int, version: int, kind: Kind, data: Buffer, position: int, newest: int, limits: RequestLimits
 ) -> Steps[Message]:
-    """Decode as `decode` does, in slices. `data` must stay valid until then."""
+    """Decode as `decode` does, in slices. `data` must stay valid until the last slice."""
     cls = schema(api_key, version, kind)
     try:
         original, tags = yield from Reader(cls, limits).read_in_steps(memoryview(data).toreadonly(), position)

@@ -105,7 +105,7 @@ class Guard:
         self._report = report
         self._look_ms: int | None = None
         self._left: Iterator[tuple[PartitionLog, ClosedSegment]] | None = None
-        """What the pass of the scrub has not begun yet, None between two passes."""
+        """The segments that this pass of the scrub has still to read; None between two passes."""
         self._scrubbing: ScrubJob | None = None
         self._is_out = False
         self._slice_ms: int | None = None

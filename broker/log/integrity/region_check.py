@@ -46,7 +46,7 @@ class Rebuilt:
 
 
 class Verdict:
-    """What a walk found of one segment of a log: `run` it in any thread, then `apply` it in the reactor thread."""
+    """The verdict of a walk on one segment of a log: `run` it in any thread, then `apply` it in the reactor thread."""
 
     def __init__(self, log: PartitionLog, segment: Segment) -> None:
         self.log = log

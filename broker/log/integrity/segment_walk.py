@@ -8,8 +8,8 @@
 A batch's base offset, length and leader epoch are outside its CRC, so the walk is their check. Compaction leaves holes
 between batches; then the id index has the same holes. A walk with `crc` verifies the batches' CRCs too.
 
-Damage of the log or of the ids raises `Damaged`, because neither can be rebuilt. A wrong index raises nothing: the walk
-goes on, `index_is_right` becomes False, and a walk from the beginning can write both indexes anew.
+Damage of the log or of the ids raises `Damaged`, because neither can be rebuilt. At a wrong index the walk goes on
+with `index_is_right` False, and a walk from the beginning can write both indexes anew.
 """
 
 import struct

@@ -39,7 +39,7 @@ def _holders_pid(fd: int, proc: Path) -> int:
 
 
 def _written_pid(fd: int) -> int:
-    """Return the process id in the lock file, which is the last server's; 0 if there is none."""
+    """Return the process id in the lock file, written by the last server; 0 without one."""
     text = os.pread(fd, 32, 0).decode(errors="replace").strip()
     return int(text) if text.isascii() and text.isdigit() else 0
 

@@ -44,9 +44,9 @@ INLINE_UNITS: int | None = 20_000
 """The work on the records of one request in the reactor thread, some 2 ms: as long as a turn (TURN_NS)."""
 INLINE_PACKED_BYTES_MAX = 64 << 10  # larger compressed batches are opened by a thread
 INLINE_OPENED_BYTES_MAX = 512 << 10  # ... and batches that unpack to more; below, passing them to a thread costs more
-_BYTES_PER_UNIT = 64  # of output: gzip, the slowest codec, decompresses about so many bytes in UNIT_NS
+_BYTES_PER_UNIT = 64  # of output: gzip, the slowest codec, decompresses about 64 bytes in UNIT_NS
 _PACKED_BYTES_PER_UNIT = {Codec.GZIP: 1, Codec.SNAPPY: 64, Codec.LZ4: 8, Codec.ZSTD: 64}
-"""Of the input: gzip's may be thousands of empty members, and LZ4's thousands of blocks."""
+"""Bytes of input for one unit. A gzip input may have thousands of empty members, an LZ4 input thousands of blocks."""
 _TRY_UNITS = 50  # of each buffer, as snappy may have a hundred thousand of them
 _DECODE_UNITS = 15  # to decode a record as objects
 _COMPRESS_BYTES_PER_UNIT = 8
