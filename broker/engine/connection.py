@@ -37,7 +37,7 @@ class Connection:
     __slots__ = (
         "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
         "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "behind", "_sliced", "_starved",
-        "_starved_of_ids", "opened", "_max_inflight", "_max_queued_bytes",
+        "_starved_of_ids", "was_paused", "opened", "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,8 @@ class Connection:
         self.staged = 0
         self.queued = False
         self.readable = True
+        self.was_paused = False
+        """True if `readable` was False since the last look of RequestMemory, which sets it back."""
         self.due_ns = 0
         """When the backlog may have a request executed again, if other connections have requests."""
         self.backlogged = False
@@ -91,6 +93,7 @@ class Connection:
 
     def look(self) -> None:
         """Compute `readable` again, after one of its conditions has changed."""
+        self.was_paused = self.was_paused or not self.readable
         self.readable = (
             self.held is None
             and len(self.slots) + self.staged < self._max_inflight

@@ -34,34 +34,39 @@ class RequestMemory:
         """Return True if the connection has or awaits a claim."""
         return conn in self._claims or conn in self._waiting
 
-    def settle(self, conn: Connection) -> None:
-        """Update the claim of a connection after a read."""
+    def settle(self, conn: Connection) -> list[Connection]:
+        """Update the claim of a connection after a read. Return the connections that are admitted now."""
         claim = conn.decoder.begun
         if claim == self._claims.get(conn):
-            return
+            return []
         self._release(conn)
         if claim is not None:
             self._waiting[conn] = claim
             conn.starve(True)
-        self._let_in()
+        admitted = self._let_in()
         if conn in self._waiting:
             conn.decoder.shrink()
+        return admitted
 
-    def leave(self, conn: Connection) -> None:
+    def leave(self, conn: Connection) -> list[Connection]:
+        """Forget a connection. Return the connections that are admitted now."""
         self._waiting.pop(conn, None)
         self._release(conn)
-        self._let_in()
+        return self._let_in()
 
     def _release(self, conn: Connection) -> None:
         self.claimed_bytes -= self._claims.pop(conn, (0, 0))[1]
 
-    def _let_in(self) -> None:
+    def _let_in(self) -> list[Connection]:
+        admitted = []
         while self._waiting and self.claimed_bytes < self._most_bytes:
             conn = next(iter(self._waiting))
             claim = self._claims[conn] = self._waiting.pop(conn)
             self.claimed_bytes += claim[1]
             conn.decoder.grow()
             conn.starve(False)
+            admitted.append(conn)
+        return admitted
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """Return when `take_stuck` is due, on the monotonic clock; None without claims."""
@@ -74,17 +79,18 @@ class RequestMemory:
     def take_stuck(self, now_ms: int) -> list[Connection]:
         """Return the connections whose request received too little since the last check; close them.
 
-        A connection that is not read at the time of a check has no fault.
+        A connection that was not read for a part of that time has no fault.
         """
         if self._check_ms is None or now_ms < self._check_ms:
             return []
         self._check_ms = now_ms + self._period_ms
         before, self._seen, stuck = self._seen, {}, []
         for conn, (number, size) in self._claims.items():
+            paused, conn.was_paused = conn.was_paused, False
             if not conn.wants_data:
                 continue
             received = conn.decoder.received_bytes
-            last = before.get(conn)
+            last = None if paused else before.get(conn)
             if last is not None and last[0] == number and (received - last[1]) * PROGRESS_PARTS < size:
                 stuck.append(conn)
             else:

@@ -85,9 +85,14 @@ class TurnQueue:
     def settle(self, conn: Connection) -> None:
         """Update the memory that a connection's incomplete request claims."""
         if conn.decoder.partial is not None or conn in self._memory:
-            self._memory.settle(conn)
+            for admitted in self._memory.settle(conn):
+                if admitted is not conn:
+                    self.resume(admitted)
+            if not conn.wants_data:
+                self._connections.stalled.append(conn)
 
     def closed(self, conn: Connection) -> None:
         """Free the memory that a closed connection's incomplete request claims."""
         if conn in self._memory:
-            self._memory.leave(conn)
+            for admitted in self._memory.leave(conn):
+                self.resume(admitted)

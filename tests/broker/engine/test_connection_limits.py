@@ -186,7 +186,58 @@ def test_a_request_that_is_whole_claims_nothing_while_others_behind_it_wait():
     assert other.conn.readable
 
 
+def test_the_shell_hears_that_it_shall_not_read_on_when_an_incomplete_request_has_no_room():
+    """The shell went on to read, so a waiting request could take any memory."""
+    broker = EngineBroker(queued_max_request_bytes=1)
+    one, two = broker.connect(), broker.connect()
+    one.feed(HALF)
+    with broker.turn():
+        two.feed(HALF)
+        broker.execute()
+        assert broker.engine.take_stalled() == [two.conn]
+
+
+@pytest.mark.parametrize("ends", ["the peer goes", "its request is whole"])
+def test_a_request_that_became_whole_while_it_had_no_room_is_executed_when_it_has(ends):
+    """It was executed only when its peer sent more, and its connection was closed if the peer did not."""
+    broker = EngineBroker(queued_max_request_bytes=1)
+    one, two = broker.connect(), broker.connect()
+    _, whole = one.frame(METADATA, 1, {"topics": []})
+    one.feed(whole[:5])
+    _, waits = two.frame(METADATA, 1, {"topics": [{"name": "x" * 200}]})
+    two.feed(waits[:50])
+    two.feed(waits[50:])
+    assert not two.replies()
+    if ends == "the peer goes":
+        broker.engine.closed(one.conn)
+        assert broker.engine.has_work
+        broker.pump()
+    else:
+        one.feed(whole[5:])
+    assert len(two.replies()) == 1
+
+
 PERIOD_MS = 30_000
+
+
+def test_a_peer_that_we_did_not_read_for_most_of_the_time_has_no_fault():
+    broker = EngineBroker(max_inflight_requests=100, max_queued_bytes=65_536)
+    broker.create("flights")
+    client = broker.connect(drains=False)
+    wait = fetch_request("flights", max_wait_ms=PERIOD_MS + 1_000, min_bytes=1_000)
+    client.send(FETCH, 12, wait)
+    client.feed(HALF)
+    broker.engine.next_deadline(broker.now)  # the shell asks after each turn
+    broker.at(PERIOD_MS + 1_500)
+    broker.connect().produce("flights", bytes(70_000))
+    assert not client.conn.readable, "it does not take its answer"
+    broker.at(2 * PERIOD_MS)
+    client.drain()
+    assert client.conn.readable
+    broker.at(2 * PERIOD_MS + 2_000)
+    assert client.closed is None
+    broker.at(3 * PERIOD_MS + 3_000)
+    assert "flakelog.queued.request.ms" in client.closed
 
 
 def test_a_peer_that_stops_in_the_middle_of_a_request_is_closed_and_gives_its_claim_to_who_waits():
