@@ -107,7 +107,7 @@ class Play:
         assert self.payments.add(*[(topic, each) for topic in TOPICS for each in range(PARTITIONS)]) == 0
         self.payer = self.payments.client
         self.sequences = {}
-        """By (client, or None for the transaction, topic, partition): the next sequence, and the last mark and batch."""
+        """By (client, topic, partition), without a client for the transaction: the next sequence, the last batch."""
         self.again = set()
         """The marks of batches that were sent again."""
         self.sent = {}
