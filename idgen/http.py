@@ -42,12 +42,15 @@ class Request(Protocol):
 class SmallChannel(HTTPChannel):
     """A connection of the web site, with a time for each request to arrive whole (RFC 9110, section 15.5.9).
 
-    twisted.web's own time begins anew with each byte, so that a slow peer could keep a request open for days.
+    twisted.web's own time begins anew with each byte, so that a slow peer could keep a request open for days. It also
+    goes on reading requests from a peer that reads no answers, if each is answered at once; this channel stops.
     """
 
     request_ms = REQUEST_MS
     _late_call: DelayedCall | None = None
     _answering = False
+    _has_room = True
+    """False while the peer has to read answers before it is sent more."""
 
     def dataReceived(self, data: bytes) -> None:
         if self._late_call is None and not self._answering:
@@ -63,6 +66,16 @@ class SmallChannel(HTTPChannel):
     def requestDone(self, request: object) -> None:
         self._answering = False
         super().requestDone(request)  # type: ignore[no-untyped-call]
+        if not self._has_room:
+            cast(Any, self.transport).pauseProducing()
+
+    def pauseProducing(self) -> None:
+        self._has_room = False
+        super().pauseProducing()  # type: ignore[no-untyped-call]
+
+    def resumeProducing(self) -> None:
+        self._has_room = True
+        super().resumeProducing()  # type: ignore[no-untyped-call]
 
     def loseConnection(self) -> None:
         self._in_time()

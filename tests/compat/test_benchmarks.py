@@ -18,7 +18,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 # Rows whose only peer is Apache Kafka, which takes too long to start here.
 ALONE = {
     "fetch-1k", "fetch-default", "trickle-1000", "list-offsets", "fetch-small", "java-consumer", "spark-connector",
-    "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch",
+    "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch", "compaction",
+    "compaction-mixed",
 }  # fmt: skip
 BROUGHT_BY_MAVEN = {"java-consumer", "spark-connector"}
 MAY_BE_NOTHING = {"repeated", "flood answered/s"}
