@@ -81,6 +81,8 @@ class Search(NamedTuple):
             if segment.base_offset in self.unverified:
                 _check_entries(segment, seen, timestamp_ms)
             start = max(seen.times.offset_before(timestamp_ms), self.start - segment.base_offset)
+            if segment.base_offset in self.unverified:
+                _check_entry(segment, seen, start)
             for at, header in seen.batches(seen.offsets.position_before(start), self._end_of(segment)):
                 if header.max_timestamp < timestamp_ms or header.last_offset < self.start:
                     continue
@@ -107,6 +109,8 @@ class Search(NamedTuple):
         known, position, newest = self.counted
         seen, start = mode.see(first), self.start
         if known != start:
+            if first.base_offset in self.unverified:
+                _check_entry(first, seen, start - first.base_offset)
             position, newest = seen.offsets.position_before(start - first.base_offset), NO_TIMESTAMP
         for position, header in seen.batches(position, self._end_of(first)):
             if header.base_offset < start <= header.last_offset:
@@ -142,6 +146,17 @@ def _check_entries(segment: Segment, seen: Any, timestamp_ms: int) -> None:
                 return
             break
     raise StorageError(f"{segment.directory} at {segment.base_offset}", "an entry of its time index is damaged")
+
+
+def _check_entry(segment: Segment, seen: Any, relative_offset: int) -> None:
+    """Raise StorageError unless the entry of the offset index that a search begins at names a batch."""
+    number = seen.offsets.rank(relative_offset)
+    if not number:
+        return
+    last, position = seen.offsets.near(number - 1)
+    found = next(iter(seen.batches(position)), None)
+    if found is None or (found[0], found[1].last_offset) != (position, segment.base_offset + last):
+        raise StorageError(f"{segment.directory} at {segment.base_offset}", "an entry of its index is damaged")
 
 
 def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, mode: ReadMode) -> Iterator[Found]:

@@ -178,8 +178,10 @@ def _columns(block: bytes) -> Columns:
 class TimeIndex(EntryFile):
     """An index from timestamps to offsets."""
 
+    ENTRY = struct.Struct(">qI")
+
     def __init__(self, file: File) -> None:
-        super().__init__(file, struct.Struct(">qI"))
+        super().__init__(file, self.ENTRY)
         self._newest = -1, NO_TIMESTAMP  # cut count, last timestamp; rereading it would cost as much as the append
 
     def append_risen(self, *entries: tuple[int, int]) -> None:

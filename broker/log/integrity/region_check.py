@@ -14,7 +14,7 @@ from itertools import islice
 from operator import lt
 
 from broker.log.closed_segment import ClosedSegment
-from broker.log.index.index import OffsetIndex
+from broker.log.index.index import OffsetIndex, TimeIndex
 from broker.log.integrity.segment_walk import Damaged, SegmentWalk, is_batch
 from broker.log.integrity.unverified import Span, Unverified
 from broker.log.partition_log import PartitionLog
@@ -77,7 +77,8 @@ class Verdict:
         """Take the outcome of a walk over all of the segment. Raise Damaged."""
         walk.finish(self.is_sealed)
         self.is_whole = True
-        if not walk.index_is_right:
+        state = self.state
+        if not walk.index_is_right or (state is not None and passes_end(walk.segment, state, walk.next_offset)):
             self.rebuilt = Rebuilt(walk, self.state)
 
     def apply(self, is_halfway: bool = False) -> str | None:
@@ -150,6 +151,8 @@ class RegionCheck(Verdict):
         offsets = OffsetIndex(apart.offsets.file)
         if not state.is_ordered:
             check_order(apart)
+            if passes_end(apart, state, self.log.opened_at):
+                raise WrongIndex
             state.is_ordered = True
         base = apart.base_offset
         number = offsets.rank(self._offset - base)
@@ -172,13 +175,23 @@ class RegionCheck(Verdict):
             or (walk.position - start < AHEAD_BYTES and walk.batches < AHEAD_BATCHES)
         ):
             walk.step(_ALL, _STEP_BATCHES)
-        if not walk.index_is_right:
+        if not walk.index_is_right or walk.strays:
             raise WrongIndex
         first = base if not start else walk.first_offset
         if before is not None:
             first = before.first_offset
         end_offset = max(walk.next_offset, self.segment.next_offset if walk.is_done and self.is_sealed else 0)
         return Span(walk.next_offset if first is None else first, end_offset, start, walk.position)
+
+
+def passes_end(segment: Segment, state: Unverified, end_offset: int) -> bool:
+    """Return True if an index named a place past the segment's end at the start; entries of later appends do so."""
+    offsets, times = OffsetIndex(segment.offsets.file), TimeIndex(segment.times.file)
+    number = min(state.index_bytes // OffsetIndex.ENTRY_BYTES, len(offsets))  # fewer if a full disk took the last ones
+    of_times = min(state.time_bytes // TimeIndex.ENTRY.size, len(times))
+    return bool(number and offsets[number - 1][1] >= state.end) or bool(
+        of_times and times[of_times - 1][1] >= end_offset - segment.base_offset
+    )
 
 
 def check_order(segment: Segment) -> None:

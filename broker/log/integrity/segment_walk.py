@@ -238,6 +238,14 @@ class SegmentWalk:
             self.time_entries.append((self.max_timestamp_ms, self.max_timestamp_offset - self.segment.base_offset))
             self._newest_indexed = self.max_timestamp_ms
 
+    @property
+    def strays(self) -> bool:
+        """Return True if the next index entry leads a search for a walked offset astray: past the walk, or between two
+        batches."""
+        found = self._indexed
+        base = self.segment.base_offset
+        return found is not None and (found[0] < self.next_offset - base or found[1] < self.position)
+
     def finish(self, is_sealed: bool) -> None:
         """End a walk from the beginning. `is_sealed` says that the segment ends at `end` and gets no appends.
 
@@ -253,7 +261,7 @@ class SegmentWalk:
                 self.index_is_right = False
             if self._time is not None:
                 self.index_is_right = False
-        if self._indexed is not None and (is_sealed or self._indexed[1] < self.end):
+        if self.strays or (is_sealed and self._indexed is not None):
             self.index_is_right = False
         if self._time is not None and self._time[1] < self.next_offset - base:
             self.index_is_right = False

@@ -4,6 +4,7 @@ Indexes can be rebuilt from the log, so nothing is lost with the memory. The nex
 once the disk has space. If an index is shorter on the disk than the checkpoint says, the next start rebuilds it.
 """
 
+from broker.log import leader_epochs
 from broker.log.storage.port import Buffer, Descriptor, File, Storage, StorageError
 
 INDEXES = (".index", ".timeindex", ".txnindex")
@@ -140,11 +141,14 @@ class HeldIndexes:
         self._storage.remove(path)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replace a file if there is space. A log replaces only its leader epochs, and each start cuts those again."""
+        """Replace a file. Raise StorageError; leader epochs stay as they are on a full disk, as each start cuts them.
+
+        The callers for other files count on the new content: rebuilt indexes, and checksums.
+        """
         try:
             self._storage.replace(path, data)
         except StorageError as error:
-            if not error.full:
+            if not (error.full and path.endswith(leader_epochs.FILE)):
                 raise
 
     def sync_directory(self, path: str) -> None:

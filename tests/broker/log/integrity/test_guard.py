@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from broker.log import log_reader
 from broker.log.integrity.guard import FIRST_PASS_MS, LOOK_EVERY_MS, Guard
 from broker.log.integrity.region_check import RegionCheck
 from broker.wire.errors import ApiError, ErrorCode
@@ -189,3 +190,45 @@ def test_a_fetch_whose_region_was_verified_waits_for_as_many_bytes_as_it_asks_fo
     broker.at(broker.now_ms + 5_000)
     ((_, answer),) = client.replies()
     assert len(values_of(answer)) == 4
+
+
+# --- wrong indexes that a walk ends before ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", [1 << 23, 700])
+def test_an_index_entry_past_the_end_is_no_verified_index(position):
+    broker = filled(2, segment_bytes=100_000).restarted(clean=False)
+    broker.storage.files[INDEX].data[-4:] = position.to_bytes(4, "big")
+    client = broker.connect()
+    client.fetch("flights", 0)
+    assert client.fetch("flights", 3) == [b"1", b"x" * 300]
+    assert log_of(broker).offline is None
+
+
+def test_indexes_that_a_full_disk_keeps_from_being_replaced_stay_unverified():
+    broker = filled(6)
+    broker.services.logs.start_round()
+    broker.pump()
+    for _ in range(2):
+        append(broker, "flights", b"more", b"x" * 300)
+    flip(broker, INDEX, 3)
+    disk = broker.storage
+    disk.files[max(path for path in disk.files if path.startswith("flights") and path.endswith(".index"))].data.clear()
+    disk.free_bytes = 0
+    after = EngineBroker(disk, 60_000)
+    assert not after.services.logs.offline
+    client = after.connect()
+    client.send(FETCH, 12, fetch_request("flights", 0))
+    ((_, refused),) = client.replies()
+    assert refused.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert 0 in log_of(after).segments.unverified and log_of(after).offline is None
+
+
+def test_a_search_by_time_from_the_start_that_deleted_records_left_reads_no_wrong_index():
+    broker = filled(4, segment_bytes=100_000).restarted(clean=False)
+    log = log_of(broker)
+    broker.services.logs.delete_records(log, 3, broker.now)
+    for number in range(log.segments.active.offsets.file.size // 8):
+        flip(broker, INDEX, 8 * number + 4)
+    with pytest.raises(ApiError):
+        log_reader.offset_of_time(log, 0)
