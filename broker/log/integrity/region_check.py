@@ -10,6 +10,7 @@ may fill it so that a sync closes it. `apply` first looks if the log still has t
 
 import sys
 from array import array
+from bisect import bisect_left
 from itertools import islice
 from operator import lt
 
@@ -98,6 +99,9 @@ class Verdict:
             if state is not None:
                 state.error = self.error
         elif self.rebuilt is not None:
+            now = log.segments.all[bisect_left(log.segments.bases, self.segment.base_offset)]
+            if isinstance(now, ClosedSegment) and self.rebuilt.end < now.size:
+                return None  # it was closed meanwhile, so the next read has it walked whole
             return self._install(self.rebuilt)
         elif self.is_whole:
             log.segments.verified(self.segment.base_offset)
@@ -143,7 +147,9 @@ class RegionCheck(Verdict):
         try:
             self.span = self._walked(apart, state)
         except WrongIndex:
-            walk = self.walk_of(apart, state.end)
+            # One that was closed since the start is judged whole, because its indexes are made anew for all of it.
+            self.is_sealed = isinstance(self.segment, ClosedSegment)
+            walk = self.walk_of(apart, self.segment.size if self.is_sealed else state.end)
             walk.step(_ALL, sys.maxsize)
             self.finished(walk)
 

@@ -232,3 +232,22 @@ def test_a_search_by_time_from_the_start_that_deleted_records_left_reads_no_wron
         flip(broker, INDEX, 8 * number + 4)
     with pytest.raises(ApiError):
         log_reader.offset_of_time(log, 0)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_rebuilt_indexes_of_a_segment_that_was_closed_since_the_start_cover_its_later_records(is_closed):
+    broker = filled(2, segment_bytes=2048).restarted(clean=False)
+    flip(broker, INDEX, 3)
+    log = log_of(broker)
+    before = RegionCheck(log, log.segments.active, 0)
+    for n in range(8):
+        append(broker, "flights", b"later %d" % n, b"x" * 300)
+    newest = log.segments.all[0].max_timestamp_ms
+    broker.services.logs.start_round()
+    broker.pump()
+    if not is_closed:
+        before.run()
+        before.apply()
+    assert broker.connect().fetch("flights", 0)[0] == b"0"
+    assert log.segments.all[0].max_timestamp_ms == newest and log.offline is None
+    assert log_reader.offset_of_time(log, newest) == (log.segments.all[0].next_offset - 2, newest)
