@@ -78,7 +78,7 @@ def read(
     if offset >= end:
         return nothing
     try:  # the hot path: no context manager
-        is_unverified = log.segments.unverified and offset < log.opened_at
+        is_unverified = log.segments.unverified and offset < log.trusted_from
         if is_unverified:
             verify(log, log.segments.all[bisect_right(log.segments.bases, offset) - 1], offset, waits)
         found = _locate(log, offset, end, with_ids, waits)
@@ -112,13 +112,21 @@ def read(
 def verify(log: PartitionLog, segment: Segment, offset: int, waits: bool = True) -> int:
     """Return the position up to which a segment's batches are verified, from the one with an offset on.
 
-    Raise ApiError if the log is damaged or cannot be read, NotVerified if a thread must verify them first.
+    This process trusts its own batches. Those behind older ones of the same segment are found by its index, so the end
+    of the older ones is verified first.
+
+    Raise ApiError if the log is damaged or cannot be read, NotVerified if a thread must verify the batches first.
     """
+    is_own = offset >= log.opened_at
+    offset = min(offset, log.opened_at - 1)
     for _ in range(2):
         state = log.segments.unverified.get(segment.base_offset)
-        if state is None or offset >= log.opened_at:
+        span = None if state is None else state.span_of(offset)
+        if is_own and (state is None or span is not None):
+            log.trusted_from = min(log.trusted_from, max(log.opened_at, segment.base_offset))
+        if state is None:
             return segment.size
-        if (span := state.span_of(offset)) is not None:
+        if span is not None:
             return segment.size if span.end >= state.end else span.end
         if state.error is not None:
             said, state.error = state.error, None

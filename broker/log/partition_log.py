@@ -18,6 +18,7 @@ from broker.log.recovery.checkpoint import LogPosition
 from broker.log.segment import Segment
 from broker.log.segment_list import SegmentList
 from broker.log.storage.port import Buffer, Storage, StorageError
+from broker.record.records import LONG_MAX
 from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.worker import Run
@@ -44,7 +45,7 @@ class PartitionLog:
         "on_offline", "on_failed_write", "producers", "epochs", "offline", "mending", "flushed", "checkpointed",
         "durable_end_offset", "on_disk", "_journaled_ahead", "unsynced_bytes", "log_start_offset", "last_id",
         "cleaned_offset", "uncleanable", "leader_epoch", "unflushed_since_ms", "_storage", "segments",
-        "log_end_offset", "opened_at", "bytes_in", "bytes_out", "__weakref__",
+        "log_end_offset", "opened_at", "trusted_from", "bytes_in", "bytes_out", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +99,8 @@ class PartitionLog:
         self.segments = segments
         self.log_end_offset = segments.active.next_offset
         self.opened_at = self.log_end_offset
+        self.trusted_from = LONG_MAX
+        """Reads from here on need no verification; never below `opened_at`."""
         self.bytes_in = 0  # appended since the log was opened
         self.bytes_out = 0  # fetched since the log was opened
 

@@ -251,3 +251,28 @@ def test_rebuilt_indexes_of_a_segment_that_was_closed_since_the_start_cover_its_
     assert broker.connect().fetch("flights", 0)[0] == b"0"
     assert log.segments.all[0].max_timestamp_ms == newest and log.offline is None
     assert log_reader.offset_of_time(log, newest) == (log.segments.all[0].next_offset - 2, newest)
+
+
+def test_new_batches_behind_old_ones_of_a_segment_are_not_found_by_a_wrong_index():
+    broker = filled(3, segment_bytes=100_000, index_interval_bytes=700).restarted(clean=False)
+    broker.storage.files[INDEX].data[-4:] = (3_000).to_bytes(4, "big")
+    for n in range(3, 30):
+        append(broker, "flights", b"%d" % n, b"x" * 300)
+    assert broker.connect().fetch("flights", 6)[0] == b"3"
+
+
+def test_the_end_of_old_batches_is_verified_once_for_the_new_ones_behind_them():
+    broker = filled(30, segment_bytes=100_000, index_interval_bytes=700).restarted(clean=False)
+    append(broker, "flights", b"new", b"x" * 300)
+    log = log_of(broker)
+    assert broker.connect().fetch("flights", log.opened_at) == [b"new", b"x" * 300]
+    assert log.segments.unverified and log.trusted_from == log.opened_at
+
+
+def test_segments_that_this_process_began_are_read_while_older_ones_are_unverified():
+    broker = filled(2).restarted(clean=False)
+    for n in range(2, 8):
+        append(broker, "flights", b"%d" % n, b"x" * 300)
+    log = log_of(broker)
+    assert broker.connect().fetch("flights", log.segments.active.base_offset)
+    assert log.segments.unverified and log.opened_at < log.trusted_from == log.segments.active.base_offset
