@@ -38,6 +38,13 @@ class OverBudget(Exception):
     """The work costs more than may be done in the reactor thread; nothing was changed."""
 
 
+class _CutLength(CorruptBatch):
+    """The bytes end inside the length of a record."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(f"a record's length at byte {position} is cut off")
+
+
 class Budget:
     """The units of work that are left; `spend` raises OverBudget when there are too few. None has no limit."""
 
@@ -72,7 +79,10 @@ def check_prefix(data: Buffer, count: int, max_bytes: int, codec: Codec, budget:
 
     Raise CorruptBatch if the records end before `data` does, TooLarge if they go past `max_bytes`.
     """
-    position, left = _walk(data, count, budget)
+    try:
+        position, left = _walk(data, count, budget)
+    except _CutLength:
+        return  # the buffer was full inside the length of a record
     if not left and position <= len(data):
         raise CorruptBatch(f"{codec.name.lower()} records unpack to more bytes than the {count} records have")
     if position > max_bytes:
@@ -146,7 +156,7 @@ def _steps(view: memoryview, position: int, most: int) -> tuple[int, int, int]:
         number = most
     except IndexError:
         if position < end:
-            raise CorruptBatch(f"a record's length at byte {position} is cut off") from None
+            raise _CutLength(position) from None
     if seen & 1:
         raise CorruptBatch(f"a record between bytes {begin} and {position} has a negative length")
     return number, position, long
@@ -157,7 +167,7 @@ def _length(view: memoryview, position: int) -> tuple[int, int]:
     try:
         length, begin = _varint(view, position)
     except IndexError:
-        raise CorruptBatch(f"a record's length at byte {position} is cut off") from None
+        raise _CutLength(position) from None
     if length < 0:
         raise CorruptBatch(f"a record at byte {position} has a negative length, {length}")
     return length, begin

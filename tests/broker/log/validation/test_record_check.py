@@ -144,6 +144,17 @@ def test_a_beginning_of_records_may_go_on():
         check_prefix(data[:end], 500, 1 << 20, Codec.GZIP, UNLIMITED)
 
 
+@pytest.mark.parametrize("size", [20, 60, 61, 200, 9_000])
+@pytest.mark.parametrize("apart", [0, 1])
+def test_a_beginning_may_end_at_any_byte(size, apart):
+    """A buffer of decompressed records can be full between two bytes of a record's length."""
+    data = records_of(*(size + apart * (number % 7) for number in range(40)))
+    for end in range(len(data) - len(records_of(size)), len(data)):
+        check_prefix(data[:end], 40, 1 << 20, Codec.ZSTD, UNLIMITED)
+    for end in range(1, 3 * size):
+        check_prefix(data[:end], 40, 1 << 20, Codec.ZSTD, UNLIMITED)
+
+
 # --- fields ------------------------------------------------------------------------------------------------------
 
 
