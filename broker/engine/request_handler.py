@@ -67,6 +67,7 @@ class RequestHandler:
             fetch.API_KEY: FetchTemplates(store),
             list_offsets.API_KEY: ListOffsetsTemplates(store),
         }
+        self._budget = Budget(None)
         self._answered: dict[int, int] = {}
         """The number of requests of each API that templates answered in this round."""
 
@@ -98,8 +99,9 @@ class RequestHandler:
         staged = StagedProduce(template.version, template.client_id, template.request, 1)
         staged.conn, staged.api, staged.template = conn, APIS[PRODUCE], template
         staged.correlation_id, staged.began_ns, staged.opened = correlation_id, self._clock.began_ns, conn.opened
+        self._budget.units = opening.INLINE_UNITS
         try:
-            stage(self._services, staged, 0, batch, self._clock.now, Budget(opening.INLINE_UNITS))
+            stage(self._services, staged, 0, batch, self._clock.now, self._budget)
         except OverBudget:
             self._opening.open(conn, frame)
         except LogReserved as wait:
@@ -110,8 +112,9 @@ class RequestHandler:
         else:
             conn.staged += 1
             self._turn.requests.append(staged)
-            if conn.opened is not None:
-                self._opening.finish(conn)
+            if conn.opened is None:
+                return
+            self._opening.finish(conn)
         if not conn.readable:
             self._connections.stalled.append(conn)
 

@@ -142,17 +142,17 @@ def _opened_by_thread(
 
 def _put(services: BrokerServices, staged: StagedProduce, place: int, judged: Judged) -> None:
     """Stage the batch of one partition, or refuse it."""
-    if isinstance(judged, RecordsRefused):
-        services.turn.refuse(staged, place, judged, record_errors=judged.record_errors)
-    elif isinstance(judged, ApiError):
-        services.turn.refuse(staged, place, judged)
-    else:
+    if isinstance(judged, tuple):
         log, batch, header, rewrite = judged
         by_log = services.turn.by_log
         batches = by_log.get(log)
         if batches is None:
             batches = by_log[log] = []
         batches.append((batch, header, staged, place, rewrite))
+    elif isinstance(judged, RecordsRefused):
+        services.turn.refuse(staged, place, judged, record_errors=judged.record_errors)
+    else:
+        services.turn.refuse(staged, place, judged)
 
 
 def to_open(services: BrokerServices, version: int, request: ProduceRequest, now: Now) -> list[OpenTask]:

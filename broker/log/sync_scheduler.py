@@ -173,11 +173,12 @@ class SyncScheduler:
 
         Note the time if flush.ms requires a sync.
         """
-        if log.unflushed:
+        unflushed = log.unflushed
+        if unflushed and log not in self._unsynced:
             self._unsynced[log] = None
             if len(self._unsynced) > self._max_unsynced_logs:
                 self._ask(self._unsynced.popitem(last=False)[0], soon=False)
-        if log.unflushed >= log.config.flush_messages:
+        if unflushed >= log.config.flush_messages:
             self._ask(log)
         elif log.config.flush_ms < LONG_MAX:
             self._note_flush(log)

@@ -202,6 +202,14 @@ def check_fields(data: Buffer, count: int, headers_max: int, budget: Budget) -> 
         raise CorruptBatch(f"{len(view) - position} bytes follow the last of {count} records")
 
 
+def is_one_usual_record(batch: memoryview, position: int) -> bool:
+    """Return True if the bytes from `position` to the end are one valid record of the usual form (`_end_of_usual`)."""
+    try:
+        return _end_of_usual(batch, position, 0) == len(batch)
+    except IndexError:
+        return False
+
+
 def _end_of_usual(view: memoryview, position: int, index: int) -> int:
     """Return the end of a valid record of the usual form: short integers and no headers. Return 0 for any other record.
 
