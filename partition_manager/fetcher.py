@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from twisted.internet.base import ReactorBase
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from twisted.python.failure import Failure
 
 from broker.client.core import EARLIEST, LATEST
@@ -25,16 +25,20 @@ from partition_manager.ports import (
     Buried,
     Bury,
     DeadLetter,
+    EpochEnd,
     Failed,
     Fetch,
     Fetched,
     FetcherRequest,
     FindBounds,
+    FindId,
     FindTime,
     Found,
     ListPartitions,
+    ListTopics,
     OutOfRange,
     Partitions,
+    Topics,
 )
 
 LETTER_BYTES_MAX = 2 << 20
@@ -64,8 +68,12 @@ class TwistedFetcher:
             asking = self._bounds(request.topic, request.partition)
         elif isinstance(request, FindTime):
             asking = _found(self._client.find_offset(request.topic, request.partition, request.timestamp_ms))
-        else:
+        elif isinstance(request, FindId):
             asking = _found(self._client.find_id(request.topic, request.partition, request.id))
+        elif isinstance(request, ListTopics):
+            asking = self._topics()
+        else:
+            asking = succeed(EpochEnd(-1, -1))
         asking.addErrback(_failed).addCallback(answer)
 
     def close(self) -> None:
@@ -74,10 +82,15 @@ class TwistedFetcher:
             client.close()
 
     @inlineCallbacks
+    def _topics(self) -> Asking:
+        topics = yield self._client.topics()
+        return Topics(tuple(topic.name for topic in topics))
+
+    @inlineCallbacks
     def _partitions(self, request: ListPartitions) -> Asking:
         topic = yield self._client.topic(request.topic)
         host, port = self._client.core.bootstrap[0]
-        return Partitions(tuple(range(topic.partitions)), host, port)
+        return Partitions(tuple(range(topic.partitions)), host, port, str(topic.id) if topic.id else "")
 
     @inlineCallbacks
     def _bounds(self, topic: str, partition: int) -> Asking:
@@ -87,7 +100,7 @@ class TwistedFetcher:
 
     @inlineCallbacks
     def _fetch(self, request: Fetch) -> Asking:
-        topic, partition, (offset, _, max_bytes) = request
+        topic, partition, (offset, _, max_bytes), _ = request
         client = self._client_of(topic, partition)
         try:
             steps = client.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=self._max_wait_ms)

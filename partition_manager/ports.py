@@ -24,6 +24,10 @@ class FetchWanted(NamedTuple):
 # --- requests to a RecordFetcher
 
 
+class ListTopics(NamedTuple):
+    """Ask for the names of all topics. Answer: Topics."""
+
+
 class ListPartitions(NamedTuple):
     """Ask for the partitions of `topic`. Answer: Partitions."""
 
@@ -53,18 +57,27 @@ class FindId(NamedTuple):
     id: int
 
 
-class Fetch(NamedTuple):
-    """Ask for records. Answer: Fetched or OutOfRange.
+class FindEpochEnd(NamedTuple):
+    """Ask where records of `leader_epoch` end (OffsetForLeaderEpoch, KIP-101). Answer: EpochEnd."""
 
-    Fetched is empty if no record came within the fetcher's longest wait.
+    topic: str
+    partition: int
+    leader_epoch: int
+
+
+class Fetch(NamedTuple):
+    """Ask for records. Answer: Fetched or OutOfRange, or Recreated if the topic's id is no longer `topic_id`.
+
+    Fetched is empty if no record came within the fetcher's longest wait. An empty `topic_id` is compared with nothing.
     """
 
     topic: str
     partition: int
     wanted: FetchWanted
+    topic_id: str = ""
 
 
-FetcherRequest = ListPartitions | FindBounds | FindTime | FindId | Fetch
+FetcherRequest = ListTopics | ListPartitions | FindBounds | FindTime | FindId | FindEpochEnd | Fetch
 
 # --- requests to an OffsetStore
 
@@ -109,7 +122,7 @@ class DeadLetter(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """Store `letter` durably. Answer: Buried, once it is durable."""
+    """Store `letter` durably. Answer: Buried, once it is durable, or Refused."""
 
     letter: DeadLetter
 
@@ -119,12 +132,22 @@ Request = FetcherRequest | StoreRequest | Bury
 # --- answers
 
 
+class Topics(NamedTuple):
+    """The names of all topics, in any order, internal ones included."""
+
+    names: tuple[str, ...]
+
+
 class Partitions(NamedTuple):
-    """Partition numbers, and one broker's address for the offset document (0.9.3 stores it there)."""
+    """Partition numbers, and one broker's address for the offset document (0.9.3 stores it there).
+
+    `topic_id` is a UUID as text (KIP-516), "" if the broker gives topics no ids.
+    """
 
     numbers: tuple[int, ...]
     host: str = ""
     port: int = 0
+    topic_id: str = ""
 
 
 class Bounds(NamedTuple):
@@ -144,13 +167,14 @@ class Fetched(NamedTuple):
     """Records in order of offset; the next fetch starts at `next_offset`.
 
     The first records may lie below the wanted offset. `poison` are the batches whose records cannot be decoded; they
-    lie between the records, in order of offset.
+    lie between the records, in order of offset. `leader_epoch` is that of the last batch, -1 if there is none.
     """
 
     records: Sequence[FetchedRecord]
     next_offset: int
     high_watermark: int
     poison: Sequence[PoisonBatch] = ()
+    leader_epoch: int = -1
 
 
 class OutOfRange(NamedTuple):
@@ -158,6 +182,22 @@ class OutOfRange(NamedTuple):
 
     log_start: int
     log_end: int
+
+
+class EpochEnd(NamedTuple):
+    """The largest epoch that is not above the one asked for, and the offset after its last record.
+
+    Both are -1 if the broker does not know.
+    """
+
+    leader_epoch: int
+    end_offset: int
+
+
+class Recreated(NamedTuple):
+    """The topic was deleted and made again since the fetch was asked for; `topic_id` is its id now."""
+
+    topic_id: str
 
 
 class Loaded(NamedTuple):
@@ -181,13 +221,34 @@ class Buried(NamedTuple):
     pass
 
 
+class Refused(NamedTuple):
+    """The dead-letter topic will never take this letter, so the same request is not made again."""
+
+    error: str
+
+
 class Failed(NamedTuple):
     """The request failed for now; the caller will retry."""
 
     error: str
 
 
-Answer = Partitions | Bounds | Found | Fetched | OutOfRange | Loaded | Saved | Fenced | Buried | Failed
+Answer = (
+    Topics
+    | Partitions
+    | Bounds
+    | Found
+    | EpochEnd
+    | Fetched
+    | OutOfRange
+    | Recreated
+    | Loaded
+    | Saved
+    | Fenced
+    | Buried
+    | Refused
+    | Failed
+)
 
 
 class RecordFetcher(Protocol):
