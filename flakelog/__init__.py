@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from idgen.layout import Layout
     from idgen.snowflake import Snowflake
     from partition_manager.start_offset import AtId, AtOffset, AtTime, Earliest, Latest
-    from spout.api import Bolt, Spout, Tuple
+    from spout.api import Bolt, Spout, Tuple, Unavailable
     from spout.bolts import BatchBolt
     from spout.config import SpoutConfig, TopologyConfig
     from spout.log_spout import LogSpout
@@ -36,7 +36,7 @@ _MODULES = {
     "idgen.layout": ("Layout",),
     "idgen.snowflake": ("Snowflake",),
     "partition_manager.start_offset": ("AtId", "AtOffset", "AtTime", "Earliest", "Latest"),
-    "spout.api": ("Bolt", "Spout", "Tuple"),
+    "spout.api": ("Bolt", "Spout", "Tuple", "Unavailable"),
     "spout.bolts": ("BatchBolt",),
     "spout.config": ("SpoutConfig", "TopologyConfig"),
     "spout.log_spout": ("LogSpout",),
@@ -75,6 +75,7 @@ __all__ = [
     "TopologyDriver",
     "Tuple",
     "TwistedIdClient",
+    "Unavailable",
     "ZooKeeperAccess",
     "run",
     "run_bolt",

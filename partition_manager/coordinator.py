@@ -106,6 +106,11 @@ class PartitionCoordinator:
                 return MessageId(partition.number, message.record.offset, message.ticket), message
         return None
 
+    def message(self, id: MessageId) -> Message | None:
+        """Return the message in flight under this id, or None if the id is stale."""
+        manager = self._manager(id.partition)
+        return manager.message(id.offset, id.ticket) if manager is not None else None
+
     def fan_out(self, id: MessageId, tuples: int) -> bool:
         """Set the number of tuples the message became, before the first of them is emitted.
 

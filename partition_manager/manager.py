@@ -186,6 +186,11 @@ class PartitionManager:
             entry = self._pop_waiting()
         return None if entry is None else self._emit(entry)
 
+    def message(self, offset: int, ticket: int) -> Message | None:
+        """Return the message in flight, for the log, or None if the ticket is stale."""
+        entry = self._in_flight(offset, ticket)
+        return None if entry is None else Message(entry.record, ticket, entry.attempts, entry.poison)
+
     def fan_out(self, offset: int, ticket: int, tuples: int) -> bool:
         """Set the number of tuples the message became, before the first can be acked; 0 settles it at once.
 

@@ -23,6 +23,7 @@ class Outcome(NamedTuple):
     id: Any
     error: str | None
     took_ms: int
+    unavailable: bool = False  # the tree failed because a service that a bolt needs is down
 
 
 class _Tree:
@@ -65,11 +66,11 @@ class Acker:
             if not tree.value:
                 self._end(root, tree, None, now_ms)
 
-    def fail(self, root: int, error: str, now_ms: int) -> None:
+    def fail(self, root: int, error: str, now_ms: int, unavailable: bool = False) -> None:
         """Fail the tree of a failed tuple. Later acks and fails in that tree are ignored."""
         tree = self._trees.get(root)
         if tree is not None:
-            self._end(root, tree, error, now_ms)
+            self._end(root, tree, error, now_ms, unavailable)
 
     def expire(self, now_ms: int) -> None:
         """Fail every tree that has timed out."""
@@ -90,6 +91,6 @@ class Acker:
             return None
         return next(iter(self._trees.values())).began_ms + self._timeout_ms
 
-    def _end(self, root: int, tree: _Tree, error: str | None, now_ms: int) -> None:
+    def _end(self, root: int, tree: _Tree, error: str | None, now_ms: int, unavailable: bool = False) -> None:
         del self._trees[root]
-        self._outcomes.append(Outcome(tree.task, tree.id, error, now_ms - tree.began_ms))
+        self._outcomes.append(Outcome(tree.task, tree.id, error, now_ms - tree.began_ms, unavailable))

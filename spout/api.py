@@ -11,13 +11,16 @@ A single thread calls all methods, so none may block for long. `context` and `co
 https://storm.apache.org/releases/2.8.1/Concepts.html, Guaranteeing-message-processing.html.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from traceback import format_exception
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from coordination.access import Access
 from partition_manager.config import SpoutConfig
 from partition_manager.ports import DeadLetterSink, OffsetStore, RecordFetcher
 from spout.config import TopologyConfig
+from spout.origin import Link, MessagePlace, Origin
 
 DEFAULT_STREAM = "default"
 
@@ -40,7 +43,7 @@ class Tuple:
     `anchors` is None after the tuple is acked or failed.
     """
 
-    __slots__ = ("values", "fields", "component", "stream", "task", "anchors")
+    __slots__ = ("values", "fields", "component", "stream", "task", "anchors", "link", "children")
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class Tuple:
         stream: str,
         task: int,
         anchors: Anchors | None = (),
+        link: Link | None = None,
     ) -> None:
         self.values = values
         self.fields = fields
@@ -57,6 +61,21 @@ class Tuple:
         self.stream = stream
         self.task = task
         self.anchors = anchors
+        self.link = link
+        self.children = 0  # tuples emitted with this one as their first anchor
+
+    @property
+    def messages(self) -> tuple[MessagePlace, ...]:
+        """Return the place of each message the tuple came from: several after a bolt anchored it to a batch.
+
+        It is empty for a tuple that a spout emitted without an id, or a bolt without anchors.
+        """
+        return self.origin.messages
+
+    @property
+    def origin(self) -> Origin:
+        """Return the messages and the path of emits to this tuple; see spout.origin."""
+        return self.link.origin() if self.link is not None else Origin((), ())
 
     def __getitem__(self, field: str | int) -> Any:
         if isinstance(field, int):
@@ -104,6 +123,36 @@ class OutputDeclarer:
         self.streams[stream] = Stream(fields, direct)
 
 
+class Unavailable(Exception):
+    """Raise this in a bolt when a service it needs is down: the message is innocent, so the attempt does not count."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A line for the log from a task. `level` is "info", "warn" or "error".
+
+    If a tuple failed, `error` is the exception, if there was one, and `messages` are the details of the messages that
+    the tuple came from, as `Spout.details` returns them.
+    """
+
+    level: str
+    component: str
+    index: int  # of the task within its component
+    text: str
+    error: BaseException | None = None
+    messages: Sequence[Mapping[str, object]] = ()
+
+    @property
+    def task(self) -> str:
+        """Return component[index]."""
+        return f"{self.component}[{self.index}]"
+
+    @property
+    def traceback(self) -> str:
+        """Return the traceback of `error`, or "" if there is no exception."""
+        return "".join(format_exception(self.error)) if self.error is not None else ""
+
+
 class World(Protocol):
     """The engine's ports, for spouts that need them; the caller closes each port it creates."""
 
@@ -127,12 +176,15 @@ class Context(Protocol):
     config: TopologyConfig
     world: World
     wake: Callable[[], None]  # report that an answer has arrived, so that `poll` is called soon
-    log: Callable[[str], None]  # write a line to the log
-    failure: str  # set while `Spout.fail` is called: the failing bolt's error text, or "timeout"
+    failure: str  # set while `Spout.fail` is called: "timeout", or the exception's type name, ": ", its text and bolt
+    unavailable: bool  # set while `Spout.fail` is called: the bolt raised Unavailable
 
     @property
     def now_ms(self) -> int:
         """The engine's clock in milliseconds: monotonic, with an arbitrary start."""
+
+    def log(self, text: str, level: str = "info") -> None:
+        """Write a line to the log at the level "info", "warn" or "error"."""
 
     def tasks_of(self, component: str) -> tuple[int, ...]:
         """Return the task numbers of a component, for direct emits."""
@@ -153,9 +205,9 @@ class Collector(Protocol):
 
     def ack(self, tup: Tuple) -> None: ...
 
-    def fail(self, tup: Tuple, error: str = "") -> None: ...
+    def fail(self, tup: Tuple, error: str | BaseException = "") -> None: ...
 
-    def report_error(self, error: str) -> None: ...
+    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None: ...
 
 
 class Component:
@@ -189,7 +241,10 @@ class Spout(Component):
         """React to success: the tuple emitted with this id, and every tuple anchored to it, is processed."""
 
     def fail(self, id: Any) -> None:
-        """React to a failure or timeout of the tuple emitted with this id; `context.failure` holds the reason."""
+        """React to a failure or timeout of the tuple emitted with this id.
+
+        `context.failure` holds the reason; `context.unavailable` is True if the message is not to blame.
+        """
 
     def activate(self) -> None:
         """React to activation: `next_tuple` will be called from now on."""
@@ -217,6 +272,17 @@ class Spout(Component):
     def idle(self) -> bool:
         """Return True if, after `finish`, nothing is outstanding that `close` would cut off. Not in Storm."""
         return True
+
+    def place(self, id: Any) -> MessagePlace:
+        """Return the place of the message emitted with this id, which must be the same at each attempt. Not in Storm.
+
+        The default is for a spout that emits a message with the same id at each attempt.
+        """
+        return MessagePlace(self.context.component, self.context.index, id)
+
+    def details(self, id: Any) -> Mapping[str, object]:
+        """Return what the log shows of the message emitted with this id when a bolt fails on it. Not in Storm."""
+        return {"id": id}
 
     def emit(
         self, values: Sequence[Any], id: Any = None, *, stream: str = DEFAULT_STREAM, task: int | None = None
@@ -262,6 +328,6 @@ class Bolt(Component):
         """Mark a tuple as processed; for bolts without `auto_ack`."""
         self.collector.ack(tup)
 
-    def fail(self, tup: Tuple, error: str = "") -> None:
+    def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
         """Fail a tuple so that its message is emitted again; for bolts without `auto_ack`."""
         self.collector.fail(tup, error)

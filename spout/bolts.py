@@ -46,10 +46,9 @@ class BatchBolt(Bolt):
         try:
             self.process_batch(batch)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            self.collector.report_error(said)
+            self.collector.report_error(error, batch)
             for tup in batch:
-                self.fail(tup, said)
+                self.fail(tup, error)
         else:
             for tup in batch:
                 self.ack(tup)

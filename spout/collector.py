@@ -2,17 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from spout.acker import Acker
-from spout.api import DEFAULT_STREAM, Tuple
+from spout.api import DEFAULT_STREAM, Spout, Tuple, Unavailable
+from spout.origin import Link
 from spout.task import Outlet, Task
+
+ErrorReporter = Callable[[Task, str, BaseException | None, Sequence[Tuple]], None]
+
+_NO_ID = object()  # equal to no id
 
 
 class Exchange:
     """State shared by all collectors of an engine: the acker, the time of the step, edges and roots."""
 
-    def __init__(self, acker: Acker, random_bits: Callable[[], int], on_error: Callable[[Task, str], None]) -> None:
+    def __init__(self, acker: Acker, random_bits: Callable[[], int], on_error: ErrorReporter) -> None:
         """Create the shared state.
 
         `random_bits` returns 64 independent random bits at each call, because the acker relies on random edges.
@@ -22,6 +27,11 @@ class Exchange:
         self.edge = random_bits
         self.roots = count(1)
         self.on_error = on_error
+
+    def report(self, task: Task, error: str | BaseException, tuples: Sequence[Tuple]) -> None:
+        """Report an error of a task, and the tuples that it failed on."""
+        cause = error if isinstance(error, BaseException) else None
+        self.on_error(task, text_of(error), cause, tuples)
 
     def outlet(self, task: Task, stream: str) -> Outlet:
         """Return the task's outlet for `stream`. Raise ValueError if the component has not declared the stream."""
@@ -38,6 +48,12 @@ class SpoutCollector:
     def __init__(self, task: Task, exchange: Exchange) -> None:
         self._task = task
         self._exchange = exchange
+        self._id: Any = _NO_ID  # of the latest emit of this `next_tuple`
+        self._number = 0  # of that emit among those with its id
+
+    def begin(self) -> None:
+        """Begin a call of the spout: what it emits now is a new attempt, also if the id is that of the last emit."""
+        self._id = _NO_ID
 
     def emit(
         self,
@@ -58,6 +74,9 @@ class SpoutCollector:
         outlet = exchange.outlet(me, stream)
         targets = outlet.targets(values, task)
         root = next(exchange.roots)
+        self._number = self._number + 1 if id == self._id else 0
+        self._id = id
+        link = Link(me.component, self._number, cast(Spout, me.instance), id)
         if id is not None:
             exchange.acker.track(root, me.number, id, exchange.now_ms)
             me.pending += 1
@@ -65,20 +84,20 @@ class SpoutCollector:
             edges = ((root, exchange.edge()),) if id is not None else ()
             for _, edge in edges:
                 exchange.acker.add(root, edge)
-            target.inbox.append(Tuple(values, outlet.fields, me.component, stream, me.number, edges))
+            target.inbox.append(Tuple(values, outlet.fields, me.component, stream, me.number, edges, link))
         if id is not None and not targets:
             exchange.acker.ack(root, 0, exchange.now_ms)  # without a receiver the tuple is processed (as in Storm)
         me.counts.emitted += 1
         return [target.number for target in targets]
 
-    def report_error(self, error: str) -> None:
+    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
         """Report an error to the log; the spout continues."""
-        self._exchange.on_error(self._task, error)
+        self._exchange.report(self._task, error, tuples)
 
     def ack(self, tup: Tuple) -> NoReturn:
         raise TypeError(f"{self._task.component} is a spout: it is told of acks, it makes none")
 
-    def fail(self, tup: Tuple, error: str = "") -> NoReturn:
+    def fail(self, tup: Tuple, error: str | BaseException = "") -> NoReturn:
         raise TypeError(f"{self._task.component} is a spout: it is told of fails, it makes none")
 
 
@@ -108,14 +127,25 @@ class BoltCollector:
         exchange, me = self._exchange, self._task
         outlet = exchange.outlet(me, stream)
         targets = outlet.targets(values, task)
-        roots = self._roots(self.current if anchors is None else anchors)
+        if anchors is None:
+            anchors = self.current
+        roots = self._roots(anchors)
+        link = self._link(anchors)
         for target in targets:
             edges = tuple([(root, exchange.edge()) for root in roots])
             for root, edge in edges:
                 exchange.acker.add(root, edge)
-            target.inbox.append(Tuple(values, outlet.fields, me.component, stream, me.number, edges))
+            target.inbox.append(Tuple(values, outlet.fields, me.component, stream, me.number, edges, link))
         me.counts.emitted += 1
         return [target.number for target in targets]
+
+    def _link(self, anchors: Sequence[Tuple]) -> Link | None:
+        if not anchors:
+            return None
+        first = anchors[0]
+        number = first.children
+        first.children = number + 1
+        return Link(self._task.component, number, None, None, tuple([tup.link for tup in anchors if tup.link]))
 
     def _roots(self, anchors: Sequence[Tuple]) -> list[int]:
         if len(anchors) == 1 and anchors[0].anchors is not None:
@@ -137,15 +167,21 @@ class BoltCollector:
         tup.anchors = None
         self._task.counts.acked += 1
 
-    def fail(self, tup: Tuple, error: str = "") -> None:
+    def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
         """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored."""
         if tup.anchors is None:
             return
+        said = f"{text_of(error)}, in {self._task.component}"
         for root, _ in tup.anchors:
-            self._exchange.acker.fail(root, f"{self._task.component}: {error}", self._exchange.now_ms)
+            self._exchange.acker.fail(root, said, self._exchange.now_ms, isinstance(error, Unavailable))
         tup.anchors = None
         self._task.counts.failed += 1
 
-    def report_error(self, error: str) -> None:
-        """Report an error to the log; the bolt continues."""
-        self._exchange.on_error(self._task, error)
+    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
+        """Report an error to the log, with the messages of the tuples it concerns; the bolt continues."""
+        self._exchange.report(self._task, error, tuples)
+
+
+def text_of(error: str | BaseException) -> str:
+    """Return an exception as its type's name, ": " and its text; return a text as it is, or "failed" if it is empty."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error or "failed"

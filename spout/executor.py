@@ -7,17 +7,18 @@ keeps its tuple in the inbox, and a spout's next_tuple is not called. Bolts form
 last bolt can always continue. The same steps and times give the same run under a reactor, a test or a simulation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from spout.acker import TIMEOUT, Acker, Outcome
-from spout.api import Bolt, Spout, Stream, World
+from spout.api import Bolt, Report, Spout, Stream, Tuple, World
 from spout.collector import BoltCollector, Exchange, SpoutCollector
 from spout.config import TopologyConfig
 from spout.grouping import Grouping
 from spout.task import Task, TaskCounts
 from spout.topology import Node, Plan, TopologyError
 
+REPORTED_MESSAGES_MAX = 10  # messages named in the report of a failure: a batch may have thousands
 BATCH = 100  # maximum tuples or next_tuple calls of one task before the next task's turn: keeps a step short
 
 
@@ -36,12 +37,15 @@ class TaskContext:
         self.config = executor.config
         self.world = executor.world
         self.wake: Callable[[], None] = executor.wake
-        self.log: Callable[[str], None] = lambda text: executor.report(task.name, text)
         self.failure = ""
+        self.unavailable = False
 
     @property
     def now_ms(self) -> int:
         return self._executor.now_ms
+
+    def log(self, text: str, level: str = "info") -> None:
+        self._executor.report(Report(level, self.component, self.index, text))
 
     def tasks_of(self, component: str) -> tuple[int, ...]:
         return self._executor.tasks_of(component)
@@ -62,11 +66,11 @@ class Executor:
         run_id: str,
         random_bits: Callable[[], int],
         wake: Callable[[], None] = lambda: None,
-        report: Callable[[str, str], None] = lambda task, text: None,
+        report: Callable[[Report], None] = lambda report: None,
     ) -> None:
         """Create the tasks.
 
-        `run_id` must be unique to this run; ports call `wake`; `report(task, text)` receives lines for the log.
+        `run_id` must be unique to this run; ports call `wake`; `report` receives the lines for the log.
         """
         self.plan = plan
         self.config = config
@@ -235,7 +239,8 @@ class Executor:
             return
         task.counts.failed += 1
         task.counts.timed_out += outcome.error == TIMEOUT
-        spout.context.failure = outcome.error
+        spout.context.failure, spout.context.unavailable = outcome.error, outcome.unavailable
+        cast(SpoutCollector, spout.collector).begin()
         spout.fail(outcome.id)
 
     def _run_bolt(self, task: Task, now_ms: int) -> bool:
@@ -243,7 +248,7 @@ class Executor:
         worked = False
         if task.tick_at_ms is not None and now_ms >= task.tick_at_ms:
             task.tick_at_ms = now_ms + (bolt.tick_interval_ms or 0)
-            self._guard(task, bolt.tick)
+            self._guard(task, (), bolt.tick)
             worked = True
         for _ in range(min(BATCH, len(inbox))):
             if task.is_held_up(limit):
@@ -257,30 +262,33 @@ class Executor:
         task.counts.executed += 1
         collector = cast(BoltCollector, bolt.collector)
         collector.current = (tup,)
-        error = self._guard(task, bolt.execute, tup)
+        error = self._guard(task, (tup,), bolt.execute, tup)
         collector.current = ()
         if error is not None:
             collector.fail(tup, error)
         elif bolt.auto_ack:
             collector.ack(tup)
 
-    def _guard(self, task: Task, call: Callable[..., None], *args: Any) -> str | None:
-        """Call a bolt. If it raises, report the error and return it as text; the topology continues."""
+    def _guard(
+        self, task: Task, tuples: Sequence[Tuple], call: Callable[..., None], *args: Any
+    ) -> Exception | None:
+        """Call a bolt. If it raises, report the error with its tuples and return it; the topology continues."""
         try:
             call(*args)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            self._error(task, said)
-            return said
+            self._exchange.report(task, error, tuples)
+            return error
         return None
 
     def _run_spout(self, task: Task) -> bool:
         spout = _spout(task)
         spout.poll()
+        collector = cast(SpoutCollector, spout.collector)
         for turn in range(BATCH):
             emitted = task.counts.emitted
             if not self._can_emit(task):
                 return turn > 0
+            collector.begin()
             spout.next_tuple()
             if task.counts.emitted == emitted:
                 return turn > 0
@@ -290,9 +298,13 @@ class Executor:
         room = task.pending < self.config.topology_max_spout_pending
         return self._active and room and not task.is_held_up(self.config.topology_executor_receive_buffer_size)
 
-    def _error(self, task: Task, error: str) -> None:
+    def _error(self, task: Task, text: str, error: BaseException | None, tuples: Sequence[Tuple]) -> None:
         task.counts.errors += 1
-        self.report(task.name, error)
+        messages: list[Mapping[str, object]] = []
+        for tup in tuples:
+            if tup.link is not None and len(messages) < REPORTED_MESSAGES_MAX:
+                messages += tup.link.details(REPORTED_MESSAGES_MAX - len(messages))
+        self.report(Report("error", task.component, task.index, text, error, messages))
 
 
 def _spout(task: Task) -> Spout:

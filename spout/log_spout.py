@@ -6,6 +6,7 @@ counts each message once.
 """
 
 from collections import deque
+from collections.abc import Mapping
 
 from coordination.access import Access
 from partition_manager.asks import Ask
@@ -17,6 +18,7 @@ from partition_manager.start_offset import Earliest, StartAt
 from partition_manager.task_partition import PartitionStatus
 from spout.api import OutputDeclarer, Spout
 from spout.config import SpoutConfig
+from spout.origin import MessagePlace
 from spout.scheme import RawScheme, Scheme, SchemeError
 
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
@@ -107,6 +109,16 @@ class LogSpout(Spout):
     def fail(self, id: MessageId) -> None:
         """Fail one tuple of the message: the message is retried later or goes to the dead letters."""
         self._coordinator.fail(id, self.context.now_ms, self.context.failure)
+
+    def place(self, id: MessageId) -> MessagePlace:
+        """Return the topic, partition and offset of the message."""
+        return MessagePlace(self.topic, id.partition, id.offset)
+
+    def details(self, id: MessageId) -> Mapping[str, object]:
+        """Return the message's topic, partition and offset; with its id and attempt, unless it is settled by now."""
+        place = {"topic": self.topic, "partition": id.partition, "offset": id.offset}
+        message = self._coordinator.message(id)
+        return place if message is None else {**place, "id": message.record.id, "attempt": message.attempt}
 
     def deactivate(self) -> None:
         """Store the progress so far; acks still come."""

@@ -19,10 +19,10 @@ from uuid import uuid4
 
 from twisted.internet.base import DelayedCall, ReactorBase
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
-from spout.api import World
+from spout.api import Report, World
 from spout.config import TopologyConfig
 from spout.executor import Executor
 from spout.topology import Topology
@@ -171,8 +171,9 @@ class Runner:
         if self.state is not State.STOPPED:
             self._schedule(0)
 
-    def _report(self, task: str, text: str) -> None:
-        self.log.info("{task}: {text}", task=task, text=text)
+    def _report(self, report: Report) -> None:
+        level = LogLevel.levelWithName(report.level)
+        self.log.emit(level, "{task}: {text}", task=report.task, text=report.traceback or report.text)
 
 
 def run(topology: Topology, *, config: TopologyConfig = TopologyConfig(), world: World | None = None) -> None:

@@ -73,7 +73,7 @@ class TopologyDriver:
             world if world is not None else NoWorld(),
             run_id=run_id,
             random_bits=repeatable_bits(seed),
-            report=lambda task, text: self.reports.append((task, text)),
+            report=lambda report: self.reports.append((report.task, report.text)),
         )
         self.executor.start(now_ms)
 

@@ -178,7 +178,7 @@ def test_one_failed_descendant_fails_the_tuple_once():
         topology.bolt("collect", Collect(lambda tup, again: tup["n"] == 4)).shuffle("double")
 
     driver = driver_of(connect).run()
-    assert spout_of(driver).failed == [(4, "collect: RuntimeError: on purpose")]
+    assert spout_of(driver).failed == [(4, "RuntimeError: on purpose, in collect")]
     assert sorted(spout_of(driver).acked) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     assert driver.reports == [("collect[0]", "RuntimeError: on purpose")] * 2
 

@@ -80,7 +80,7 @@ def test_a_poison_message_goes_to_the_dead_letters_with_its_error_and_the_rest_g
     driver = TopologyDriver(topology_of(Collect(lambda tup, seen: tup["value"] == b"poison")), world).advance(10_000)
     (letter,) = world.dead.letters
     assert (letter.record.offset, letter.reason, letter.attempts) == (1, "attempts", 3)
-    assert letter.error == "collect: RuntimeError: on purpose"
+    assert letter.error == "RuntimeError: on purpose, in collect"
     assert values_of(driver).count(b"poison") == 3
     assert world.dead_topic == "flights.dead-letters"
     assert stored(world)["offset"] == 3
