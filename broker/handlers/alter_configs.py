@@ -10,9 +10,10 @@ from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.config_resources import Answer, Properties, alter_each, refuse_null
 from broker.services.context import RequestContext
+from broker.steps import Steps
 
 
-def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     return alter_each(call, _given, now)
 
 

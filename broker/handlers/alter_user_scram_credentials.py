@@ -8,7 +8,8 @@ refused are stored in one commit. Only listeners that ask for credentials use th
 import hashlib
 import hmac
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from broker.engine.purgatory import Delayed
@@ -16,7 +17,7 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.metadata import Change, Credential
 from broker.services.metadata_changes import CREDENTIALS, Planned, Staged
-from broker.steps import Each
+from broker.steps import CHANGES_AT_ONCE, Each, Steps
 from broker.wire.errors import ApiError, ErrorCode
 
 MECHANISMS = {1: "sha256", 2: "sha512"}
@@ -25,26 +26,34 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384  # Kafka's; fewer are guessed too
 Credentials = dict[tuple[str, int], Credential]
 Answer = tuple[ErrorCode, str | None]
 
-_TWICE = "A user credential cannot be altered twice in the same request"
+_DUPLICATE = ApiError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
+
+_NAMELESS = ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+_UNKNOWN_MECHANISM = ApiError(
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism; 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512"
+)
+_MISSING = ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
-    return call.services.changes.submit((CREDENTIALS,), lambda at: _begin(call), now)
+def handle(call: RequestContext, now: Now) -> Steps[dict[str, Any] | Delayed[dict[str, Any]]]:
+    made = []
+    for number, each in enumerate(call.request.upsertions):
+        if number and number % CHANGES_AT_ONCE == 0:
+            now = yield
+        made.append(_made(each))
+    return call.services.changes.submit((CREDENTIALS,), lambda at: _begin(call, made), now)
 
 
-def _begin(call: RequestContext) -> dict[str, Any] | Planned:
-    asked = [*call.request.deletions, *call.request.upsertions]
-    named = Counter(each.name for each in asked)
+def _begin(call: RequestContext, made: Sequence[Credential | ApiError]) -> dict[str, Any] | Planned:
+    """Plan the change; `made` are the credentials of the upsertions."""
+    asked = [(each, None) for each in call.request.deletions] + list(zip(call.request.upsertions, made, strict=True))
+    named = Counter(each.name for each, _ in asked)
+    most = call.services.config.max_scram_credentials
     credentials = dict(call.services.metadata.credentials)
     answers: dict[str, Answer] = {}
-    for each in asked:
-        try:
-            if named[each.name] > 1:
-                raise ApiError(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
-            _alter(call, credentials, each)
-            answers[each.name] = ErrorCode.NONE, None
-        except ApiError as error:
-            answers[each.name] = error.code, error.message
+    for each, credential in asked:
+        error = _DUPLICATE if named[each.name] > 1 else _alter(credentials, each, credential, most)
+        answers[each.name] = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
     if credentials == call.services.metadata.credentials:
         return _told(answers)
 
@@ -67,30 +76,46 @@ def _result(each: tuple[str, Answer]) -> dict[str, Any]:
     return {"user": user, "error_code": code, "error_message": message}
 
 
-def _alter(call: RequestContext, credentials: Credentials, asked: Any) -> None:
-    """Set or delete one credential in `credentials`. Raise ApiError."""
+def _alter(
+    credentials: Credentials, asked: Any, made: Credential | ApiError | None, most: int
+) -> ApiError | None:
+    """Set the credential that was made, or delete it if none was. Return the error that refuses this."""
     key = asked.name, asked.mechanism
-    if not asked.name:
-        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-    if asked.mechanism not in MECHANISMS:
-        said = "Unknown SCRAM mechanism; 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512"
-        raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, said)
-    if not hasattr(asked, "salted_password"):
-        if credentials.pop(key, None) is None:
-            raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
-        return
-    most = call.services.config.max_scram_credentials
+    error = _named(asked)
+    if error is not None:
+        return error
+    if made is None:
+        return _MISSING if credentials.pop(key, None) is None else None
     if key not in credentials and len(credentials) >= most:
-        said = f"there are credentials enough: flakelog.max.scram.credentials is {most}"
-        raise ApiError(ErrorCode.POLICY_VIOLATION, said)
-    credentials[key] = _credential(asked)
+        return _enough(most)
+    if isinstance(made, ApiError):
+        return made
+    credentials[key] = made
+    return None
 
 
-def _credential(asked: Any) -> Credential:
+@lru_cache(maxsize=1)
+def _enough(most: int) -> ApiError:
+    said = f"there are credentials enough: flakelog.max.scram.credentials is {most}"
+    return ApiError(ErrorCode.POLICY_VIOLATION, said)
+
+
+def _named(asked: Any) -> ApiError | None:
+    """Return the error of an entry that names no user or no mechanism."""
+    if not asked.name:
+        return _NAMELESS
+    return None if asked.mechanism in MECHANISMS else _UNKNOWN_MECHANISM
+
+
+def _made(asked: Any) -> Credential | ApiError:
+    """Return the credential of an upsertion, or the error that refuses it."""
+    error = _named(asked)
+    if error is not None:
+        return error
     if not ITERATIONS_MIN <= asked.iterations <= ITERATIONS_MAX:
         said = f"Too {'few' if asked.iterations < ITERATIONS_MIN else 'many'} iterations; "
         said += f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
-        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, said)
+        return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, said)
     digest = MECHANISMS[asked.mechanism]
     client_key = hmac.digest(asked.salted_password, b"Client Key", digest)
     stored_key = hashlib.new(digest, client_key).digest()

@@ -14,6 +14,7 @@ from broker.services.config_resources import Answer, Properties, alter_each, ref
 from broker.services.context import RequestContext
 from broker.settings.config import LISTS, BrokerConfig, TopicConfig
 from broker.settings.kafka_settings import broker_setting, topic_setting
+from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import settings_of
 
@@ -31,7 +32,7 @@ _LIST_DEFAULTS: dict[str, str] = {
 }
 
 
-def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     return alter_each(call, _changed, now)
 
 

@@ -6,7 +6,7 @@ to show or set. Log levels and client metrics are not kept either, and requests 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ from broker.services.topic_changes import plan_alteration
 from broker.settings.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.settings.config_entries import BrokerSources
 from broker.settings.kafka_settings import broker_setting, why_not_alterable
-from broker.steps import Each
+from broker.steps import CHANGES_AT_ONCE, Each, Steps
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting, settings_of
 
@@ -72,20 +72,26 @@ class _Altered(NamedTuple):
     brokers: dict[str, Properties]
 
 
-def alter_each(call: RequestContext, new_properties: NewProperties, now: Now) -> Answer | Delayed[Answer]:
+def alter_each(call: RequestContext, new_properties: NewProperties, now: Now) -> Steps[Answer | Delayed[Answer]]:
     """Alter each of the request's `resources` separately, and return the answer. `new_properties` returns the settings
     a resource is to have, given those it has; it may raise ApiError."""
+    twice: dict[int, ApiError] = {}
+    for number, each in enumerate(call.request.resources):
+        if number and number % CHANGES_AT_ONCE == 0:
+            now = yield
+        if (error := _entries_error(each.configs)) is not None:
+            twice[number] = error
     if call.request.validate_only:
-        return _check(call, new_properties)[1](None)
+        return _check(call, new_properties, twice)[1](None)
     resources = call.request.resources
     # Settings of brokers are also defaults of topics, so they share their write with no other change.
     names = (each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC)
     keys = None if any(each.resource_type == ResourceType.BROKER for each in resources) else topic_keys(names)
-    return call.services.changes.submit(keys, lambda at: _begin(call, new_properties), now)
+    return call.services.changes.submit(keys, lambda at: _begin(call, new_properties, twice), now)
 
 
-def _begin(call: RequestContext, new_properties: NewProperties) -> Answer | Planned:
-    altered, told = _check(call, new_properties)
+def _begin(call: RequestContext, new_properties: NewProperties, twice: Mapping[int, ApiError]) -> Answer | Planned:
+    altered, told = _check(call, new_properties, twice)
     if not altered.topics and not altered.brokers:
         return told(None)
     staged = plan_alteration(call.services, list(altered.topics.values()))
@@ -104,18 +110,23 @@ def _begin(call: RequestContext, new_properties: NewProperties) -> Answer | Plan
 
 
 def _check(
-    call: RequestContext, new_properties: NewProperties
+    call: RequestContext, new_properties: NewProperties, twice: Mapping[int, ApiError]
 ) -> tuple[_Altered, Callable[[ApiError | None], Answer]]:
-    """Return the resources that can be altered, and the answer, given the error of the disk or None."""
+    """Return the resources that can be altered, and the answer, given the error of the disk or None.
+
+    `twice` has an error for each resource, by its place, that names a setting twice.
+    """
     asked = [(each.resource_type, each.resource_name) for each in call.request.resources]
     named = Counter(asked)
     refused: dict[tuple[int, str], tuple[ErrorCode, str | None]] = {}
     altered = _Altered({}, {})
-    for each in call.request.resources:
+    for number, each in enumerate(call.request.resources):
         key = each.resource_type, each.resource_name
         try:
             if named[key] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if number in twice:
+                raise twice[number]
             _alter(call, each, new_properties, altered)
         except ApiError as error:
             refused[key] = error.code, error.message
@@ -137,7 +148,6 @@ def _check(
 
 def _alter(call: RequestContext, resource: Any, new_properties: NewProperties, altered: _Altered) -> None:
     """Add a resource to those that can be altered. Raise ApiError or InvalidSetting."""
-    _check_entries(resource.configs)
     kind, name = resource.resource_type, resource.resource_name
     if kind == ResourceType.TOPIC:
         altered.topics[name] = _altered_topic(call, resource, new_properties)
@@ -153,11 +163,15 @@ def _alter(call: RequestContext, resource: Any, new_properties: NewProperties, a
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}; 2 is a topic, 4 a broker")
 
 
-def _check_entries(configs: Iterable[Any]) -> None:
+def _entries_error(configs: Sequence[Any]) -> ApiError | None:
+    """Return the error of a resource that names a setting twice."""
+    if len(configs) < 2:
+        return None
     names = Counter(each.name for each in configs)
     twice = sorted(name for name, count in names.items() if count > 1)
-    if twice:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
+    if not twice:
+        return None
+    return ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
 
 
 def refuse_null(name: str, value: str | None) -> str:
