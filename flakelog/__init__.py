@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from spout.log_spout import LogSpout
     from spout.runner import run
     from spout.scheme import JsonScheme, MetadataScheme, RawScheme, StringScheme
-    from spout.testing import TopologyDriver, run_bolt
     from spout.topology import Topology
 
 # module -> names; two more names are renamed below. Loading one name loads nothing that only the others need.
@@ -42,7 +41,6 @@ _MODULES = {
     "spout.log_spout": ("LogSpout",),
     "spout.runner": ("run",),
     "spout.scheme": ("JsonScheme", "MetadataScheme", "RawScheme", "StringScheme"),
-    "spout.testing": ("TopologyDriver", "run_bolt"),
     "spout.topology": ("Topology",),
 }
 _HOMES = {name: (module, name) for module, names in _MODULES.items() for name in names}
@@ -72,13 +70,11 @@ __all__ = [
     "StringScheme",
     "Topology",
     "TopologyConfig",
-    "TopologyDriver",
     "Tuple",
     "TwistedIdClient",
     "Unavailable",
     "ZooKeeperAccess",
     "run",
-    "run_bolt",
 ]
 
 

@@ -18,6 +18,7 @@ import sys
 from twisted.internet import reactor
 
 from coordination.access import Access
+from flakelog.testing import MemoryDeadLetters, MemoryLog
 from spout.api import Bolt
 from spout.bolts import BatchBolt
 from spout.config import SpoutConfig
@@ -26,7 +27,6 @@ from spout.runner import run
 from spout.scheme import JsonScheme
 from spout.topology import Topology
 from spout.world import TwistedWorld
-from tests.partition_manager.world import MemoryDeadLetters, MemoryLog
 
 PARTITIONS = 4
 

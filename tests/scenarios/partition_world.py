@@ -4,13 +4,13 @@ A message is shown as offset#ticket, offsets in braces. An ack or a fail uses th
 names another. "Emitted to" and "committed to" are 0.9.3's emittedTo and committedTo.
 """
 
+from flakelog.testing import MemoryLog
 from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import Bounds, Fetch, Fetched
 from partition_manager.progress import Progress
 from partition_manager.start_offset import Earliest, choose_start
-from tests.partition_manager.world import MemoryLog
 from tests.scenarios.scenario import join_parts
 
 COUNTED = ("already_done", "lost", "truncated", "stale", "expired")

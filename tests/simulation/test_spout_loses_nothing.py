@@ -14,6 +14,7 @@ import random
 
 import pytest
 
+from flakelog.testing import TopologyDriver
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import LoadOffset, SaveOffset
 from partition_manager.progress import Progress
@@ -21,7 +22,6 @@ from spout.api import Bolt
 from spout.bolts import BatchBolt
 from spout.config import SpoutConfig, TopologyConfig
 from spout.log_spout import LogSpout
-from spout.testing import TopologyDriver
 from spout.topology import Topology
 from tests.poison import PASSES_LENGTHS
 from tests.spout.worlds import SpoutWorld

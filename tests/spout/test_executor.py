@@ -2,10 +2,10 @@
 
 import pytest
 
+from flakelog.testing import TopologyDriver, run_bolt
 from spout.api import Bolt, Spout
 from spout.bolts import BatchBolt
 from spout.config import TopologyConfig
-from spout.testing import TopologyDriver, run_bolt
 from spout.topology import Topology, TopologyError
 from tests.spout.worlds import Collect
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from flakelog.testing import TopologyDriver
 from partition_manager.start_offset import AtId, AtTime, Latest
 from partition_manager.task_partition import Phase
 from spout.config import SpoutConfig, TopologyConfig
 from spout.log_spout import LogSpout
 from spout.scheme import JsonScheme, StringScheme
-from spout.testing import TopologyDriver
 from spout.topology import Topology
 from tests.spout.worlds import Collect, SpoutWorld
 

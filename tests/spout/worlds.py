@@ -1,4 +1,4 @@
-"""A spout's world over the in-memory log of tests/partition_manager, and bolts shared by the tests."""
+"""The world of a spout over one topic, and bolts shared by the tests."""
 
 from spout.api import Bolt
 from tests.partition_manager.world import World
@@ -9,7 +9,6 @@ class SpoutWorld(World):
 
     def __init__(self, partitions=1):
         super().__init__(partitions)
-        self.closed = []
         self.dead_topic = None
 
     def fetcher(self, servers, config):
@@ -17,7 +16,7 @@ class SpoutWorld(World):
 
     def offset_store(self, store, path, access):
         self.path = path
-        return self.store()
+        return super().offset_store(store, path, access)
 
     def dead_letters(self, servers, topic):
         self.dead_topic = topic

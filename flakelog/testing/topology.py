@@ -1,8 +1,10 @@
 """A test driver that runs bolts and topologies on the real executor with a simulated clock, without threads or waits.
 
-    driver = TopologyDriver(topology, world)          spouts and bolts as they run in production
-    driver.run()                                      until nothing can be done at this time
-    driver.advance(1_000)                             a second later
+    with TopologyDriver(word_count) as test:
+        test.log("sentences").append("a b a")
+        test.run()                              until nothing is left to do at this time
+        test.advance(1_000)                     a second later
+        assert test.emitted("count") == [("a", 1), ("b", 1), ("a", 2)]
 
     result = run_bolt(Count(), [("a", 1), ("b", 2)], fields=("word", "n"))
     assert result.emitted == [("a", 1), ("b", 2)] and result.failed == []
@@ -10,16 +12,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from types import TracebackType
 from typing import Any
 
-from coordination.access import Access
-from partition_manager.ports import DeadLetterSink, OffsetStore, RecordFetcher
-from spout.api import Bolt, OutputDeclarer, Spout, Tuple, World
-from spout.config import SpoutConfig, TopologyConfig
+from flakelog.testing.memory import MemoryLog, MemoryWorld
+from partition_manager.ports import DeadLetter
+from partition_manager.progress import Progress
+from spout.api import DEFAULT_STREAM, Bolt, Collector, OutputDeclarer, Spout
+from spout.config import TopologyConfig
 from spout.executor import Executor
 from spout.topology import Topology
 
 STEPS_MAX = 1_000_000  # a topology with work after this number of steps without a time change never rests
+RUNS = count(1)
 
 
 def repeatable_bits(seed: int) -> Callable[[], int]:
@@ -39,43 +45,53 @@ def repeatable_bits(seed: int) -> Callable[[], int]:
     return bits
 
 
-class NoWorld:
-    """A world for topologies whose spouts need no port."""
-
-    def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
-        raise LookupError(f"a spout wants to read from {servers}: give the driver a world with a fetcher")
-
-    def offset_store(self, store: str, path: str, access: Access) -> OffsetStore:
-        raise LookupError(f"a spout wants to keep progress in {store}: give the driver a world with a store")
-
-    def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
-        raise LookupError(f"a spout wants to write to {topic}: give the driver a world with dead letters")
-
-
 class TopologyDriver:
-    """A run of a topology in a test. `reports` holds the lines for the log, as (task, text)."""
+    """A run of a topology in a test. As a context manager it stops the topology at the end, unless the test failed.
+
+    `world` holds topics, dead letters and stored progress, by default new and empty; a second driver with the same
+    world is a restart. `reports` holds the lines for the log, as (task, text). `run_id` is new for each driver, and
+    `seed` fixes the order of what is random, so a test runs the same way each time.
+    """
 
     def __init__(
         self,
         topology: Topology,
-        world: World | None = None,
+        world: MemoryWorld | None = None,
         *,
         now_ms: int = 0,
         config: TopologyConfig = TopologyConfig(),
-        run_id: str = "test",
+        run_id: str | None = None,
         seed: int = 1,
     ) -> None:
         self.now_ms = now_ms
+        self.world = MemoryWorld() if world is None else world
         self.reports: list[tuple[str, str]] = []
+        self._emitted: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+        plan = topology.plan()
         self.executor = Executor(
-            topology.plan(),
+            plan,
             config,
-            world if world is not None else NoWorld(),
-            run_id=run_id,
+            self.world,
+            run_id=f"test-{next(RUNS)}" if run_id is None else run_id,
             random_bits=repeatable_bits(seed),
             report=lambda report: self.reports.append((report.task, report.text)),
         )
+        for node in plan.nodes:
+            self._emitted |= {(node.name, stream): [] for stream in node.streams}
+            for task in self.executor.instances_of(node.name):
+                self._record(node.name, task.collector)
         self.executor.start(now_ms)
+
+    def __enter__(self) -> "TopologyDriver":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.stop()
+
+    # --- time
 
     def run(self) -> "TopologyDriver":
         """Step until no work is left at this time. Raise RuntimeError if work never ends."""
@@ -105,36 +121,74 @@ class TopologyDriver:
         self.executor.close(self.now_ms)
         return self
 
+    # --- what went in and what came out
+
+    def log(self, topic: str, *, partitions: int | None = None) -> MemoryLog:
+        """Return a topic to append to. It is created if there is none, by default with one partition."""
+        return self.world.topic(topic, partitions=partitions)
+
+    def emitted(self, component: str, stream: str = DEFAULT_STREAM) -> list[tuple[Any, ...]]:
+        """Return the values of all tuples that a component's tasks emitted, in order.
+
+        A message that failed is emitted again, so its tuples may be here twice. Raise LookupError if the topology has
+        no such component or stream.
+        """
+        try:
+            return list(self._emitted[component, stream])
+        except KeyError:
+            known = ", ".join(f"{component} to {stream!r}" for component, stream in self._emitted)
+            raise LookupError(f"{component!r} emits nothing to {stream!r}; there are: {known}") from None
+
+    def dead_letters(self, topic: str) -> list[DeadLetter]:
+        """Return the messages of a topic that were given up, in order."""
+        return self.world.letters(topic)
+
+    def progress(self, topic: str) -> dict[int, Progress]:
+        """Return the stored progress of each partition of a topic."""
+        return self.world.progress(topic)
+
     def tasks(self, component: str) -> list[Any]:
         """Return the spout or bolt objects of a component."""
         return self.executor.instances_of(component)
 
+    def _record(self, component: str, collector: Collector) -> None:
+        """Keep the values of each emit of a task."""
+        emit = collector.emit
+
+        def recording(values: Sequence[Any], *, stream: str = DEFAULT_STREAM, **rest: Any) -> list[int]:
+            tasks = emit(values, stream=stream, **rest)
+            self._emitted[component, stream].append(tuple(values))
+            return tasks
+
+        setattr(collector, "emit", recording)
+
 
 @dataclass
 class BoltResult:
-    """The result of a bolt's run. `acked` and `failed` hold the values of inputs."""
+    """The result of a bolt's run. `acked` and `failed` hold the values of inputs, `errors` the lines for the log.
+
+    `emitted` holds the values emitted to the default stream, `streams` those of every stream by its name.
+    """
 
     emitted: list[tuple[Any, ...]] = field(default_factory=list)
     acked: list[tuple[Any, ...]] = field(default_factory=list)
     failed: list[tuple[Any, ...]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    streams: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
 
 
 def run_bolt(
     bolt: Bolt, inputs: Sequence[Sequence[Any]], *, fields: Sequence[str], advance_ms: int = 1_000
 ) -> BoltResult:
-    """Run a copy of `bolt` with these inputs, in order, and advance the clock by `advance_ms`.
-
-    Only tuples emitted to the default stream are collected.
-    """
+    """Run a copy of `bolt` with these inputs, in order, and advance the clock by `advance_ms`, so that ticks come."""
     result = BoltResult()
     topology = Topology("run-bolt")
     topology.spout("inputs", lambda: _Inputs(inputs, fields, result))
     topology.bolt("bolt", bolt).shuffle("inputs")
-    if "default" in topology.plan().bolts[0].streams:
-        topology.bolt("emitted", lambda: _Emitted(result)).shuffle("bolt")
     driver = TopologyDriver(topology).advance(advance_ms).stop()
     result.errors = [text for _, text in driver.reports]
+    result.streams = {stream: driver.emitted("bolt", stream) for stream in topology.plan().bolts[0].streams}
+    result.emitted = result.streams.get(DEFAULT_STREAM, [])
     return result
 
 
@@ -160,11 +214,3 @@ class _Inputs(Spout):
 
     def fail(self, id: Any) -> None:
         self._result.failed.append(id)
-
-
-class _Emitted(Bolt):
-    def __init__(self, result: BoltResult) -> None:
-        self._result = result
-
-    def execute(self, tup: Tuple) -> None:
-        self._result.emitted.append(tuple(tup.values))

@@ -1,0 +1,305 @@
+"""A log, dead letters and stored progress in memory, with which a topology over `LogSpout` runs without a broker.
+
+    world = MemoryWorld()
+    sentences = world.topic("sentences", partitions=2)
+    sentences.append("a b a", partition=1)
+    TopologyDriver(word_count, world).run().stop()
+    assert world.progress("sentences")[1].offset == 1
+
+A test can also remove, truncate and recreate, and make each part fail, as a cluster does in production.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from broker.client.records import LogRecord, PoisonBatch
+from broker.record.batch import read_header
+from broker.record.records import Headers
+from coordination.access import Access
+from coordination.memory import Ensemble, MemoryCoordinator
+from partition_manager.dead_letter import dead_letter_headers
+from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
+from partition_manager.offset_store import CoordinatedOffsetStore, blocking
+from partition_manager.ports import (
+    Answer,
+    Bounds,
+    Buried,
+    Bury,
+    DeadLetter,
+    DeadLetterSink,
+    Failed,
+    Fetch,
+    Fetched,
+    FetcherRequest,
+    FindBounds,
+    FindId,
+    FindTime,
+    Found,
+    ListPartitions,
+    OffsetStore,
+    OutOfRange,
+    Partitions,
+    RecordFetcher,
+)
+from partition_manager.progress import Progress
+from spout.config import SpoutConfig
+
+FIRST_ID = 1_000
+IDS_OF_A_PARTITION = 10**9  # the ids of partition n begin at FIRST_ID + n * IDS_OF_A_PARTITION
+BETWEEN_MESSAGES_MS = 10
+
+Answering = Callable[[Answer], None]
+
+
+class MemoryLog:
+    """A topic in memory. Ids and timestamps rise with the offset, as in Flakelog's log.
+
+    A fetch at the end of a partition is held until a message is appended. `starts` and `ends` are the bounds of each
+    partition. While `down` holds a text, every request fails with it. `fetches` counts the fetches answered with
+    records.
+    """
+
+    def __init__(self, partitions: int = 1, topic: str = "flights") -> None:
+        self.topic = topic
+        self.kept: dict[int, dict[int, LogRecord]] = {number: {} for number in range(partitions)}
+        self.poison: defaultdict[int, list[PoisonBatch]] = defaultdict(list)
+        self.starts: defaultdict[int, int] = defaultdict(int)
+        self.ends: defaultdict[int, int] = defaultdict(int)
+        self.down: str | None = None
+        self.fetches = 0
+        self._ids: defaultdict[int, int] = defaultdict(int)  # ids given by each partition; a truncation frees none
+        self._held: list[tuple[Fetch, Answering]] = []
+
+    # --- calls of a test
+
+    def append(
+        self,
+        value: bytes | str | None = b"v",
+        partition: int = 0,
+        key: bytes | str | None = None,
+        *,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append a message and return its offset; text becomes UTF-8.
+
+        The default timestamp is 10 ms after the message before. Raise LookupError if there is no such partition.
+        """
+        if partition not in self.kept:
+            raise LookupError(f"{self.topic} has no partition {partition}; it has {sorted(self.kept)}")
+        offset, id = self.ends[partition], self._take_ids(partition, 1)
+        at_ms = offset * BETWEEN_MESSAGES_MS if timestamp_ms is None else timestamp_ms
+        self.kept[partition][offset] = LogRecord(offset, id, at_ms, _bytes(key), _bytes(value), headers)
+        self.ends[partition] = offset + 1
+        self._answer_held()
+        return offset
+
+    def append_poison(self, batch: bytes, partition: int = 0) -> PoisonBatch:
+        """Append a batch whose records cannot be decoded; it takes as many offsets as its header says."""
+        base, delta = self.ends[partition], read_header(batch).last_offset_delta
+        first_id = self._take_ids(partition, delta + 1)
+        data = base.to_bytes(8, "big") + bytes(batch[8:])
+        found = PoisonBatch(self.topic, partition, base, base + delta, first_id, "a field is cut off", data)
+        self.poison[partition].append(found)
+        self.ends[partition] = base + delta + 1
+        self._answer_held()
+        return found
+
+    def records(self, partition: int = 0) -> list[LogRecord]:
+        """Return the messages that a partition holds, in order of offset."""
+        return list(self.kept[partition].values())
+
+    def retain_from(self, partition: int, offset: int) -> None:
+        """Remove the messages below `offset`, as retention does."""
+        self.starts[partition] = offset
+        self.ends[partition] = max(offset, self.ends[partition])
+        self._keep(partition, lambda first, last: last >= offset)
+
+    def compact(self, partition: int, offset: int) -> None:
+        """Remove one message, as compaction does; its offset stays empty."""
+        del self.kept[partition][offset]
+
+    def truncate(self, partition: int, end: int) -> None:
+        """Remove the messages from `end` on, as an unclean election of a leader does. Their ids are not given again."""
+        self.ends[partition] = end
+        self.starts[partition] = min(end, self.starts[partition])
+        self._keep(partition, lambda first, last: last < end)
+        self._answer_held()
+
+    # --- the fetcher's port
+
+    def ask(self, request: FetcherRequest, answer: Answering) -> None:
+        """Answer a request at once, unless it is a fetch at the end."""
+        if self.down:
+            answer(Failed(self.down))
+        elif isinstance(request, ListPartitions):
+            answer(Partitions(tuple(self.kept), "127.0.0.1", 9092))
+        elif isinstance(request, FindBounds):
+            answer(Bounds(self.starts[request.partition], self.ends[request.partition]))
+        elif isinstance(request, FindTime):
+            time_ms = request.timestamp_ms
+            answer(self._find(request.partition, lambda record: record.timestamp_ms >= time_ms))
+        elif isinstance(request, FindId):
+            id = request.id
+            answer(self._find(request.partition, lambda record: (record.id or 0) >= id))
+        else:
+            self._fetch(request, answer)
+
+    def close(self) -> None:
+        """Do nothing: the log outlives its readers."""
+
+    # --- internals
+
+    def _take_ids(self, partition: int, count: int) -> int:
+        first = FIRST_ID + partition * IDS_OF_A_PARTITION + self._ids[partition]
+        self._ids[partition] += count
+        return first
+
+    def _keep(self, partition: int, wanted: Callable[[int, int], bool]) -> None:
+        self.kept[partition] = {o: record for o, record in self.kept[partition].items() if wanted(o, o)}
+        self.poison[partition] = [b for b in self.poison[partition] if wanted(b.base_offset, b.last_offset)]
+
+    def _answer_held(self) -> None:
+        held, self._held = self._held, []
+        for request, answer in held:
+            self.ask(request, answer)
+
+    def _find(self, partition: int, wanted: Callable[[LogRecord], bool]) -> Found:
+        return Found(min((o for o, record in self.kept[partition].items() if wanted(record)), default=None))
+
+    def _fetch(self, request: Fetch, answer: Answering) -> None:
+        number, (offset, max_records, _) = request.partition, request.wanted
+        start, end = self.starts[number], self.ends[number]
+        if offset == end:
+            self._held.append((request, answer))
+        elif not start <= offset <= end:
+            answer(OutOfRange(start, end))
+        else:
+            self.fetches += 1
+            answer(self._read(number, offset, min(end, offset + max_records)))
+
+    def _read(self, number: int, offset: int, upto: int) -> Fetched:
+        poison = [batch for batch in self.poison[number] if batch.base_offset < upto and batch.last_offset >= offset]
+        upto = max([upto, *(batch.last_offset + 1 for batch in poison)])
+        kept = self.kept[number]
+        return Fetched([kept[o] for o in range(offset, upto) if o in kept], upto, self.ends[number], poison)
+
+
+class MemoryDeadLetters:
+    """A dead-letter topic in memory: `letters`, and `log` with the records that a broker would hold.
+
+    While `down` holds a text, every request fails with it; while `slow`, answers wait for `confirm`.
+    """
+
+    def __init__(self, log: MemoryLog | None = None) -> None:
+        self.log = log if log is not None else MemoryLog()
+        self.letters: list[DeadLetter] = []
+        self.down: str | None = None
+        self.slow = False
+        self._unconfirmed: list[Answering] = []
+
+    def ask(self, request: Bury, answer: Answering) -> None:
+        """Keep a letter, or fail."""
+        if self.down:
+            answer(Failed(self.down))
+            return
+        letter = request.letter
+        self.letters.append(letter)
+        self.log.append(letter.record.value, key=letter.record.key, headers=dead_letter_headers(letter))
+        if self.slow:
+            self._unconfirmed.append(answer)
+        else:
+            answer(Buried())
+
+    def confirm(self) -> None:
+        """Answer the requests that wait since the sink is slow."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for answer in unconfirmed:
+            answer(Buried())
+
+    def close(self) -> None:
+        """Do nothing: the letters outlive the spout."""
+
+
+class MemoryWorld:
+    """The ports of a topology, in memory: topics, their dead letters, and stored progress.
+
+    It ignores addresses and credentials: every spout sees the same topics. Two runs of a topology in one world share
+    its progress, as after a restart. `session` is the connection to the store of progress, with faults on demand.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, MemoryLog] = {}
+        self.sinks: dict[str, MemoryDeadLetters] = {}
+        self.ensemble = Ensemble()
+        self.session = MemoryCoordinator(self.ensemble)
+
+    # --- calls of a test
+
+    def topic(self, name: str, *, partitions: int | None = None) -> MemoryLog:
+        """Return the topic, and create it if there is none, by default with one partition.
+
+        Raise ValueError if it exists with another number of partitions.
+        """
+        log = self.topics.get(name)
+        if log is None:
+            log = self.topics[name] = MemoryLog(1 if partitions is None else partitions, name)
+        if partitions not in (None, len(log.kept)):
+            raise ValueError(f"{name} exists with {len(log.kept)} partitions, not {partitions}")
+        return log
+
+    def letters(self, topic: str) -> list[DeadLetter]:
+        """Return the dead letters of a topic's messages, in order of burial."""
+        return [letter for sink in self.sinks.values() for letter in sink.letters if letter.topic == topic]
+
+    def progress(self, topic: str) -> dict[int, Progress]:
+        """Return the stored progress of each partition; the progress of several spouts is that of the last one made."""
+        found = {}
+        for node in self.ensemble.nodes.values():
+            try:
+                document = OffsetDocument.decode(node.data)
+            except BadOffsetDocument:
+                continue  # a folder of the store, or a document that the spout refuses
+            if document.topic == topic:
+                found[document.partition] = document.progress
+        return found
+
+    # --- the engine's ports
+
+    def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
+        """Return a reader of all topics."""
+        return _Fetcher(self.topics)
+
+    def offset_store(self, store: str, path: str, access: Access) -> OffsetStore:
+        """Return the store at `path`."""
+        return CoordinatedOffsetStore(path, blocking(self.session))
+
+    def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
+        """Return the dead-letter topic `topic`."""
+        return self.sink(topic)
+
+    def sink(self, topic: str) -> MemoryDeadLetters:
+        """Return the dead-letter topic, to make it fail or to look at its log; create it if there is none."""
+        if topic not in self.sinks:
+            self.sinks[topic] = MemoryDeadLetters(self.topic(topic))
+        return self.sinks[topic]
+
+
+class _Fetcher:
+    def __init__(self, topics: dict[str, MemoryLog]) -> None:
+        self._topics = topics
+
+    def ask(self, request: FetcherRequest, answer: Answering) -> None:
+        log = self._topics.get(request.topic)
+        if log is None:
+            known: Sequence[str] = sorted(self._topics)
+            answer(Failed(f"there is no topic {request.topic!r}; there are: {', '.join(known) or 'none'}"))
+        else:
+            log.ask(request, answer)
+
+    def close(self) -> None:
+        pass
+
+
+def _bytes(text: bytes | str | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
