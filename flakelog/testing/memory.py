@@ -10,7 +10,8 @@ A test can also remove, truncate and recreate, and make each part fail, as a clu
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from uuid import NAMESPACE_URL, uuid5
 
 from broker.client.records import LogRecord, PoisonBatch
 from broker.record.batch import read_header
@@ -27,19 +28,25 @@ from partition_manager.ports import (
     Bury,
     DeadLetter,
     DeadLetterSink,
+    EpochEnd,
     Failed,
     Fetch,
     Fetched,
     FetcherRequest,
     FindBounds,
+    FindEpochEnd,
     FindId,
     FindTime,
     Found,
     ListPartitions,
+    ListTopics,
     OffsetStore,
     OutOfRange,
     Partitions,
     RecordFetcher,
+    Recreated,
+    Refused,
+    Topics,
 )
 from partition_manager.progress import Progress
 from spout.config import SpoutConfig
@@ -55,20 +62,27 @@ class MemoryLog:
     """A topic in memory. Ids and timestamps rise with the offset, as in Flakelog's log.
 
     A fetch at the end of a partition is held until a message is appended. `starts` and `ends` are the bounds of each
-    partition. While `down` holds a text, every request fails with it. `fetches` counts the fetches answered with
-    records.
+    partition, and `epochs` its leader epochs in order, each as (epoch, first offset). While `down` holds a text, every
+    request fails with it. `fetches` counts the fetches answered with records.
     """
 
     def __init__(self, partitions: int = 1, topic: str = "flights") -> None:
         self.topic = topic
+        self.down: str | None = None
+        self.fetches = 0
+        self._ids: defaultdict[int, int] = defaultdict(int)  # ids given by each partition so far
+        self._held: list[tuple[Fetch, Answering]] = []
+        self._creations = 0
+        self._create(partitions)
+
+    def _create(self, partitions: int) -> None:
+        self._creations += 1
+        self.topic_id = str(uuid5(NAMESPACE_URL, f"memory:{self.topic}:{self._creations}"))
         self.kept: dict[int, dict[int, LogRecord]] = {number: {} for number in range(partitions)}
         self.poison: defaultdict[int, list[PoisonBatch]] = defaultdict(list)
         self.starts: defaultdict[int, int] = defaultdict(int)
         self.ends: defaultdict[int, int] = defaultdict(int)
-        self.down: str | None = None
-        self.fetches = 0
-        self._ids: defaultdict[int, int] = defaultdict(int)  # ids given by each partition; a truncation frees none
-        self._held: list[tuple[Fetch, Answering]] = []
+        self.epochs: defaultdict[int, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
 
     # --- calls of a test
 
@@ -120,10 +134,20 @@ class MemoryLog:
         del self.kept[partition][offset]
 
     def truncate(self, partition: int, end: int) -> None:
-        """Remove the messages from `end` on, as an unclean election of a leader does. Their ids are not given again."""
+        """Remove the messages from `end` on, as an unclean election of a leader does, and begin a leader epoch.
+
+        Ids of the removed messages are not given again.
+        """
         self.ends[partition] = end
         self.starts[partition] = min(end, self.starts[partition])
         self._keep(partition, lambda first, last: last < end)
+        epoch = self.epochs[partition][-1][0] + 1
+        self.epochs[partition] = [*(each for each in self.epochs[partition] if each[1] < end), (epoch, end)]
+        self._answer_held()
+
+    def recreate(self, *, partitions: int | None = None) -> None:
+        """Delete the topic and create it again, empty and with another topic id, by default with as many partitions."""
+        self._create(len(self.kept) if partitions is None else partitions)
         self._answer_held()
 
     # --- the fetcher's port
@@ -132,10 +156,16 @@ class MemoryLog:
         """Answer a request at once, unless it is a fetch at the end."""
         if self.down:
             answer(Failed(self.down))
+        elif isinstance(request, ListTopics):
+            answer(Topics((self.topic,)))
         elif isinstance(request, ListPartitions):
-            answer(Partitions(tuple(self.kept), "127.0.0.1", 9092))
+            answer(Partitions(tuple(self.kept), "127.0.0.1", 9092, self.topic_id))
+        elif request.partition not in self.kept:
+            answer(Failed(f"{self.topic} has no partition {request.partition}"))
         elif isinstance(request, FindBounds):
             answer(Bounds(self.starts[request.partition], self.ends[request.partition]))
+        elif isinstance(request, FindEpochEnd):
+            answer(self._epoch_end(request.partition, request.leader_epoch))
         elif isinstance(request, FindTime):
             time_ms = request.timestamp_ms
             answer(self._find(request.partition, lambda record: record.timestamp_ms >= time_ms))
@@ -167,10 +197,20 @@ class MemoryLog:
     def _find(self, partition: int, wanted: Callable[[LogRecord], bool]) -> Found:
         return Found(min((o for o, record in self.kept[partition].items() if wanted(record)), default=None))
 
+    def _epoch_end(self, partition: int, epoch: int) -> EpochEnd:
+        """Answer as Kafka does: the end of the largest epoch up to `epoch`, or -1 if the log has none as late."""
+        epochs = self.epochs[partition]
+        if not epochs[0][0] <= epoch <= epochs[-1][0]:
+            return EpochEnd(-1, -1)
+        end = next((first for later, first in epochs if later > epoch), self.ends[partition])
+        return EpochEnd(max(each for each, _ in epochs if each <= epoch), end)
+
     def _fetch(self, request: Fetch, answer: Answering) -> None:
         number, (offset, max_records, _) = request.partition, request.wanted
         start, end = self.starts[number], self.ends[number]
-        if offset == end:
+        if request.topic_id not in ("", self.topic_id):
+            answer(Recreated(self.topic_id))
+        elif offset == end:
             self._held.append((request, answer))
         elif not start <= offset <= end:
             answer(OutOfRange(start, end))
@@ -181,27 +221,32 @@ class MemoryLog:
     def _read(self, number: int, offset: int, upto: int) -> Fetched:
         poison = [batch for batch in self.poison[number] if batch.base_offset < upto and batch.last_offset >= offset]
         upto = max([upto, *(batch.last_offset + 1 for batch in poison)])
-        kept = self.kept[number]
-        return Fetched([kept[o] for o in range(offset, upto) if o in kept], upto, self.ends[number], poison)
+        kept, epoch = self.kept[number], max(epoch for epoch, first in self.epochs[number] if first < upto)
+        return Fetched([kept[o] for o in range(offset, upto) if o in kept], upto, self.ends[number], poison, epoch)
 
 
 class MemoryDeadLetters:
     """A dead-letter topic in memory: `letters`, and `log` with the records that a broker would hold.
 
-    While `down` holds a text, every request fails with it; while `slow`, answers wait for `confirm`.
+    While `down` holds a text, every request fails with it. While `refuses` holds one, the topic says that it will never
+    take the letter. While it is `slow`, answers wait for `confirm`.
     """
 
     def __init__(self, log: MemoryLog | None = None) -> None:
         self.log = log if log is not None else MemoryLog()
         self.letters: list[DeadLetter] = []
         self.down: str | None = None
+        self.refuses: str | None = None
         self.slow = False
         self._unconfirmed: list[Answering] = []
 
     def ask(self, request: Bury, answer: Answering) -> None:
-        """Keep a letter, or fail."""
+        """Keep a letter, fail, or refuse it."""
         if self.down:
             answer(Failed(self.down))
+            return
+        if self.refuses:
+            answer(Refused(self.refuses))
             return
         letter = request.letter
         self.letters.append(letter)
@@ -290,9 +335,10 @@ class _Fetcher:
         self._topics = topics
 
     def ask(self, request: FetcherRequest, answer: Answering) -> None:
-        log = self._topics.get(request.topic)
-        if log is None:
-            known: Sequence[str] = sorted(self._topics)
+        known = tuple(sorted(self._topics))
+        if isinstance(request, ListTopics):
+            answer(Topics(known))
+        elif (log := self._topics.get(request.topic)) is None:
             answer(Failed(f"there is no topic {request.topic!r}; there are: {', '.join(known) or 'none'}"))
         else:
             log.ask(request, answer)
