@@ -11,11 +11,11 @@ from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.id_stamper import Backpressure
 from broker.services.metadata import NoProducerIds
+from broker.services.producer_ids import once_reserved, producer_answer
 from broker.services.transaction_coordination import MARKERS_AT_ONCE, End
 from broker.txn.transaction import NO_EPOCH, NO_ID
-from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.errors import ErrorCode
 
 FENCED_VERSION = 2
 EPOCH_VERSION = 5
@@ -25,28 +25,11 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     try:
         return _handle(call, now)
     except NoProducerIds:
-        return _once_reserved(call, now)
-
-
-def _once_reserved(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    """Handle the request once a block of producer ids is reserved: the producer's next transaction has a new id."""
-
-    def again(at: Now) -> Answer | Delayed[Answer]:
-        try:
-            return _handle(call, at)
-        except NoProducerIds as failure:
-            return failed(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
-        except Backpressure:  # the ids of messages have run out too; the client retries
-            return _answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-
-    def failed(error: ApiError) -> Answer:
-        call.services.report(f"no producer id for {call.peer}: {error}")
-        return _answer(error.code)
-
-    transactional_id = call.request.transactional_id
-    also = (End(transactional_id), *call.services.transactions.topic.disk_keys(transactional_id))
-    timeout_ms = call.services.group_config.offsets_commit_timeout_ms
-    return call.services.changes.with_producer_ids(again, failed, now, timeout_ms, also)
+        # The producer's next transaction has a new id.
+        transactional_id = call.request.transactional_id
+        also = (End(transactional_id), *call.services.transactions.topic.disk_keys(transactional_id))
+        timeout_ms = call.services.group_config.offsets_commit_timeout_ms
+        return once_reserved(call, _handle, now, timeout_ms, also)
 
 
 def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
@@ -57,14 +40,10 @@ def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     if error:
-        return transactions.topic.when_on_disk([request.transactional_id], _answer(error), now)
+        return transactions.topic.when_on_disk([request.transactional_id], producer_answer(error), now)
     known = transactions.core.get(request.transactional_id)
-    answer = _answer(ErrorCode.NONE, *((NO_ID, NO_EPOCH) if known is None else known.goes_on_as))
+    answer = producer_answer(ErrorCode.NONE, *((NO_ID, NO_EPOCH) if known is None else known.goes_on_as))
     return transactions.when_ended(request.transactional_id, answer, now)
-
-
-def _answer(error: ErrorCode, producer_id: int = NO_ID, epoch: int = NO_EPOCH) -> Answer:
-    return {"throttle_time": 0, "error_code": error, "producer_id": producer_id, "producer_epoch": epoch}
 
 
 def _end(call: RequestContext, now: Now) -> ErrorCode:

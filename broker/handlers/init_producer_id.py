@@ -14,11 +14,11 @@ from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.id_stamper import Backpressure
 from broker.services.metadata import NoProducerIds
+from broker.services.producer_ids import once_reserved, producer_answer
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.wire.cold import milliseconds
-from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.errors import ErrorCode
 
 FENCED_VERSION = 4
 
@@ -27,39 +27,21 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     try:
         return _handle(call, now)
     except NoProducerIds:
-        return _once_reserved(call, now)
-
-
-def _once_reserved(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    """Handle the request once a block of producer ids is reserved."""
-
-    def again(at: Now) -> Answer | Delayed[Answer]:
-        try:
-            return _handle(call, at)
-        except NoProducerIds as failure:
-            return failed(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
-        except Backpressure:  # the ids of messages have run out too; the client retries
-            return _answer(ErrorCode.CONCURRENT_TRANSACTIONS, NO_ID, NO_EPOCH)
-
-    def failed(error: ApiError) -> Answer:
-        call.services.report(f"no producer id for {call.peer}: {error}")
-        return _answer(error.code, NO_ID, NO_EPOCH)
-
-    changes, transactional_id = call.services.changes, call.request.transactional_id
-    if transactional_id is None:
-        return changes.with_producer_ids(again, failed, now)
-    timeout_ms = call.services.group_config.offsets_commit_timeout_ms
-    disk = call.services.transactions.topic.disk_keys(transactional_id)
-    return changes.with_producer_ids(again, failed, now, timeout_ms, disk)
+        transactional_id = call.request.transactional_id
+        if transactional_id is None:
+            return once_reserved(call, _handle, now)
+        timeout_ms = call.services.group_config.offsets_commit_timeout_ms
+        disk = call.services.transactions.topic.disk_keys(transactional_id)
+        return once_reserved(call, _handle, now, timeout_ms, disk)
 
 
 def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     producer = call.request.producer_id, call.request.producer_epoch
     transactional_id = call.request.transactional_id
     if (producer[0] == NO_ID) != (producer[1] == NO_EPOCH):
-        answer = _answer(ErrorCode.INVALID_REQUEST, NO_ID, NO_EPOCH)
+        answer = producer_answer(ErrorCode.INVALID_REQUEST)
     elif transactional_id is None:
-        answer = _answer(ErrorCode.NONE, call.services.metadata.next_producer_id(), 0)
+        answer = producer_answer(ErrorCode.NONE, call.services.metadata.next_producer_id(), 0)
     else:
         answer = _transactional(call, None if producer[0] == NO_ID else producer, now)
     if transactional_id is None:
@@ -71,7 +53,7 @@ def _transactional(call: RequestContext, expected: tuple[int, int] | None, now: 
     transactions, transactional_id = call.services.transactions, call.request.transactional_id
     error = transactions.check(transactional_id)
     if error:
-        return _answer(error, NO_ID, NO_EPOCH)
+        return producer_answer(error)
     call.services.id_stamper.ensure(1, now)
     timeout_ms = milliseconds(call.request.transaction_timeout)
     decision = transactions.core.init_producer_id(transactional_id, timeout_ms, expected, now)
@@ -79,9 +61,5 @@ def _transactional(call: RequestContext, expected: tuple[int, int] | None, now: 
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     if error or decision.change is None:
-        return _answer(error, NO_ID, NO_EPOCH)
-    return _answer(ErrorCode.NONE, decision.change.producer_id, decision.change.producer_epoch)
-
-
-def _answer(error: ErrorCode, producer_id: int, epoch: int) -> dict[str, Any]:
-    return {"throttle_time": 0, "error_code": error, "producer_id": producer_id, "producer_epoch": epoch}
+        return producer_answer(error)
+    return producer_answer(ErrorCode.NONE, decision.change.producer_id, decision.change.producer_epoch)
