@@ -1,12 +1,12 @@
 """Where tuples come from: their messages, the path of emits, and what a failure's report shows of them."""
 
+from flakelog.testing import TopologyDriver
 from spout.api import Bolt, Spout, Unavailable
 from spout.bolts import BatchBolt
 from spout.config import TopologyConfig
 from spout.executor import Executor
 from spout.log_spout import LogSpout
 from spout.origin import MessagePlace, Origin
-from spout.testing import TopologyDriver
 from spout.topology import Topology
 from tests.spout.worlds import SpoutWorld
 
