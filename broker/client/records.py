@@ -10,23 +10,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from broker.client.errors import MissingId
+from broker.client.log_record import LogRecord, usual_records
 from broker.record.batch import BatchHeader, CorruptBatch, verify, walk
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
-from broker.record.records import Headers, decode_records
+from broker.record.records import decode_records, records_data
 from broker.wire.fetch import FetchedPartition
 from broker.wire.frame import FileRegion
 from broker.wire.id_entries import IdEntry, read_entries
+from broker.wire.primitives import Buffer
 
+__all__ = ["LogRecord", "OnPoison", "PoisonBatch", "Read", "read_records"]
 
-class LogRecord(NamedTuple):
-    """A record. `id` is its Snowflake id, None from a broker without ids. Times are in ms since 1970."""
-
-    offset: int
-    id: int | None
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
+NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +52,8 @@ class Read(NamedTuple):
     next_offset: int
     """The offset to fetch next, past all records and poison batches."""
     poison: tuple[PoisonBatch, ...]
+    leader_epoch: int = NO_EPOCH
+    """The leader epoch of the last batch, NO_EPOCH without a batch."""
 
 
 def read_records(fetched: FetchedPartition, from_offset: int, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Read:
@@ -71,22 +68,36 @@ def read_records(fetched: FetchedPartition, from_offset: int, max_bytes: int = D
     ids, aborted = _ids_of(fetched), _Aborted(fetched.aborted or ())
     found: list[LogRecord] = []
     poison: list[PoisonBatch] = []
-    following = from_offset
+    following, epoch = from_offset, NO_EPOCH
     for position, header in walk(data):
         verify(data, header, position)
-        following = max(following, header.last_offset + 1, header.base_offset + 1)
+        following, epoch = max(following, header.last_offset + 1, header.base_offset + 1), header.leader_epoch
         if aborted.takes(header) or header.is_control or header.last_offset < from_offset:
             continue
         batch = data[position : position + header.size]
         try:
-            records = decode_records(batch, max_bytes=max_bytes, check=False)
+            found += _decode(batch, header, ids, from_offset, max_bytes)
         except CorruptBatch as error:
             poison.append(_poison(fetched, header, ids.find(header.base_offset), str(error), bytes(batch)))
-            continue
-        for record in records:
-            if record.offset >= from_offset:
-                found.append(LogRecord(record.offset, ids.at(record.offset), *record[1:]))
-    return Read(found, following, tuple(poison))
+    return Read(found, following, tuple(poison), epoch)
+
+
+def _decode(
+    batch: Buffer, header: BatchHeader, ids: "_Ids | _NoIds", from_offset: int, max_bytes: int
+) -> Iterable[LogRecord]:
+    """Return a batch's records from `from_offset` on, by the fast decoder or else by the general one."""
+    if ids.has_run(header.base_offset, header.last_offset):
+        data = bytes(records_data(batch, header, 0, max_bytes))
+        usual = usual_records(data, header, ids.at(header.base_offset))
+        if usual is not None and header.base_offset >= from_offset:
+            return usual
+        if usual is not None:
+            return [each for each in usual if each.offset >= from_offset]
+    return [
+        LogRecord(each.offset, ids.at(each.offset), *each[1:], header.compression)
+        for each in decode_records(batch, max_bytes=max_bytes, check=False)
+        if each.offset >= from_offset
+    ]
 
 
 def _poison(
@@ -126,12 +137,15 @@ class _Ids:
 
     def at(self, offset: int) -> int:
         """Return the id of an offset. Raise MissingId."""
-        entry = self._entry
-        while entry is not None and entry.offset + entry.length <= offset:
-            entry = self._entry = next(self._entries, None)
-        if entry is None or entry.offset > offset:
+        entry = self._entry_of(offset)
+        if entry is None:
             raise MissingId(self._partition, offset)
         return entry.first_id + offset - entry.offset
+
+    def has_run(self, first: int, last: int) -> bool:
+        """Return True if the ids of the offsets from `first` to `last` rise one by one, as those of one write do."""
+        entry = self._entry_of(first)
+        return entry is not None and last < entry.offset + entry.length
 
     def find(self, offset: int) -> int | None:
         """Return the id of an offset, None if the broker did not send it."""
@@ -139,6 +153,12 @@ class _Ids:
             return self.at(offset)
         except MissingId:
             return None
+
+    def _entry_of(self, offset: int) -> IdEntry | None:
+        entry = self._entry
+        while entry is not None and entry.offset + entry.length <= offset:
+            entry = self._entry = next(self._entries, None)
+        return None if entry is None or entry.offset > offset else entry
 
 
 class _NoIds:
@@ -148,6 +168,9 @@ class _NoIds:
         return None
 
     find = at
+
+    def has_run(self, first: int, last: int) -> bool:
+        return True
 
 
 def _ids_of(fetched: FetchedPartition) -> _Ids | _NoIds:

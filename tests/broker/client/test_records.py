@@ -26,7 +26,7 @@ def answer_of(*batches, ids=None, aborted=None):
 def test_reading_goes_on_after_a_batch_that_cannot_be_decoded(name):
     batch = at_offset(POISON[name], GOOD)
     after = GOOD + read_header(batch).record_count
-    records, following, (poison,) = read_records(answer_of(good(0), batch, good(after)), 0, UNPACKED_BYTES_MAX)
+    records, following, (poison,), _ = read_records(answer_of(good(0), batch, good(after)), 0, UNPACKED_BYTES_MAX)
     assert [record.offset for record in records] == [*range(GOOD), *range(after, after + GOOD)]
     assert following == after + GOOD
     assert (poison.topic, poison.partition, poison.base_offset, poison.last_offset) == ("orders", 3, GOOD, after - 1)
@@ -59,7 +59,7 @@ def test_a_poison_batch_of_an_aborted_transaction_is_skipped_like_any_other():
     poison = resealed(PASSES_LENGTHS, producer_id=9, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL_BIT)
     marker = at_offset(encode_marker(9, 0, Marker(False, 0), 0), RECORDS)
     assert len(read_records(answer_of(poison, marker), 0).poison) == 1
-    assert read_records(answer_of(poison, marker, aborted=((9, 0),)), 0) == ([], RECORDS + 1, ())
+    assert read_records(answer_of(poison, marker, aborted=((9, 0),)), 0)[:3] == ([], RECORDS + 1, ())
 
 
 def test_a_batch_with_a_wrong_crc_is_damage_and_not_poison():

@@ -109,7 +109,7 @@ def test_our_own_readers_leave_out_what_was_aborted_where_they_ask_for_what_is_c
             producer.end(commit)
     broker.connect().produce("flights", b"plain")
     (fetched,) = broker.connect().ask(FETCH, 12, committed_request("flights")).partitions
-    records, following, _ = read_records(fetched, 0)
+    records, following, *_ = read_records(fetched, 0)
     assert [record.value for record in records] == [b"1"] * 4 + [b"plain"] and following == 17
     (fetched,) = broker.connect().ask(FETCH, 12, committed_request("flights", offset=5)).partitions
     assert [record.value for record in read_records(fetched, 5)[0]] == [b"1"] * 3 + [b"plain"], "begun in the middle"

@@ -135,7 +135,7 @@ def records_of(broker, topic, isolation):
             raise Refused(f"Fetch: error {partition.error_code}")
         if offset >= partition.last_stable_offset:
             return found
-        records, following, skipped = read_records(partition, offset)
+        records, following, skipped, _ = read_records(partition, offset)
         if skipped:
             raise Refused(f"{skipped} cannot be decoded")
         assert following > offset, f"the reader of {topic} stands still at {offset}"
