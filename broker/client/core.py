@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from broker.client.errors import BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
+from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
 from broker.net.address import host_port
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
@@ -28,6 +28,7 @@ SOFTWARE_VERSION = "0.1.0"
 LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 2, 3, 18, 19, 20, 22
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 8, 9, 10, 15, 16, 42
 DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 21, 32, 37, 44
+ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
 LATEST, EARLIEST = -1, -2
 THROTTLED_MAX = 10  # attempts of a fetch that a quota holds back; Kafka holds some back for ever
 
@@ -50,6 +51,10 @@ _NEWEST = {
     CREATE_PARTITIONS: 3,
     DELETE_GROUPS: 2,
     INCREMENTAL_ALTER_CONFIGS: 1,
+    ADD_PARTITIONS_TO_TXN: 3,
+    ADD_OFFSETS_TO_TXN: 4,
+    END_TXN: 4,
+    TXN_OFFSET_COMMIT: 4,
 }
 _OLDEST = {
     produce.API_KEY: 3,
@@ -69,7 +74,12 @@ _OLDEST = {
     CREATE_PARTITIONS: 0,
     DELETE_GROUPS: 0,
     INCREMENTAL_ALTER_CONFIGS: 0,
+    ADD_PARTITIONS_TO_TXN: 0,
+    ADD_OFFSETS_TO_TXN: 0,
+    END_TXN: 0,
+    TXN_OFFSET_COMMIT: 3,  # older ones name no member, so a member that lost its partitions could commit (KIP-447)
 }
+_TRANSACTIONAL_PRODUCE = 11  # from v12 on, the broker itself adds partitions to the transaction (KIP-890)
 _LIST_OFFSETS_BY_ID = 6
 
 
@@ -150,7 +160,7 @@ class ClientCore:
 
     # --- versions ------------------------------------------------------------------------------------------------
 
-    def _version(self, address: Address, api_key: int) -> Steps[int]:
+    def _version(self, address: Address, api_key: int, newest: int | None = None) -> Steps[int]:
         if address not in self._versions:
             fields = {"client_software_name": "flakelog", "client_software_version": SOFTWARE_VERSION}
             body = cold.encode(API_VERSIONS, 3, "request", fields)
@@ -160,7 +170,7 @@ class ClientCore:
             response = cold.decode(API_VERSIONS, version, "response", answer, 0, newest=version).newest
             self._versions[address] = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         low, high = self._versions[address].get(api_key, (0, -1))
-        version = min(high, _NEWEST[api_key])
+        version = min(high, _NEWEST[api_key] if newest is None else newest)
         if version < max(low, _OLDEST[api_key]):
             raise Unsupported(
                 f"the broker at {address} serves v{low} to v{high} of API {api_key}; "
@@ -314,6 +324,20 @@ class ClientCore:
         result = produce.decode_response(version, answer, 0)[0]
         self._led(topic, partition, result.error_code, result.message)
         return result
+
+    def produce_in_transaction(
+        self, address: Address, transactional_id: str, batches: Iterable[PartitionRecords], timeout_ms: int = 30_000
+    ) -> Steps[list[PartitionResult]]:
+        """Send one batch of each partition to their leader; return a result for each, with its error code."""
+        version = yield from self._version(address, produce.API_KEY, _TRANSACTIONAL_PRODUCE)
+        request = ProduceRequest(transactional_id, -1, timeout_ms, list(batches), wants_ids=False)
+        body = produce.encode_request(version, request)
+        answer = yield Exchange(address, produce.API_KEY, version, version >= produce.FLEXIBLE, body)
+        results = produce.decode_response(version, answer, 0)
+        for each in results:
+            if each.error_code in RETRIABLE:  # the leader may have moved
+                self._leaders.pop((str(each.topic), each.partition), None)
+        return results
 
     def fetch(
         self,

@@ -1,0 +1,435 @@
+"""A producer whose records and consumer offsets count all or not at all, without sockets (KIP-98, KIP-360, KIP-447).
+
+    producer = TransactionalProducer(client.core, "orders-7")
+    client.run(producer.begin())
+    producer.add("orders", 0, records, timestamp_ms)
+    producer.add_offsets(Membership("group", "member", 3), {("prices", 0): Position(42)})
+    client.run(producer.commit())
+
+`add` and `add_offsets` only collect. The other operations are generators of exchanges, as those of `ClientCore`, for a
+shell to run.
+
+    READY -- begin --> OPEN -- commit --> COMMITTING -- outcome known --> READY
+                        |                     |
+                        +-- MustAbort --------+--> ABORTABLE -- abort --> READY, in the next epoch
+                        +-- ProducerFenced ---+--> FENCED
+                        +-- BrokerError ------+--> BROKEN
+
+The error of an operation says what to do:
+
+    TryAgain         call the same operation again after a pause: it goes on where it stopped
+    MustAbort        call `abort`; then the records and offsets may be added to the next transaction
+    ProducerFenced   drop the records, and read the stored offsets to learn the outcome; make another producer
+    others           no attempt can succeed: an authorization is missing, or the broker lacks a version
+
+A request without an answer is sent again, unchanged: its sequence numbers make a repeated Produce harmless, and the end
+of a transaction is asked for until its outcome is known. So `commit` returns only after the transaction is committed.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+
+from broker.client.core import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+    Address,
+    ClientCore,
+    Steps,
+)
+from broker.client.errors import RETRIABLE, BrokerError, ClientError, Unreachable
+from broker.record.compression import Codec
+from broker.record.records import Record, encode_batch
+from broker.wire.errors import ErrorCode
+from broker.wire.produce import PartitionRecords, PartitionResult
+
+TIMEOUT_MS = 60_000  # transaction.timeout.ms of Kafka's producer
+PAUSE_MS, PAUSE_MAX_MS = 20, 1_000  # pauses before TryAgain's repetition: the first, and the limit of its doubling
+REQUEST_BYTES_MAX = 4 << 20  # records in one Produce, except for a single larger batch; brokers allow 100 MiB
+SEQUENCES = 1 << 31  # sequence numbers begin again after so many
+
+GROUP, TRANSACTION = 0, 1  # coordinators, as FindCoordinator numbers them
+NO_ID = NO_EPOCH = -1
+
+Partition = tuple[str, int]
+T = TypeVar("T")
+
+WAIT = RETRIABLE | {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,  # the former transaction is still being ended
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+}
+MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+MEMBER_FENCED = {
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.STALE_MEMBER_EPOCH,
+}
+FENCED = {
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,  # the coordinator has forgotten the id and the outcome
+}
+FATAL = {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.INVALID_GROUP_ID,
+}
+NOT_COMMITTED = {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE}  # answers to EndTxn that say so
+
+
+class TryAgain(ClientError):
+    """The operation cannot go on for now: repeat it after `pause_ms`."""
+
+    def __init__(self, reason: str, pause_ms: int) -> None:
+        super().__init__(reason)
+        self.pause_ms = pause_ms
+
+
+class MustAbort(ClientError):
+    """The transaction cannot commit. With `member_fenced`, its offsets name a group membership that has ended."""
+
+    def __init__(self, reason: str, member_fenced: bool) -> None:
+        super().__init__(reason)
+        self.member_fenced = member_fenced
+
+
+class ProducerFenced(ClientError):
+    """Another producer has taken the transactional id, or the coordinator has aborted a transaction that took too long.
+
+    The last transaction was aborted, unless `commit` was called for it: then only the stored offsets tell.
+    """
+
+
+class State(Enum):
+    """State of a TransactionalProducer; see the module."""
+
+    READY = "ready"
+    OPEN = "open"
+    COMMITTING = "committing"
+    ABORTABLE = "to be aborted"
+    FENCED = "fenced"
+    BROKEN = "broken"
+
+
+class Membership(NamedTuple):
+    """A member of a consumer group, and the generation in which it owns its partitions; the default is no member."""
+
+    group_id: str
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+
+
+class Position(NamedTuple):
+    """A committed position: the next offset to read, the leader epoch of the last one read, and free text."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class _Batch(NamedTuple):
+    records: Sequence[Record]
+    timestamp_ms: int
+    codec: Codec
+
+
+class TransactionalProducer:
+    """The only producer of a transactional id: `begin` of another one with the same id fences this one."""
+
+    def __init__(self, core: ClientCore, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Create the producer. The coordinator aborts a transaction that is open for longer than `timeout_ms`."""
+        self.transactional_id = transactional_id
+        self.state = State.READY
+        self.producer_id, self.epoch = NO_ID, NO_EPOCH
+        self._core = core
+        self._timeout_ms = timeout_ms
+        self._next_epoch = True  # the next transaction needs InitProducerId
+        self._sequences: dict[Partition, int] = {}
+        self._coordinators: dict[int, tuple[str, Address]] = {}
+        self._tries = 0  # in a row, for the pause
+        self._clear()
+
+    def _clear(self) -> None:
+        self._batches: dict[Partition, deque[_Batch]] = {}
+        self._offsets: dict[Membership, dict[Partition, Position]] = {}
+        self._added: set[Partition] = set()
+        self._added_groups: set[str] = set()
+        self._touched = False  # the coordinator may know of this transaction
+
+    # --- collecting
+
+    def add(
+        self,
+        topic: str,
+        partition: int,
+        records: Iterable[Record],
+        timestamp_ms: int,
+        codec: Codec = Codec.NONE,
+    ) -> None:
+        """Add a batch of records; their offset deltas are 0, 1, 2, ... Raise ValueError if no transaction is open."""
+        self._require(State.OPEN)
+        self._batches.setdefault((topic, partition), deque()).append(_Batch(tuple(records), timestamp_ms, codec))
+
+    def add_offsets(self, membership: Membership, offsets: Mapping[Partition, Position]) -> None:
+        """Add positions, to be committed for the group with the transaction. Raise ValueError if none is open."""
+        self._require(State.OPEN)
+        self._offsets.setdefault(membership, {}).update(offsets)
+
+    # --- operations
+
+    def begin(self) -> Steps[None]:
+        """Begin a transaction. The first one aborts and fences what an earlier producer of this id left open.
+
+        Raise ValueError if a transaction is open.
+        """
+        self._require(State.READY)
+        if self._next_epoch:
+            yield from self._guarded(self._initialize())
+        self._clear()
+        self.state = State.OPEN
+
+    def flush(self) -> Steps[None]:
+        """Send what was added so far; `commit` sends the rest. Raise ValueError if no transaction is open."""
+        self._require(State.OPEN)
+        yield from self._guarded(self._send())
+
+    def commit(self) -> Steps[None]:
+        """Send what was added, and commit. Raise ValueError if no transaction is open."""
+        self._require(State.OPEN, State.COMMITTING)
+        if self.state is State.OPEN:
+            yield from self._guarded(self._send())
+            self.state = State.COMMITTING
+        yield from self._guarded(self._end(True))
+        self._clear()
+        self.state = State.READY
+
+    def abort(self) -> Steps[None]:
+        """Abort the transaction, and drop what was added. Raise ValueError if none is open or `commit` has begun."""
+        self._require(State.OPEN, State.ABORTABLE)
+        self.state = State.ABORTABLE
+        yield from self._guarded(self._end(False))
+        self._clear()
+        # A Produce whose outcome is not known leaves the sequence in doubt; a new epoch begins them again (KIP-360).
+        self._next_epoch = True
+        self.state = State.READY
+
+    # --- internals
+
+    def _require(self, *states: State) -> None:
+        if self.state not in states:
+            wanted = " or ".join(state.value for state in states)
+            raise ValueError(f"the producer of {self.transactional_id!r} is {self.state.value}; this needs: {wanted}")
+
+    def _guarded(self, steps: Steps[T]) -> Steps[T]:
+        """Run steps, and turn each error into the one that says what to do."""
+        try:
+            result = yield from steps
+        except Unreachable as error:
+            self._coordinators.clear()
+            raise self._again(str(error)) from error
+        except BrokerError as error:
+            raise self._verdict(error) from error
+        self._tries = 0
+        return result
+
+    def _again(self, reason: str) -> TryAgain:
+        pause_ms = min(PAUSE_MS << min(self._tries, 10), PAUSE_MAX_MS)
+        self._tries += 1
+        return TryAgain(reason, pause_ms)
+
+    def _verdict(self, error: BrokerError) -> ClientError:
+        code = error.code
+        if code in MOVED:
+            self._coordinators.clear()
+        if code in WAIT:
+            return self._again(str(error))
+        if code in FENCED:
+            self.state = State.FENCED
+            return ProducerFenced(str(error))
+        if code in FATAL:
+            self.state = State.BROKEN
+            return error
+        if self.state is State.OPEN or (self.state is State.COMMITTING and code in NOT_COMMITTED):
+            self.state = State.ABORTABLE
+            return MustAbort(str(error), code in MEMBER_FENCED)
+        return self._again(str(error))  # the outcome is not known yet
+
+    def _initialize(self) -> Steps[None]:
+        address = yield from self._coordinator(TRANSACTION, self.transactional_id)
+        fields = {
+            "transactional_id": self.transactional_id,
+            "transaction_timeout": self._timeout_ms,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.epoch,
+        }
+        answer = yield from self._core.ask(address, INIT_PRODUCER_ID, fields)
+        _check(answer.error_code, f"transactional id {self.transactional_id}")
+        self.producer_id, self.epoch = int(answer.producer_id), int(answer.producer_epoch)
+        self._sequences.clear()
+        self._next_epoch = False
+
+    def _send(self) -> Steps[None]:
+        wanted = [partition for partition in self._batches if partition not in self._added]
+        if wanted:
+            yield from self._add_partitions(wanted)
+        while self._batches:
+            yield from self._produce_some()
+        for membership, offsets in list(self._offsets.items()):
+            if membership.group_id not in self._added_groups:
+                yield from self._add_group(membership.group_id)
+            yield from self._commit_offsets(membership, offsets)
+            del self._offsets[membership]
+
+    def _add_partitions(self, partitions: Sequence[Partition]) -> Steps[None]:
+        address = yield from self._coordinator(TRANSACTION, self.transactional_id)
+        topics: dict[str, list[int]] = {}
+        for topic, number in partitions:
+            topics.setdefault(topic, []).append(number)
+        fields = {
+            "v3_and_below_transactional_id": self.transactional_id,
+            "v3_and_below_producer_id": self.producer_id,
+            "v3_and_below_producer_epoch": self.epoch,
+            "v3_and_below_topics": [{"name": topic, "partitions": numbers} for topic, numbers in topics.items()],
+        }
+        self._touched = True
+        answer = yield from self._core.ask(address, ADD_PARTITIONS_TO_TXN, fields)
+        codes = {
+            f"{topic.name}-{each.partition_index}": int(each.partition_error_code)
+            for topic in answer.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        }
+        _check_all(codes)
+        self._added.update(partitions)
+
+    def _produce_some(self) -> Steps[None]:
+        """Send the first batch of each partition, as many as fit into a request for each leader."""
+        batches: dict[Address, list[PartitionRecords]] = {}
+        size = 0
+        for (topic, number), queue in self._batches.items():
+            data = self._encoded((topic, number), queue[0])
+            if size and size + len(data) > REQUEST_BYTES_MAX:
+                break
+            size += len(data)
+            leader = yield from self._core.leader(topic, number)
+            batches.setdefault(leader, []).append(PartitionRecords(topic, number, memoryview(data)))
+        codes: dict[str, int] = {}
+        for leader, records in batches.items():
+            results = yield from self._core.produce_in_transaction(leader, self.transactional_id, records)
+            codes |= {f"{each.topic}-{each.partition}": self._produced(each) for each in results}
+        _check_all(codes)
+
+    def _encoded(self, partition: Partition, batch: _Batch) -> bytearray:
+        return encode_batch(
+            batch.records,
+            base_timestamp_ms=batch.timestamp_ms,
+            codec=batch.codec,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self._sequences.get(partition, 0),
+            transactional=True,
+        )
+
+    def _produced(self, result: PartitionResult) -> int:
+        """Drop a batch that is in the log. Return the error code of one that is not."""
+        code = result.error_code
+        if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            # An old epoch here is no proof of a fence: the coordinator says so when the transaction is aborted.
+            return ErrorCode.TRANSACTION_ABORTABLE if code == ErrorCode.INVALID_PRODUCER_EPOCH else code
+        partition = str(result.topic), result.partition
+        batch = self._batches[partition].popleft()
+        self._sequences[partition] = (self._sequences.get(partition, 0) + len(batch.records)) % SEQUENCES
+        if not self._batches[partition]:
+            del self._batches[partition]
+        return ErrorCode.NONE
+
+    def _add_group(self, group_id: str) -> Steps[None]:
+        address = yield from self._coordinator(TRANSACTION, self.transactional_id)
+        self._touched = True
+        answer = yield from self._core.ask(address, ADD_OFFSETS_TO_TXN, self._named() | {"group_id": group_id})
+        _check(answer.error_code, f"group {group_id}")
+        self._added_groups.add(group_id)
+
+    def _commit_offsets(self, membership: Membership, offsets: Mapping[Partition, Position]) -> Steps[None]:
+        address = yield from self._coordinator(GROUP, membership.group_id)
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, number), position in offsets.items():
+            place = {
+                "partition_index": number,
+                "committed_offset": position.offset,
+                "committed_leader_epoch": position.leader_epoch,
+                "committed_metadata": position.metadata,
+            }
+            topics.setdefault(topic, []).append(place)
+        member = {
+            "group_id": membership.group_id,
+            "member_id": membership.member_id,
+            "generation_id": membership.generation,
+            "group_instance_id": membership.instance_id,
+            "topics": [{"name": topic, "partitions": places} for topic, places in topics.items()],
+        }
+        answer = yield from self._core.ask(address, TXN_OFFSET_COMMIT, self._named() | member)
+        _check_all(
+            {
+                f"group {membership.group_id}, {topic.name}-{each.partition_index}": int(each.error_code)
+                for topic in answer.topics
+                for each in topic.partitions
+            }
+        )
+
+    def _end(self, commit: bool) -> Steps[None]:
+        if not self._touched:
+            return
+        address = yield from self._coordinator(TRANSACTION, self.transactional_id)
+        answer = yield from self._core.ask(address, END_TXN, self._named() | {"committed": commit})
+        if not commit and answer.error_code in NOT_COMMITTED:
+            return  # it never began at the coordinator, or was aborted before
+        _check(answer.error_code, f"transactional id {self.transactional_id}")
+
+    def _named(self) -> dict[str, Any]:
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.epoch,
+        }
+
+    def _coordinator(self, kind: int, key: str) -> Steps[Address]:
+        """Return the coordinator of a group or a transactional id; look it up if it is not known."""
+        known = self._coordinators.get(kind)
+        if known is None or known[0] != key:
+            address = yield from self._core.controller()
+            answer = yield from self._core.ask(address, FIND_COORDINATOR, {"key": key, "key_type": kind})
+            _check(answer.error_code, f"coordinator of {key}", answer.error_message)
+            known = self._coordinators[kind] = key, Address(answer.host, int(answer.port))
+        return known[1]
+
+
+def _check(code: int, what: str, message: str | None = None) -> None:
+    if code:
+        raise BrokerError(int(code), what, message)
+
+
+def _check_all(codes: Mapping[str, int]) -> None:
+    """Raise BrokerError for the gravest of the codes: one that ends the transaction before one that passes."""
+    failed = {what: code for what, code in codes.items() if code}
+    for what, code in sorted(failed.items(), key=lambda each: each[1] in WAIT):
+        raise BrokerError(code, what)
