@@ -16,6 +16,18 @@ class SpoutConfig:
     Raise InvalidSetting if a value is out of range.
     """
 
+    spout_max_topics: int = setting(
+        "flakelog.spout.max.topics",
+        1_000,
+        "topics of one spout; of a pattern that matches more, the first by name are read and an error is logged",
+        check=at_least(1),
+    )
+    spout_max_tuples: int = setting(
+        "flakelog.spout.max.tuples",
+        100_000,
+        "tuples that the scheme may make of one message, held in memory at once; a message of more is undecodable",
+        check=at_least(1),
+    )
     spout_max_uncommitted: int = setting(
         "flakelog.spout.max.uncommitted",
         100_000,

@@ -14,9 +14,9 @@ from partition_manager.assignment import partitions_of
 from partition_manager.entry import Counts, Message
 from partition_manager.manager import PartitionManager
 from partition_manager.offset_document import OffsetDocument
-from partition_manager.opening import Source
 from partition_manager.ports import Answer, Failed, ListPartitions, Partitions, Request
 from partition_manager.progress import Progress
+from partition_manager.source import Source
 from partition_manager.task_partition import PartitionStatus, TaskPartition
 
 NOTES_MAX = 100  # notes for the log kept until taken; the oldest are dropped first

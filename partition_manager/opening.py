@@ -7,25 +7,13 @@ position is kept if this process dies before its first commit.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from partition_manager.config import SpoutConfig
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import Bounds, Fenced, FindBounds, Loaded, LoadOffset, Request, SaveOffset
 from partition_manager.progress import Progress
-from partition_manager.start_offset import Start, StartAt, choose_start, question
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The topic a spout reads, the topology its progress is stored for, the start position and the settings."""
-
-    topic: str
-    topology_id: str
-    topology_name: str
-    start: StartAt
-    config: SpoutConfig
+from partition_manager.source import Source
+from partition_manager.start_offset import Start, choose_start, question
 
 
 class Opened(NamedTuple):

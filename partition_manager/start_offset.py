@@ -1,5 +1,6 @@
 """The start position of reading: stored progress or a requested position, limited to what the log still has."""
 
+from datetime import date, datetime
 from typing import NamedTuple
 
 from partition_manager.config import LATEST, SpoutConfig
@@ -16,9 +17,9 @@ class Latest(NamedTuple):
 
 
 class AtTime(NamedTuple):
-    """The first message with this timestamp or a later one."""
+    """The first message with this timestamp or a later one: ms since 1970, or a datetime with a time zone."""
 
-    timestamp_ms: int
+    timestamp_ms: int | datetime
 
 
 class AtId(NamedTuple):
@@ -36,6 +37,42 @@ class AtOffset(NamedTuple):
 StartAt = Earliest | Latest | AtTime | AtId | AtOffset
 
 
+class InvalidStart(ValueError):
+    """A wrong start position; the message names a right one."""
+
+
+_RIGHT = "give Earliest(), Latest(), AtOffset(n), AtId(n) or AtTime(ms or a datetime with a time zone)"
+
+
+def start_of(start: object) -> StartAt:
+    """Return the start position, a time in milliseconds. Raise InvalidStart if it is no position."""
+    if isinstance(start, AtTime) and isinstance(start.timestamp_ms, datetime):
+        if start.timestamp_ms.tzinfo is None:
+            raise InvalidStart(f"start={start!r}: the time has no zone; give one, as in datetime(..., tzinfo=UTC)")
+        return AtTime(round(start.timestamp_ms.timestamp() * 1000))
+    if isinstance(start, (AtTime, AtId, AtOffset)):
+        (number,) = start
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise InvalidStart(f"start={start!r}: {number!r} is no whole number of 0 or more")
+        return start
+    if isinstance(start, (Earliest, Latest)):
+        return start
+    raise InvalidStart(f"start={start!r} is no position: {_meant(start)}")
+
+
+def _meant(start: object) -> str:
+    if isinstance(start, type) and issubclass(start, (Earliest, Latest, AtTime, AtId, AtOffset)):
+        inside = "" if issubclass(start, (Earliest, Latest)) else "..."
+        return f"give {start.__name__}({inside}), this is the class"
+    if isinstance(start, str) and start.strip().lower() in ("earliest", "latest"):
+        return f"give {start.strip().capitalize()}()"
+    if isinstance(start, int) and not isinstance(start, bool):
+        return f"give AtOffset({start}), AtId({start}) or AtTime({start})"
+    if isinstance(start, date):
+        return "give AtTime(...) with milliseconds since 1970 or a datetime with a time zone"
+    return _RIGHT
+
+
 class Start(NamedTuple):
     """The progress to begin with, the number of unsettled messages skipped, and the reason as text for a log."""
 
@@ -47,6 +84,7 @@ class Start(NamedTuple):
 def question(at: StartAt, topic: str, partition: int) -> FindTime | FindId | None:
     """Return the request, besides the log's bounds, whose answer is needed to find this position, or None."""
     if isinstance(at, AtTime):
+        assert isinstance(at.timestamp_ms, int), "start_of makes a number of it"
         return FindTime(topic, partition, at.timestamp_ms)
     if isinstance(at, AtId):
         return FindId(topic, partition, at.id)

@@ -18,9 +18,10 @@ from partition_manager.asks import Asks
 from partition_manager.entry import Counts, Message
 from partition_manager.manager import PartitionManager
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
-from partition_manager.opening import Opened, Source, open_partition
+from partition_manager.opening import Opened, open_partition
 from partition_manager.ports import Answer, Bury, DeadLetter, Fenced, Fetch, Fetched, OutOfRange, Saved, SaveOffset
 from partition_manager.progress import Progress
+from partition_manager.source import Source
 
 
 class Phase(Enum):

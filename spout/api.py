@@ -210,6 +210,12 @@ class Collector(Protocol):
     def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None: ...
 
 
+class SpoutOutput(Collector, Protocol):
+    """A spout's output. `emit_all` emits the tuples of one message, all or none, to the default stream."""
+
+    def emit_all(self, rows: Sequence[Sequence[Any]], id: Any = None) -> None: ...
+
+
 class Component:
     """The common part of spouts and bolts.
 

@@ -70,9 +70,23 @@ class SpoutCollector:
         """
         if anchors:
             raise ValueError(f"{self._task.component} is a spout: its tuples are anchored to nothing")
-        exchange, me = self._exchange, self._task
-        outlet = exchange.outlet(me, stream)
+        outlet = self._exchange.outlet(self._task, stream)
         targets = outlet.targets(values, task)
+        self._send(values, outlet, targets, id)
+        return [target.number for target in targets]
+
+    def emit_all(self, rows: Sequence[Sequence[Any]], id: Any = None) -> None:
+        """Emit the tuples of one message to the default stream; if one does not fit, none of them.
+
+        Raise what `emit` raises, or an error of a grouping, before the first tuple is emitted.
+        """
+        outlet = self._exchange.outlet(self._task, DEFAULT_STREAM)
+        routed = [outlet.targets(values, None) for values in rows]
+        for values, targets in zip(rows, routed):
+            self._send(values, outlet, targets, id)
+
+    def _send(self, values: Sequence[Any], outlet: Outlet, targets: list[Task], id: Any) -> None:
+        exchange, me = self._exchange, self._task
         root = next(exchange.roots)
         self._number = self._number + 1 if id == self._id else 0
         self._id = id
@@ -84,11 +98,10 @@ class SpoutCollector:
             edges = ((root, exchange.edge()),) if id is not None else ()
             for _, edge in edges:
                 exchange.acker.add(root, edge)
-            target.inbox.append(Tuple(values, outlet.fields, me.component, stream, me.number, edges, link))
+            target.inbox.append(Tuple(values, outlet.fields, me.component, outlet.name, me.number, edges, link))
         if id is not None and not targets:
             exchange.acker.ack(root, 0, exchange.now_ms)  # without a receiver the tuple is processed (as in Storm)
         me.counts.emitted += 1
-        return [target.number for target in targets]
 
     def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
         """Report an error to the log; the spout continues."""

@@ -6,20 +6,22 @@ counts each message once.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, cast
 
 from coordination.access import Access
 from partition_manager.asks import Ask
 from partition_manager.coordinator import MessageId, PartitionCoordinator
 from partition_manager.entry import Counts
-from partition_manager.opening import Source
 from partition_manager.ports import Answer, Bury, LoadOffset, SaveOffset
-from partition_manager.start_offset import Earliest, StartAt
+from partition_manager.source import Source, id_of, servers_of, store_of, topics_of
+from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
-from spout.api import OutputDeclarer, Spout
+from spout.api import OutputDeclarer, Spout, SpoutOutput
 from spout.config import SpoutConfig
 from spout.origin import MessagePlace
-from spout.scheme import RawScheme, Scheme, SchemeError
+from spout.scheme import Scheme, SchemeError, scheme_of
 
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
 POLL_ROUNDS = 10  # opening a partition takes five successive requests
@@ -31,7 +33,8 @@ class LogSpout(Spout):
     `servers` is host:port, or several separated by commas. `store` holds the progress: a directory or
     zookeeper://host:port,host:port/chroot. `access` gives that ZooKeeper's credentials, ACLs and TLS settings. `id` is
     the name the progress is stored under, by default <topology id>.<component>; two spouts with one id fence each
-    other. `start` applies to partitions without stored progress.
+    other. `start` applies to partitions without stored progress. Raise InvalidSource, InvalidStart or InvalidScheme,
+    all of them ValueErrors, if an argument cannot work.
     """
 
     def __init__(
@@ -46,13 +49,13 @@ class LogSpout(Spout):
         start: StartAt = Earliest(),
         config: SpoutConfig = SpoutConfig(),
     ) -> None:
-        self.topic = topic
-        self.servers = servers
-        self.store = store
+        self.topic = str(topics_of(topic, config))
+        self.servers = servers_of(servers)
+        self.store = store_of(store)
         self.access = access
-        self.id = id
-        self.scheme: Scheme = scheme if scheme is not None else RawScheme()
-        self.start = start
+        self.id = id_of(id)
+        self.scheme: Scheme = scheme_of(scheme)
+        self.start = start_of(start)
         self.config = config
 
     @property
@@ -72,6 +75,7 @@ class LogSpout(Spout):
         source = Source(self.topic, context.topology_id, context.topology, self.start, self.config)
         owner = f"{context.run_id}.{context.task}"
         self._coordinator = PartitionCoordinator(source, context.index, context.parallelism, owner)
+        self._output = cast(SpoutOutput, self.collector)
         self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the number of outstanding requests
         self._started = False
         path = f"{STORE_ROOT}/{self.id or f'{context.topology_id}.{context.component}'}"
@@ -92,14 +96,13 @@ class LogSpout(Spout):
         while (found := self._coordinator.next(now_ms)) is not None:
             id, message = found
             try:
-                tuples = list(self.scheme.tuples(message.record, id.partition))
-            except SchemeError as error:
-                self._coordinator.reject(id, now_ms, str(error))
+                rows = self._rows(self.scheme.tuples(message.record, id.partition))
+                self._output.emit_all(rows, id)
+            except Exception as error:  # of the user's scheme: any of them would come again at each attempt
+                self._coordinator.reject(id, now_ms, _reason(error))
                 continue
-            self._coordinator.fan_out(id, len(tuples))
-            for values in tuples:
-                self.emit(values, id)
-            if tuples:
+            self._coordinator.fan_out(id, len(rows))  # no ack comes before this call returns
+            if rows:
                 return
 
     def ack(self, id: MessageId) -> None:
@@ -171,6 +174,20 @@ class LogSpout(Spout):
         """Return the status of this task's partitions."""
         return self._coordinator.status()
 
+    def _rows(self, tuples: object) -> Sequence[Sequence[Any]]:
+        """Return the tuples of one message, made by now. Raise SchemeError if they are no rows of values."""
+        limit = self.config.spout_max_tuples
+        if not isinstance(tuples, (tuple, list)):
+            if not isinstance(tuples, Iterable):
+                raise SchemeError(f"the scheme returned {type(tuples).__name__}, not an iterable of tuples")
+            tuples = list(islice(tuples, limit + 1))
+        if len(tuples) > limit:
+            raise SchemeError(f"the scheme makes more than {limit} tuples of it (flakelog.spout.max.tuples)")
+        for values in tuples:
+            if not isinstance(values, (tuple, list)):
+                raise SchemeError(f"the scheme made {type(values).__name__}, not a tuple of values")
+        return tuples
+
     def _carry(self, ask: Ask) -> None:
         number, request = ask
 
@@ -185,3 +202,11 @@ class LogSpout(Spout):
             self._store.ask(request, answer)
         else:
             self._fetcher.ask(request, answer)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a message is undecodable: a scheme's own text, or an exception's type and text."""
+    try:
+        return str(error) if isinstance(error, SchemeError) else f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

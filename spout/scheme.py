@@ -4,8 +4,8 @@ The first value of every scheme here is the message's Snowflake id, or None if t
 """
 
 import json
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, cast
 
 from partition_manager.ports import FetchedRecord
 
@@ -74,6 +74,23 @@ class MetadataScheme:
     def tuples(self, record: FetchedRecord, partition: int) -> Iterable[tuple[Any, ...]]:
         where = (partition, record.offset, record.timestamp_ms)
         return [(*values, *where) for values in self._scheme.tuples(record, partition)]
+
+
+class InvalidScheme(ValueError):
+    """An object that is not a scheme; the message says what a scheme has."""
+
+
+def scheme_of(scheme: object) -> Scheme:
+    """Return the scheme, or RawScheme() for None. Raise InvalidScheme if the object is not a scheme."""
+    if scheme is None:
+        return RawScheme()
+    if isinstance(scheme, type):
+        raise InvalidScheme(f"scheme={scheme.__name__} is the class: give {scheme.__name__}(...)")
+    fields = getattr(scheme, "fields", None)
+    if not callable(getattr(scheme, "tuples", None)) or isinstance(fields, str) or not isinstance(fields, Sequence):
+        wanted = "a scheme has `fields`, the names of the values, and a method `tuples(record, partition)`"
+        raise InvalidScheme(f"scheme={scheme!r}: {wanted}")
+    return cast(Scheme, scheme)
 
 
 def _text(data: bytes | None) -> str | None:
