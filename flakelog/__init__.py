@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from spout.config import SpoutConfig, TopologyConfig
     from spout.log_spout import LogSpout
     from spout.runner import run
-    from spout.scheme import JsonScheme, MetadataScheme, RawScheme, StringScheme
+    from spout.scheme import (
+        JsonScheme,
+        KeyValueScheme,
+        MetadataScheme,
+        RawScheme,
+        SchemeError,
+        StringScheme,
+        TopicScheme,
+        decode_json,
+        decode_text,
+    )
     from spout.topology import Topology
 
 # module -> names; two more names are renamed below. Loading one name loads nothing that only the others need.
@@ -40,7 +50,10 @@ _MODULES = {
     "spout.config": ("SpoutConfig", "TopologyConfig"),
     "spout.log_spout": ("LogSpout",),
     "spout.runner": ("run",),
-    "spout.scheme": ("JsonScheme", "MetadataScheme", "RawScheme", "StringScheme"),
+    "spout.scheme": (
+        "JsonScheme", "KeyValueScheme", "MetadataScheme", "RawScheme", "SchemeError", "StringScheme", "TopicScheme",
+        "decode_json", "decode_text",
+    ),  # fmt: skip
     "spout.topology": ("Topology",),
 }
 _HOMES = {name: (module, name) for module, names in _MODULES.items() for name in names}
@@ -58,22 +71,27 @@ __all__ = [
     "Earliest",
     "IdClient",
     "JsonScheme",
+    "KeyValueScheme",
     "Latest",
     "Layout",
     "LogSpout",
     "MetadataScheme",
     "Producer",
     "RawScheme",
+    "SchemeError",
     "Snowflake",
     "Spout",
     "SpoutConfig",
     "StringScheme",
+    "TopicScheme",
     "Topology",
     "TopologyConfig",
     "Tuple",
     "TwistedIdClient",
     "Unavailable",
     "ZooKeeperAccess",
+    "decode_json",
+    "decode_text",
     "run",
 ]
 

@@ -21,7 +21,7 @@ from partition_manager.task_partition import PartitionStatus
 from spout.api import OutputDeclarer, Spout, SpoutOutput
 from spout.config import SpoutConfig
 from spout.origin import MessagePlace
-from spout.scheme import Scheme, SchemeError, scheme_of
+from spout.scheme import Scheme, SchemeError, scheme_of, tuples_of
 
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
 POLL_ROUNDS = 10  # opening a partition takes five successive requests
@@ -96,7 +96,7 @@ class LogSpout(Spout):
         while (found := self._coordinator.next(now_ms)) is not None:
             id, message = found
             try:
-                rows = self._rows(self.scheme.tuples(message.record, id.partition))
+                rows = self._rows(tuples_of(self.scheme, self.topic, message.record, id.partition))
                 self._output.emit_all(rows, id)
             except Exception as error:  # of the user's scheme: any of them would come again at each attempt
                 self._coordinator.reject(id, now_ms, _reason(error))

@@ -19,7 +19,7 @@ from typing import Any
 from flakelog.testing.memory import MemoryLog, MemoryWorld
 from partition_manager.ports import DeadLetter
 from partition_manager.progress import Progress
-from spout.api import DEFAULT_STREAM, Bolt, Collector, OutputDeclarer, Spout
+from spout.api import DEFAULT_STREAM, Bolt, OutputDeclarer, Spout
 from spout.config import TopologyConfig
 from spout.executor import Executor
 from spout.topology import Topology
@@ -151,16 +151,23 @@ class TopologyDriver:
         """Return the spout or bolt objects of a component."""
         return self.executor.instances_of(component)
 
-    def _record(self, component: str, collector: Collector) -> None:
+    def _record(self, component: str, collector: Any) -> None:
         """Keep the values of each emit of a task."""
-        emit = collector.emit
+        emit: Any = collector.emit
+        emit_all: Any = getattr(collector, "emit_all", None)  # of spouts only
 
         def recording(values: Sequence[Any], *, stream: str = DEFAULT_STREAM, **rest: Any) -> list[int]:
-            tasks = emit(values, stream=stream, **rest)
+            tasks: list[int] = emit(values, stream=stream, **rest)
             self._emitted[component, stream].append(tuple(values))
             return tasks
 
-        setattr(collector, "emit", recording)
+        def recording_all(rows: Sequence[Sequence[Any]], id: Any = None) -> None:
+            emit_all(rows, id)
+            self._emitted[component, DEFAULT_STREAM] += [tuple(values) for values in rows]
+
+        collector.emit = recording
+        if emit_all is not None:
+            collector.emit_all = recording_all
 
 
 @dataclass
