@@ -14,6 +14,7 @@ FRANZ := tests/compat/go/target/stock
 # Spark's connector for Kafka, by Maven, and what PyPI has beside ours, for benchmarks.
 CONNECTOR := benchmarks/connector/target/classpath
 ID_PACKAGES := build/id-packages
+STREAM_PACKAGES := build/stream-packages
 
 .PHONY: demo test venv bytecode stock unit lint docs compat bench soak clean
 .DEFAULT_GOAL := test
@@ -81,7 +82,7 @@ compat: bytecode stock
 soak: bytecode
 	$(BIN)/python -m pytest tests -m soak
 
-bench: bytecode $(ID_PACKAGES)/.installed $(CONNECTOR)
+bench: bytecode $(ID_PACKAGES)/.installed $(STREAM_PACKAGES)/.installed $(CONNECTOR)
 	$(BIN)/python -m benchmarks
 
 $(CONNECTOR): benchmarks/connector/pom.xml
@@ -95,6 +96,15 @@ $(ID_PACKAGES)/.installed: constraints.txt benchmarks/id_packages.py | venv
 	@echo "fetching other makers of ids"; rm -rf $(ID_PACKAGES); mkdir -p $(ID_PACKAGES)
 	@for name in $$($(BIN)/python -m benchmarks.id_packages); do \
 	  $(PIP) -q --target $(ID_PACKAGES)/$$name $$name || { rm -rf $(ID_PACKAGES)/$$name; echo "$$name is not measured"; }; \
+	done; touch $@
+
+# Other stream processors, to be measured beside our topologies; a directory each, as their dependencies exclude ours.
+$(STREAM_PACKAGES)/.installed: benchmarks/stream_program.py | venv
+	@echo "fetching other stream processors"; rm -rf $(STREAM_PACKAGES); mkdir -p $(STREAM_PACKAGES)
+	@for each in $$($(BIN)/python -m benchmarks.stream_program); do \
+	  directory=$(STREAM_PACKAGES)/$${each%%==*}; \
+	  $(BIN)/python -m pip install --disable-pip-version-check -q --target $$directory $$each \
+	  || { rm -rf $$directory; echo "$$each is not measured"; }; \
 	done; touch $@
 
 clean:

@@ -24,6 +24,7 @@ from benchmarks import (
     single,
     stalls,
     startup,
+    topologies,
 )
 from benchmarks.brokers import checkouts, compile_packages, tree_of
 from benchmarks.measure import QUICK, SERIOUS, Result, Row, Scale, Spread, measure
@@ -31,7 +32,7 @@ from benchmarks.native import Unavailable
 from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
-MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, stalls, compaction
+MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, stalls, compaction, topologies
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 
