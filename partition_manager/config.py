@@ -11,7 +11,9 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class SpoutConfig:
-    """Settings for reading, retrying and committing; every limit applies to each partition separately.
+    """Settings for reading, retrying and committing.
+
+    Every limit applies to each partition separately, except `flakelog.spout.max.pending.bytes` for a whole task.
 
     Raise InvalidSetting if a value is out of range.
     """
@@ -31,14 +33,24 @@ class SpoutConfig:
     spout_max_uncommitted: int = setting(
         "flakelog.spout.max.uncommitted",
         100_000,
-        "messages between the watermark and the next fetch, settled ones included: while one message keeps the "
-        "watermark back so many may pass it, then the partition waits; about 20 MB of bookkeeping",
+        "messages fetched and not yet settled, in each partition; at the limit it reads no more. Settled messages do "
+        "not count, so one message that takes long holds up no others; about 20 MB of bookkeeping",
+        check=at_least(1),
+    )
+    spout_max_settled_ranges: int = setting(
+        "flakelog.spout.max.settled.ranges",
+        100_000,
+        "ranges of settled messages behind the first unsettled one, in each partition. Emitted messages count too, "
+        "because each may open a range. At the limit only messages that extend a range are emitted; "
+        "about 20 MB of bookkeeping",
         check=at_least(1),
     )
     spout_max_pending_bytes: int = setting(
         "flakelog.spout.max.pending.bytes",
         64 << 20,
-        "messages not yet settled, kept in memory so that a retry needs no second fetch; overshot by one at most",
+        "messages not yet settled, kept in memory so that a retry needs no second fetch: all partitions of a task "
+        "together. Half is divided evenly, and each partition can always use its part; the other half goes to those "
+        "that need more. Each partition overshoots its part by one message at most",
         check=at_least(1),
         unit="bytes",
     )

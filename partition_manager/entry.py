@@ -21,6 +21,9 @@ class State(IntEnum):
     BURYING = 3  # given up, with its dead letter not yet confirmed
 
 
+_WAITING = State.WAITING
+
+
 class Message(NamedTuple):
     """An emission of a record; `attempt` starts at 1.
 
@@ -34,39 +37,43 @@ class Message(NamedTuple):
 
 
 class Entry:
-    """An unsettled message. `left` counts the tuples of its latest emission that are not acked."""
+    """An unsettled message.
 
-    __slots__ = ("record", "poison", "offset", "size", "state", "ticket", "attempts", "left", "error", "reason")
+    `end` is the offset after the message and after the empty offsets behind it. `left` counts the tuples of its latest
+    emission that are not acked. `attempts` counts the emissions towards the limit of attempts, `failures` all failures.
+    `reason` is set while it is BURYING.
+    """
 
-    def __init__(self, record: FetchedRecord, poison: PoisonBatch | None = None) -> None:
+    __slots__ = ("record", "offset", "end", "size", "state", "ticket", "attempts", "failures", "left", "reason")
+
+    reason: str
+
+    def __init__(self, record: FetchedRecord, offset: int) -> None:
         self.record = record
-        self.poison = poison
-        self.offset = record.offset
-        self.size = _size_bytes(record)
-        self.state = State.WAITING
-        self.ticket = 0
-        self.attempts = 0
-        self.left = 0
-        self.error = ""
-        self.reason = ""
-
-
-def _size_bytes(record: FetchedRecord) -> int:
-    size = _OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
-    for name, value in record.headers:
-        size += len(name) + len(value or b"")
-    return size
+        self.offset = offset
+        self.end = offset + 1
+        self.state = _WAITING
+        self.ticket = self.attempts = self.failures = self.left = 0
+        size = _OVERHEAD_BYTES
+        if record.key is not None:
+            size += len(record.key)
+        if record.value is not None:
+            size += len(record.value)
+        if record.headers:
+            size += sum(len(name) + len(value or b"") for name, value in record.headers)
+        self.size = size
 
 
 @dataclass
 class Counts:
     """Counts of message outcomes; two instances can be added.
 
-    fetched = acked + filtered + dead_lettered + truncated + pending. `failed` counts failures, so it may count one
-    message several times. `poison_batches` counts fetched batches whose records cannot be decoded; each is one message
-    in the other counts. `dead_lettered` includes `expired`, `undecodable` and poison batches. `already_done` counts
-    messages fetched again although they were settled before a restart. `lost` counts messages that retention removed
-    before they were fetched. `stale` counts acks and fails that came too late to have an effect.
+    fetched = acked + filtered + dead_lettered + refused + truncated + pending. `failed` counts failures, so it may
+    count one message several times. `refused` counts messages whose dead letter no topic will ever take.
+    `poison_batches` counts fetched batches whose records cannot be decoded; each is one message in the other counts.
+    `dead_lettered` includes `expired`, `undecodable` and poison batches. `already_done` counts messages fetched again
+    although they were settled before a restart. `lost` counts messages that retention removed before they were fetched.
+    `stale` counts acks and fails that came too late to have an effect.
     """
 
     fetched: int = 0
@@ -76,6 +83,7 @@ class Counts:
     retried: int = 0
     filtered: int = 0
     dead_lettered: int = 0
+    refused: int = 0
     expired: int = 0
     undecodable: int = 0
     poison_batches: int = 0

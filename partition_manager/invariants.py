@@ -9,15 +9,12 @@ from partition_manager.progress import Progress
 
 def check_entries(
     live: Mapping[int, Entry],
-    order: Collection[int],
     waiting: Collection[Entry],
     scheduled: Collection[int],
     pending_bytes: int,
 ) -> None:
     """Check that each live message is in exactly the structure its state names, and that offsets ascend."""
-    assert all(a < b for a, b in pairwise(order)), "offsets are not in the order they were read"
     assert all(a < b for a, b in pairwise(live)), "live messages are not in order of their offsets"
-    assert set(live) <= set(order), "a live message is missing from the order: the watermark would pass it"
     in_state = {state: {o for o, e in live.items() if e.state is state} for state in State}
     assert in_state[State.WAITING] == {entry.offset for entry in waiting}, "WAITING and the waiting queue differ"
     assert in_state[State.RETRYING] == set(scheduled), "RETRYING and the schedule differ: a message would be lost"
@@ -26,10 +23,19 @@ def check_entries(
 
 
 def check_progress(progress: Progress, live: Mapping[int, Entry], position: int, counts: Counts) -> None:
-    """Check that progress covers no live message, and that every fetched message is settled or live."""
+    """Check that each offset below the position is settled or belongs to one live message, and none to both.
+
+    Check that every fetched message is settled or live.
+    """
     progress.check()
     assert progress.offset == min(live, default=position), "the watermark is not the least offset not settled"
-    for start, end in progress.done:
-        assert not any(start <= offset < end for offset in live), f"[{start}, {end}) is called done and is not"
-    settled = counts.acked + counts.filtered + counts.dead_lettered + counts.truncated
+    extents = [(entry.offset, entry.end) for entry in live.values()]
+    covered = sorted([*extents, *(each for each in progress.done if each[0] < position)])
+    end = progress.offset
+    for start, next_end in covered:
+        assert start == end, f"[{end}, {start}) is neither settled nor live, or is both"
+        end = next_end
+    assert end >= position, f"[{end}, {position}) is neither settled nor live"
+    assert all(end <= position for _, end in extents), "a live message reaches past the position"
+    settled = counts.acked + counts.filtered + counts.dead_lettered + counts.refused + counts.truncated
     assert counts.fetched == settled + len(live), f"{counts.fetched} read, {settled} settled, {len(live)} live"

@@ -9,10 +9,9 @@ The states are those of storm-kafka 0.9.3's PartitionManager, with its faults fi
                                            |          +-- none left --> BURYING -- buried --> settled
                                            +-----------------------------------------------------+
 
-The watermark is the least unsettled offset. Offsets are first fetched in ascending order, so a deque of fetched offsets
-finds the watermark by dropping settled offsets from its head. This costs O(1) for each message over its life, where a
-sorted set costs O(log n) for each change. A message is kept in memory until it is settled, so that a retry needs no
-second fetch and still succeeds after retention or compaction removed the message from the log.
+The watermark is the least unsettled offset. Offsets settled above it are kept as ranges (SettledRanges), so one message
+that stays unsettled costs one range, however many others pass it. A message is kept in memory until it is settled, so
+that a retry needs no second fetch and still succeeds after retention or compaction removed the message from the log.
 
 Each emission carries a ticket, a number that is never reused, not even by another manager of the same task. An ack or a
 fail counts only with the ticket of the message's latest emission. (An attempt number would repeat after a truncation or
@@ -23,17 +22,21 @@ Not thread-safe. Times are milliseconds on the caller's clock.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import count
+from typing import Any
 
 from broker.client.records import PoisonBatch
 from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.dead_letter import ATTEMPTS, EXPIRED, POISON, UNDECODABLE
 from partition_manager.entry import Counts, Entry, Message, State
 from partition_manager.invariants import check_entries, check_progress
+from partition_manager.ledger import Ledger
 from partition_manager.poison import with_poison
 from partition_manager.ports import DeadLetter, FetchedRecord, FetchWanted
-from partition_manager.progress import DoneRanges, Progress, Range
+from partition_manager.progress import Progress
 from partition_manager.retry import RetrySchedule
+from partition_manager.share import Listing, TaskShare
+
+_IN_FLIGHT = State.IN_FLIGHT  # to look a member of an enum up takes longer than to look up a name
 
 
 class PartitionManager:
@@ -47,37 +50,44 @@ class PartitionManager:
         config: SpoutConfig,
         *,
         tickets: Iterator[int] | None = None,
+        share: TaskShare[Any] | None = None,
+        owner: object = None,
         stored: Progress | None = None,
     ) -> None:
-        """Start at `start`. All managers of a task share `tickets`; `stored` is the progress in the offset store.
+        """Start at `start`. All managers of a task have one `share`, where this one lists `owner` when it has work.
 
-        Raise ValueError if `start` is not a valid progress.
+        A manager without a share has its own, with `tickets`. `stored` is the progress in the offset store. Raise
+        ValueError if `start` is not a valid progress.
         """
         self.topic = topic
         self.partition = partition
         self.config = config
         self.counts = Counts()
         self.high_watermark = start.offset
-        self._position = start.check().offset
-        self._done = DoneRanges(start.done)
+        share = share if share is not None else TaskShare(config.spout_max_pending_bytes, tickets)
+        self._memory = share.memory
+        self._memory.members += 1
+        self._tickets = share.tickets
+        self._listing = Listing(share, owner if owner is not None else self)
+        self._ledger = Ledger(start.check(), config.spout_max_uncommitted, share.memory)
+        self._live = self._ledger.live
         self._stored = stored
-        self._tickets = tickets if tickets is not None else count(1)
-        self._live: dict[int, Entry] = {}  # by offset, ascending: a dict keeps insertion order
-        self._order: deque[int] = deque()  # every fetched offset from the watermark up, settled or not
         self._waiting: deque[Entry] = deque()
         self._retries = RetrySchedule(self._is_retrying)
         self._policy = config.retry_policy()
         self._retries_in_row = 0
         self._letters: list[DeadLetter] = []
-        self._pending_bytes = 0
         self._fetching = False
+        self._may_open = 0  # new messages that may be emitted before the ranges are counted again
+        self._held = False  # something is held back until a message is settled
+        self._listing.fetch()
 
     # --- state
 
     @property
     def emitted(self) -> int:
         """Return the offset where the next fetch starts; every lower offset has been read (0.9.3's emittedTo)."""
-        return self._position
+        return self._ledger.position
 
     @property
     def committed(self) -> int | None:
@@ -102,8 +112,7 @@ class PartitionManager:
     @property
     def watermark(self) -> int:
         """Return the least unsettled offset; every offset below it is settled."""
-        self._drop_settled_heads()
-        return self._order[0] if self._order else self._position
+        return self._ledger.settled.watermark
 
     # --- reading
 
@@ -113,14 +122,19 @@ class PartitionManager:
         The caller must answer a returned fetch with `fetched` or `out_of_range`, retrying it until that succeeds. Until
         then this method returns None.
         """
+        self._listing.is_fetching = False
         if self._fetching or len(self._waiting) > self.config.spout_fetch_max_records // 2:
             return None
-        records = min(self.config.spout_fetch_max_records, self._room())
-        size = min(self.config.spout_fetch_max_bytes, self.config.spout_max_pending_bytes - self._pending_bytes)
-        if records <= 0 or size <= 0:
+        room, space = self._ledger.room, self._ledger.space_bytes
+        if room <= 0:
+            self._held = True
+            return None
+        if space <= 0:
+            self._listing.starve()
             return None
         self._fetching = True
-        return FetchWanted(self._position, records, size)
+        records = min(self.config.spout_fetch_max_records, room)
+        return FetchWanted(self._ledger.position, records, min(self.config.spout_fetch_max_bytes, space))
 
     def fetched(
         self,
@@ -136,23 +150,18 @@ class PartitionManager:
         """
         self._fetching = False
         self.high_watermark = high_watermark
-        self._done.cut(high_watermark)  # nothing past the log's end is done, because a shorter log has been truncated
-        room = self._room()
-        records, batches = with_poison(records, poison, self._position)
-        for record in records:
-            offset = record.offset
-            if offset < self._position:
-                continue
-            if self._done.holds(offset):
-                self.counts.already_done += 1
-            elif room <= 0 or self._pending_bytes >= self.config.spout_max_pending_bytes:
-                next_offset = offset
-                break
-            else:
-                self._admit(record, batches.get(offset))
-                room -= 1
-            self._position = offset + 1
-        self._move_to(max(self._position, next_offset))
+        ledger, waiting = self._ledger, len(self._waiting)
+        ledger.forget_settled(high_watermark)  # the log was truncated, if it ends below what an earlier run settled
+        records, batches = with_poison(records, poison, ledger.position)
+        poison_before = len(ledger.poison)
+        over, done = ledger.admit(records, batches, self._waiting)
+        ledger.skip(next_offset if over is None else over)
+        self.counts.already_done += done
+        self.counts.fetched += len(self._waiting) - waiting
+        self.counts.poison_batches += len(ledger.poison) - poison_before
+        if self._waiting:
+            self._listing.ready()
+        self._listing.fetch()
 
     def out_of_range(self, log_start: int, log_end: int) -> None:
         """Move the position into the log's range.
@@ -164,12 +173,17 @@ class PartitionManager:
         """
         self._fetching = False
         self.high_watermark = log_end
-        if self._position < log_start:
+        ledger = self._ledger
+        if ledger.position < log_start:
             to = log_end if self.config.spout_out_of_range == LATEST else log_start
-            self.counts.lost += to - self._position - self._done.count_in(self._position, to)
-            self._move_to(to)
-        elif self._position > log_end:
-            self._truncate(log_end)
+            self.counts.lost += to - ledger.position - ledger.settled.count_in(ledger.position, to)
+            ledger.skip(to)
+        elif ledger.position > log_end:
+            self.counts.truncated += ledger.truncate(log_end)
+            self._waiting = deque(entry for entry in self._waiting if entry.offset < log_end)
+            self._letters = [letter for letter in self._letters if letter.record.offset < log_end]
+            self._listing.feed()
+        self._listing.fetch()
 
     # --- emitting
 
@@ -183,13 +197,16 @@ class PartitionManager:
         if not self._waiting or self._retries_in_row < self.config.spout_retry_share:
             entry = self._pop_retry(now_ms)
         if entry is None:
-            entry = self._pop_waiting()
-        return None if entry is None else self._emit(entry)
+            entry = self._pop_waiting() or self._pop_retry(now_ms)
+        if entry is None:
+            self._listing.rest(self._retries.next_due_ms())
+            return None
+        return self._emit(entry)
 
     def message(self, offset: int, ticket: int) -> Message | None:
         """Return the message in flight, for the log, or None if the ticket is stale."""
         entry = self._in_flight(offset, ticket)
-        return None if entry is None else Message(entry.record, ticket, entry.attempts, entry.poison)
+        return None if entry is None else Message(entry.record, ticket, entry.attempts, self._ledger.poison.get(offset))
 
     def fan_out(self, offset: int, ticket: int, tuples: int) -> bool:
         """Set the number of tuples the message became, before the first can be acked; 0 settles it at once.
@@ -221,21 +238,25 @@ class PartitionManager:
             self._settle(entry)
         return True
 
-    def fail(self, offset: int, ticket: int, now_ms: int, error: str = "") -> bool:
+    def fail(self, offset: int, ticket: int, now_ms: int, error: str = "", *, unavailable: bool = False) -> bool:
         """Fail the whole message because one of its tuples failed: schedule a retry or give it up.
 
+        If something that the bolts need is unavailable, the attempt does not count and the message is not given up.
         Return False if the ticket is stale.
         """
         entry = self._in_flight(offset, ticket)
         if entry is None:
             return False
         self.counts.failed += 1
-        entry.error = error
+        entry.failures += 1
         behind, attempts = self.config.spout_max_offset_behind, self.config.spout_max_attempts
-        if behind is not None and offset < self._position - behind:
-            self._give_up(entry, EXPIRED, now_ms)
+        if unavailable:
+            entry.attempts -= 1
+            self._retry(entry, now_ms)
+        elif behind is not None and offset < self._ledger.position - behind:
+            self._give_up(entry, EXPIRED, error, now_ms)
         elif attempts and entry.attempts >= attempts:
-            self._give_up(entry, ATTEMPTS, now_ms)
+            self._give_up(entry, ATTEMPTS, error, now_ms)
         else:
             self._retry(entry, now_ms)
         return True
@@ -249,8 +270,8 @@ class PartitionManager:
         if entry is None:
             return False
         self.counts.failed += 1
-        entry.error = error
-        self._give_up(entry, UNDECODABLE if entry.poison is None else POISON, now_ms)
+        entry.failures += 1
+        self._give_up(entry, POISON if offset in self._ledger.poison else UNDECODABLE, error, now_ms)
         return True
 
     def take_dead_letters(self) -> list[DeadLetter]:
@@ -269,17 +290,20 @@ class PartitionManager:
         self._settle(entry)
         return True
 
+    def refused(self, offset: int, ticket: int) -> bool:
+        """Settle a message whose dead letter no topic will ever take. Return False if the ticket is stale."""
+        entry = self._current(offset, ticket, State.BURYING)
+        if entry is None:
+            return False
+        self.counts.refused += 1
+        self._settle(entry)
+        return True
+
     # --- progress
 
     def progress(self) -> Progress:
-        """Return the watermark and the lowest `done_ranges_max` ranges settled above it; O(pending)."""
-        offset = self.watermark
-        done: list[Range] = []
-        for settled in self._settled_from(offset):
-            if len(done) == self.config.spout_done_ranges_max:
-                break
-            done.append(settled)
-        return Progress(offset, tuple(done))
+        """Return the watermark and the lowest `done_ranges_max` ranges settled above it; O(done_ranges_max)."""
+        return self._ledger.settled.lowest(self.config.spout_done_ranges_max)
 
     def commit(self) -> Progress | None:
         """Return the progress to store, or None if it is stored already."""
@@ -294,54 +318,52 @@ class PartitionManager:
         """Return the time the next retry is due, or None if none is scheduled."""
         return self._retries.next_due_ms()
 
+    def leave(self) -> None:
+        """Release the partition's memory to the other partitions of the task; the manager is not used again."""
+        self._memory.members -= 1
+        self._memory.used_bytes -= self._ledger.bytes
+        self._ledger.bytes = 0
+        self._listing.feed()
+
     def check(self) -> None:
         """Raise AssertionError naming the first broken invariant; O(pending), for tests and simulation."""
-        check_entries(self._live, self._order, self._waiting, self._retries.current(), self._pending_bytes)
-        check_progress(self.progress(), self._live, self._position, self.counts)
-        assert len(self._order) <= self.config.spout_max_uncommitted, f"{len(self._order)} offsets uncommitted"
+        check_entries(self._live, self._waiting, self._retries.current(), self._ledger.bytes)
+        check_progress(self._ledger.settled.progress, self._live, self._ledger.position, self.counts)
+        assert self._ledger.room >= 0, f"{len(self._live)} messages are not settled, too many"
+        listing = self._listing
+        assert listing.is_ready or self._held or not self._waiting, "messages wait, and the partition is not listed"
+        enough = self._fetching or self._held or len(self._waiting) > self.config.spout_fetch_max_records // 2
+        assert enough or listing.is_fetching or listing.is_starved, "it wants a fetch, and is not listed"
 
-    # --- internals
-
-    def _room(self) -> int:
-        # The limit is on the span of offsets, not the number in flight, because settled offsets above the watermark
-        # also take memory.
-        self._drop_settled_heads()
-        return self.config.spout_max_uncommitted - len(self._order)
-
-    def _drop_settled_heads(self) -> None:
-        order, live = self._order, self._live
-        while order and order[0] not in live:
-            order.popleft()
-
-    def _move_to(self, offset: int) -> None:
-        self._position = self._done.skip(offset)
-
-    def _admit(self, record: FetchedRecord, poison: PoisonBatch | None) -> None:
-        entry = Entry(record, poison)
-        self._live[entry.offset] = entry
-        self._order.append(entry.offset)
-        self._waiting.append(entry)
-        self._pending_bytes += entry.size
-        self.counts.fetched += 1
-        self.counts.poison_batches += poison is not None
-
-    def _truncate(self, log_end: int) -> None:
-        gone = [offset for offset in self._live if offset >= log_end]
-        for offset in gone:
-            self._pending_bytes -= self._live.pop(offset).size
-        self.counts.truncated += len(gone)
-        self._order = deque(offset for offset in self._order if offset < log_end)
-        self._waiting = deque(entry for entry in self._waiting if entry.offset < log_end)
-        self._letters = [letter for letter in self._letters if letter.record.offset < log_end]
-        self._done.cut(log_end)
-        self._position = log_end
+    # --- emitting, inside
 
     def _pop_waiting(self) -> Entry | None:
         self._retries_in_row = 0
-        return self._waiting.popleft() if self._waiting else None
+        waiting = self._waiting
+        if not waiting or not self._may_emit(waiting[0].offset):
+            return None
+        if len(waiting) - 1 == self.config.spout_fetch_max_records // 2:
+            self._listing.fetch()
+        return waiting.popleft()
+
+    def _may_emit(self, offset: int) -> bool:
+        """Return True unless settling this new message could open a range over the limit.
+
+        Each emitted message opens one range at most, so ranges and emitted messages together stay below the limit. A
+        message behind a settled one opens none, so it may always be emitted.
+        """
+        if self._may_open > 0:
+            self._may_open -= 1
+            return True
+        emitted, settled = len(self._live) - len(self._waiting), self._ledger.settled
+        self._may_open = self.config.spout_max_settled_ranges - len(settled) - emitted - 1
+        if self._may_open >= 0 or settled.end_of(offset - 1) is not None:
+            return True
+        self._held = True
+        return False
 
     def _pop_retry(self, now_ms: int) -> Entry | None:
-        offset = self._retries.pop_due(now_ms)
+        offset = self._retries.pop_due(now_ms) if self._retries else None
         if offset is None:
             return None
         self._retries_in_row += 1
@@ -349,12 +371,14 @@ class PartitionManager:
         return self._live[offset]
 
     def _emit(self, entry: Entry) -> Message:
-        entry.state = State.IN_FLIGHT
+        entry.state = _IN_FLIGHT
         entry.ticket = next(self._tickets)
         entry.attempts += 1
         entry.left = 1
         self.counts.emitted += 1
-        return Message(entry.record, entry.ticket, entry.attempts, entry.poison)
+        return Message(entry.record, entry.ticket, entry.attempts, self._ledger.poison.get(entry.offset))
+
+    # --- settling, inside
 
     def _current(self, offset: int, ticket: int, state: State) -> Entry | None:
         entry = self._live.get(offset)
@@ -364,7 +388,7 @@ class PartitionManager:
         return entry
 
     def _in_flight(self, offset: int, ticket: int) -> Entry | None:
-        return self._current(offset, ticket, State.IN_FLIGHT)
+        return self._current(offset, ticket, _IN_FLIGHT)
 
     def _is_retrying(self, offset: int, ticket: int) -> bool:
         entry = self._live.get(offset)
@@ -372,29 +396,25 @@ class PartitionManager:
 
     def _retry(self, entry: Entry, now_ms: int, delay_min_ms: int = 0) -> None:
         entry.state = State.RETRYING
-        due_ms = now_ms + max(delay_min_ms, self._policy.delay_ms(entry.attempts, entry.offset))
+        due_ms = now_ms + max(delay_min_ms, self._policy.delay_ms(entry.failures, entry.offset))
         self._retries.add(due_ms, entry.offset, entry.ticket)
+        self._listing.wake_by(due_ms)
 
-    def _give_up(self, entry: Entry, reason: str, now_ms: int) -> None:
+    def _give_up(self, entry: Entry, reason: str, error: str, now_ms: int) -> None:
         if not self.config.spout_dead_letter_topic:
             self._retry(entry, now_ms, delay_min_ms=1)  # with 0, a caller that rejects it at once would never return
             return
         entry.state = State.BURYING
         entry.reason = reason
         self._letters.append(
-            DeadLetter(self.topic, self.partition, entry.record, entry.ticket, reason, entry.attempts, entry.error)
+            DeadLetter(self.topic, self.partition, entry.record, entry.ticket, reason, entry.attempts, error)
         )
 
     def _settle(self, entry: Entry) -> None:
-        del self._live[entry.offset]
-        self._pending_bytes -= entry.size
-
-    def _settled_from(self, start: int) -> Iterator[Range]:
-        """Iterate over the settled ranges: gaps between live messages from `start`, then ranges of an earlier run."""
-        for offset in self._live:
-            if offset > start:
-                yield start, offset
-            start = offset + 1
-        if self._position > start:
-            yield start, self._position
-        yield from self._done
+        self._ledger.settle(entry)
+        if self._memory.starved:
+            self._listing.feed()
+        if self._held:
+            self._held = False
+            self._listing.ready()
+            self._listing.fetch()

@@ -1,9 +1,9 @@
 """Progress of a partition: a watermark, and the ranges settled above it."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
+
+from sortedcontainers import SortedDict
 
 Range = tuple[int, int]  # half-open
 
@@ -31,34 +31,102 @@ class Progress(NamedTuple):
         return self
 
 
-class DoneRanges:
-    """Ranges settled in an earlier run, at or above the reading position.
+class SettledRanges:
+    """The settled offsets of a partition: all below `watermark`, and the ranges settled above it.
 
-    Calls cost O(1) amortised because the position only ascends.
+    The ranges are a SortedDict from start to end (half-open). They neither overlap nor touch. Offsets settled one by
+    one are collected first, and merged when a caller reads the ranges or COLLECTED_MAX of them wait. Acks come in
+    bursts that mostly fill whole ranges, so few operations on the SortedDict are left; each costs O(log ranges).
     """
 
-    def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        self._ranges = deque(ranges)
+    COLLECTED_MAX = 1_000
 
-    def __iter__(self) -> Iterator[Range]:
-        return iter(self._ranges)
+    def __init__(self, progress: Progress) -> None:
+        self._collected: dict[int, int] = {}  # start to end
+        self._watermark = progress.offset
+        self._ends: Any = SortedDict(progress.done)
 
-    def holds(self, offset: int) -> bool:
-        """Return True if `offset` is done. Forget the ranges wholly below it."""
-        ranges = self._ranges
-        while ranges and ranges[0][1] <= offset:
-            ranges.popleft()
-        return bool(ranges) and ranges[0][0] <= offset
+    @property
+    def watermark(self) -> int:
+        """Return the first offset that is not settled."""
+        self._merge()
+        return self._watermark
 
-    def skip(self, offset: int) -> int:
-        """Return the first offset at or above `offset` that is not done. Forget the ranges wholly below it."""
-        return self._ranges.popleft()[1] if self.holds(offset) else offset
+    @property
+    def progress(self) -> Progress:
+        """Return the watermark and all ranges; O(ranges)."""
+        return self.lowest(len(self))
+
+    def lowest(self, ranges_max: int) -> Progress:
+        """Return the watermark and the lowest `ranges_max` ranges; O(ranges_max)."""
+        self._merge()
+        return Progress(self._watermark, tuple(islice(self._ends.items(), ranges_max)))
+
+    @property
+    def end(self) -> int:
+        """Return the end of the last range, or the watermark if no range exists."""
+        self._merge()
+        return int(self._ends.peekitem(-1)[1]) if self._ends else self._watermark
+
+    def __len__(self) -> int:
+        """Return the number of ranges above the watermark."""
+        self._merge()
+        return len(self._ends)
+
+    def add(self, start: int, end: int) -> None:
+        """Settle the offsets of [start, end), which is not empty. Some of them may be settled already."""
+        self._collected[start] = max(end, self._collected.get(start, end))
+        if len(self._collected) >= self.COLLECTED_MAX:
+            self._merge()
+
+    def end_of(self, offset: int) -> int | None:
+        """Return the end of the settled range that holds `offset`, or None if `offset` is not settled."""
+        self._merge()
+        if offset < self._watermark:
+            return self._watermark
+        at = self._ends.bisect_right(offset)
+        end = self._ends.peekitem(at - 1)[1] if at else offset
+        return end if end > offset else None
 
     def count_in(self, start: int, end: int) -> int:
-        """Return the number of done offsets in [start, end)."""
-        return sum(max(0, min(end, last) - max(start, first)) for first, last in self._ranges)
+        """Return the number of settled offsets in [start, end); O(ranges)."""
+        self._merge()
+        ranges = ((0, self._watermark), *self._ends.items())
+        return sum(max(0, min(end, last) - max(start, first)) for first, last in ranges)
 
     def cut(self, end: int) -> None:
         """Forget everything from `end` up, because those offsets will hold other messages."""
-        if self._ranges and self._ranges[-1][1] > end:
-            self._ranges = deque((first, min(last, end)) for first, last in self._ranges if first < end)
+        self._merge()
+        self._watermark = min(self._watermark, end)
+        ends = self._ends
+        while ends and ends.peekitem(-1)[1] > end:
+            start, _ = ends.popitem()
+            if start < end:
+                ends[start] = end
+
+    def _merge(self) -> None:
+        if not self._collected:
+            return
+        collected, self._collected = sorted(self._collected.items()), {}
+        start, end = collected[0]
+        for next_start, next_end in collected:
+            if next_start > end:
+                self._add(start, end)
+                start = next_start
+            end = max(end, next_end)
+        self._add(start, end)
+
+    def _add(self, start: int, end: int) -> None:
+        ends = self._ends
+        at = ends.bisect_right(start)
+        if start <= self._watermark:
+            at, start = 0, self._watermark
+        elif at and ends.peekitem(at - 1)[1] >= start:
+            at -= 1
+            start = ends.keys()[at]
+        while at < len(ends) and ends.keys()[at] <= end:
+            end = max(end, ends.popitem(at)[1])
+        if start == self._watermark:
+            self._watermark = max(start, end)
+        else:
+            ends[start] = end

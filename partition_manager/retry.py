@@ -52,6 +52,10 @@ class RetrySchedule:
         self._heap: list[tuple[int, int, int]] = []
         self._is_current = is_current
 
+    def __bool__(self) -> bool:
+        """Return False if nothing is scheduled; stale entries may make it True."""
+        return bool(self._heap)
+
     def add(self, due_ms: int, offset: int, ticket: int) -> None:
         heappush(self._heap, (due_ms, offset, ticket))
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.ports import Bounds, FindId, FindTime
-from partition_manager.progress import DoneRanges, Progress
+from partition_manager.progress import Progress, SettledRanges
 
 
 class Earliest(NamedTuple):
@@ -125,8 +125,9 @@ def _position(at: StartAt, bounds: Bounds, found: int | None) -> int:
 
 
 def _skip(stored: Progress, to: int, log_end: int, why: str) -> Start:
-    ranges = DoneRanges(stored.done)
+    ranges = SettledRanges(stored)
     ranges.cut(log_end)
     lost = to - stored.offset - ranges.count_in(stored.offset, to)
-    offset = ranges.skip(to)
-    return Start(Progress(offset, tuple(ranges)), lost, why)
+    if to > stored.offset:
+        ranges.add(stored.offset, to)
+    return Start(ranges.progress, lost, why)

@@ -2,31 +2,9 @@
 
 import pytest
 
-from partition_manager.config import SpoutConfig
-from partition_manager.manager import PartitionManager
-from partition_manager.ports import FetchWanted
 from partition_manager.progress import Progress
+from tests.partition_manager.managers import emit_all, feed, manager_of
 from tests.partition_manager.world import record, records
-
-
-def manager_of(start=Progress(0), **settings):
-    settings.setdefault("retry_jitter", 0.0)
-    return PartitionManager("t", 0, start, SpoutConfig(**{f"spout_{k}": v for k, v in settings.items()}))
-
-
-def feed(manager, start, end, high_watermark=None):
-    """Answer the manager's fetch with every offset from `start` to `end`."""
-    wanted = manager.wanted()
-    assert wanted is not None and wanted.offset == start
-    manager.fetched(records(start, end), end, high_watermark or end)
-
-
-def emit_all(manager, now_ms=0):
-    """Emit everything that is ready; return {offset: ticket}."""
-    emitted = {}
-    while (message := manager.next(now_ms)) is not None:
-        emitted[message.record.offset] = message.ticket
-    return emitted
 
 
 def settle_attempts(manager, offset, attempts):
@@ -351,50 +329,6 @@ def test_a_message_of_no_tuples_is_settled_immediately():
     feed(manager, 0, 1)
     assert manager.fan_out(0, emit_all(manager)[0], 0)
     assert (manager.watermark, manager.counts.filtered) == (1, 1)
-
-
-# --- limits
-
-
-def test_one_fetch_is_outstanding_at_a_time():
-    manager = manager_of(fetch_max_records=10, fetch_max_bytes=99)
-    assert manager.wanted() == FetchWanted(0, 10, 99)
-    assert manager.wanted() is None
-    manager.fetched([], 0, 0)
-    assert manager.wanted() == FetchWanted(0, 10, 99)
-
-
-def test_the_next_fetch_begins_while_the_last_one_is_worked_off():
-    manager = manager_of(fetch_max_records=10)
-    feed(manager, 0, 10)
-    for _ in range(4):
-        manager.next(0)
-    assert manager.wanted() is None
-    manager.next(0)
-    assert manager.wanted() == FetchWanted(10, 10, 1 << 20)
-
-
-def test_no_more_is_read_than_may_be_uncommitted_and_the_rest_is_read_again():
-    manager = manager_of(max_uncommitted=5)
-    assert manager.wanted().max_records == 5
-    manager.fetched(records(0, 8), 8, 8)
-    tickets = emit_all(manager)
-    assert sorted(tickets) == [0, 1, 2, 3, 4] and manager.wanted() is None
-    manager.ack(4, tickets[4])
-    assert manager.wanted() is None, "what is settled above the watermark counts too"
-    manager.ack(0, tickets[0])
-    assert manager.wanted() == FetchWanted(5, 1, 1 << 20)
-    manager.check()
-
-
-def test_bytes_pending_stop_reading_and_one_message_at_least_is_taken():
-    manager = manager_of(max_pending_bytes=600)
-    manager.wanted()
-    manager.fetched([record(0, value=bytes(10_000)), record(1)], 2, 2)
-    tickets = emit_all(manager)
-    assert sorted(tickets) == [0] and manager.wanted() is None
-    manager.ack(0, tickets[0])
-    assert manager.wanted().offset == 1
 
 
 def test_a_batch_that_begins_below_the_offset_wanted_is_cut():

@@ -14,10 +14,12 @@ from partition_manager.progress import Progress
 from tests.partition_manager.world import record
 
 CONFIG = SpoutConfig(
-    spout_max_uncommitted=12,
+    spout_max_uncommitted=8,
+    spout_max_settled_ranges=4,
+    spout_max_pending_bytes=2_000,
     spout_fetch_max_records=5,
     spout_max_attempts=3,
-    spout_done_ranges_max=3,
+    spout_done_ranges_max=2,
     spout_retry_jitter=0.0,
 )
 
@@ -85,11 +87,13 @@ class Lives(RuleBasedStateMachine):
             self.settled.add(value)
 
     @precondition(lambda self: self.in_flight)
-    @rule(data=st.data())
-    def fail(self, data):
+    @rule(data=st.data(), unavailable=st.booleans())
+    def fail(self, data, unavailable):
         offset, ticket, _ = self.take(data)
-        self.manager.fail(offset, ticket, self.now_ms)
-        self.given_up += self.manager.take_dead_letters()
+        self.manager.fail(offset, ticket, self.now_ms, unavailable=unavailable)
+        letters = self.manager.take_dead_letters()
+        assert not (letters and unavailable), "given up although the attempt does not count"
+        self.given_up += letters
 
     def take(self, data):
         index = data.draw(st.integers(0, len(self.in_flight) - 1))
@@ -103,10 +107,11 @@ class Lives(RuleBasedStateMachine):
         assert not self.manager.ack(offset, ticket) and not self.manager.fail(offset, ticket, self.now_ms)
 
     @precondition(lambda self: self.given_up)
-    @rule()
-    def bury(self):
+    @rule(refused=st.booleans())
+    def bury(self, refused):
         letter = self.given_up.pop(0)
-        if self.manager.buried(letter.record.offset, letter.ticket):
+        settle = self.manager.refused if refused else self.manager.buried
+        if settle(letter.record.offset, letter.ticket):
             self.settled.add(int(letter.record.headers[0][0]))
 
     @rule(ms=st.integers(0, 1000))
@@ -147,6 +152,7 @@ class Lives(RuleBasedStateMachine):
     def nothing_is_lost(self):
         self.manager.check()
         progress = self.manager.progress()
+        assert len(progress.done) <= 2, "more ranges than the document may have"
         for offset, value in enumerate(self.log[: self.manager.emitted]):
             covered = offset < progress.offset or any(a <= offset < b for a, b in progress.done)
             if covered and value is not None:

@@ -8,7 +8,7 @@ from partition_manager import offset_document
 from partition_manager.dead_letter import ERROR_BYTES_MAX, dead_letter_headers
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
 from partition_manager.ports import DeadLetter
-from partition_manager.progress import DoneRanges, Progress
+from partition_manager.progress import Progress
 from tests.partition_manager.world import record
 
 DOCUMENT = OffsetDocument("t-1", "t", "flights", 3, Progress(42, ((44, 50), (60, 61))), "h", 9092, "me.1")
@@ -77,15 +77,6 @@ def test_names_too_long_for_any_document_are_refused(monkeypatch):
     monkeypatch.setattr(offset_document, "DOCUMENT_BYTES_MAX", 100)
     with pytest.raises(BadOffsetDocument, match="names make a document of"):
         DOCUMENT.encode()
-
-
-def test_done_ranges_answer_for_an_offset_and_are_counted_cut_and_skipped():
-    ranges = DoneRanges(((5, 8), (10, 12)))
-    assert ranges.count_in(0, 11) == 4
-    assert [ranges.holds(offset) for offset in (4, 5, 7, 8, 10)] == [False, True, True, False, True]
-    ranges.cut(11)
-    assert list(ranges) == [(10, 11)]
-    assert (ranges.skip(9), ranges.skip(10), list(ranges)) == (9, 11, [])
 
 
 def test_a_dead_letter_says_where_it_comes_from_and_why():

@@ -1,0 +1,127 @@
+"""The offsets of one partition: settled, unsettled, or not yet read.
+
+Every offset from the watermark to the position is in a settled range or belongs to one unsettled message. An offset
+where the log has no message (compaction, transaction markers) belongs to the message before it, and is settled with it.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker.client.records import PoisonBatch
+from partition_manager.entry import Entry
+from partition_manager.ports import FetchedRecord
+from partition_manager.progress import Progress, SettledRanges
+from partition_manager.share import Memory
+
+
+class Ledger:
+    """Unsettled messages by offset, the ranges of settled offsets, and the position, where the next fetch starts.
+
+    At most `unsettled_max` messages are unsettled at a time; their bytes count towards `memory`.
+    """
+
+    def __init__(self, start: Progress, unsettled_max: int, memory: Memory[Any]) -> None:
+        self.position = start.offset
+        self.settled = SettledRanges(start)
+        self.live: dict[int, Entry] = {}  # ascending, because a dict keeps insertion order
+        self.poison: dict[int, PoisonBatch] = {}  # of live messages that stand for poison batches
+        self.bytes = 0
+        self._unsettled_max = unsettled_max
+        self._memory = memory
+        self._last: Entry | None = None  # admitted last
+        self._ahead = self.settled.end  # where the ranges of an earlier run end
+
+    @property
+    def room(self) -> int:
+        """Return the number of messages that may be admitted."""
+        return self._unsettled_max - len(self.live)
+
+    @property
+    def space_bytes(self) -> int:
+        """Return the bytes that may be admitted; the last message may overshoot them."""
+        return self._memory.room_bytes(self.bytes)
+
+    def admit(
+        self, records: Iterable[FetchedRecord], batches: Mapping[int, PoisonBatch], admitted: deque[Entry]
+    ) -> tuple[int | None, int]:
+        """Add the records from the position on to the unsettled messages and to `admitted`.
+
+        `batches` are poison batches by the offset of their message. Return the offset of the first record over a limit,
+        or None; and the number of records left out because an earlier run settled them.
+        """
+        live, ahead, settled = self.live, self._ahead, self.settled
+        room, space_before = self.room, self.space_bytes
+        space, done = space_before, 0
+        over = None
+        for record in records:
+            offset = record.offset
+            if offset != self.position:
+                if offset < self.position:
+                    continue
+                self._leave_out(offset)
+            if offset < ahead and settled.end_of(offset) is not None:
+                done += 1
+            elif room <= 0 or space <= 0:
+                over = offset
+                break
+            else:
+                self._last = live[offset] = entry = Entry(record, offset)
+                admitted.append(entry)
+                room -= 1
+                space -= entry.size
+            self.position = offset + 1
+        self._add_bytes(space_before - space)
+        self.poison.update({offset: batch for offset, batch in batches.items() if offset in live})
+        return over, done
+
+    def skip(self, offset: int) -> None:
+        """Move the position to `offset` if it is ahead, and past what an earlier run settled there.
+
+        The log has no message in between.
+        """
+        if offset > self.position:
+            self._leave_out(offset)
+        if self.position < self._ahead:
+            self.position = self.settled.end_of(self.position) or self.position
+
+    def settle(self, entry: Entry) -> None:
+        """Remove a message from the unsettled ones."""
+        offset = entry.offset
+        del self.live[offset]
+        if self.poison:
+            self.poison.pop(offset, None)
+        self.settled.add(offset, entry.end)
+        self._add_bytes(-entry.size)
+
+    def forget_settled(self, log_end: int) -> None:
+        """Forget what an earlier run settled from `log_end` on, because those offsets will hold other messages."""
+        if log_end < self._ahead:
+            self._ahead = max(log_end, self.position)
+            self.settled.cut(self._ahead)
+
+    def truncate(self, log_end: int) -> int:
+        """Move the position back to `log_end`, and forget all messages from there on; return their number."""
+        gone = [entry for offset, entry in self.live.items() if offset >= log_end]
+        for entry in gone:
+            del self.live[entry.offset]
+            self.poison.pop(entry.offset, None)
+        for entry in self.live.values():
+            entry.end = min(entry.end, log_end)
+        self._add_bytes(-sum(entry.size for entry in gone))
+        self.position = log_end
+        self._ahead = min(self._ahead, log_end)
+        self.settled.cut(log_end)
+        return len(gone)
+
+    def _leave_out(self, end: int) -> None:
+        start, last = self.position, self._last
+        if start >= self._ahead and last is not None and last.end == start and self.live.get(last.offset) is last:
+            last.end = end
+        else:
+            self.settled.add(start, end)
+        self.position = end
+
+    def _add_bytes(self, size: int) -> None:
+        self.bytes += size
+        self._memory.used_bytes += size

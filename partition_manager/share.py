@@ -1,0 +1,125 @@
+"""What the partitions of one task share: tickets, memory, and the lists of partitions that have work.
+
+A manager lists its partition when work for it appears. The coordinator therefore visits only partitions with work, and
+a step costs nothing for partitions that are idle.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Memory(Generic[T]):
+    """The bytes of unsettled messages that all partitions of a task may keep together.
+
+    Half of the limit is divided evenly: each partition may always keep its part of it. The other half goes to the
+    partitions that ask first. So one partition can use most of the limit, and cannot starve the rest.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.members = 0
+        self.starved: list[T] = []  # partitions that found no room since bytes were last released
+
+    def room_bytes(self, own_bytes: int) -> int:
+        """Return the bytes that a partition which keeps `own_bytes` may add; 0 or less if there is no room."""
+        part = self.limit_bytes // (2 * self.members)
+        return max(part - own_bytes, self.limit_bytes - self.used_bytes - part * (self.members - 1))
+
+
+class TaskShare(Generic[T]):
+    """Shared by the managers of a task; `T` is what the coordinator knows a partition by."""
+
+    def __init__(self, memory_max_bytes: int, tickets: Iterator[int] | None = None) -> None:
+        self.tickets = tickets if tickets is not None else count(1)
+        self.memory: Memory[T] = Memory(memory_max_bytes)
+        self.ready: deque[T] = deque()  # may have a message to emit; each at most once, in turn
+        self.fetches: list[T] = []  # may want a fetch; each at most once
+        self._due: list[tuple[int, int, Listing[T]]] = []  # a heap
+        self._number = count()
+
+    def take_fetches(self) -> list[T]:
+        """Return and clear the partitions that may want a fetch."""
+        if not self.fetches:
+            return []
+        fetches, self.fetches = self.fetches, []
+        return fetches
+
+    def wake_at(self, due_ms: int, listing: "Listing[T]") -> None:
+        """Wake the partition at `due_ms`."""
+        heappush(self._due, (due_ms, next(self._number), listing))
+
+    def wake(self, now_ms: int) -> None:
+        """List the partitions whose time has come as ready."""
+        due = self._due
+        while due and due[0][0] <= now_ms:
+            due_ms, _, listing = heappop(due)
+            listing.wake(due_ms)
+
+    def next_due_ms(self) -> int | None:
+        """Return the time the next partition is woken, or None. The partition may have nothing to do at that time."""
+        return self._due[0][0] if self._due else None
+
+
+class Listing(Generic[T]):
+    """The entries of one partition in its task's lists."""
+
+    def __init__(self, share: TaskShare[T], owner: T) -> None:
+        self.is_ready = False
+        self.is_fetching = False
+        self._share = share
+        self._owner = owner
+        self._wake_at_ms: float = inf
+
+    def ready(self) -> None:
+        """List the partition as ready to emit."""
+        if not self.is_ready:
+            self.is_ready = True
+            self._share.ready.append(self._owner)
+
+    def rest(self, due_ms: int | None) -> None:
+        """Leave the list of ready partitions, where the coordinator removes the entry, until `due_ms`."""
+        self.is_ready = False
+        if due_ms is not None:
+            self.wake_by(due_ms)
+
+    def wake_by(self, due_ms: int) -> None:
+        """List the partition as ready at `due_ms`, if not earlier."""
+        if due_ms < self._wake_at_ms:
+            self._wake_at_ms = due_ms
+            self._share.wake_at(due_ms, self)
+
+    def wake(self, due_ms: int) -> None:
+        """List the partition as ready, unless `due_ms` is not its earliest time."""
+        if due_ms == self._wake_at_ms:
+            self._wake_at_ms = inf
+            self.ready()
+
+    def fetch(self) -> None:
+        """List the partition as wanting a fetch."""
+        if not self.is_fetching:
+            self.is_fetching = True
+            self._share.fetches.append(self._owner)
+
+    def starve(self) -> None:
+        """List the partition as wanting a fetch once memory of the task is released."""
+        if not self.is_starved:
+            self._share.memory.starved.append(self._owner)
+
+    @property
+    def is_starved(self) -> bool:
+        """Return True if the partition waits for memory; O(such partitions)."""
+        return self._owner in self._share.memory.starved
+
+    def feed(self) -> None:
+        """List all partitions of the task that wait for memory as wanting a fetch, because some is released."""
+        memory = self._share.memory
+        if memory.starved:
+            self._share.fetches += memory.starved
+            memory.starved.clear()
