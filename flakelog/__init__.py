@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spout.api import Bolt, Spout, Tuple, Unavailable
     from spout.bolts import BatchBolt
     from spout.config import SpoutConfig, TopologyConfig
+    from spout.log_sink import LogSink
     from spout.log_spout import LogSpout
     from spout.runner import run
     from spout.scheme import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         decode_json,
         decode_text,
     )
+    from spout.sink_config import SinkConfig
     from spout.topology import Topology
 
 # module -> names; two more names are renamed below. Loading one name loads nothing that only the others need.
@@ -48,12 +50,14 @@ _MODULES = {
     "spout.api": ("Bolt", "Spout", "Tuple", "Unavailable"),
     "spout.bolts": ("BatchBolt",),
     "spout.config": ("SpoutConfig", "TopologyConfig"),
+    "spout.log_sink": ("LogSink",),
     "spout.log_spout": ("LogSpout",),
     "spout.runner": ("run",),
     "spout.scheme": (
         "JsonScheme", "KeyValueScheme", "MetadataScheme", "RawScheme", "SchemeError", "StringScheme", "TopicScheme",
         "decode_json", "decode_text",
     ),  # fmt: skip
+    "spout.sink_config": ("SinkConfig",),
     "spout.topology": ("Topology",),
 }
 _HOMES = {name: (module, name) for module, names in _MODULES.items() for name in names}
@@ -74,11 +78,13 @@ __all__ = [
     "KeyValueScheme",
     "Latest",
     "Layout",
+    "LogSink",
     "LogSpout",
     "MetadataScheme",
     "Producer",
     "RawScheme",
     "SchemeError",
+    "SinkConfig",
     "Snowflake",
     "Spout",
     "SpoutConfig",

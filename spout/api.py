@@ -21,6 +21,7 @@ from partition_manager.config import SpoutConfig
 from partition_manager.ports import DeadLetterSink, OffsetStore, RecordFetcher
 from spout.config import TopologyConfig
 from spout.origin import Link, MessagePlace, Origin
+from spout.sink_ports import RecordProducer
 
 DEFAULT_STREAM = "default"
 
@@ -154,13 +155,15 @@ class Report:
 
 
 class World(Protocol):
-    """The engine's ports, for spouts that need them; the caller closes each port it creates."""
+    """The engine's ports, for spouts and sinks; the caller closes each port it creates."""
 
     def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher: ...
 
     def offset_store(self, store: str, path: str, access: Access) -> OffsetStore: ...
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink: ...
+
+    def producer(self, servers: str) -> RecordProducer: ...
 
 
 class Context(Protocol):

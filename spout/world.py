@@ -21,6 +21,8 @@ from partition_manager.config import SpoutConfig
 from partition_manager.fetcher import TwistedDeadLetters, TwistedFetcher
 from partition_manager.offset_store import CoordinatedOffsetStore, Procedure
 from partition_manager.ports import Answer, DeadLetterSink, Failed, OffsetStore, RecordFetcher
+from spout.record_producer import TwistedRecordProducer
+from spout.sink_ports import RecordProducer
 
 ZOOKEEPER = "zookeeper://"
 
@@ -46,6 +48,10 @@ class TwistedWorld:
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
         """Return a sink that produces to `topic`, acknowledged by all in-sync replicas."""
         return TwistedDeadLetters(servers, topic, self._reactor)
+
+    def producer(self, servers: str) -> RecordProducer:
+        """Return a writer of topics, acknowledged by all in-sync replicas."""
+        return TwistedRecordProducer(servers, self._reactor)
 
 
 class _Session:

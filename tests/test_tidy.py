@@ -60,6 +60,7 @@ SHELLS = {
     "broker/client/producer.py",
     "partition_manager/fetcher.py",
     "spout/runner.py",
+    "spout/record_producer.py",
     "spout/world.py",
     "spark_bridge/range_reader.py",
     "spark_bridge/datasource.py",

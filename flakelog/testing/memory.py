@@ -50,6 +50,7 @@ from partition_manager.ports import (
 )
 from partition_manager.progress import Progress
 from spout.config import SpoutConfig
+from spout.sink_ports import Counted, CountPartitions, Produced, RecordProducer, SinkAnswer, SinkRequest
 
 FIRST_ID = 1_000
 IDS_OF_A_PARTITION = 10**9  # the ids of partition n begin at FIRST_ID + n * IDS_OF_A_PARTITION
@@ -323,11 +324,39 @@ class MemoryWorld:
         """Return the dead-letter topic `topic`."""
         return self.sink(topic)
 
+    def producer(self, servers: str) -> RecordProducer:
+        """Return a writer of the topics, for `LogSink`."""
+        return MemoryProducer(self)
+
     def sink(self, topic: str) -> MemoryDeadLetters:
         """Return the dead-letter topic, to make it fail or to look at its log; create it if there is none."""
         if topic not in self.sinks:
             self.sinks[topic] = MemoryDeadLetters(self.topic(topic))
         return self.sinks[topic]
+
+
+class MemoryProducer:
+    """A writer of the topics of a world; as with a broker, a topic must exist, and fails while its log is down."""
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._topics = world.topics
+
+    def ask(self, request: SinkRequest, answer: Callable[[SinkAnswer], None]) -> None:
+        """Append the records, or count the partitions."""
+        log = self._topics.get(request.topic)
+        if log is None:
+            answer(Failed(f"topic {request.topic}: UNKNOWN_TOPIC_OR_PARTITION"))
+        elif log.down:
+            answer(Failed(log.down))
+        elif isinstance(request, CountPartitions):
+            answer(Counted(len(log.kept)))
+        else:
+            for each in request.outputs:
+                log.append(each.value, request.partition, each.key, headers=each.headers)
+            answer(Produced())
+
+    def close(self) -> None:
+        """Do nothing: the topics outlive the writer."""
 
 
 class _Fetcher:

@@ -1,0 +1,104 @@
+"""A bolt that writes its input tuples to a topic of Flakelog or Apache Kafka, at least once.
+
+    topology.bolt("totals", LogSink("totals", key="carrier", value="total")).fields("delays", "carrier")
+
+A tuple is acked when all replicas in sync have its record. So no record is lost, and one may be there twice: after a
+lost answer of the broker, or because another tuple of the same message failed.
+"""
+
+from functools import partial
+from typing import Any, ClassVar
+
+from broker.client.core import parse_addresses
+from spout.api import Bolt, Tuple, Unavailable
+from spout.sink_batches import Outcome, SinkBatches
+from spout.sink_config import SinkConfig
+from spout.sink_ports import Output, SinkAnswer
+
+
+class LogSink(Bolt):
+    """A bolt that makes a record of `topic` from each tuple.
+
+    `key` and `value` name fields of the tuples; a tuple without the field `key` gives a record without a key. Values
+    are bytes, text (written as UTF-8) or None. Equal keys go to one partition, and records of one partition keep the
+    order of the tuples in a task. Override `output` for other records. `servers` is host:port, or several separated by
+    commas. The topic must exist. Raise ValueError if `topic` is empty or `servers` is not valid.
+    """
+
+    auto_ack: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        servers: str = "127.0.0.1:9092",
+        key: str = "key",
+        value: str = "value",
+        config: SinkConfig = SinkConfig(),
+    ) -> None:
+        if not isinstance(topic, str) or not topic:
+            raise ValueError(f"topic={topic!r}: a LogSink needs the name of a topic")
+        parse_addresses(servers)
+        self.topic = topic
+        self.servers = servers
+        self.key = key
+        self.value = value
+        self.config = config
+
+    def output(self, tup: Tuple) -> Output:
+        """Return the record of a tuple. Raise KeyError if a field is missing, TypeError if a value is no text."""
+        key = _bytes(tup[self.key], self.key) if self.key in tup.fields.index else None
+        return Output(self.topic, key, _bytes(tup[self.value], self.value))
+
+    def prepare(self) -> None:
+        """Create the batches and their port, without sending a request."""
+        self._batches = SinkBatches(self.topic, self.config)
+        self._producer = self.context.world.producer(self.servers)
+        self._failing = False
+
+    def execute(self, tup: Tuple) -> None:
+        """Hold the tuple's record for the next batch, or fail the tuple."""
+        output = self.output(tup)
+        limit = self.config.sink_record_bytes
+        if output.size > limit:
+            raise ValueError(f"a record of {output.size} bytes is over the {limit} of flakelog.sink.record.bytes")
+        if self._batches.is_full:
+            held = f"{self._batches.held_bytes} bytes wait for {self.servers}"
+            self.fail(tup, Unavailable(f"{held}; flakelog.sink.held.bytes allows no more"))
+            return
+        self._batches.add(output, tup)
+        self._send()
+
+    def cleanup(self) -> None:
+        """Close the port; the tuples of unconfirmed records are emitted again by the next run."""
+        self._producer.close()
+
+    # --- internals
+
+    def _send(self) -> None:
+        for number, request in self._batches.take():
+            self._producer.ask(request, partial(self._answered, number))
+
+    def _answered(self, number: int, answer: SinkAnswer) -> None:
+        self._settle(self._batches.answered(number, answer))
+        self._send()
+        self.context.wake()
+
+    def _settle(self, outcome: Outcome) -> None:
+        if outcome.failed and not (outcome.passes and self._failing):  # an outage is reported once, not for each batch
+            self.collector.report_error(f"topic {self.topic}: {outcome.error}", outcome.failed)
+        if outcome.acked or outcome.failed:
+            self._failing = outcome.passes
+        for tup in outcome.acked:
+            self.ack(tup)
+        for tup in outcome.failed:
+            self.fail(tup, Unavailable(outcome.error) if outcome.passes else outcome.error)
+
+
+def _bytes(value: Any, field: str) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode()
+    if value is None or isinstance(value, bytes):
+        return value
+    wanted = "LogSink writes bytes and text; encode it in a bolt before, or override LogSink.output"
+    raise TypeError(f"field {field!r} holds a {type(value).__name__}: {wanted}")

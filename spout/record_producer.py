@@ -1,0 +1,66 @@
+"""SHELL (Twisted): the port of sinks to any broker of Kafka's protocol."""
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+from twisted.internet.base import ReactorBase
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.python.failure import Failure
+
+from broker.client.errors import BrokerError
+from broker.client.twisted import TwistedClient
+from broker.record.records import Record, encode_batch
+from broker.wire.errors import ErrorCode
+from partition_manager.ports import Failed, Refused
+from spout.sink_ports import Counted, CountPartitions, Output, Produce, Produced, SinkAnswer, SinkRequest
+
+BAD_RECORD = {
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.CORRUPT_MESSAGE,
+}
+"""Errors that name the records as their cause, so the same batch is never taken."""
+
+Asking = Generator["Deferred[Any]", Any, SinkAnswer]
+
+
+class TwistedRecordProducer:
+    """A RecordProducer. Raise ValueError if `servers` holds no address."""
+
+    def __init__(self, servers: str, reactor: ReactorBase) -> None:
+        self._client = TwistedClient(servers, reactor)
+
+    def ask(self, request: SinkRequest, answer: Callable[[SinkAnswer], None]) -> None:
+        """Carry out a request; answer Refused if the records are at fault, Failed on any other error."""
+        asking: Deferred[SinkAnswer]
+        asking = self._count(request) if isinstance(request, CountPartitions) else self._produce(request)
+        asking.addErrback(_failed).addCallback(answer)
+
+    def close(self) -> None:
+        """Close the connections; outstanding requests are answered with Failed."""
+        self._client.close()
+
+    @inlineCallbacks
+    def _count(self, request: CountPartitions) -> Asking:
+        topic = yield self._client.topic(request.topic)
+        return Counted(topic.partitions)
+
+    @inlineCallbacks
+    def _produce(self, request: Produce) -> Asking:
+        batch = encode_batch(records_of(request.outputs), base_timestamp_ms=time.time_ns() // 1_000_000)
+        yield self._client.produce(request.topic, request.partition, batch)
+        return Produced()
+
+
+def records_of(outputs: tuple[Output, ...]) -> list[Record]:
+    """Return the outputs as the records of one batch."""
+    return [Record(number, 0, each.key, each.value, each.headers) for number, each in enumerate(outputs)]
+
+
+def _failed(failure: Failure) -> SinkAnswer:
+    error = failure.getErrorMessage() or "no reason given"
+    is_bad = isinstance(failure.value, BrokerError) and failure.value.code in BAD_RECORD
+    return Refused(error) if is_bad else Failed(error)

@@ -1,0 +1,70 @@
+"""Requests of a sink to the outside world and their answers, as values; see partition_manager.ports."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from broker.record.records import Headers
+from partition_manager.ports import Failed, Refused
+
+RECORD_OVERHEAD_BYTES = 40  # of a record without headers in a batch: lengths, deltas and a share of the batch's header
+
+
+class Output(NamedTuple):
+    """A record for a topic."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the record in a batch, roughly."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
+
+
+def partition_of(key: bytes | None, partitions: int, turn: int) -> int:
+    """Return the partition of a key: equal keys share one, by CRC-32 as librdkafka and the Producer choose it.
+
+    Records without a key take turns; `turn` counts them.
+    """
+    return (turn if key is None else crc32(key)) % partitions
+
+
+class CountPartitions(NamedTuple):
+    """Ask for a topic's number of partitions. Answer: Counted."""
+
+    topic: str
+
+
+class Produce(NamedTuple):
+    """Append the outputs to a partition as one batch. Answer: Produced, once all replicas in sync have it, or Refused.
+
+    All outputs name the same topic.
+    """
+
+    topic: str
+    partition: int
+    outputs: tuple[Output, ...]
+
+
+class Counted(NamedTuple):
+    partitions: int
+
+
+class Produced(NamedTuple):
+    pass
+
+
+SinkRequest = CountPartitions | Produce
+SinkAnswer = Counted | Produced | Refused | Failed
+
+
+class RecordProducer(Protocol):
+    """A writer of topics. It answers Failed if a later attempt may succeed."""
+
+    def ask(self, request: SinkRequest, answer: Callable[[SinkAnswer], None]) -> None: ...
+
+    def close(self) -> None: ...
