@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.group_config import GroupMemberConfig
 from broker.engine.api_table import APIS
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.settings.group_config import GroupConfig
@@ -78,6 +79,7 @@ COMPOSITION = ("flakelog/",)
 
 CONFIGS = (
     ServerConfig, BrokerConfig, TopicConfig, GroupConfig, TransactionConfig, IdgenConfig, SpoutConfig, TopologyConfig,
+    GroupMemberConfig,
 )  # fmt: skip
 SETTINGS = [(config, each) for config in CONFIGS for each in settings_of(config)]
 # Kafka's and Storm's names that are longer than a field's name should be.

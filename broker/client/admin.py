@@ -6,9 +6,8 @@
 Operations raise BrokerError for a refused request, with the broker's message if the API has a field for it.
 """
 
-import struct
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from broker.client.core import (
     CREATE_PARTITIONS,
@@ -16,18 +15,17 @@ from broker.client.core import (
     DELETE_RECORDS,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
-    FIND_COORDINATOR,
     INCREMENTAL_ALTER_CONFIGS,
     LIST_GROUPS,
-    OFFSET_COMMIT,
     OFFSET_FETCH,
     Address,
     ClientCore,
     Steps,
 )
 from broker.client.errors import BrokerError
+from broker.client.group_protocol import Partition, decode_assignment
+from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, find_coordinator
 from broker.wire.errors import WireError
-from broker.wire.primitives import read_count, read_string
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
@@ -42,8 +40,6 @@ TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 TIMEOUT_MS = 30_000
 CONSUMER = "consumer"  # the only protocol type whose assignments can be decoded
 DEAD = "Dead"
-
-Partition = tuple[str, int]
 
 
 class Resource(NamedTuple):
@@ -170,7 +166,7 @@ def list_groups(core: ClientCore) -> Steps[list[ListedGroup]]:
 
 def describe_group(core: ClientCore, group_id: str) -> Steps[Group]:
     """Return a group and its members. The state of an unknown group is `DEAD`."""
-    address = yield from _coordinator(core, group_id)
+    address = yield from find_coordinator(core, group_id)
     response = yield from core.ask(address, DESCRIBE_GROUPS, {"groups": [group_id]})
     group = response.groups[0]
     _check(group.error_code, f"group {group_id}")
@@ -183,7 +179,7 @@ def describe_group(core: ClientCore, group_id: str) -> Steps[Group]:
 
 def committed(core: ClientCore, group_id: str) -> Steps[dict[Partition, int]]:
     """Return a group's committed offsets, by topic and partition."""
-    address = yield from _coordinator(core, group_id)
+    address = yield from find_coordinator(core, group_id)
     response = yield from core.ask(address, OFFSET_FETCH, {"group_id": group_id, "topics": None})
     _check(response.error_code, f"group {group_id}")
     found = {}
@@ -197,56 +193,28 @@ def committed(core: ClientCore, group_id: str) -> Steps[dict[Partition, int]]:
 
 def commit(core: ClientCore, group_id: str, offsets: Mapping[Partition, int]) -> Steps[None]:
     """Commit offsets for a group without members."""
-    address = yield from _coordinator(core, group_id)
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for (topic, partition), offset in offsets.items():
-        place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}
-        topics.setdefault(topic, []).append(place)
-    fields = {
-        "group_id": group_id,
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "topics": [{"name": topic, "partitions": places} for topic, places in topics.items()],
-    }
-    response = yield from core.ask(address, OFFSET_COMMIT, fields)
-    for topic in response.topics:
-        for each in topic.partitions:
-            _check(each.error_code, f"group {group_id}, {topic.name}-{each.partition_index}")
+    address = yield from find_coordinator(core, group_id)
+    places = {place: CommittedOffset(offset) for place, offset in offsets.items()}
+    errors = yield from commit_offsets(core, address, GroupIdentity(group_id), places)
+    for (topic, partition), error in errors.items():
+        _check(error, f"group {group_id}, {topic}-{partition}")
 
 
 def delete_group(core: ClientCore, group_id: str) -> Steps[None]:
     """Delete a group without members, and its committed offsets."""
-    address = yield from _coordinator(core, group_id)
+    address = yield from find_coordinator(core, group_id)
     response = yield from core.ask(address, DELETE_GROUPS, {"groups_names": [group_id]})
     _check(response.results[0].error_code, f"group {group_id}")
 
 
-def _coordinator(core: ClientCore, group_id: str) -> Steps[Address]:
-    address = yield from core.controller()
-    response = yield from core.ask(address, FIND_COORDINATOR, {"key": group_id, "key_type": 0})
-    _check(response.error_code, f"group {group_id}", response.error_message)
-    return Address(response.host, int(response.port))
-
-
 def _assigned(protocol_type: str, assignment: bytes) -> tuple[Partition, ...]:
-    """Return the partitions of a ConsumerProtocolAssignment, or none if it cannot be read or is of another protocol.
-
-    Layout: version i16, topics: count i32, each a string and its partitions: count i32, each i32.
-    """
-    if protocol_type != CONSUMER or not assignment:
+    """Return the partitions of a ConsumerProtocolAssignment, or none if it cannot be read or is of another protocol."""
+    if protocol_type != CONSUMER:
         return ()
-    found = []
     try:
-        topics, position = read_count(assignment, 2, False, 6)
-        for _ in range(topics):
-            topic, position = read_string(assignment, position, False)
-            partitions, position = read_count(assignment, position, False, 4)
-            numbers = struct.unpack_from(f">{partitions}i", assignment, position)
-            position += 4 * partitions
-            found += [(topic or "", number) for number in numbers]
-    except (WireError, IndexError, struct.error):
+        return decode_assignment(assignment)
+    except WireError:
         return ()
-    return tuple(found)
 
 
 def _check(code: int, what: str, message: str | None = None) -> None:

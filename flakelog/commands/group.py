@@ -9,7 +9,8 @@ from flakelog.commands.start import Start, StartType, find_start
 from flakelog.commands.terminal import client_of, count_of, fail, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
-    from broker.client.admin import Group, Member, Partition
+    from broker.client.admin import Group, Member
+    from broker.client.group_protocol import Partition
     from broker.client.blocking import BlockingClient
 
 
