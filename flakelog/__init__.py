@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spout.config import SpoutConfig, TopologyConfig
     from spout.log_sink import LogSink
     from spout.log_spout import LogSpout
-    from spout.runner import run
+    from spout.run import run, run_async, run_in_background
     from spout.scheme import (
         JsonScheme,
         KeyValueScheme,
@@ -52,7 +52,7 @@ _MODULES = {
     "spout.config": ("SpoutConfig", "TopologyConfig"),
     "spout.log_sink": ("LogSink",),
     "spout.log_spout": ("LogSpout",),
-    "spout.runner": ("run",),
+    "spout.run": ("run", "run_async", "run_in_background"),
     "spout.scheme": (
         "JsonScheme", "KeyValueScheme", "MetadataScheme", "RawScheme", "SchemeError", "StringScheme", "TopicScheme",
         "decode_json", "decode_text",
@@ -99,6 +99,8 @@ __all__ = [
     "decode_json",
     "decode_text",
     "run",
+    "run_async",
+    "run_in_background",
 ]
 
 

@@ -235,6 +235,11 @@ class Component:
         if self.output_fields:
             declarer.declare(*self.output_fields)
 
+    @property
+    def described(self) -> str:
+        """Return what the log says of this component at the start, or nothing. Not in Storm."""
+        return ""
+
 
 class Spout(Component):
     """A source of tuples."""

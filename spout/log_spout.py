@@ -63,6 +63,13 @@ class LogSpout(Spout):
         """Return the topic for messages given up. If it is empty, messages are retried for ever."""
         return self.config.spout_dead_letter_topic.replace("{topic}", self.topic)
 
+    @property
+    def described(self) -> str:
+        """Return the topic, the brokers, the store and the start, for the log."""
+        start = ", ".join(f"{name} {value}" for name, value in self.start._asdict().items())
+        begins = type(self.start).__name__ + (f" ({start})" if start else "")
+        return f"topic {self.topic} at {self.servers}, progress in {self.store}, without any it begins at {begins}"
+
     def declare_output_fields(self, declarer: OutputDeclarer) -> None:
         """Declare the scheme's fields."""
         declarer.declare(*self.scheme.fields)

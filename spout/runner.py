@@ -6,7 +6,8 @@ It shares the reactor: it works for a few milliseconds at a time and sleeps unti
     runner.start()              # a Deferred: fires when stopped, fails when the topology crashed
     runner.stop()               # lets tuples in flight complete, stores progress, closes
 
-    run(topology)               # the same for a program that does nothing else: until SIGINT or SIGTERM
+This is for a program that runs Twisted's reactor. spout/run.py has `run`, `run_in_background` and `run_async` for all
+others.
 """
 
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from random import Random
+from traceback import format_exception
 from typing import cast
 from uuid import uuid4
 
@@ -22,9 +24,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
-from spout.api import Report, World
+from spout.api import Report, Spout, World
 from spout.config import TopologyConfig
 from spout.executor import Executor
+from spout.run_log import Line, RunLog
 from spout.topology import Topology
 from spout.world import TwistedWorld
 
@@ -56,8 +59,10 @@ class Runner:
         world: World | None = None,
         reactor: ReactorBase | None = None,
     ) -> None:
-        self._reactor = reactor if reactor is not None else _installed_reactor()
+        self._reactor = reactor if reactor is not None else installed_reactor()
         self._config = config
+        self._log = RunLog()
+        self._started_ms = 0
         self.state = State.NEW
         self.executor = Executor(
             topology.plan(),
@@ -81,7 +86,13 @@ class Runner:
         if self.state is not State.NEW:
             raise RuntimeError(f"this runner is {self.state.value}: a run begins once, make another Runner")
         self.state = State.RUNNING
-        self.executor.start(_now_ms())
+        self._started_ms = _now_ms()
+        self.log.info("{text}", text=f"topology {self.executor.plan.name!r} starts: {_components(self.executor)}")
+        try:
+            self.executor.start(self._started_ms)
+        except BaseException:
+            self.state = State.STOPPED
+            raise
         self._schedule(0)
         return self._done
 
@@ -99,6 +110,11 @@ class Runner:
             self._wake()
         return stopped
 
+    def abort(self) -> None:
+        """Stop at once: close everything without a further commit. Messages in flight come again at the next start."""
+        if self.state not in (State.NEW, State.STOPPED):
+            self._end(None)
+
     # --- internals
 
     def _turn(self) -> None:
@@ -114,27 +130,31 @@ class Runner:
             now_ms = _now_ms()
         if self.state is not State.RUNNING:
             self._wind_up(now_ms)
+        for line in self._log.due(now_ms):
+            self._write(line)
         if self.state is not State.STOPPED and self._call is None:
             self._schedule(0 if worked else self._sleep_ms(now_ms))
 
     def _sleep_ms(self, now_ms: int) -> int:
-        due_ms = self.executor.next_deadline_ms()
+        times = [self.executor.next_deadline_ms(), self._log.next_deadline_ms()]
         if self.state is not State.RUNNING:
-            due_ms = self._until_ms if due_ms is None else min(due_ms, self._until_ms)
-        return SLEEP_MAX_MS if due_ms is None else min(SLEEP_MAX_MS, max(0, due_ms - now_ms))
+            times.append(self._until_ms)
+        due_ms = min((at_ms for at_ms in times if at_ms is not None), default=now_ms + SLEEP_MAX_MS)
+        return min(SLEEP_MAX_MS, max(0, due_ms - now_ms))
 
     def _wind_up(self, now_ms: int) -> None:
         overdue = now_ms >= self._until_ms
         if self.state is State.DRAINING and (overdue or not self.executor.in_flight):
             if overdue:
-                self.log.warn("{n} tuples still in flight: they will come again", n=self.executor.in_flight)
+                text = "{n} tuples are still in flight after {ms} ms: they come again at the next start"
+                self.log.warn(text, n=self.executor.in_flight, ms=self._config.topology_drain_ms)
             self.state = State.FINISHING
             self._until_ms = now_ms + FINISH_MS
             self.executor.finish(now_ms)
             self._schedule(0)
         elif self.state is State.FINISHING and (overdue or self.executor.idle):
             if overdue:
-                self.log.warn("progress could not be stored: what it covers will come again")
+                self.log.warn("progress could not be stored: the messages it covers come again at the next start")
             self._end(None)
 
     def _end(self, failure: Failure | None) -> None:
@@ -146,6 +166,7 @@ class Runner:
             self.executor.close(_now_ms())
         except Exception:
             failure = failure or Failure()  # type: ignore[no-untyped-call]
+        self._tell_end(failure)
         stopped, self._stopped = self._stopped, []
         if failure is None:
             self._done.callback(None)
@@ -172,30 +193,52 @@ class Runner:
             self._schedule(0)
 
     def _report(self, report: Report) -> None:
-        level = LogLevel.levelWithName(report.level)
-        self.log.emit(level, "{task}: {text}", task=report.task, text=report.traceback or report.text)
+        line = self._log.line(report, _now_ms())
+        if line is not None:
+            self._write(line)
+
+    def _write(self, line: Line) -> None:
+        more = "\n" + line.traceback.rstrip() if line.traceback else ""
+        level = LogLevel.levelWithName(line.level)
+        self.log.emit(level, "{text}{more}", text=line.text, more=more, traceback=line.traceback, facts=line.facts)
+
+    def _tell_end(self, failure: Failure | None) -> None:
+        now_ms = _now_ms()
+        for line in self._log.end(now_ms):
+            self._write(line)
+        seconds = (now_ms - self._started_ms) / 1000
+        facts = totals(self.executor)
+        told = ", ".join(f"{number:,} {name}" for name, number in facts.items())
+        ended = "stopped" if failure is None else "failed"
+        text = f"topology {self.executor.plan.name!r} {ended} after {seconds:.1f} s: {told}"
+        if failure is None:
+            self.log.info("{text}", text=text, facts=facts)
+            return
+        traceback = "".join(format_exception(failure.value))
+        self._write(Line("error", text, traceback, facts))
 
 
-def run(topology: Topology, *, config: TopologyConfig = TopologyConfig(), world: World | None = None) -> None:
-    """Run a topology until SIGINT or SIGTERM, then stop it cleanly. Blocks. Raises the exception of a spout."""
-    reactor = _installed_reactor()
-    runner = Runner(topology, config=config, world=world, reactor=reactor)
-    failures: list[Failure] = []
-
-    def ended(failure: Failure | None) -> None:
-        if failure is not None:
-            failures.append(failure)
-        if reactor.running:
-            reactor.stop()
-
-    runner.start().addCallbacks(ended, ended)
-    reactor.addSystemEventTrigger("before", "shutdown", runner.stop)
-    reactor.run()
-    if failures:
-        failures[0].raiseException()
+def totals(executor: Executor) -> dict[str, int]:
+    """Return the counts of all spout tasks together: tuples emitted, acked, failed, and of these timed out."""
+    names = ("emitted", "acked", "failed", "timed_out")
+    spouts = [counts for node in executor.plan.spouts for counts in executor.counts()[node.name]]
+    return {name.replace("_", " "): sum(getattr(each, name) for each in spouts) for name in names}
 
 
-def _installed_reactor() -> ReactorBase:
+def _components(executor: Executor) -> str:
+    """Return the plan in words: spouts with what they read, and bolts, each with its number of tasks."""
+    told = []
+    for node in executor.plan.nodes:
+        instances = executor.instances_of(node.name)
+        tasks = f" x{len(instances)}" if len(instances) > 1 else ""
+        kind = "spout" if isinstance(instances[0], Spout) else "bolt"
+        described = f" ({instances[0].described})" if instances[0].described else ""
+        told.append(f"{kind} {node.name}{tasks}{described}")
+    return "; ".join(told)
+
+
+def installed_reactor() -> ReactorBase:
+    """Return Twisted's reactor; the first call in a process installs it, unless the program has."""
     from twisted.internet import reactor
 
     return cast(ReactorBase, reactor)

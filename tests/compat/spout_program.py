@@ -23,7 +23,7 @@ from spout.api import Bolt
 from spout.bolts import BatchBolt
 from spout.config import SpoutConfig
 from spout.log_spout import LogSpout
-from spout.runner import run
+from spout.run import run
 from spout.scheme import JsonScheme
 from spout.topology import Topology
 from spout.world import TwistedWorld

@@ -97,3 +97,17 @@ def test_a_run_begins_once():
     runner.start()
     with pytest.raises(RuntimeError, match="this runner is running: a run begins once"):
         runner.start()
+
+
+def test_an_abort_closes_at_once_and_stores_nothing_more():
+    class Never(Collect):
+        auto_ack = False
+
+    world = SpoutWorld()
+    world.log.append(b"a")
+    runner = runner_of(world, Never())
+    run = runner.start()
+    turn(runner)
+    runner.abort()
+    assert ended(run) == [None] and runner.state is State.STOPPED and runner._reactor.getDelayedCalls() == []
+    runner.abort()

@@ -1,0 +1,212 @@
+"""SHELL (threads, signals, asyncio, exit of the process): ways to run a topology from a program.
+
+    run(topology)                             # until Ctrl-C or SIGTERM, or until a spout raises; blocks
+    running = run_in_background(topology)     # returns at once: running.stop(), running.wait()
+    await run_async(topology)                 # beside asyncio: until it is cancelled, or until a spout raises
+
+All three work any number of times in one process, in any thread, and in a notebook. The methods of spouts and bolts are
+called in the reactor's thread (spout/reactor_thread.py), so open a connection that belongs to one thread in `open` or
+`prepare`. A program that runs Twisted's reactor itself makes a `spout.runner.Runner` instead.
+"""
+
+import asyncio
+import atexit
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from twisted.internet.base import ReactorBase
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from spout import stderr_log
+from spout.api import World
+from spout.config import TopologyConfig
+from spout.reactor_thread import call, ensure_running, runs_here
+from spout.runner import Runner, installed_reactor
+from spout.topology import Topology
+
+BLOCKS = (
+    "run() blocks, and this is the thread that runs Twisted's reactor: "
+    "use spout.runner.Runner(topology).start(), which returns a Deferred, or await run_async(topology)"
+)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAME_SIGNAL_SECONDS = 0.3  # timeout(1) and others that pass a signal on send it twice, to the process and to its group
+
+_log = Logger()
+
+
+class BackgroundRun:
+    """A topology that runs in the reactor's thread. Its methods may be called in any other thread.
+
+    When the program ends, the topology is stopped first, as by `stop`.
+    """
+
+    def __init__(self, runner: Runner, reactor: ReactorBase) -> None:
+        """Start `runner`; call this in the reactor's thread. An exception from `prepare` or `open` is raised here."""
+        self.runner = runner
+        self._reactor = reactor
+        self._ended: Future[None] = Future()
+        runner.start().addCallbacks(self._set, self._fail)
+        _running.add(self)
+        self._ended.add_done_callback(lambda _: _running.discard(self))
+
+    @property
+    def ended(self) -> bool:
+        """Return True if the topology has stopped or failed."""
+        return self._ended.done()
+
+    def stop(self) -> None:
+        """Begin to stop: tuples in flight complete and progress is stored. Return at once; `wait` waits for the end."""
+        self._reactor.callFromThread(self.runner.stop)
+
+    def abort(self) -> None:
+        """Stop at once: messages in flight are abandoned, and come again at the next start."""
+        _running.discard(self)
+        self._reactor.callFromThread(self.runner.abort)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until the topology has ended, and raise the exception of its spout if one ended it.
+
+        Raise TimeoutError if it still runs after `timeout` seconds.
+        """
+        self._ended.result(timeout)
+
+    def future(self) -> "asyncio.Future[None]":
+        """Return the end of the run as a future of the asyncio loop that runs in this thread."""
+        return asyncio.wrap_future(self._ended)
+
+    def _set(self, _: None) -> None:
+        self._ended.set_result(None)
+
+    def _fail(self, failure: Failure) -> None:
+        traceback = failure.getTracebackObject()  # type: ignore[no-untyped-call]
+        assert failure.value is not None, "Twisted allows none, the runner gives one"
+        self._ended.set_exception(failure.value.with_traceback(traceback))
+
+
+_running: set[BackgroundRun] = set()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Stop the topologies that still run when the program ends."""
+    running = list(_running)
+    for each in running:
+        each.stop()
+    for each in running:
+        try:
+            each.wait()
+        except Exception:
+            pass  # the runner has logged it
+
+
+def run(topology: Topology, *, config: TopologyConfig = TopologyConfig(), world: World | None = None) -> None:
+    """Run a topology until SIGINT (Ctrl-C) or SIGTERM, then stop it cleanly. Block until it has ended.
+
+    A second signal stops at once: run raises KeyboardInterrupt after SIGINT, SystemExit after SIGTERM, and messages in
+    flight come again at the next start. Signals are handled if this is called in the main thread; in another thread the
+    topology runs until it fails or the program ends. Log to stderr unless the program has configured logging. Raise
+    TopologyError if the topology is not valid, the exception of a spout, or one from `prepare` or `open`.
+    """
+    with _Signals() as signals:
+        running = run_in_background(topology, config=config, world=world)
+        signals.stop(running)
+        running.wait()
+
+
+def run_in_background(
+    topology: Topology, *, config: TopologyConfig = TopologyConfig(), world: World | None = None
+) -> BackgroundRun:
+    """Start a topology in the reactor's thread and return it. It logs and raises as `run` does at its start."""
+    reactor = installed_reactor()
+    if runs_here(reactor):
+        raise RuntimeError(BLOCKS)
+    stderr_log.attach()
+    ensure_running(reactor)
+    return call(reactor, lambda: BackgroundRun(Runner(topology, config=config, world=world, reactor=reactor), reactor))
+
+
+async def run_async(
+    topology: Topology, *, config: TopologyConfig = TopologyConfig(), world: World | None = None
+) -> None:
+    """Run a topology beside a running asyncio loop until it fails, or until this is cancelled; then stop it cleanly.
+
+    The topology runs in the reactor's thread, so a slow bolt does not delay the loop. If the program has installed
+    Twisted's AsyncioSelectorReactor and started it on this loop, the topology runs in this thread instead. Exceptions
+    are those of `run`. A second cancellation stops at once.
+    """
+    reactor = installed_reactor()
+    if runs_here(reactor):
+        runner = Runner(topology, config=config, world=world, reactor=reactor)
+        stderr_log.attach()
+        await _until_cancelled(runner.start().asFuture(asyncio.get_running_loop()), runner.stop, runner.abort)
+        return
+    begin = partial(run_in_background, topology, config=config, world=world)
+    loop = asyncio.get_running_loop()
+    starting = loop.run_in_executor(None, begin)  # `prepare` of the bolts may take long
+
+    async def live() -> None:
+        await (await starting).future()
+
+    def tell(method: str) -> None:
+        starting.add_done_callback(lambda done: done.exception() or getattr(done.result(), method)())
+
+    await _until_cancelled(asyncio.ensure_future(live()), partial(tell, "stop"), partial(tell, "abort"))
+
+
+async def _until_cancelled(
+    ended: "asyncio.Future[None]", stop: Callable[[], object], abort: Callable[[], object]
+) -> None:
+    try:
+        await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        if not ended.done():
+            stop()
+            try:
+                await asyncio.shield(ended)
+            except asyncio.CancelledError:
+                abort()
+                raise
+        raise
+
+
+class _Signals:
+    """Handlers of STOP_SIGNALS while `run` blocks in the main thread; those before are restored."""
+
+    def __init__(self) -> None:
+        self._running: BackgroundRun | None = None
+        self._first_at: float | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "_Signals":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def stop(self, running: BackgroundRun) -> None:
+        """Stop `running` at a signal; at once if one has come while it was being started."""
+        self._running = running
+        if self._first_at is not None:
+            running.stop()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._first_at is None:
+            self._first_at = time.monotonic()
+            text = "{signal}: stopping, which waits for tuples in flight; a second one stops at once"
+            installed_reactor().callFromThread(_log.info, text, signal=signal.Signals(number).name)
+            if self._running is not None:
+                self._running.stop()
+        elif time.monotonic() > self._first_at + SAME_SIGNAL_SECONDS:
+            if self._running is not None:
+                self._running.abort()
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
