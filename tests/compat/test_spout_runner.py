@@ -151,8 +151,7 @@ def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(
 
     kill_twice_and_finish(counting, lives())
     assert counting.counts == expected()
-    letters = first_messages(broker.address, f"{topic}.dead-letters", 2)
-    by_reason = {dict(letter.headers())["flakelog-dead-reason"]: letter for letter in letters}
+    by_reason = letters_by_reason(broker.address, f"{topic}.dead-letters", 2)
     letter = by_reason[b"undecodable"]
     assert (letter.key(), letter.value()) == (b"k", b"poison")
     assert dict(letter.headers())["flakelog-dead-error"].startswith(b"not JSON")
@@ -162,15 +161,16 @@ def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(
     assert [headers[f"flakelog-dead-{name}"] for name in ("partition", "offset", "last-offset")] == [b"2", b"0", b"19"]
 
 
-def first_messages(servers, topic, count):
+def letters_by_reason(servers, topic, reasons):
+    """Read dead letters until there are so many reasons. A kill may repeat a letter, as it may repeat a message."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = []
+    found = {}
     try:
-        while len(found) < count:
+        while len(found) < reasons:
             got = consumer.poll(1.0)
             if got is not None and got.error() is None:
-                found.append(got)
+                found[dict(got.headers())["flakelog-dead-reason"]] = got
     finally:
         consumer.close()
     return found
