@@ -10,8 +10,8 @@ from flakelog.commands.terminal import client_of, count_of, fail, json_option, p
 
 if TYPE_CHECKING:
     from broker.client.admin import Group, Member
-    from broker.client.group_protocol import Partition
     from broker.client.blocking import BlockingClient
+    from broker.client.group_protocol import Partition
 
 
 @click.group()
