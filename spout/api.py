@@ -11,7 +11,7 @@ A single thread calls all methods, so none may block for long. `context` and `co
 https://storm.apache.org/releases/2.8.1/Concepts.html, Guaranteeing-message-processing.html.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import format_exception
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -166,6 +166,18 @@ class World(Protocol):
     def producer(self, servers: str) -> RecordProducer: ...
 
 
+class Counter(Protocol):
+    """A number that a component counts up."""
+
+    def add(self, n: float = 1) -> None: ...
+
+
+class Gauge(Protocol):
+    """A number that a component sets."""
+
+    def set(self, value: float) -> None: ...
+
+
 class Context(Protocol):
     """A task's view of its place in the topology."""
 
@@ -189,6 +201,12 @@ class Context(Protocol):
     def log(self, text: str, level: str = "info") -> None:
         """Write a line to the log at the level "info", "warn" or "error"."""
 
+    def counter(self, name: str) -> "Counter":
+        """Return the task's counter of that name; figures show the sum over the component's tasks."""
+
+    def gauge(self, name: str) -> "Gauge":
+        """Return the task's gauge of that name; figures show the sum over the component's tasks."""
+
     def tasks_of(self, component: str) -> tuple[int, ...]:
         """Return the task numbers of a component, for direct emits."""
 
@@ -211,6 +229,11 @@ class Collector(Protocol):
     def fail(self, tup: Tuple, error: str | BaseException = "") -> None: ...
 
     def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None: ...
+
+    @property
+    def is_free(self) -> bool: ...
+
+    def process(self, work: Callable[[Any], object], argument: Any, tuples: Sequence[Tuple], settle: bool) -> None: ...
 
 
 class SpoutOutput(Collector, Protocol):
@@ -245,7 +268,7 @@ class Spout(Component):
     """A source of tuples."""
 
     def open(self) -> None:
-        """Prepare to emit; called once, before any other method."""
+        """Prepare to emit; called once, before any other method. If it raises, `close` is not called."""
 
     def next_tuple(self) -> None:
         """Emit the next tuple, or return at once if none is ready."""
@@ -309,16 +332,27 @@ class Bolt(Component):
     """A processing step.
 
     With `auto_ack`, a tuple is acked when `execute` returns and failed when it raises.
+
+    `execute` may be `async def`: each task then works on up to `max_concurrent` tuples at once, and a tuple is acked
+    when its coroutine returns. It may await Deferreds, and asyncio's futures if Twisted's asyncioreactor is installed.
+    A coroutine is cancelled, and its tuple fails, after the message timeout.
+
+    A bolt that blocks sets `threads`: `execute` and `tick` then run in that many threads of each task. The engine
+    applies their emits, acks and fails when they return, in order, so `emit` returns no task numbers there.
     """
 
     auto_ack: ClassVar[bool] = True
+    work_method: ClassVar[str] = "execute"  # the method that may be async or run in threads
+    threads: int = 0  # 0: the work runs in the engine's thread
+    max_concurrent: int | None = None  # coroutines of one task at once; None: flakelog.bolt.max.concurrent
     tick_interval_ms: int | None = None  # interval between calls of `tick`, None: never
+    tick_first_ms: int | None = None  # time from the start to the first call, None: an interval
 
     def prepare(self) -> None:
-        """Prepare to process tuples; called once, before any other method."""
+        """Prepare to process tuples; called once, before any other method. If it raises, `cleanup` is not called."""
 
-    def execute(self, tup: Tuple) -> None:
-        """Process one tuple."""
+    def execute(self, tup: Tuple) -> Awaitable[None] | None:
+        """Process one tuple; may be `async def`."""
         raise NotImplementedError(f"{type(self).__name__}.execute")
 
     def tick(self) -> None:

@@ -1,5 +1,6 @@
 """Base classes for bolts."""
 
+from collections.abc import Awaitable
 from typing import ClassVar
 
 from spout.api import Bolt, Tuple
@@ -8,22 +9,23 @@ from spout.api import Bolt, Tuple
 class BatchBolt(Bolt):
     """A bolt that processes tuples in batches and acks them when `process_batch` returns.
 
+    `process_batch` may be `async def`, or run in `threads`; then several batches are processed at once, up to
+    `max_concurrent` or `threads`. Emitted tuples are anchored to the whole batch.
+
     A batch may be one transaction, for example. A batch is processed when it holds `batch_size` tuples, and on each
     tick, every `tick_interval_ms`. If `process_batch` raises, the whole batch fails and is emitted again, so its
     effects must be undone or harmless to repeat.
     """
 
     auto_ack: ClassVar[bool] = False
+    work_method: ClassVar[str] = "process_batch"
     batch_size: int = 500
     tick_interval_ms: int | None = 100
 
     _batch: list[Tuple] | None = None  # a class attribute, so that a subclass need not call __init__
 
-    def process_batch(self, batch: list[Tuple]) -> None:
-        """Process all tuples of the batch, or raise.
-
-        To anchor an emitted tuple to all of them, pass `anchors=batch`.
-        """
+    def process_batch(self, batch: list[Tuple]) -> Awaitable[None] | None:
+        """Process all tuples of the batch, or raise; may be `async def`."""
         raise NotImplementedError(f"{type(self).__name__}.process_batch")
 
     def execute(self, tup: Tuple) -> None:
@@ -35,20 +37,12 @@ class BatchBolt(Bolt):
             self.flush()
 
     def tick(self) -> None:
-        """Process the tuples received so far."""
-        self.flush()
+        """Process the tuples received so far, unless as many batches as may are being processed."""
+        if self.collector.is_free:
+            self.flush()
 
     def flush(self) -> None:
         """Process the batch now."""
         batch, self._batch = self._batch, None
-        if not batch:
-            return
-        try:
-            self.process_batch(batch)
-        except Exception as error:
-            self.collector.report_error(error, batch)
-            for tup in batch:
-                self.fail(tup, error)
-        else:
-            for tup in batch:
-                self.ack(tup)
+        if batch:
+            self.collector.process(self.process_batch, batch, batch, settle=True)

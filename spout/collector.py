@@ -1,4 +1,7 @@
-"""Delivery of a task's tuples to the inboxes of their receivers, each with an edge in the trees it belongs to."""
+"""Delivery of a task's tuples to the inboxes of their receivers, each with an edge in the trees it belongs to.
+
+A bolt's collector also runs its work on tuples and settles them. See background_collector.py for work outside the step.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -8,6 +11,7 @@ from spout.acker import Acker
 from spout.api import DEFAULT_STREAM, Spout, Tuple, Unavailable
 from spout.origin import Link
 from spout.task import Outlet, Task
+from spout.work import result_fault
 
 ErrorReporter = Callable[[Task, str, BaseException | None, Sequence[Tuple]], None]
 
@@ -17,16 +21,26 @@ _NO_ID = object()  # equal to no id
 class Exchange:
     """State shared by all collectors of an engine: the acker, the time of the step, edges and roots."""
 
-    def __init__(self, acker: Acker, random_bits: Callable[[], int], on_error: ErrorReporter) -> None:
+    def __init__(
+        self, acker: Acker, random_bits: Callable[[], int], on_error: ErrorReporter, wake: Callable[[], None]
+    ) -> None:
         """Create the shared state.
 
-        `random_bits` returns 64 independent random bits at each call, because the acker relies on random edges.
+        `random_bits` returns 64 independent random bits at each call, because the acker relies on random edges. `wake`
+        asks for a step soon.
         """
         self.acker = acker
         self.now_ms = 0
         self.edge = random_bits
         self.roots = count(1)
         self.on_error = on_error
+        self.in_step = False
+        self._wake = wake
+
+    def wake(self) -> None:
+        """Ask for a step soon, because work outside a step has emitted or ended."""
+        if not self.in_step:
+            self._wake()
 
     def report(self, task: Task, error: str | BaseException, tuples: Sequence[Tuple]) -> None:
         """Report an error of a task, and the tuples that it failed on."""
@@ -115,12 +129,49 @@ class SpoutCollector:
 
 
 class BoltCollector:
-    """The collector of a bolt task. `current` holds the default anchors of emitted tuples."""
+    """The collector of a bolt task whose work runs in the step. `current` are the default anchors of emits."""
 
     def __init__(self, task: Task, exchange: Exchange) -> None:
         self._task = task
         self._exchange = exchange
         self.current: Sequence[Tuple] = ()
+
+    @property
+    def is_free(self) -> bool:
+        """Return True if the task may process more at once."""
+        return self._task.running < self._task.concurrency
+
+    def process(self, work: Callable[[Any], object], argument: Any, tuples: Sequence[Tuple], settle: bool) -> None:
+        """Call `work(argument)`, which processes `tuples`: emits are anchored to them.
+
+        If it raises, report the error and fail them; otherwise ack them if `settle` is true.
+        """
+        self.process_in_step(work, argument, tuples, settle)
+
+    def process_in_step(
+        self, work: Callable[[Any], object], argument: Any, tuples: Sequence[Tuple], settle: bool
+    ) -> None:
+        """Do what `process` does in the step, also for a bolt whose work runs elsewhere."""
+        before, self.current = self.current, tuples
+        error: BaseException | None = None
+        try:
+            result = work(argument)
+            if result is not None:
+                error = result_fault(work, result)
+        except Exception as raised:
+            error = raised
+        self.current = before
+        self.settle(tuples, error, settle)
+
+    def settle(self, tuples: Sequence[Tuple], error: BaseException | None, ack: bool) -> None:
+        """End work on these tuples: report an error and fail them, or ack them if `ack` is true."""
+        if error is not None:
+            self.report_error(error, tuples)
+            for tup in tuples:
+                self.fail(tup, error)
+        elif ack:
+            for tup in tuples:
+                self.ack(tup)
 
     def emit(
         self,

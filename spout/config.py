@@ -50,6 +50,33 @@ class TopologyConfig:
         "topology.max.task.parallelism", 1_000, "tasks of one component; they share one thread", check=at_least(1)
     )
 
+    bolt_max_concurrent: int = setting(
+        "flakelog.bolt.max.concurrent",
+        100,
+        "coroutines of one task of an async bolt at once, unless its class says: each may hold a connection",
+        check=at_least(1),
+    )
+    bolt_threads_max: int = setting(
+        "flakelog.bolt.threads.max",
+        64,
+        "threads that one task of a blocking bolt may ask for: more gain nothing in Python, and each takes memory",
+        check=at_least(1),
+    )
+    bolt_blocking_ms: int = setting(
+        "flakelog.bolt.blocking.ms",
+        100,
+        "an execute that takes longer in the reactor's thread is logged, once a minute for each task: nothing else "
+        "runs meanwhile",
+        check=at_least(10),
+        unit="ms",
+    )
+    bolt_metrics_max: int = setting(
+        "flakelog.bolt.metrics.max",
+        100,
+        "counters and gauges of one task: each is a series in the metrics, so names made from data would grow for ever",
+        check=at_least(1),
+    )
+
     def __post_init__(self) -> None:
         check_settings(self)
 

@@ -12,14 +12,19 @@ from typing import Any, cast
 
 from spout.acker import TIMEOUT, Acker, Outcome
 from spout.api import Bolt, Report, Spout, Stream, Tuple, World
+from spout.background_collector import BackgroundCollector, CoroutineCollector, ThreadCollector
 from spout.collector import BoltCollector, Exchange, SpoutCollector
 from spout.config import TopologyConfig
 from spout.grouping import Grouping
+from spout.metrics import TaskMetrics
 from spout.task import Task, TaskCounts
 from spout.topology import Node, Plan, TopologyError
+from spout.work import EXECUTION, Background, Mode, NoBackground, mode_of
 
 REPORTED_MESSAGES_MAX = 10  # messages named in the report of a failure: a batch may have thousands
 BATCH = 100  # maximum tuples or next_tuple calls of one task before the next task's turn: keeps a step short
+BATCH_NS = 10_000_000  # longest time of a bolt task's turn, plus one execute
+WARN_MS = 60_000  # shortest time between two warnings that a task blocks the engine's thread
 
 
 class TaskContext:
@@ -39,6 +44,9 @@ class TaskContext:
         self.wake: Callable[[], None] = executor.wake
         self.failure = ""
         self.unavailable = False
+        self.metrics = TaskMetrics(task.component, executor.config.bolt_metrics_max)
+        self.counter = self.metrics.counter
+        self.gauge = self.metrics.gauge
 
     @property
     def now_ms(self) -> int:
@@ -57,6 +65,8 @@ class Executor:
     An exception from a spout, or from a bolt's `prepare` or `cleanup`, propagates out of the Executor method called.
     """
 
+    _opened: list[Task]  # tasks to close, in the order they were opened
+
     def __init__(
         self,
         plan: Plan,
@@ -67,10 +77,13 @@ class Executor:
         random_bits: Callable[[], int],
         wake: Callable[[], None] = lambda: None,
         report: Callable[[Report], None] = lambda report: None,
+        background: Background = NoBackground(),
+        clock_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         """Create the tasks.
 
-        `run_id` must be unique to this run; ports call `wake`; `report` receives the lines for the log.
+        `run_id` must be unique to this run; ports call `wake`; `report` receives the lines for the log. `background`
+        runs asynchronous and blocking bolts, and `clock_ns` measures how long a bolt holds the engine's thread.
         """
         self.plan = plan
         self.config = config
@@ -79,40 +92,59 @@ class Executor:
         self.wake = wake
         self._acker = Acker(config.message_timeout_ms)
         self.report = report
-        self._exchange = Exchange(self._acker, random_bits, self._error)
-        self._active = False
+        self._exchange = Exchange(self._acker, random_bits, self._error, wake)
+        self._background = background
+        self._clock_ns = clock_ns
+        self._opened = []
         self._tasks: dict[int, Task] = {}
         self._spouts = [task for node in plan.spouts for task in self._make(node)]
         self._bolts = [task for node in plan.bolts for task in self._make(node)]
+        self._background_collectors = [
+            task.instance.collector
+            for task in self._bolts
+            if isinstance(task.instance.collector, BackgroundCollector)
+        ]
         self._connect()
 
     # --- lifecycle
 
     def start(self, now_ms: int) -> None:
-        """Prepare the bolts, open the spouts and activate them."""
+        """Prepare the bolts, open the spouts and activate them. If one raises, close all that were opened before."""
         self._exchange.now_ms = now_ms
-        for task in self._bolts:
-            bolt = _bolt(task)
-            bolt.prepare()
-            if bolt.tick_interval_ms is not None:
-                task.tick_at_ms = now_ms + bolt.tick_interval_ms
-        for task in self._spouts:
-            _spout(task).open()
-        self.activate(now_ms)
+        try:
+            for task in self._bolts:
+                bolt = _bolt(task)
+                bolt.prepare()
+                self._opened.append(task)
+                if bolt.tick_interval_ms is not None:
+                    first_ms = bolt.tick_interval_ms if bolt.tick_first_ms is None else bolt.tick_first_ms
+                    task.tick_at_ms = now_ms + first_ms
+            for task in self._spouts:
+                _spout(task).open()
+                self._opened.append(task)
+            self.activate(now_ms)
+        except BaseException:
+            self._close_all()  # its errors are reported; the first one comes out
+            raise
 
-    def activate(self, now_ms: int) -> None:
-        """Let spouts emit."""
+    def activate(self, now_ms: int, component: str | None = None) -> None:
+        """Let spouts emit: all of them, or those of one component. Raise TopologyError if it is no spout."""
         self._exchange.now_ms = now_ms
-        self._active = True
-        for task in self._spouts:
-            _spout(task).activate()
+        for task in self._spouts_of(component):
+            if not task.active:
+                task.active = True
+                _spout(task).activate()
 
-    def deactivate(self, now_ms: int) -> None:
-        """Stop spouts from emitting; tuples in flight are still processed."""
+    def deactivate(self, now_ms: int, component: str | None = None) -> None:
+        """Stop spouts from emitting: all of them, or those of one component. Tuples in flight are still processed.
+
+        Raise TopologyError if the component is no spout.
+        """
         self._exchange.now_ms = now_ms
-        self._active = False
-        for task in self._spouts:
-            _spout(task).deactivate()
+        for task in self._spouts_of(component):
+            if task.active:
+                task.active = False
+                _spout(task).deactivate()
 
     def finish(self, now_ms: int) -> None:
         """After `deactivate`, tell spouts to store their progress; see `idle`.
@@ -124,30 +156,40 @@ class Executor:
             _spout(task).finish()
 
     def close(self, now_ms: int) -> None:
-        """Close all tasks, spouts first. Tuples in flight are abandoned."""
+        """Close all tasks that were opened, the last first. Tuples in flight are abandoned.
+
+        An exception keeps no other task from closing: each is reported, and the first comes out at the end.
+        """
         self._exchange.now_ms = now_ms
-        self._active = False
-        for task in self._spouts:
-            _spout(task).close()
-        for task in reversed(self._bolts):
-            _bolt(task).cleanup()
+        error = self._close_all()
+        if error is not None:
+            raise error
 
     # --- work
 
     def step(self, now_ms: int) -> bool:
         """Do a bounded amount of the work that is ready. Return True if there was any."""
+        EXECUTION.set(None)  # a reactor may run the step in the context of the coroutine that asked for it
         self._exchange.now_ms = now_ms
-        self._acker.expire(now_ms)
-        worked = self._settle()
-        for task in reversed(self._bolts):
-            worked |= self._run_bolt(task, now_ms)
-        for task in self._spouts:
-            worked |= self._run_spout(task)
+        self._exchange.in_step = True
+        try:
+            for collector in self._background_collectors:
+                collector.expire(now_ms, self.config.message_timeout_ms)
+            self._acker.expire(now_ms)
+            worked = self._settle()
+            for task in reversed(self._bolts):
+                worked |= self._run_bolt(task, now_ms)
+            for task in self._spouts:
+                worked |= self._run_spout(task)
+        finally:
+            self._exchange.in_step = False
         return worked
 
     def next_deadline_ms(self) -> int | None:
         """Return when the next step will have work if the last one had none and no port calls `wake`, or None."""
         times = [self._acker.next_deadline_ms(), *(task.tick_at_ms for task in self._bolts)]
+        timeout_ms = self.config.message_timeout_ms
+        times += [collector.next_deadline_ms(timeout_ms) for collector in self._background_collectors]
         later = self.now_ms + self.config.topology_spout_wait_ms
         for task in self._spouts:
             at_ms = _spout(task).next_deadline_ms()
@@ -163,11 +205,11 @@ class Executor:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of tuples whose spouts do not know their outcome, plus tuples in inboxes.
+        """Return the number of tuples whose spouts do not know their outcome, plus tuples in inboxes and executions.
 
         0 means that every tuple is processed and its spout informed.
         """
-        return sum(task.pending for task in self._spouts) + sum(len(task.inbox) for task in self._bolts)
+        return sum(task.pending for task in self._spouts) + sum(len(t.inbox) + t.running for t in self._bolts)
 
     @property
     def idle(self) -> bool:
@@ -192,6 +234,15 @@ class Executor:
             counts.setdefault(task.component, []).append(task.counts)
         return counts
 
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return, for each component, its own counters and gauges by name, each summed over its tasks."""
+        sums: dict[str, dict[str, float]] = {}
+        for task in self._tasks.values():
+            component = sums.setdefault(task.component, {})
+            for name, value in cast(TaskContext, task.instance.context).metrics.values().items():
+                component[name] = component.get(name, 0) + value
+        return sums
+
     # --- internals
 
     def _make(self, node: Node[Any]) -> list[Task]:
@@ -203,11 +254,52 @@ class Executor:
         for index in range(node.parallelism):
             task = Task(len(self._tasks) + 1, node.name, index, node.make())
             self._tasks[task.number] = task
-            collector = SpoutCollector if isinstance(task.instance, Spout) else BoltCollector
             task.instance.context = TaskContext(self, task, node.parallelism)
-            task.instance.collector = collector(task, self._exchange)
+            task.instance.collector = self._collector(task)
             made.append(task)
         return made
+
+    def _collector(self, task: Task) -> Any:
+        bolt = task.instance
+        if isinstance(bolt, Spout):
+            return SpoutCollector(task, self._exchange)
+        mode = mode_of(bolt)
+        if mode is Mode.COROUTINE:
+            task.concurrency = bolt.max_concurrent or self.config.bolt_max_concurrent
+            return CoroutineCollector(task, self._exchange, self._background)
+        if mode is Mode.THREAD:
+            if bolt.threads > self.config.bolt_threads_max:
+                allowed = f"flakelog.bolt.threads.max allows {self.config.bolt_threads_max}"
+                raise TopologyError(f"{task.component!r} asks for {bolt.threads} threads; {allowed}")
+            task.concurrency = bolt.threads
+            return ThreadCollector(task, self._exchange, self._background)
+        return BoltCollector(task, self._exchange)
+
+    def _spouts_of(self, component: str | None) -> list[Task]:
+        spouts = [task for task in self._spouts if component in (None, task.component)]
+        if not spouts:
+            known = ", ".join(node.name for node in self.plan.spouts)
+            raise TopologyError(f"there is no spout {component!r} in {self.plan.name!r}; there are: {known}")
+        return spouts
+
+    def _close_all(self) -> Exception | None:
+        for task in self._spouts:
+            task.active = False
+        for collector in self._background_collectors:
+            collector.abandon()
+        self._background.close()
+        first: Exception | None = None
+        while self._opened:
+            task = self._opened.pop()
+            try:
+                if isinstance(task.instance, Spout):
+                    task.instance.close()
+                else:
+                    task.instance.cleanup()
+            except Exception as error:
+                self._exchange.report(task, error, ())
+                first = first or error
+        return first
 
     def _connect(self) -> None:
         for node in self.plan.nodes:
@@ -244,41 +336,53 @@ class Executor:
         spout.fail(outcome.id)
 
     def _run_bolt(self, task: Task, now_ms: int) -> bool:
-        bolt, inbox, limit = _bolt(task), task.inbox, self.config.topology_executor_receive_buffer_size
-        worked = False
-        if task.tick_at_ms is not None and now_ms >= task.tick_at_ms:
-            task.tick_at_ms = now_ms + (bolt.tick_interval_ms or 0)
-            self._guard(task, (), bolt.tick)
-            worked = True
-        for _ in range(min(BATCH, len(inbox))):
-            if task.is_held_up(limit):
-                break
-            self._execute(task, bolt)
-            worked = True
+        ticks = task.tick_at_ms is not None and now_ms >= task.tick_at_ms
+        if not ticks and not task.inbox:
+            return False
+        started_ns = self._clock_ns()
+        if ticks:
+            self._tick(task, now_ms)
+            self._check_blocking(task, "tick", started_ns, self._clock_ns())
+        worked = self._execute_some(task, self._clock_ns()) or ticks
+        task.counts.busy_ns += self._clock_ns() - started_ns
         return worked
 
-    def _execute(self, task: Task, bolt: Bolt) -> None:
-        tup = task.inbox.popleft()
-        task.counts.executed += 1
+    def _tick(self, task: Task, now_ms: int) -> None:
+        bolt = _bolt(task)
+        task.tick_at_ms = now_ms + (bolt.tick_interval_ms or 0)
         collector = cast(BoltCollector, bolt.collector)
-        collector.current = (tup,)
-        error = self._guard(task, (tup,), bolt.execute, tup)
-        collector.current = ()
-        if error is not None:
-            collector.fail(tup, error)
-        elif bolt.auto_ack:
-            collector.ack(tup)
+        in_thread = isinstance(collector, ThreadCollector) and bolt.work_method == "execute"
+        if not in_thread:
+            collector.process_in_step(_tick, bolt, (), settle=False)
+        elif collector.is_free:
+            collector.process(_tick, bolt, (), settle=False)
 
-    def _guard(
-        self, task: Task, tuples: Sequence[Tuple], call: Callable[..., None], *args: Any
-    ) -> Exception | None:
-        """Call a bolt. If it raises, report the error with its tuples and return it; the topology continues."""
-        try:
-            call(*args)
-        except Exception as error:
-            self._exchange.report(task, error, tuples)
-            return error
-        return None
+    def _execute_some(self, task: Task, now_ns: int) -> bool:
+        """Execute tuples of the inbox for a limited time. Return True if there was one."""
+        bolt, inbox, limit = _bolt(task), task.inbox, self.config.topology_executor_receive_buffer_size
+        collector = cast(BoltCollector, bolt.collector)
+        process = collector.process if bolt.work_method == "execute" else collector.process_in_step
+        clock_ns, counts, end_ns = self._clock_ns, task.counts, now_ns + BATCH_NS
+        worked = False
+        for _ in range(min(BATCH, len(inbox))):
+            if task.running >= task.concurrency or task.is_held_up(limit) or now_ns > end_ns:
+                break
+            tup = inbox.popleft()
+            counts.executed += 1
+            process(bolt.execute, tup, (tup,), bolt.auto_ack)
+            worked = True
+            before_ns, now_ns = now_ns, clock_ns()
+            if now_ns - before_ns >= BATCH_NS:
+                self._check_blocking(task, bolt.work_method, before_ns, now_ns)
+        return worked
+
+    def _check_blocking(self, task: Task, method: str, start_ns: int, end_ns: int) -> None:
+        took_ms = (end_ns - start_ns) // 1_000_000
+        if took_ms >= self.config.bolt_blocking_ms and self.now_ms >= task.warn_at_ms:
+            task.warn_at_ms = self.now_ms + WARN_MS
+            advice = f"set `threads` on the bolt, or make it `async def {_bolt(task).work_method}`"
+            said = f"{method} took {took_ms} ms, and nothing else ran in the engine's thread meanwhile: {advice}"
+            self.report(Report("warn", task.component, task.index, said))
 
     def _run_spout(self, task: Task) -> bool:
         spout = _spout(task)
@@ -296,7 +400,7 @@ class Executor:
 
     def _can_emit(self, task: Task) -> bool:
         room = task.pending < self.config.topology_max_spout_pending
-        return self._active and room and not task.is_held_up(self.config.topology_executor_receive_buffer_size)
+        return task.active and room and not task.is_held_up(self.config.topology_executor_receive_buffer_size)
 
     def _error(self, task: Task, text: str, error: BaseException | None, tuples: Sequence[Tuple]) -> None:
         task.counts.errors += 1
@@ -305,6 +409,10 @@ class Executor:
             if tup.link is not None and len(messages) < REPORTED_MESSAGES_MAX:
                 messages += tup.link.details(REPORTED_MESSAGES_MAX - len(messages))
         self.report(Report("error", task.component, task.index, text, error, messages))
+
+
+def _tick(bolt: Bolt) -> None:
+    bolt.tick()
 
 
 def _spout(task: Task) -> Spout:

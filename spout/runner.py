@@ -25,6 +25,7 @@ from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from spout.api import Report, Spout, World
+from spout.background import TwistedBackground
 from spout.config import TopologyConfig
 from spout.executor import Executor
 from spout.run_log import Line, RunLog
@@ -72,6 +73,8 @@ class Runner:
             random_bits=partial(Random().getrandbits, 64),  # seeded by the system: edges need randomness, not secrecy
             wake=self._wake,
             report=self._report,
+            background=TwistedBackground(self._reactor),
+            clock_ns=time.monotonic_ns,
         )
         self._call: DelayedCall | None = None
         self._until_ms = 0

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from spout.api import Bolt, Fields, Spout, Stream, Tuple
 from spout.grouping import ByFields, Direct, Grouping, Shuffle, ToAll, stable_hash
@@ -19,6 +19,7 @@ class TaskCounts:
     failed: int = 0
     timed_out: int = 0
     errors: int = 0
+    busy_ns: int = 0  # time spent in a bolt's calls in the engine's thread
 
 
 class Task:
@@ -34,7 +35,11 @@ class Task:
         self.receivers: list[Task] = []
         self.counts = TaskCounts()
         self.pending = 0  # a spout's tuples whose trees are incomplete
+        self.active = False  # of a spout: False while it is paused
+        self.running = 0  # a bolt's executions outside the step
+        self.concurrency = 1  # the most of them
         self.tick_at_ms: int | None = None
+        self.warn_at_ms = 0  # when the log may name this task again for blocking the engine's thread
 
     @property
     def name(self) -> str:
@@ -71,23 +76,24 @@ class Outlet:
 
         Raise ValueError if the values do not fit the fields, or if a direct emit names no task or a wrong one.
         """
-        if len(values) != len(self.fields.names):
-            names = ", ".join(self.fields.names)
-            raise ValueError(f"stream {self.name!r} has the fields ({names}), got {len(values)} values")
-        if self.direct or task is not None:
-            return self._direct(task)
+        if len(values) != len(self.fields.names) or self.direct or task is not None:
+            self.check(values, task)
+            return [self._directly[cast(int, task)]]
         if len(self._choosers) == 1:
             return self._choosers[0](values)
         return [target for choose in self._choosers for target in choose(values)]
 
-    def _direct(self, task: int | None) -> list[Task]:
-        if not self.direct:
+    def check(self, values: Sequence[Any], task: int | None) -> None:
+        """Raise ValueError as `targets` does. This method may be called in any thread."""
+        if len(values) != len(self.fields.names):
+            names = ", ".join(self.fields.names)
+            raise ValueError(f"stream {self.name!r} has the fields ({names}), got {len(values)} values")
+        if not self.direct and task is not None:
             raise ValueError(f"stream {self.name!r} is not declared direct: emit without a task")
-        if task is None:
+        if self.direct and task is None:
             raise ValueError(f"stream {self.name!r} is direct: emit with a task")
-        if task not in self._directly:
+        if task is not None and task not in self._directly:
             raise ValueError(f"task {task} receives nothing of {self.name!r}; these do: {sorted(self._directly)}")
-        return [self._directly[task]]
 
 
 def _chooser(grouping: Grouping, tasks: list[Task], fields: Fields) -> Callable[[Sequence[Any]], list[Task]]:

@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from spout.api import DEFAULT_STREAM, Bolt, Component, OutputDeclarer, Spout, Stream
 from spout.grouping import ByFields, Direct, Grouping, Shuffle, ToAll, ToFirst
+from spout.work import method_fault
 
 C = TypeVar("C", bound=Component)
 
@@ -131,7 +132,11 @@ class Topology:
             raise TopologyError(f"{name!r} needs a parallelism of at least 1, got {parallelism}")
         make = _factory(name, component, kind)
         declarer = OutputDeclarer()
-        make().declare_output_fields(declarer)
+        made = make()
+        fault = method_fault(made)
+        if fault is not None:
+            raise TopologyError(f"{name!r}: {fault}")
+        made.declare_output_fields(declarer)
         return Node(name, make, parallelism, declarer.streams)
 
 

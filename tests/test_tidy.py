@@ -60,6 +60,7 @@ SHELLS = {
     "broker/client/twisted.py",
     "broker/client/producer.py",
     "partition_manager/fetcher.py",
+    "spout/background.py",
     "spout/reactor_thread.py",
     "spout/run.py",
     "spout/runner.py",

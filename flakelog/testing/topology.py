@@ -16,6 +16,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any
 
+from flakelog.testing.background import InlineBackground
 from flakelog.testing.memory import MemoryLog, MemoryWorld
 from partition_manager.ports import DeadLetter
 from partition_manager.progress import Progress
@@ -75,6 +76,7 @@ class TopologyDriver:
             run_id=f"test-{next(RUNS)}" if run_id is None else run_id,
             random_bits=repeatable_bits(seed),
             report=lambda report: self.reports.append((report.task, report.text)),
+            background=InlineBackground(),
         )
         for node in plan.nodes:
             self._emitted |= {(node.name, stream): [] for stream in node.streams}
