@@ -7,6 +7,8 @@ from partition_manager.retry import RetryPolicy
 
 EARLIEST = "earliest"
 LATEST = "latest"
+READ_UNCOMMITTED = "read_uncommitted"
+READ_COMMITTED = "read_committed"
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,21 @@ class SpoutConfig:
         "bytes asked for in one fetch, as Kafka's max.partition.fetch.bytes",
         check=at_least(1),
         unit="bytes",
+    )
+    spout_fetch_answer_max_bytes: int = setting(
+        "flakelog.spout.fetch.answer.max.bytes",
+        4 << 20,
+        "bytes asked for in one fetch from all partitions of a broker, as Kafka's fetch.max.bytes; they are decoded in "
+        "one go, while the bolts wait",
+        check=at_least(1),
+        unit="bytes",
+    )
+    isolation_level: str = setting(
+        "isolation.level",
+        READ_UNCOMMITTED,
+        "as Kafka's consumers: read_committed leaves out messages of aborted transactions, and waits for the end of "
+        "open ones",
+        check=one_of(READ_UNCOMMITTED, READ_COMMITTED),
     )
     spout_fetch_max_wait_ms: int = setting(
         "flakelog.spout.fetch.max.wait.ms",

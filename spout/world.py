@@ -18,7 +18,8 @@ from coordination.deferred import carry_out, executor
 from coordination.port import Coordinator
 from coordination.sessions import open_session
 from partition_manager.config import SpoutConfig
-from partition_manager.fetcher import TwistedDeadLetters, TwistedFetcher
+from partition_manager.dead_letter_sink import TwistedDeadLetters
+from partition_manager.fetcher import TwistedFetcher
 from partition_manager.offset_store import CoordinatedOffsetStore, Procedure
 from partition_manager.ports import Answer, DeadLetterSink, Failed, OffsetStore, RecordFetcher
 from spout.record_producer import TwistedRecordProducer

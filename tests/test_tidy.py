@@ -59,6 +59,8 @@ SHELLS = {
     "broker/client/blocking.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",
+    "broker/client/fetch_connections.py",
+    "partition_manager/dead_letter_sink.py",
     "partition_manager/fetcher.py",
     "spout/background.py",
     "spout/reactor_thread.py",

@@ -28,6 +28,7 @@ SOFTWARE_VERSION = "0.1.0"
 LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 2, 3, 18, 19, 20, 22
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 8, 9, 10, 15, 16, 42
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
+OFFSET_FOR_LEADER_EPOCH = 23
 DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 21, 32, 37, 44
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
 LATEST, EARLIEST = -1, -2
@@ -42,6 +43,7 @@ _NEWEST = {
     CREATE_TOPICS: 7,
     DELETE_TOPICS: 6,
     INIT_PRODUCER_ID: 4,
+    OFFSET_FOR_LEADER_EPOCH: 4,
     OFFSET_COMMIT: 8,
     OFFSET_FETCH: 7,
     FIND_COORDINATOR: 3,
@@ -69,6 +71,7 @@ _OLDEST = {
     CREATE_TOPICS: 2,
     DELETE_TOPICS: 1,
     INIT_PRODUCER_ID: 0,
+    OFFSET_FOR_LEADER_EPOCH: 2,
     OFFSET_COMMIT: 2,
     OFFSET_FETCH: 2,
     FIND_COORDINATOR: 1,
@@ -161,6 +164,7 @@ class ClientCore:
         self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
         self._nodes: dict[int, Address] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
+        self._topic_ids: dict[str, UUID] = {}
 
     def forget(self, address: Address) -> None:
         """Forget the versions and leaderships of a node that did not answer, because they may have changed."""
@@ -169,7 +173,11 @@ class ClientCore:
 
     # --- versions ------------------------------------------------------------------------------------------------
 
-    def _version(self, address: Address, api_key: int, newest: int | None = None) -> Steps[int]:
+    def version(self, address: Address, api_key: int, newest: int | None = None) -> Steps[int]:
+        """Return the highest version of an API that both the node and this client have. Raise Unsupported without one.
+
+        `newest` is the client's highest version if it is not the usual one.
+        """
         if address not in self._versions:
             fields = {"client_software_name": "flakelog", "client_software_version": SOFTWARE_VERSION}
             body = cold.encode(API_VERSIONS, 3, "request", fields)
@@ -192,7 +200,7 @@ class ClientCore:
 
         With `by_id` the request has the private tag, and an answer without it raises Unsupported.
         """
-        version = yield from self._version(address, api_key)
+        version = yield from self.version(address, api_key)
         if by_id and version < _LIST_OFFSETS_BY_ID:
             raise Unsupported(f"the broker at {address} keeps no ids; only Flakelog can find them")
         tagged = {tags.IDS: tags.REQUEST} if by_id else None
@@ -225,8 +233,11 @@ class ClientCore:
         return [self._learn(topic) for topic in response.topics]
 
     def _learn(self, topic: Any) -> TopicInfo:
+        self._topic_ids.pop(topic.name, None)
         if topic.error_code:
             raise BrokerError(int(topic.error_code), f"topic {topic.name}")
+        if topic.topic_id is not None:
+            self._topic_ids[topic.name] = topic.topic_id
         for partition in topic.partitions:
             leader = self._nodes.get(partition.leader_id)
             if leader is not None:
@@ -251,7 +262,15 @@ class ClientCore:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
         return self._leaders[topic, partition]
 
-    def _led(self, topic: str, partition: int, error_code: int, message: str | None = None) -> None:
+    def known_leader(self, topic: str, partition: int) -> Address | None:
+        """Return the partition's leader, None if it must be looked up."""
+        return self._leaders.get((topic, partition))
+
+    def known_id(self, topic: str) -> UUID | None:
+        """Return the id of a topic that was looked up, None from a broker without topic ids (before KIP-516)."""
+        return self._topic_ids.get(topic)
+
+    def check(self, topic: str, partition: int, error_code: int, message: str | None = None) -> None:
         """Raise BrokerError if a partition has an error; forget its leader if that may have moved."""
         if error_code:
             error = BrokerError(error_code, f"{topic}-{partition}", message)
@@ -315,15 +334,28 @@ class ClientCore:
         fields = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}
         response = yield from self.ask(address, LIST_OFFSETS, fields, by_id)
         answer = response.topics[0].partitions[0]
-        self._led(topic, partition, int(answer.error_code))
+        self.check(topic, partition, int(answer.error_code))
         return int(answer.offset)
+
+    def find_epoch_end(self, topic: str, partition: int, leader_epoch: int) -> Steps[tuple[int, int]]:
+        """Return the largest epoch that is not above `leader_epoch`, and the offset after its last record (KIP-101).
+
+        Both are -1 if the broker does not know.
+        """
+        address = yield from self.leader(topic, partition)
+        asked = {"partition": partition, "current_leader_epoch": -1, "leader_epoch": leader_epoch}
+        fields = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [asked]}]}
+        response = yield from self.ask(address, OFFSET_FOR_LEADER_EPOCH, fields)
+        answer = response.topics[0].partitions[0]
+        self.check(topic, partition, int(answer.error_code))
+        return int(answer.leader_epoch), int(answer.end_offset)
 
     def produce(
         self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1, timeout_ms: int = 30_000
     ) -> Steps[PartitionResult]:
         """Send a record batch; the result has its base offset and, from Flakelog, its ids. Raise BrokerError."""
         address = yield from self.leader(topic, partition)
-        version = yield from self._version(address, produce.API_KEY)
+        version = yield from self.version(address, produce.API_KEY)
         records = PartitionRecords(topic, partition, memoryview(batch))
         body = produce.encode_request(version, ProduceRequest(None, acks, timeout_ms, [records], wants_ids=True))
         exchange = Exchange(address, produce.API_KEY, version, version >= produce.FLEXIBLE, body, acks != 0)
@@ -331,14 +363,14 @@ class ClientCore:
         if acks == 0:
             return PartitionResult(topic, partition)
         result = produce.decode_response(version, answer, 0)[0]
-        self._led(topic, partition, result.error_code, result.message)
+        self.check(topic, partition, result.error_code, result.message)
         return result
 
     def produce_in_transaction(
         self, address: Address, transactional_id: str, batches: Iterable[PartitionRecords], timeout_ms: int = 30_000
     ) -> Steps[list[PartitionResult]]:
         """Send one batch of each partition to their leader; return a result for each, with its error code."""
-        version = yield from self._version(address, produce.API_KEY, _TRANSACTIONAL_PRODUCE)
+        version = yield from self.version(address, produce.API_KEY, _TRANSACTIONAL_PRODUCE)
         request = ProduceRequest(transactional_id, -1, timeout_ms, list(batches), wants_ids=False)
         body = produce.encode_request(version, request)
         answer = yield Exchange(address, produce.API_KEY, version, version >= produce.FLEXIBLE, body)
@@ -362,7 +394,7 @@ class ClientCore:
     ) -> Steps[FetchedPartition]:
         """Fetch batches, the first of which holds `offset`; broker.client.records decodes them. Raise BrokerError."""
         address = yield from self.leader(topic, partition)
-        version = yield from self._version(address, fetch.API_KEY)
+        version = yield from self.version(address, fetch.API_KEY)
         asked = FetchPartition(topic, partition, offset, max_bytes)
         request = FetchRequest(
             max_wait_ms, min_bytes, max_bytes, [asked], isolation_level=isolation_level, wants_ids=wants_ids
@@ -371,14 +403,14 @@ class ClientCore:
         for _ in range(THROTTLED_MAX):
             answer = yield Exchange(address, fetch.API_KEY, version, version >= fetch.FLEXIBLE, body)
             response = fetch.decode_response(version, answer, 0)
-            self._led(topic, partition, response.error_code)
+            self.check(topic, partition, response.error_code)
             if not response.is_held_back:  # if it is, the broker reads the next request after the throttle time
                 break
         if not response.partitions:
             over = f"; a quota holds it back, {THROTTLED_MAX} times now" if response.is_held_back else ""
             raise ClientError(f"the broker at {address} answered a fetch of {topic}-{partition} without it{over}")
         result = response.partitions[0]
-        self._led(topic, partition, result.error_code)
+        self.check(topic, partition, result.error_code)
         return result
 
     def init_producer_id(self) -> Steps[tuple[int, int]]:

@@ -1,5 +1,7 @@
 """The errors of a client."""
 
+from uuid import UUID
+
 from broker.wire.errors import ErrorCode
 
 RETRIABLE = frozenset(
@@ -52,6 +54,14 @@ class BadAnswer(ClientError):
 
 class Unsupported(ClientError):
     """The broker lacks an API version that this client, or the requested operation, needs."""
+
+
+class TopicRecreated(ClientError):
+    """The topic was deleted and made again: it has the id `topic_id` now (KIP-516)."""
+
+    def __init__(self, topic: str, topic_id: UUID | None) -> None:
+        super().__init__(f"topic {topic} was deleted and made again; its id is {topic_id} now")
+        self.topic_id = topic_id
 
 
 class MissingId(ClientError):

@@ -75,6 +75,8 @@ class _Channel(Protocol):
 class TwistedClient:
     """A client of any broker of Kafka's protocol, on a reactor. Deferreds fail with ClientError and its subclasses.
 
+    With the `core` of another client, both share what they know of the cluster, and each has its own connections.
+
     `fetch` skips poison batches, and counts and reports them, as BlockingClient does. An error that `on_poison` raises
     fails the Deferred of the fetch.
     """
@@ -88,8 +90,9 @@ class TwistedClient:
         *,
         on_poison: OnPoison | None = None,
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
+        core: ClientCore | None = None,
     ) -> None:
-        self.core = ClientCore(parse_addresses(servers))
+        self.core = ClientCore(parse_addresses(servers)) if core is None else core
         self.reactor = reactor
         self.on_poison = on_poison
         self.poison_batches = 0

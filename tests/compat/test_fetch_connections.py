@@ -1,0 +1,152 @@
+"""A spout's fetches over one connection for each broker, at a real Flakelog and a real Apache Kafka."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from broker.client.blocking import BlockingClient
+from broker.record.records import Record, encode_batch
+from tests.compat.server_process import ROOT, ServerProcess
+from tests.patience import SECONDS
+
+PROGRAM = Path(__file__).with_name("fetch_program.py")
+PARTITIONS = 60
+CONNECTIONS = 2  # to one broker: the fetches, and all other requests
+
+
+class Reader:
+    """A process that reads all partitions of a topic. `values` has what it read so far: {partition: [value]}."""
+
+    def __init__(self, address, topic, *settings):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        argv = [sys.executable, PROGRAM, address, topic, *settings]
+        self._process = subprocess.Popen(
+            argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        self._port = int(address.rpartition(":")[2])
+        self.values = {}
+        self.kinds = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.communicate(timeout=SECONDS)
+        assert self._process.returncode == 0
+
+    def next(self):
+        """Return the next answer: partition, kind, what it says."""
+        line = self._process.stdout.readline()
+        assert line, "the program has ended"
+        partition, kind, told = json.loads(line)
+        self.kinds.append(kind)
+        if kind == "Fetched":
+            self.values.setdefault(partition, []).extend(told)
+        return partition, kind, told
+
+    def read_until(self, values):
+        while self.values != values:
+            self.next()
+
+    @property
+    def connections(self):
+        """Number of connections from the process to the broker (/proc/PID/fd, /proc/net/tcp)."""
+        held = {os.readlink(each) for each in Path(f"/proc/{self._process.pid}/fd").iterdir()}
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(int(row[2].rpartition(":")[2], 16) == self._port and f"socket:[{row[9]}]" in held for row in rows)
+
+
+def batch(value):
+    return encode_batch([Record(0, 0, None, value.encode())], base_timestamp_ms=1)
+
+
+def produce(client, topic, value, partition=0):
+    """Write a message; wait for a leader that is elected just now."""
+    client.retry(lambda: client.core.produce(topic, partition, batch(value)), SECONDS)
+
+
+def fill(client, topic, partitions, name="message"):
+    """Write one message to each partition; return {partition: [value]}."""
+    for partition in range(partitions):
+        produce(client, topic, f"{name} {partition}", partition)
+    return {partition: [f"{name} {partition}"] for partition in range(partitions)}
+
+
+def add(first, second):
+    return {partition: first[partition] + second[partition] for partition in first}
+
+
+def abort(address, topic, value):
+    """Write a message in a transaction that is aborted."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "transactional.id": f"of-{topic}"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, value)
+    producer.flush(SECONDS)
+    producer.abort_transaction(SECONDS)
+
+
+@pytest.fixture(params=["flakelog", "kafka"])
+def address(request):
+    found = request.getfixturevalue("broker" if request.param == "flakelog" else "kafka")
+    return getattr(found, "address", found)
+
+
+def test_many_partitions_are_read_over_one_connection(address):
+    with BlockingClient(address) as client:
+        client.create_topic("many", PARTITIONS)
+        wanted = fill(client, "many", PARTITIONS)
+        with Reader(address, "many") as reader:
+            reader.read_until(wanted)
+            wanted = add(wanted, fill(client, "many", PARTITIONS, "later"))
+            reader.read_until(wanted)
+            assert reader.connections == CONNECTIONS
+            produce(client, "many", "last", 7)
+            wanted[7].append("last")
+            reader.read_until(wanted)
+
+
+def test_a_topic_that_was_made_again_is_found_by_its_id(address):
+    with BlockingClient(address) as client:
+        client.create_topic("again")
+        produce(client, "again", "old")
+        with Reader(address, "again") as reader:
+            reader.read_until({0: ["old"]})
+            client.delete_topic("again")
+            client.retry(lambda: client.core.create_topic("again", 1), SECONDS)
+            produce(client, "again", "new")
+            reader.read_until({0: ["old", "new"]})
+            assert "Recreated" in reader.kinds
+
+
+def test_aborted_messages_are_left_out_at_read_committed(address):
+    with BlockingClient(address) as client:
+        client.create_topic("committed")
+        produce(client, "committed", "plain")
+        abort(address, "committed", b"never")
+        produce(client, "committed", "after")
+        with Reader(address, "committed", "isolation_level=read_committed") as reader:
+            reader.read_until({0: ["plain", "after"]})
+        with Reader(address, "committed") as reader:
+            reader.read_until({0: ["plain", "never", "after"]})
+
+
+def test_reading_goes_on_after_the_broker_was_started_again(tmp_path):
+    with ServerProcess(tmp_path / "data").keep_ports() as server, BlockingClient(server.address) as client:
+        client.create_topic("restart", PARTITIONS)
+        wanted = fill(client, "restart", PARTITIONS)
+        with Reader(server.address, "restart") as reader:
+            reader.read_until(wanted)
+            server.kill()
+            while reader.next()[1] != "Failed":
+                pass
+            server.launch()
+            client.retry(client.core.metadata, SECONDS)
+            wanted = add(wanted, fill(client, "restart", PARTITIONS, "after"))
+            reader.read_until(wanted)
+            assert reader.connections == CONNECTIONS
