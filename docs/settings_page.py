@@ -1,11 +1,9 @@
 """A hook of MkDocs: put tables of all settings into docs/settings.md, made from the settings' own descriptions."""
 
 import json
-from dataclasses import fields
 
 from click.testing import CliRunner
 
-from flakelog import SpoutConfig, TopologyConfig
 from flakelog.cli import main
 
 PAGE = "settings.md"
@@ -23,13 +21,11 @@ def on_page_markdown(markdown, page, **_):
 
 
 def all_settings():
-    """Return the settings of server and topic, as `flakelog settings --json` prints them, of spout and of topology."""
+    """Return the settings as `flakelog settings --json` prints them, by scope."""
     printed = CliRunner().invoke(main, ["settings", "--json"], catch_exceptions=False).stdout
     settings = [json.loads(line) for line in printed.splitlines()]
-    found = {scope: [each for each in settings if each["scope"] == scope] for scope in ("server", "topic")}
-    for name, config in (("spout", SpoutConfig), ("topology", TopologyConfig)):
-        found[name] = [{**field.metadata, "default": field.default} for field in fields(config)]
-    return found
+    scopes = ("server", "topic", "spout", "topology")
+    return {scope: [each for each in settings if each["scope"] == scope] for scope in scopes}
 
 
 def row(setting):

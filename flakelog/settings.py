@@ -23,6 +23,8 @@ from flakelog.config import ServerConfig
 from flakelog.listeners import parse_listeners
 from idgen.config import IdgenConfig
 from idgen.settings import InvalidSetting, Setting, from_properties, parse_setting, settings_of
+from partition_manager.config import SpoutConfig
+from spout.config import TopologyConfig
 
 CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, TransactionConfig, IdgenConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
@@ -252,6 +254,48 @@ def gather(
     """
     in_file = read_properties(_text_of(file), str(file)) if file else []
     return Properties([mode, in_file, read_environment(environment or {}), read_assignments(assignments), fixed])
+
+
+# --- topologies ------------------------------------------------------------------------------------------------------
+
+
+@lru_cache
+def topology_settings() -> dict[str, Setting]:
+    """Return all settings of topologies and of their spouts, by name."""
+    return {each.name: each for config in (TopologyConfig, SpoutConfig) for each in settings_of(config)}
+
+
+def collect_topology(
+    file: Path | None, assignments: Iterable[str] = (), environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the given settings of a topology and its spouts, as texts by name, of which each is valid on its own.
+
+    --set goes over the environment (FLAKELOG_SPOUT_MAX_ATTEMPTS), and that over the file. Raise InvalidSetting,
+    UnknownSetting, InvalidFile or OSError.
+    """
+    known = topology_settings()
+    variables = {variable_of(name): name for name in known}
+    in_file = read_properties(_text_of(file), str(file)) if file else []
+    in_environment = [Given(variables[v], text.strip(), v) for v, text in (environment or {}).items() if v in variables]
+    texts = {}
+    for given in (*in_file, *in_environment, *read_assignments(assignments)):
+        found = known.get(given.name)
+        if found is None:
+            raise _no_topology_setting(given)
+        value = parse_setting(found, given.text)
+        wanted = found.check(value) if found.check and value is not None else None
+        if wanted:
+            raise InvalidSetting(given.name, given.text, f"{wanted} ({given.origin})")
+        texts[given.name] = given.text
+    return texts
+
+
+def _no_topology_setting(given: Given) -> InvalidSetting:
+    if given.name in known():
+        return InvalidSetting(given.name, given.text, "it is a setting of `flakelog server`, not of a topology")
+    near = get_close_matches(given.name, topology_settings(), 1)
+    wanted = f"did you mean {near[0]}?" if near else "`flakelog settings topology spout` lists those of topologies"
+    return InvalidSetting(given.name, given.text, f"there is no such setting; {wanted}")
 
 
 def _text_of(file: Path) -> str:

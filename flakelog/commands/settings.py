@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @json_option
 def settings(words: tuple[str, ...], as_json: bool) -> None:
-    """Explain the settings of `flakelog server` and of topics.
+    """Explain the settings of `flakelog server`, of topics, of topologies and of their spouts.
 
     With WORDs, explain only those whose names contain one of them, and also how Kafka's settings that are not used here
     are treated.
@@ -44,10 +44,15 @@ def _all() -> "list[tuple[str, Setting]]":
     from broker.settings.config import TopicConfig
     from flakelog.settings import CONFIGS
     from idgen.settings import settings_of
+    from partition_manager.config import SpoutConfig
+    from spout.config import TopologyConfig
 
-    scopes = [("server", config) for config in CONFIGS] + [("topic", TopicConfig)]
-    found = [(scope, each) for scope, config in scopes for each in settings_of(config)]
-    return sorted(found, key=lambda one: (one[0], one[1].name))
+    of_server = [("server", each) for config in CONFIGS for each in settings_of(config)]
+    found = sorted(of_server, key=lambda one: one[1].name)
+    found += sorted((("topic", each) for each in settings_of(TopicConfig)), key=lambda one: one[1].name)
+    for scope, config in (("spout", SpoutConfig), ("topology", TopologyConfig)):
+        found += [(scope, each) for each in settings_of(config)]  # in the order of their subjects
+    return found
 
 
 def _unused() -> "list[tuple[str, KafkaSetting]]":
