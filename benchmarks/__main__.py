@@ -21,6 +21,7 @@ from benchmarks import (
     defaults,
     flooder,
     ids,
+    manager,
     single,
     stalls,
     startup,
@@ -32,7 +33,8 @@ from benchmarks.native import Unavailable
 from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
-MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, stalls, compaction, topologies
+MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, stalls, compaction
+MODULES += manager, topologies
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 

@@ -5,7 +5,7 @@ where the log has no message (compaction, transaction markers) belongs to the me
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from broker.client.records import PoisonBatch
@@ -85,14 +85,13 @@ class Ledger:
         if self.position < self._ahead:
             self.position = self.settled.end_of(self.position) or self.position
 
-    def settle(self, entry: Entry) -> None:
-        """Remove a message from the unsettled ones."""
-        offset = entry.offset
-        del self.live[offset]
+    def settle(self, entries: Sequence[Entry]) -> None:
+        """Settle messages that the caller has removed from `live`."""
         if self.poison:
-            self.poison.pop(offset, None)
-        self.settled.add(offset, entry.end)
-        self._add_bytes(-entry.size)
+            for entry in entries:
+                self.poison.pop(entry.offset, None)
+        self.settled.collect([(entry.offset, entry.end) for entry in entries])
+        self._add_bytes(-sum([entry.size for entry in entries]))
 
     def forget_settled(self, log_end: int) -> None:
         """Forget what an earlier run settled from `log_end` on, because those offsets will hold other messages."""

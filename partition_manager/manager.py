@@ -21,7 +21,7 @@ Not thread-safe. Times are milliseconds on the caller's clock.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from broker.client.records import PoisonBatch
@@ -78,6 +78,7 @@ class PartitionManager:
         self._retries_in_row = 0
         self._letters: list[DeadLetter] = []
         self._fetching = False
+        self._fetch_at = config.spout_fetch_max_records // 2  # messages that wait when the next fetch begins
         self._may_open = 0  # new messages that may be emitted before the ranges are counted again
         self._held = False  # something is held back until a message is settled
         self._listing.fetch()
@@ -123,7 +124,7 @@ class PartitionManager:
         then this method returns None.
         """
         self._listing.is_fetching = False
-        if self._fetching or len(self._waiting) > self.config.spout_fetch_max_records // 2:
+        if self._fetching or len(self._waiting) > self._fetch_at:
             return None
         room, space = self._ledger.room, self._ledger.space_bytes
         if room <= 0:
@@ -194,14 +195,28 @@ class PartitionManager:
         them.
         """
         entry = None
-        if not self._waiting or self._retries_in_row < self.config.spout_retry_share:
+        waiting, retries = self._waiting, self._retries
+        if retries.earliest_ms <= now_ms and (not waiting or self._retries_in_row < self.config.spout_retry_share):
             entry = self._pop_retry(now_ms)
         if entry is None:
-            entry = self._pop_waiting() or self._pop_retry(now_ms)
-        if entry is None:
-            self._listing.rest(self._retries.next_due_ms())
-            return None
-        return self._emit(entry)
+            self._retries_in_row = 0
+            if waiting and (self._may_open > 0 or self._may_emit(waiting[0].offset)):
+                self._may_open -= 1
+                entry = waiting.popleft()
+                if len(waiting) == self._fetch_at:
+                    self._listing.fetch()
+            else:
+                entry = self._pop_retry(now_ms)
+                if entry is None:
+                    self._listing.rest(retries.next_due_ms())
+                    return None
+        entry.state = _IN_FLIGHT
+        entry.ticket = ticket = next(self._tickets)
+        entry.attempts += 1
+        entry.left = 1
+        self.counts.emitted += 1
+        poison = self._ledger.poison
+        return Message(entry.record, ticket, entry.attempts, poison.get(entry.offset) if poison else None)
 
     def message(self, offset: int, ticket: int) -> Message | None:
         """Return the message in flight, for the log, or None if the ticket is stale."""
@@ -237,6 +252,25 @@ class PartitionManager:
             self.counts.acked += 1
             self._settle(entry)
         return True
+
+    def ack_many(self, acks: Iterable[tuple[int, int]]) -> int:
+        """Ack each (offset, ticket), faster than one by one; return the number of stale ones."""
+        live, settled = self._live, []
+        stale = 0
+        for offset, ticket in acks:
+            entry = live.get(offset)
+            if entry is None or entry.ticket != ticket or entry.state is not _IN_FLIGHT:
+                stale += 1
+            elif entry.left > 1:
+                entry.left -= 1
+            else:
+                del live[offset]
+                settled.append(entry)
+        self.counts.stale += stale
+        self.counts.acked += len(settled)
+        self._ledger.settle(settled)
+        self._settled()
+        return stale
 
     def fail(self, offset: int, ticket: int, now_ms: int, error: str = "", *, unavailable: bool = False) -> bool:
         """Fail the whole message because one of its tuples failed: schedule a retry or give it up.
@@ -332,19 +366,10 @@ class PartitionManager:
         assert self._ledger.room >= 0, f"{len(self._live)} messages are not settled, too many"
         listing = self._listing
         assert listing.is_ready or self._held or not self._waiting, "messages wait, and the partition is not listed"
-        enough = self._fetching or self._held or len(self._waiting) > self.config.spout_fetch_max_records // 2
+        enough = self._fetching or self._held or len(self._waiting) > self._fetch_at
         assert enough or listing.is_fetching or listing.is_starved, "it wants a fetch, and is not listed"
 
     # --- emitting, inside
-
-    def _pop_waiting(self) -> Entry | None:
-        self._retries_in_row = 0
-        waiting = self._waiting
-        if not waiting or not self._may_emit(waiting[0].offset):
-            return None
-        if len(waiting) - 1 == self.config.spout_fetch_max_records // 2:
-            self._listing.fetch()
-        return waiting.popleft()
 
     def _may_emit(self, offset: int) -> bool:
         """Return True unless settling this new message could open a range over the limit.
@@ -352,31 +377,20 @@ class PartitionManager:
         Each emitted message opens one range at most, so ranges and emitted messages together stay below the limit. A
         message behind a settled one opens none, so it may always be emitted.
         """
-        if self._may_open > 0:
-            self._may_open -= 1
-            return True
         emitted, settled = len(self._live) - len(self._waiting), self._ledger.settled
-        self._may_open = self.config.spout_max_settled_ranges - len(settled) - emitted - 1
-        if self._may_open >= 0 or settled.end_of(offset - 1) is not None:
+        self._may_open = self.config.spout_max_settled_ranges - len(settled) - emitted
+        if self._may_open > 0 or settled.end_of(offset - 1) is not None:
             return True
         self._held = True
         return False
 
     def _pop_retry(self, now_ms: int) -> Entry | None:
-        offset = self._retries.pop_due(now_ms) if self._retries else None
+        offset = self._retries.pop_due(now_ms)
         if offset is None:
             return None
         self._retries_in_row += 1
         self.counts.retried += 1
         return self._live[offset]
-
-    def _emit(self, entry: Entry) -> Message:
-        entry.state = _IN_FLIGHT
-        entry.ticket = next(self._tickets)
-        entry.attempts += 1
-        entry.left = 1
-        self.counts.emitted += 1
-        return Message(entry.record, entry.ticket, entry.attempts, self._ledger.poison.get(entry.offset))
 
     # --- settling, inside
 
@@ -411,7 +425,11 @@ class PartitionManager:
         )
 
     def _settle(self, entry: Entry) -> None:
-        self._ledger.settle(entry)
+        del self._live[entry.offset]
+        self._ledger.settle((entry,))
+        self._settled()
+
+    def _settled(self) -> None:
         if self._memory.starved:
             self._listing.feed()
         if self._held:

@@ -1,5 +1,6 @@
 """Progress of a partition: a watermark, and the ranges settled above it."""
 
+from collections.abc import Iterable
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ class SettledRanges:
     bursts that mostly fill whole ranges, so few operations on the SortedDict are left; each costs O(log ranges).
     """
 
-    COLLECTED_MAX = 1_000
+    COLLECTED_MAX = 4_000
 
     def __init__(self, progress: Progress) -> None:
         self._collected: dict[int, int] = {}  # start to end
@@ -75,7 +76,12 @@ class SettledRanges:
 
     def add(self, start: int, end: int) -> None:
         """Settle the offsets of [start, end), which is not empty. Some of them may be settled already."""
-        self._collected[start] = max(end, self._collected.get(start, end))
+        self._merge()
+        self._add(start, end)
+
+    def collect(self, offsets: Iterable[tuple[int, int]]) -> None:
+        """Settle each [start, end), which is not empty and has no offset that is settled already."""
+        self._collected.update(offsets)
         if len(self._collected) >= self.COLLECTED_MAX:
             self._merge()
 
@@ -107,26 +113,37 @@ class SettledRanges:
     def _merge(self) -> None:
         if not self._collected:
             return
-        collected, self._collected = sorted(self._collected.items()), {}
-        start, end = collected[0]
-        for next_start, next_end in collected:
-            if next_start > end:
-                self._add(start, end)
+        collected = self._collected
+        start = end = -1
+        for next_start in sorted(collected):
+            if next_start != end:
+                if start >= 0:
+                    self._add(start, end)
                 start = next_start
-            end = max(end, next_end)
+            end = collected[next_start]
         self._add(start, end)
+        collected.clear()
 
     def _add(self, start: int, end: int) -> None:
         ends = self._ends
-        at = ends.bisect_right(start)
         if start <= self._watermark:
-            at, start = 0, self._watermark
-        elif at and ends.peekitem(at - 1)[1] >= start:
-            at -= 1
-            start = ends.keys()[at]
-        while at < len(ends) and ends.keys()[at] <= end:
-            end = max(end, ends.popitem(at)[1])
-        if start == self._watermark:
-            self._watermark = max(start, end)
-        else:
-            ends[start] = end
+            end = self._absorb(0, end)
+            self._watermark = max(self._watermark, end)
+            return
+        after = ends.bisect_right(start)
+        if after:
+            before, before_end = ends.peekitem(after - 1)
+            if before_end >= start:
+                start, end = before, max(before_end, end)
+        ends[start] = self._absorb(after, end)
+
+    def _absorb(self, at: int, end: int) -> int:
+        """Remove the ranges from index `at` on that begin at or below `end`; return the end of all together."""
+        ends = self._ends
+        while at < len(ends):
+            start, absorbed_end = ends.peekitem(at)
+            if start > end:
+                break
+            end = max(end, absorbed_end)
+            ends.popitem(at)
+        return end

@@ -8,6 +8,7 @@ skipped when they reach the top. A failure costs O(log n) and entries need no re
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 
 _SPREAD = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads neighbouring offsets far apart (Knuth, 6.4)
 
@@ -52,9 +53,10 @@ class RetrySchedule:
         self._heap: list[tuple[int, int, int]] = []
         self._is_current = is_current
 
-    def __bool__(self) -> bool:
-        """Return False if nothing is scheduled; stale entries may make it True."""
-        return bool(self._heap)
+    @property
+    def earliest_ms(self) -> float:
+        """Return a time before which nothing is due; infinity if nothing is scheduled."""
+        return self._heap[0][0] if self._heap else inf
 
     def add(self, due_ms: int, offset: int, ticket: int) -> None:
         heappush(self._heap, (due_ms, offset, ticket))

@@ -87,6 +87,16 @@ class Lives(RuleBasedStateMachine):
             self.settled.add(value)
 
     @precondition(lambda self: self.in_flight)
+    @rule(data=st.data())
+    def ack_many(self, data):
+        count = data.draw(st.integers(1, len(self.in_flight)))
+        taken = [self.take(data) for _ in range(count)]
+        current = {value for offset, ticket, value in taken if self.manager.message(offset, ticket) is not None}
+        stale = self.manager.ack_many([(offset, ticket) for offset, ticket, _ in taken + taken[:1]])
+        assert stale == count + 1 - len(current), "of two acks of one emission, the second is stale"
+        self.settled |= current
+
+    @precondition(lambda self: self.in_flight)
     @rule(data=st.data(), unavailable=st.booleans())
     def fail(self, data, unavailable):
         offset, ticket, _ = self.take(data)
