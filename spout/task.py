@@ -2,11 +2,24 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from spout.api import Bolt, Fields, Spout, Stream, Tuple
-from spout.grouping import ByFields, Direct, Grouping, Shuffle, ToAll, stable_hash
+from spout.grouping import (
+    ByFields,
+    Custom,
+    CustomGrouping,
+    Direct,
+    Grouping,
+    PartialKey,
+    Shuffle,
+    ToAll,
+    stable_hash,
+    two_choices,
+)
 
 
 @dataclass
@@ -20,6 +33,9 @@ class TaskCounts:
     timed_out: int = 0
     errors: int = 0
     busy_ns: int = 0  # time spent in a bolt's calls in the engine's thread
+
+
+Chooser = Callable[[Sequence[Any]], list["Task"]]
 
 
 class Task:
@@ -49,7 +65,7 @@ class Task:
     def connect(self, subscribers: dict[str, list[tuple[Grouping, list["Task"]]]], streams: dict[str, Stream]) -> None:
         """Set the receivers of each stream."""
         for name, stream in streams.items():
-            self.outlets[name] = Outlet(name, stream, subscribers.get(name, []))
+            self.outlets[name] = Outlet(self, name, stream, subscribers.get(name, []))
         reached = {t.number: t for routes in subscribers.values() for _, tasks in routes for t in tasks}
         self.receivers = [reached[number] for number in sorted(reached)]
 
@@ -64,11 +80,11 @@ class Task:
 class Outlet:
     """The outlet of a task for one stream."""
 
-    def __init__(self, name: str, stream: Stream, routes: list[tuple[Grouping, list[Task]]]) -> None:
+    def __init__(self, source: Task, name: str, stream: Stream, routes: list[tuple[Grouping, list[Task]]]) -> None:
         self.name = name
         self.fields = Fields(stream.fields)
         self.direct = stream.direct
-        self._choosers = [_chooser(grouping, tasks, self.fields) for grouping, tasks in routes]
+        self._choosers = [_chooser(source, name, grouping, tasks, self.fields) for grouping, tasks in routes]
         self._directly = {t.number: t for grouping, tasks in routes if isinstance(grouping, Direct) for t in tasks}
 
     def targets(self, values: Sequence[Any], task: int | None) -> list[Task]:
@@ -96,12 +112,16 @@ class Outlet:
             raise ValueError(f"task {task} receives nothing of {self.name!r}; these do: {sorted(self._directly)}")
 
 
-def _chooser(grouping: Grouping, tasks: list[Task], fields: Fields) -> Callable[[Sequence[Any]], list[Task]]:
+def _chooser(source: Task, stream: str, grouping: Grouping, tasks: list[Task], fields: Fields) -> Chooser:
     one_each = [[task] for task in tasks]
     if isinstance(grouping, Shuffle):
         return _in_turn(one_each)
     if isinstance(grouping, ByFields):
-        return _by_hash(one_each, [fields.index[field] for field in grouping.fields])
+        return _by_hash(one_each, _hasher(source, grouping.fields, fields))
+    if isinstance(grouping, PartialKey):
+        return _by_two_choices(one_each, _hasher(source, grouping.fields, fields))
+    if isinstance(grouping, Custom):
+        return _by_choice(source, stream, grouping, tasks)
     if isinstance(grouping, ToAll):
         return lambda values: tasks
     if isinstance(grouping, Direct):
@@ -109,7 +129,7 @@ def _chooser(grouping: Grouping, tasks: list[Task], fields: Fields) -> Callable[
     return lambda values: one_each[0]
 
 
-def _in_turn(one_each: list[list[Task]]) -> Callable[[Sequence[Any]], list[Task]]:
+def _in_turn(one_each: list[list[Task]]) -> Chooser:
     turn = deque(one_each)
 
     def choose(values: Sequence[Any]) -> list[Task]:
@@ -119,8 +139,57 @@ def _in_turn(one_each: list[list[Task]]) -> Callable[[Sequence[Any]], list[Task]
     return choose
 
 
-def _by_hash(one_each: list[list[Task]], positions: list[int]) -> Callable[[Sequence[Any]], list[Task]]:
+def _hasher(source: Task, names: Sequence[str], fields: Fields) -> Callable[[Sequence[Any]], int]:
+    positions = [fields.index[name] for name in names]
+
+    def hashed(values: Sequence[Any]) -> int:
+        try:
+            return stable_hash([values[p] for p in positions])
+        except TypeError as error:
+            raise TypeError(f"{error}; {source.component!r} emits it to a grouping by {', '.join(names)}") from None
+
+    return hashed
+
+
+def _by_hash(one_each: list[list[Task]], hashed: Callable[[Sequence[Any]], int]) -> Chooser:
+    return lambda values: one_each[hashed(values) % len(one_each)]
+
+
+def _by_two_choices(one_each: list[list[Task]], hashed: Callable[[Sequence[Any]], int]) -> Chooser:
+    given = [0] * len(one_each)
+
     def choose(values: Sequence[Any]) -> list[Task]:
-        return one_each[stable_hash([values[p] for p in positions]) % len(one_each)]
+        first, second = two_choices(hashed(values), len(given))
+        chosen = first if given[first] <= given[second] else second
+        given[chosen] += 1
+        return one_each[chosen]
 
     return choose
+
+
+def _by_choice(source: Task, stream: str, grouping: Custom, tasks: list[Task]) -> Chooser:
+    by_number = {task.number: task for task in tasks}
+    numbers = tuple(by_number)
+    choose_numbers = _custom(deepcopy(grouping.chooser), source, stream, numbers)
+
+    def choose(values: Sequence[Any]) -> list[Task]:
+        chosen = choose_numbers(values)
+        try:
+            return [by_number[number] for number in ([chosen] if isinstance(chosen, int) else chosen)]
+        except (KeyError, TypeError):
+            of = f"stream {stream!r} of {source.component!r}"
+            raise ValueError(f"the grouping of {of} chose {chosen!r}; the receiving tasks are {numbers}") from None
+
+    return choose
+
+
+def _custom(
+    chooser: CustomGrouping | Callable[[Sequence[Any], Sequence[int]], int | Sequence[int]],
+    source: Task,
+    stream: str,
+    numbers: tuple[int, ...],
+) -> Callable[[Sequence[Any]], int | Sequence[int]]:
+    if isinstance(chooser, CustomGrouping):
+        chooser.prepare(source.component, stream, numbers)
+        return partial(chooser.choose_tasks, source.number)
+    return lambda values: chooser(values, numbers)

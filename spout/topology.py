@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Generic, NamedTuple, TypeVar
 
 from spout.api import DEFAULT_STREAM, Bolt, Component, OutputDeclarer, Spout, Stream
-from spout.grouping import ByFields, Direct, Grouping, Shuffle, ToAll, ToFirst
+from spout.grouping import ByFields, Custom, CustomGrouping, Direct, Grouping, PartialKey, Shuffle, ToAll, ToFirst
 from spout.work import method_fault
 
 C = TypeVar("C", bound=Component)
@@ -69,6 +69,29 @@ class BoltInputs:
     def fields(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> "BoltInputs":
         """Receive equal values of `fields` always in the same task."""
         return self._add(component, stream, ByFields(fields))
+
+    def partial_key(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> "BoltInputs":
+        """Receive equal values of `fields` in one of two tasks, the one that the emitter gave less so far."""
+        return self._add(component, stream, PartialKey(fields))
+
+    def local_or_shuffle(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
+        """Receive in turn, as by `shuffle`: the embedded engine runs all tasks in one process."""
+        return self.shuffle(component, stream=stream)
+
+    def none(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
+        """Receive in any task; as in Storm, this is `shuffle`."""
+        return self.shuffle(component, stream=stream)
+
+    def custom(self, component: str, chooser: object, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
+        """Receive in the tasks that `chooser` returns.
+
+        It is a CustomGrouping, or a function of the values and the numbers of the receiving tasks, which returns one
+        of these numbers or several. Raise TopologyError if it is neither.
+        """
+        if not isinstance(chooser, CustomGrouping) and not callable(chooser):
+            wanted = "give a function, or an object with prepare and choose_tasks"
+            raise TopologyError(f"{chooser!r} groups the tuples of {component!r}: {wanted}")
+        return self._add(component, stream, Custom(chooser))
 
     def all(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
         """Receive every tuple in every task."""
@@ -173,7 +196,7 @@ def _check_grouping(bolt: str, component: str, stream: str, declared: Stream, gr
     if declared.direct != isinstance(grouping, Direct):
         kind = "is direct: receive it with .direct()" if declared.direct else "is not declared direct"
         raise TopologyError(f"{where}, which {kind}")
-    if isinstance(grouping, ByFields):
+    if isinstance(grouping, (ByFields, PartialKey)):
         if not grouping.fields:
             raise TopologyError(f"{where} by fields, and names none")
         for field in grouping.fields:
