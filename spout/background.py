@@ -35,7 +35,7 @@ class TwistedBackground:
         if loop is None:
             running = Deferred.fromCoroutine(self._only_deferreds(name, coroutine))
         else:
-            running = Deferred.fromFuture(loop.create_task(_with_deferreds(loop, coroutine)))
+            running = Deferred.fromFuture(loop.create_task(with_deferreds(loop, coroutine)))
         self._running.add(running)
 
         def ended(result: object) -> None:
@@ -98,7 +98,7 @@ class TwistedBackground:
         )
 
 
-async def _with_deferreds(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]) -> None:
+async def with_deferreds(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]) -> None:
     """Await a coroutine that awaits Deferreds beside asyncio's futures."""
     await _translated(loop, coroutine)
 
@@ -126,6 +126,7 @@ def _translated(
         except BaseException as error:
             if isinstance(awaited, Deferred):
                 awaited.cancel()
+                awaited.addErrback(lambda failure: None)  # its outcome is of no use to anyone now
             send, value = coroutine.throw, error
 
 

@@ -16,7 +16,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any
 
-from flakelog.testing.background import InlineBackground
+from flakelog.testing.background import SimulatedBackground
 from flakelog.testing.memory import MemoryLog, MemoryWorld
 from partition_manager.ports import DeadLetter
 from partition_manager.progress import Progress
@@ -68,6 +68,7 @@ class TopologyDriver:
         self.world = MemoryWorld() if world is None else world
         self.reports: list[tuple[str, str]] = []
         self._emitted: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+        self._background = SimulatedBackground()
         plan = topology.plan()
         self.executor = Executor(
             plan,
@@ -76,7 +77,7 @@ class TopologyDriver:
             run_id=f"test-{next(RUNS)}" if run_id is None else run_id,
             random_bits=repeatable_bits(seed),
             report=lambda report: self.reports.append((report.task, report.text)),
-            background=InlineBackground(),
+            background=self._background,
         )
         for node in plan.nodes:
             self._emitted |= {(node.name, stream): [] for stream in node.streams}
@@ -92,13 +93,16 @@ class TopologyDriver:
     ) -> None:
         if error is None:
             self.stop()
+        else:
+            self._background.close()
 
     # --- time
 
     def run(self) -> "TopologyDriver":
         """Step until no work is left at this time. Raise RuntimeError if work never ends."""
         for _ in range(STEPS_MAX):
-            if not self.executor.step(self.now_ms):
+            worked = self.executor.step(self.now_ms)
+            if not self._background.step(self.now_ms) and not worked:
                 return self
         raise RuntimeError(f"the topology still works after {STEPS_MAX} steps: does a spout emit without end?")
 
@@ -107,7 +111,8 @@ class TopologyDriver:
         end_ms = self.now_ms + ms
         while True:
             self.run()
-            due_ms = self.executor.next_deadline_ms()
+            times = (self.executor.next_deadline_ms(), self._background.next_deadline_ms())
+            due_ms = min((time for time in times if time is not None), default=None)
             if due_ms is None or due_ms > end_ms:
                 break
             self.now_ms = max(due_ms, self.now_ms + 1)

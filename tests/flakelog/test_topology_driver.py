@@ -1,11 +1,12 @@
 """The test driver as a user meets it: topologies over LogSpout without a broker (flakelog.testing)."""
 
+import asyncio
 import subprocess
 import sys
 
 import pytest
 
-from flakelog import Bolt, LogSpout, SpoutConfig, StringScheme, Topology
+from flakelog import Bolt, JsonScheme, LogSpout, SpoutConfig, StringScheme, Topology
 from flakelog.testing import MemoryDeadLetters, MemoryLog, TopologyDriver, run_bolt
 from partition_manager.ports import (
     Bury,
@@ -215,3 +216,65 @@ def test_a_dead_letter_topic_can_refuse_for_good():
     dead = MemoryDeadLetters()
     dead.refuses = "too large"
     assert answer_of(dead, Bury(None)) == Refused("too large") and dead.letters == []
+
+
+# --- asynchronous and blocking bolts
+
+
+class Remote(Bolt):
+    """An async bolt that waits as long as its tuple says, and gives up after a second."""
+
+    output_fields = ("ms",)
+
+    async def execute(self, tup):
+        await asyncio.wait_for(asyncio.sleep(tup["ms"] / 1_000), timeout=1)
+        self.emit((tup["ms"],))
+
+
+def test_asyncio_in_a_bolt_follows_the_simulated_clock():
+    result = run_bolt(Remote(), [(300,), (20,), (5_000,), (100,)], fields=("ms",), advance_ms=2_000)
+    assert result.emitted == result.acked == [(20,), (100,), (300,)]
+    assert result.failed == [(5_000,)] and result.errors == ["TimeoutError: "]
+
+
+def test_a_coroutine_is_at_work_until_its_time_has_come():
+    topology = Topology("t")
+    topology.spout("sentences", LogSpout("sentences", scheme=JsonScheme("ms")))
+    topology.bolt("remote", Remote()).shuffle("sentences")
+    with TopologyDriver(topology) as test:
+        test.log("sentences").append('{"ms": 50}')
+        assert test.run().emitted("remote") == []
+        assert test.advance(49).emitted("remote") == []
+        assert test.advance(1).emitted("remote") == [(50,)]
+
+
+def test_a_coroutine_that_never_ends_is_cancelled_at_the_end():
+    ended = []
+
+    class Hangs(Bolt):
+        async def execute(self, tup):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(tup["n"])
+
+    run_bolt(Hangs(), [(1,)], fields=("n",))
+    assert ended == [1]
+
+
+def test_calls_of_threads_are_made_at_once():
+    class Blocking(Bolt):
+        output_fields = ("n",)
+        threads = 2
+
+        def execute(self, tup):
+            self.emit((tup["n"] + 1,))
+
+    class ToThread(Bolt):
+        output_fields = ("n",)
+
+        async def execute(self, tup):
+            self.emit((await asyncio.to_thread(abs, tup["n"]),))
+
+    assert run_bolt(Blocking(), [(1,), (2,)], fields=("n",)).emitted == [(2,), (3,)]
+    assert run_bolt(ToThread(), [(-1,)], fields=("n",)).emitted == [(1,)]

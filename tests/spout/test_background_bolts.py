@@ -1,5 +1,6 @@
 """Bolts whose work outlasts a step: coroutines on Deferreds, and threads."""
 
+import asyncio
 import threading
 from functools import partial
 
@@ -8,6 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
 from flakelog.testing import TopologyDriver, run_bolt
 from spout.api import Bolt, Spout, Unavailable
+from spout.background import TwistedBackground
 from spout.bolts import BatchBolt
 from spout.config import TopologyConfig
 from spout.executor import Executor
@@ -31,7 +33,7 @@ class Answers(Bolt):
         answer = self.asked[tup["n"]] = Deferred()
         try:
             self.emit((await answer,))
-        except CancelledError:
+        except (CancelledError, asyncio.CancelledError):
             self.cancelled.append(tup["n"])
             raise
 
@@ -106,17 +108,15 @@ def test_a_stop_cancels_the_coroutines_that_still_run_and_reports_nothing():
     assert driver.tasks("answers")[0].cancelled == [0] and driver.reports == []
 
 
-def test_awaiting_asyncio_without_its_loop_fails_and_says_what_to_install():
-    import asyncio
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_awaiting_asyncio_without_its_loop_fails_and_says_what_to_install(seconds):
+    async def sleeps():
+        await asyncio.sleep(seconds)
 
-    class Sleeps(Bolt):
-        async def execute(self, tup):
-            await asyncio.sleep(tup["seconds"])
-
-    result = run_bolt(Sleeps(), [(0,), (1,)], fields=("seconds",))
-    assert len(result.failed) == 2
-    for error in result.errors:
-        assert "'bolt' awaits an asyncio future" in error and "asyncioreactor.install()" in error
+    errors = []
+    TwistedBackground().run_coroutine("bolt", sleeps(), errors.append)
+    (error,) = errors
+    assert "'bolt' awaits an asyncio future" in str(error) and "asyncioreactor.install()" in str(error)
 
 
 def test_a_batch_may_be_processed_by_a_coroutine():
