@@ -76,6 +76,10 @@ class Asks:
         else:
             pending.on_answer(answer, now_ms)
 
+    def expects(self, number: int) -> bool:
+        """Return True if the request was sent, not answered, and its owner not forgotten."""
+        return number in self._out
+
     def forget(self, owner: object) -> None:
         """Drop the requests of `owner` and ignore answers to those already sent; O(requests)."""
         self._due = [due for due in self._due if due[2].owner is not owner]

@@ -84,6 +84,10 @@ class PartitionCoordinator:
         self._asks.answered(number, answer, now_ms)
         self._sweep()
 
+    def expects(self, number: int) -> bool:
+        """Return True if the answer to a request is still wanted, because its partition was not given up meanwhile."""
+        return self._asks.expects(number)
+
     def next_deadline_ms(self) -> int | None:
         """Return the next time a retry, request, commit or refresh is due, or None if nothing is scheduled.
 

@@ -69,11 +69,17 @@ def next_form(form: LetterForm, code: int) -> LetterForm | None:
 
 def dead_letter_batch(letter: DeadLetter, form: LetterForm, now_ms: int) -> bytearray:
     """Encode the letter as a batch of one record, with the message's timestamp or `now_ms`, as the form says."""
+    record, timestamp_ms = dead_letter_record(letter, form, now_ms)
+    return encode_batch([record], base_timestamp_ms=timestamp_ms, codec=form.codec)
+
+
+def dead_letter_record(letter: DeadLetter, form: LetterForm, now_ms: int) -> tuple[Record, int]:
+    """Return the letter's record in this form, and its timestamp in ms: the message's or `now_ms`."""
     record = letter.record
     kept = Record(0, 0, record.key, record.value, dead_letter_headers(letter))
     if not form.has_value:
         kept = _without_value(letter)
-    return encode_batch([kept], base_timestamp_ms=record.timestamp_ms if form.keeps_time else now_ms, codec=form.codec)
+    return kept, record.timestamp_ms if form.keeps_time else now_ms
 
 
 def _without_value(letter: DeadLetter) -> Record:

@@ -21,7 +21,9 @@ from partition_manager.config import SpoutConfig
 from partition_manager.ports import DeadLetterSink, OffsetStore, RecordFetcher
 from spout.config import TopologyConfig
 from spout.origin import Link, MessagePlace, Origin
+from spout.sink_config import SinkConfig
 from spout.sink_ports import RecordProducer
+from spout.transaction_ports import Transactor
 
 DEFAULT_STREAM = "default"
 
@@ -165,6 +167,10 @@ class World(Protocol):
 
     def producer(self, servers: str) -> RecordProducer: ...
 
+    def transactor(
+        self, servers: str, sources: Sequence[str], transactional_id: str, config: SinkConfig
+    ) -> Transactor: ...
+
 
 class Counter(Protocol):
     """A number that a component counts up."""
@@ -304,6 +310,10 @@ class Spout(Component):
 
     def finish(self) -> None:
         """Store progress: no tuple is in flight any longer, and `close` follows when `idle` is True. Not in Storm."""
+
+    def exactly_once_fault(self) -> str | None:
+        """Return why no sink with `exactly_once` may be fed by this spout, or None. Not in Storm."""
+        return f'a {type(self).__name__} stores no progress in transactions; a LogSpout with store="kafka" does'
 
     @property
     def idle(self) -> bool:

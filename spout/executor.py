@@ -15,6 +15,7 @@ from spout.api import Bolt, Report, Spout, Stream, Tuple, World
 from spout.background_collector import BackgroundCollector, CoroutineCollector, ThreadCollector
 from spout.collector import BoltCollector, Exchange, SpoutCollector
 from spout.config import TopologyConfig
+from spout.exactly_once import settle_together
 from spout.grouping import Grouping
 from spout.metrics import TaskMetrics
 from spout.task import Task, TaskCounts
@@ -105,6 +106,7 @@ class Executor:
             if isinstance(task.instance.collector, BackgroundCollector)
         ]
         self._connect()
+        settle_together(plan, self.instances_of)
 
     # --- lifecycle
 

@@ -1,16 +1,23 @@
-"""A bolt that writes its input tuples to a topic of Flakelog or Apache Kafka, at least once.
+"""A bolt that writes its input tuples to a topic of Flakelog or Apache Kafka.
 
     topology.bolt("totals", LogSink("totals", key="carrier", value="total")).fields("delays", "carrier")
 
-A tuple is acked when all replicas in sync have its record. So no record is lost, and one may be there twice: after a
-lost answer of the broker, or because another tuple of the same message failed.
+At least once, the default: a tuple is acked when all replicas in sync have its record. So no record is lost, and one
+may be there twice: after a lost answer of the broker, or because another tuple of the same message failed.
+
+With `exactly_once`, a read_committed consumer of the topic sees the outputs of each message once. The outputs of all
+sinks of the process, its dead letters and the progress of its spouts are committed in one transaction (KIP-447). It
+needs `store="kafka"` at all spouts that feed the sink, and one cluster for all. The state of
+bolts is not covered: after a failure they process the message again.
 """
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from broker.client.core import parse_addresses
 from spout.api import Bolt, Tuple, Unavailable
+from spout.settlement import Settlement, Source
 from spout.sink_batches import Outcome, SinkBatches
 from spout.sink_config import SinkConfig
 from spout.sink_ports import Output, SinkAnswer
@@ -22,10 +29,14 @@ class LogSink(Bolt):
     `key` and `value` name fields of the tuples; a tuple without the field `key` gives a record without a key. Values
     are bytes, text (written as UTF-8) or None. Equal keys go to one partition, and records of one partition keep the
     order of the tuples in a task. Override `output` for other records. `servers` is host:port, or several separated by
-    commas. The topic must exist. Raise ValueError if `topic` is empty or `servers` is not valid.
+    commas. The topic must exist. With `exactly_once`, messages follow each other in the order they were settled, and
+    the outputs of a message keep theirs. Raise ValueError if `topic` is empty or `servers` is not valid.
     """
 
     auto_ack: ClassVar[bool] = False
+
+    _settlement: Settlement | None = None
+    _sources: Sequence[str] = ()
 
     def __init__(
         self,
@@ -34,6 +45,7 @@ class LogSink(Bolt):
         servers: str = "127.0.0.1:9092",
         key: str = "key",
         value: str = "value",
+        exactly_once: bool = False,
         config: SinkConfig = SinkConfig(),
     ) -> None:
         if not isinstance(topic, str) or not topic:
@@ -43,6 +55,7 @@ class LogSink(Bolt):
         self.servers = servers
         self.key = key
         self.value = value
+        self.exactly_once = exactly_once
         self.config = config
 
     def output(self, tup: Tuple) -> Output:
@@ -50,30 +63,54 @@ class LogSink(Bolt):
         key = _bytes(tup[self.key], self.key) if self.key in tup.fields.index else None
         return Output(self.topic, key, _bytes(tup[self.value], self.value))
 
+    def settle_with(self, settlement: Settlement, sources: Sequence[str]) -> None:
+        """Take part in these transactions; `sources` are the servers that the spouts read. Called before `prepare`."""
+        self._settlement = settlement
+        self._sources = sources
+
     def prepare(self) -> None:
-        """Create the batches and their port, without sending a request."""
-        self._batches = SinkBatches(self.topic, self.config)
-        self._producer = self.context.world.producer(self.servers)
-        self._failing = False
+        """Create the port, and the batches if there are no transactions, without waiting for an answer."""
+        context = self.context
+        if self._settlement is not None:
+            id = f"{context.topology_id}.{self.config.sink_instance or context.run_id}"
+            make = partial(context.world.transactor, self.servers, self._sources, id, self.config)
+            self._settlement.open(make, context.wake)
+        else:
+            self._batches = SinkBatches(self.topic, self.config)
+            self._producer = context.world.producer(self.servers)
+            self._failing = False
 
     def execute(self, tup: Tuple) -> None:
-        """Hold the tuple's record for the next batch, or fail the tuple."""
+        """Hold the tuple's record for the next batch or transaction, or fail the tuple."""
         output = self.output(tup)
         limit = self.config.sink_record_bytes
         if output.size > limit:
             raise ValueError(f"a record of {output.size} bytes is over the {limit} of flakelog.sink.record.bytes")
-        if self._batches.is_full:
+        if self._settlement is not None:
+            self._hold(self._settlement, output, tup)
+        elif self._batches.is_full:
             held = f"{self._batches.held_bytes} bytes wait for {self.servers}"
             self.fail(tup, Unavailable(f"{held}; flakelog.sink.held.bytes allows no more"))
-            return
-        self._batches.add(output, tup)
-        self._send()
+        else:
+            self._batches.add(output, tup)
+            self._send()
 
     def cleanup(self) -> None:
         """Close the port; the tuples of unconfirmed records are emitted again by the next run."""
-        self._producer.close()
+        if self._settlement is not None:
+            self._settlement.close()
+        else:
+            self._producer.close()
 
     # --- internals
+
+    def _hold(self, settlement: Settlement, output: Output, tup: Tuple) -> None:
+        keys = list(tup.link.roots()) if tup.link is not None else []
+        if not keys:
+            wanted = "exactly_once needs tuples that are anchored to their messages"
+            raise ValueError(f"{tup!r} comes from no message: {wanted}")
+        settlement.hold(cast(list[tuple[Source, Any]], keys), output)
+        self.ack(tup)
 
     def _send(self) -> None:
         for number, request in self._batches.take():

@@ -6,7 +6,8 @@ counts each message once.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, cast
 
@@ -22,8 +23,12 @@ from spout.api import OutputDeclarer, Spout, SpoutOutput
 from spout.config import SpoutConfig
 from spout.origin import MessagePlace
 from spout.scheme import Scheme, SchemeError, scheme_of, tuples_of
+from spout.settlement import Settlement
+from spout.transaction_ports import Save, TransactionalStore
 
+KAFKA_STORE = "kafka"
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
+WAIT_MS = 10  # between two looks while the sinks hold too much
 POLL_ROUNDS = 10  # opening a partition takes five successive requests
 
 
@@ -58,6 +63,9 @@ class LogSpout(Spout):
         self.start = start_of(start)
         self.config = config
 
+    settlement: Settlement | None = None
+    """The transactions of a sink that this spout feeds and that is exactly once; the engine sets it."""
+
     @property
     def dead_letter_topic(self) -> str:
         """Return the topic for messages given up. If it is empty, messages are retried for ever."""
@@ -84,7 +92,7 @@ class LogSpout(Spout):
         self._coordinator = PartitionCoordinator(source, context.index, context.parallelism, owner)
         self._output = cast(SpoutOutput, self.collector)
         self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the number of outstanding requests
-        self._started = False
+        self._started = self._is_finishing = False
         path = f"{STORE_ROOT}/{self.id or f'{context.topology_id}.{context.component}'}"
         self._store = context.world.offset_store(self.store, path, self.access)
         self._fetcher = context.world.fetcher(self.servers, self.config)
@@ -100,6 +108,8 @@ class LogSpout(Spout):
     def next_tuple(self) -> None:
         """Emit the tuples of one message. Skip messages without tuples; reject those that cannot be decoded."""
         now_ms = self.context.now_ms
+        if self.settlement is not None and self.settlement.is_full:
+            return
         while (found := self._coordinator.next(now_ms)) is not None:
             id, message = found
             try:
@@ -108,16 +118,21 @@ class LogSpout(Spout):
             except Exception as error:  # of the user's scheme: any of them would come again at each attempt
                 self._coordinator.reject(id, now_ms, _reason(error))
                 continue
-            self._coordinator.fan_out(id, len(rows))  # no ack comes before this call returns
+            self._fan_out(id, len(rows))  # no ack comes before this call returns
             if rows:
                 return
 
     def ack(self, id: MessageId) -> None:
         """Ack one tuple of the message."""
-        self._coordinator.ack(id)
+        if self.settlement is not None:
+            self.settlement.ack(self, id)
+        else:
+            self._coordinator.ack(id)
 
     def fail(self, id: MessageId) -> None:
         """Fail one tuple of the message: the message is retried later or goes to the dead letters."""
+        if self.settlement is not None:
+            self.settlement.fail(self, id, self.context.failure)
         self._coordinator.fail(id, self.context.now_ms, self.context.failure)
 
     def place(self, id: MessageId) -> MessagePlace:
@@ -144,8 +159,22 @@ class LogSpout(Spout):
     # --- the engine's methods
 
     def poll(self) -> None:
-        """Process answers and send requests, in a few rounds because some ports answer at once."""
+        """Process answers and send requests; with a sink that is exactly once, begin transactions that are due.
+
+        Raise CannotSettle if no transaction can ever succeed.
+        """
         now_ms = self.context.now_ms
+        self.flush(now_ms)
+        if self.settlement is not None:
+            self._work(self.settlement, now_ms)
+            if self._is_finishing and self.settlement.is_settled:
+                self._is_finishing = False
+                self._coordinator.stop(now_ms)
+                self.flush(now_ms)
+                self._work(self.settlement, now_ms)
+
+    def flush(self, now_ms: int) -> None:
+        """Process answers and send requests, in a few rounds because some ports answer at once."""
         for _ in range(POLL_ROUNDS):
             while self._answers:
                 self._coordinator.answered(*self._answers.popleft(), now_ms)
@@ -159,16 +188,51 @@ class LogSpout(Spout):
 
     def next_deadline_ms(self) -> int | None:
         """Return when a retry, commit or request is due; now if an answer waits."""
-        return self.context.now_ms if self._answers else self._coordinator.next_deadline_ms()
+        if self._answers:
+            return self.context.now_ms
+        times = [self._coordinator.next_deadline_ms()]
+        if self.settlement is not None:
+            times.append(self.settlement.next_deadline_ms())
+            if self.settlement.is_full:  # a retry may be due, but the spout must wait
+                times = [self.settlement.next_deadline_ms(), self.context.now_ms + WAIT_MS]
+        return min((each for each in times if each is not None), default=None)
 
     def finish(self) -> None:
         """Store the progress and release the partitions; `idle` becomes True when that is done."""
-        self._coordinator.stop(self.context.now_ms)
+        if self.settlement is not None:
+            self.settlement.finish()
+            self._is_finishing = True  # keep the partitions until the complete messages are committed
+        else:
+            self._coordinator.stop(self.context.now_ms)
 
     @property
     def idle(self) -> bool:
         """Return True if, after `finish`, every partition is stored and released."""
-        return self._coordinator.idle
+        return self._coordinator.idle and (self.settlement is None or self.settlement.is_settled)
+
+    # --- exactly once
+
+    def exactly_once_fault(self) -> str | None:
+        """Return None if the progress lies in a consumer group, because a transaction can write only there."""
+        return None if self.store == KAFKA_STORE else f'its progress lies in {self.store}; give it store="kafka"'
+
+    def is_current(self, id: MessageId) -> bool:
+        """Return True if the message is in flight under this id."""
+        return self._coordinator.message(id) is not None
+
+    def settle(self, id: MessageId) -> None:
+        """Settle a message whose outputs are part of the next transaction."""
+        self._coordinator.ack(id)
+
+    def fail_with(self, id: MessageId, error: str) -> None:
+        """Fail a message that shares an output with a failed one."""
+        self._coordinator.fail(id, self.context.now_ms, error)
+
+    def store_progress(self, now_ms: int) -> None:
+        """Process answers, then store the progress of every partition where it has changed."""
+        self.flush(now_ms)
+        self._coordinator.commit(now_ms)
+        self.flush(now_ms)
 
     # --- figures
 
@@ -202,13 +266,35 @@ class LogSpout(Spout):
             self._answers.append((number, value))
             self.context.wake()
 
-        if isinstance(request, Bury):
+        if self.settlement is not None and isinstance(request, (SaveOffset, Bury)):
+            self._carry_to(self.settlement, ask, answer)
+        elif isinstance(request, Bury):
             assert self._dead is not None, "nothing is given up without a dead-letter topic"
             self._dead.ask(request, answer)
         elif isinstance(request, (LoadOffset, SaveOffset)):
             self._store.ask(request, answer)
         else:
             self._fetcher.ask(request, answer)
+
+    def _work(self, settlement: Settlement, now_ms: int) -> None:
+        while settlement.work(now_ms):
+            self.flush(now_ms)
+        for note in settlement.take_notes():
+            self.context.log(note, "warn")
+
+    def _fan_out(self, id: MessageId, tuples: int) -> None:
+        if self.settlement is None or not tuples:
+            self._coordinator.fan_out(id, tuples)
+        else:  # `settle` acks the message once, for all its tuples
+            self.settlement.begin(self, id, tuples)
+
+    def _carry_to(self, settlement: Settlement, ask: Ask, answer: Callable[[Answer], None]) -> None:
+        number, request = ask
+        is_wanted = partial(self._coordinator.expects, number)
+        if isinstance(request, SaveOffset):
+            settlement.save(Save(cast(TransactionalStore, self._store), request, answer, is_wanted))
+        elif isinstance(request, Bury):
+            settlement.bury(self.dead_letter_topic, request.letter, answer, is_wanted)
 
 
 def _reason(error: Exception) -> str:

@@ -57,7 +57,7 @@ class Link:
 
     def origin(self) -> Origin:
         """Return the origin of the link's tuple."""
-        messages = {source.place(id): None for source, id in self._roots()}
+        messages = {source.place(id): None for source, id in self.roots()}
         path = []
         link: Link | None = self
         while link is not None:
@@ -68,7 +68,7 @@ class Link:
     def details(self, limit: int) -> list[Mapping[str, object]]:
         """Return the details of the first `limit` messages, for the log."""
         found: list[Mapping[str, object]] = []
-        for source, id in self._roots():
+        for source, id in self.roots():
             details = source.details(id)
             if details not in found:
                 found.append(details)
@@ -76,8 +76,9 @@ class Link:
                 break
         return found
 
-    def _roots(self) -> Iterator[tuple[Source, Any]]:
+    def roots(self) -> Iterator[tuple[Source, Any]]:
+        """Iterate over the spouts and the ids that they emitted the tuple's messages with; a pair may come twice."""
         if self.source is not None and self.id is not None:
             yield self.source, self.id
         for parent in self.parents:
-            yield from parent._roots()
+            yield from parent.roots()

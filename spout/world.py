@@ -4,7 +4,7 @@ Coordinators are opened in a worker thread when they are first needed, and again
 that is not up yet delays the spouts that need it, but not the reactor.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, cast
 
 from twisted.internet.base import ReactorBase
@@ -23,7 +23,10 @@ from partition_manager.fetcher import TwistedFetcher
 from partition_manager.offset_store import CoordinatedOffsetStore, Procedure
 from partition_manager.ports import Answer, DeadLetterSink, Failed, OffsetStore, RecordFetcher
 from spout.record_producer import TwistedRecordProducer
+from spout.sink_config import SinkConfig
 from spout.sink_ports import RecordProducer
+from spout.transaction_ports import Transactor
+from spout.transactor import TwistedTransactor
 
 ZOOKEEPER = "zookeeper://"
 
@@ -53,6 +56,10 @@ class TwistedWorld:
     def producer(self, servers: str) -> RecordProducer:
         """Return a writer of topics, acknowledged by all in-sync replicas."""
         return TwistedRecordProducer(servers, self._reactor)
+
+    def transactor(self, servers: str, sources: Sequence[str], transactional_id: str, config: SinkConfig) -> Transactor:
+        """Return a transactional producer for `servers`, whose cluster the spouts read at `sources`."""
+        return TwistedTransactor(servers, sources, transactional_id, config, self._reactor)
 
 
 class _Session:

@@ -3,7 +3,7 @@
     producer = TransactionalProducer(client.core, "orders-7")
     client.run(producer.begin())
     producer.add("orders", 0, records, timestamp_ms)
-    producer.add_offsets(Membership("group", "member", 3), {("prices", 0): Position(42)})
+    producer.add_offsets(member.identity, {("prices", 0): CommittedOffset(42)})
     client.run(producer.commit())
 
 `add` and `add_offsets` only collect. The other operations are generators of exchanges, as those of `ClientCore`, for a
@@ -43,6 +43,7 @@ from broker.client.core import (
     Steps,
 )
 from broker.client.errors import RETRIABLE, BrokerError, ClientError, Unreachable
+from broker.client.group_requests import CommittedOffset, GroupIdentity
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
@@ -105,11 +106,16 @@ class TryAgain(ClientError):
 
 
 class MustAbort(ClientError):
-    """The transaction cannot commit. With `member_fenced`, its offsets name a group membership that has ended."""
+    """The transaction cannot commit. `error` is the broker's answer; its `what` names the partition or the group."""
 
-    def __init__(self, reason: str, member_fenced: bool) -> None:
-        super().__init__(reason)
-        self.member_fenced = member_fenced
+    def __init__(self, error: BrokerError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+    @property
+    def member_fenced(self) -> bool:
+        """Return True if the offsets name a membership of the group that has ended (KIP-447)."""
+        return self.error.code in MEMBER_FENCED
 
 
 class ProducerFenced(ClientError):
@@ -130,23 +136,6 @@ class State(Enum):
     BROKEN = "broken"
 
 
-class Membership(NamedTuple):
-    """A member of a consumer group, and the generation in which it owns its partitions; the default is no member."""
-
-    group_id: str
-    member_id: str = ""
-    generation: int = -1
-    instance_id: str | None = None
-
-
-class Position(NamedTuple):
-    """A committed position: the next offset to read, the leader epoch of the last one read, and free text."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
 class _Batch(NamedTuple):
     records: Sequence[Record]
     timestamp_ms: int
@@ -165,13 +154,13 @@ class TransactionalProducer:
         self._timeout_ms = timeout_ms
         self._next_epoch = True  # the next transaction needs InitProducerId
         self._sequences: dict[Partition, int] = {}
-        self._coordinators: dict[int, tuple[str, Address]] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {}
         self._tries = 0  # in a row, for the pause
         self._clear()
 
     def _clear(self) -> None:
         self._batches: dict[Partition, deque[_Batch]] = {}
-        self._offsets: dict[Membership, dict[Partition, Position]] = {}
+        self._offsets: dict[GroupIdentity, dict[Partition, CommittedOffset]] = {}
         self._added: set[Partition] = set()
         self._added_groups: set[str] = set()
         self._touched = False  # the coordinator may know of this transaction
@@ -190,10 +179,10 @@ class TransactionalProducer:
         self._require(State.OPEN)
         self._batches.setdefault((topic, partition), deque()).append(_Batch(tuple(records), timestamp_ms, codec))
 
-    def add_offsets(self, membership: Membership, offsets: Mapping[Partition, Position]) -> None:
+    def add_offsets(self, identity: GroupIdentity, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Add positions, to be committed for the group with the transaction. Raise ValueError if none is open."""
         self._require(State.OPEN)
-        self._offsets.setdefault(membership, {}).update(offsets)
+        self._offsets.setdefault(identity, {}).update(offsets)
 
     # --- operations
 
@@ -271,7 +260,7 @@ class TransactionalProducer:
             return error
         if self.state is State.OPEN or (self.state is State.COMMITTING and code in NOT_COMMITTED):
             self.state = State.ABORTABLE
-            return MustAbort(str(error), code in MEMBER_FENCED)
+            return MustAbort(error)
         return self._again(str(error))  # the outcome is not known yet
 
     def _initialize(self) -> Steps[None]:
@@ -294,11 +283,11 @@ class TransactionalProducer:
             yield from self._add_partitions(wanted)
         while self._batches:
             yield from self._produce_some()
-        for membership, offsets in list(self._offsets.items()):
-            if membership.group_id not in self._added_groups:
-                yield from self._add_group(membership.group_id)
-            yield from self._commit_offsets(membership, offsets)
-            del self._offsets[membership]
+        for identity, offsets in list(self._offsets.items()):
+            if identity.group_id not in self._added_groups:
+                yield from self._add_group(identity.group_id)
+            yield from self._commit_offsets(identity, offsets)
+            del self._offsets[identity]
 
     def _add_partitions(self, partitions: Sequence[Partition]) -> Steps[None]:
         address = yield from self._coordinator(TRANSACTION, self.transactional_id)
@@ -369,8 +358,8 @@ class TransactionalProducer:
         _check(answer.error_code, f"group {group_id}")
         self._added_groups.add(group_id)
 
-    def _commit_offsets(self, membership: Membership, offsets: Mapping[Partition, Position]) -> Steps[None]:
-        address = yield from self._coordinator(GROUP, membership.group_id)
+    def _commit_offsets(self, identity: GroupIdentity, offsets: Mapping[Partition, CommittedOffset]) -> Steps[None]:
+        address = yield from self._coordinator(GROUP, identity.group_id)
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, number), position in offsets.items():
             place = {
@@ -381,16 +370,16 @@ class TransactionalProducer:
             }
             topics.setdefault(topic, []).append(place)
         member = {
-            "group_id": membership.group_id,
-            "member_id": membership.member_id,
-            "generation_id": membership.generation,
-            "group_instance_id": membership.instance_id,
+            "group_id": identity.group_id,
+            "member_id": identity.member_id,
+            "generation_id": identity.generation,
+            "group_instance_id": identity.instance_id,
             "topics": [{"name": topic, "partitions": places} for topic, places in topics.items()],
         }
         answer = yield from self._core.ask(address, TXN_OFFSET_COMMIT, self._named() | member)
         _check_all(
             {
-                f"group {membership.group_id}, {topic.name}-{each.partition_index}": int(each.error_code)
+                f"group {identity.group_id}, {topic.name}-{each.partition_index}": int(each.error_code)
                 for topic in answer.topics
                 for each in topic.partitions
             }
@@ -414,13 +403,13 @@ class TransactionalProducer:
 
     def _coordinator(self, kind: int, key: str) -> Steps[Address]:
         """Return the coordinator of a group or a transactional id; look it up if it is not known."""
-        known = self._coordinators.get(kind)
-        if known is None or known[0] != key:
+        known = self._coordinators.get((kind, key))
+        if known is None:
             address = yield from self._core.controller()
             answer = yield from self._core.ask(address, FIND_COORDINATOR, {"key": key, "key_type": kind})
             _check(answer.error_code, f"coordinator of {key}", answer.error_message)
-            known = self._coordinators[kind] = key, Address(answer.host, int(answer.port))
-        return known[1]
+            known = self._coordinators[kind, key] = Address(answer.host, int(answer.port))
+        return known
 
 
 def _check(code: int, what: str, message: str | None = None) -> None:

@@ -10,7 +10,7 @@ A test can also remove, truncate and recreate, and make each part fail, as a clu
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import NAMESPACE_URL, uuid5
 
 from broker.client.records import LogRecord, PoisonBatch
@@ -46,11 +46,14 @@ from partition_manager.ports import (
     RecordFetcher,
     Recreated,
     Refused,
+    Saved,
     Topics,
 )
 from partition_manager.progress import Progress
 from spout.config import SpoutConfig
-from spout.sink_ports import Counted, CountPartitions, Produced, RecordProducer, SinkAnswer, SinkRequest
+from spout.sink_config import SinkConfig
+from spout.sink_ports import Counted, CountPartitions, Produced, RecordProducer, SinkAnswer, SinkRequest, partition_of
+from spout.transaction_ports import Aborted, Committed, FencedOut, Transact, TransactAnswer, Transactor
 
 FIRST_ID = 1_000
 IDS_OF_A_PARTITION = 10**9  # the ids of partition n begin at FIRST_ID + n * IDS_OF_A_PARTITION
@@ -328,6 +331,10 @@ class MemoryWorld:
         """Return a writer of the topics, for `LogSink`."""
         return MemoryProducer(self)
 
+    def transactor(self, servers: str, sources: Sequence[str], transactional_id: str, config: SinkConfig) -> Transactor:
+        """Return a transactional producer of the topics and of the stored progress, for `LogSink`."""
+        return MemoryTransactor(self)
+
     def sink(self, topic: str) -> MemoryDeadLetters:
         """Return the dead-letter topic, to make it fail or to look at its log; create it if there is none."""
         if topic not in self.sinks:
@@ -357,6 +364,41 @@ class MemoryProducer:
 
     def close(self) -> None:
         """Do nothing: the topics outlive the writer."""
+
+
+class MemoryTransactor:
+    """A transactional producer of a world: outputs, dead letters and progress appear together, or none of them."""
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+
+    def ask(self, request: Transact, answer: Callable[[TransactAnswer], None]) -> None:
+        """Store the progress, unless another owner has written it since; then append the records."""
+        missing = next((each.topic for each in request.outputs if each.topic not in self._world.topics), None)
+        if missing is not None:
+            answer(Aborted(f"topic {missing}: UNKNOWN_TOPIC_OR_PARTITION"))
+            return
+        down = next((down for each in request.outputs if (down := self._world.topics[each.topic].down)), None)
+        if down is not None:
+            answer(Aborted(down))
+            return
+        saved: list[Answer] = []
+        for save in request.saves:
+            save.store.ask(save.request, saved.append)
+        wrong = next((each for each in saved if not isinstance(each, Saved)), None)
+        if wrong is not None:
+            answer(FencedOut(str(wrong)))
+            return
+        for turn, output in enumerate(request.outputs):
+            log = self._world.topics[output.topic]
+            partition = partition_of(output.key, len(log.kept), turn)
+            log.append(output.value, partition, output.key, headers=output.headers)
+        for letter in request.letters:
+            self._world.sink(letter.topic).ask(Bury(letter.letter), lambda buried: None)
+        answer(Committed([each for each in saved if isinstance(each, Saved)]))
+
+    def close(self) -> None:
+        """Do nothing: the topics outlive the producer."""
 
 
 class _Fetcher:

@@ -14,11 +14,10 @@ from broker.client.core import (
     TXN_OFFSET_COMMIT,
 )
 from broker.client.errors import BrokerError
+from broker.client.group_requests import CommittedOffset, GroupIdentity
 from broker.client.transaction import (
     GROUP,
-    Membership,
     MustAbort,
-    Position,
     ProducerFenced,
     State,
     TransactionalProducer,
@@ -40,7 +39,7 @@ STEPS = {
     "commit offsets": TXN_OFFSET_COMMIT,
     "end": END_TXN,
 }
-NO_MEMBER = Membership("copiers")
+NO_MEMBER = GroupIdentity("copiers")
 
 
 def cluster(partitions=2, **settings):
@@ -59,8 +58,8 @@ def add(producer, *values, partition=0, topic="out"):
     producer.add(topic, partition, [Record(n, 0, None, value) for n, value in enumerate(values)], 1_000)
 
 
-def add_offset(producer, offset, membership=NO_MEMBER, metadata=""):
-    producer.add_offsets(membership, {("in", 0): Position(offset, metadata=metadata)})
+def add_offset(producer, offset, identity=NO_MEMBER, metadata=""):
+    producer.add_offsets(identity, {("in", 0): CommittedOffset(offset, metadata=metadata)})
 
 
 def position(broker, group_id="copiers"):
@@ -245,20 +244,20 @@ def test_a_transaction_open_for_too_long_is_aborted_by_the_coordinator():
 
 
 @pytest.mark.parametrize(
-    "membership, code",
+    "identity, code",
     [
-        (Membership("copiers", "gone", 1), ErrorCode.UNKNOWN_MEMBER_ID),
-        (Membership("copiers", "", 3), ErrorCode.ILLEGAL_GENERATION),
+        (GroupIdentity("copiers", 1, "gone"), ErrorCode.UNKNOWN_MEMBER_ID),
+        (GroupIdentity("copiers", 3), ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_offsets_of_a_membership_that_has_ended_abort_the_transaction(membership, code):
+def test_offsets_of_a_membership_that_has_ended_abort_the_transaction(identity, code):
     """KIP-447: the group's generation fences a member that lost its partitions."""
     broker = cluster()
     shell = EngineShell(broker)
     producer = producer_of(shell)
     shell.run(producer.begin())
     add(producer, b"a")
-    add_offset(producer, 1, membership)
+    add_offset(producer, 1, identity)
     with pytest.raises(MustAbort, match=f"group copiers, in-0: {code.name}|group copiers, in-0: ") as stop:
         shell.run(producer.commit())
     assert stop.value.member_fenced

@@ -1,0 +1,59 @@
+"""Which spouts and sinks of a topology settle their messages together, exactly once."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from spout.log_sink import LogSink
+from spout.settlement import Settlement
+from spout.topology import Plan, TopologyError
+
+
+def settle_together(plan: Plan, instances_of: Callable[[str], Sequence[Any]]) -> None:
+    """Give all sinks with `exactly_once`, and the spouts that feed them, one Settlement.
+
+    Raise TopologyError if a spout cannot take part, or if the sinks differ in servers or settings: one process has one
+    transactional producer.
+    """
+    sinks = {node.name: instances_of(node.name) for node in plan.bolts}
+    sinks = {name: found for name, found in sinks.items() if isinstance(found[0], LogSink) and found[0].exactly_once}
+    if not sinks:
+        return
+    first, *others = sinks
+    for name in others:
+        for what in ("servers", "config"):
+            if getattr(sinks[name][0], what) != getattr(sinks[first][0], what):
+                raise TopologyError(
+                    f"bolts {first!r} and {name!r} are sinks with exactly_once and differ in their {what}: "
+                    "a process has one transactional producer, so give them the same"
+                )
+    settlement = Settlement(sinks[first][0].config)
+    sources = {spout: sink for sink in sinks for spout in _feeding(plan, sink)}
+    for name, sink in sources.items():
+        for spout in instances_of(name):
+            fault = spout.exactly_once_fault()
+            if fault is not None:
+                raise TopologyError(f"bolt {sink!r} is a sink with exactly_once, fed by spout {name!r}: {fault}")
+            spout.settlement = settlement
+            settlement.add_source(spout)
+    servers = tuple(dict.fromkeys(spout.servers for name in sources for spout in instances_of(name)))
+    for found in sinks.values():
+        for sink in found:
+            sink.settle_with(settlement, servers)
+
+
+def _feeding(plan: Plan, bolt: str) -> list[str]:
+    """Return the names of the spouts from which tuples reach a bolt."""
+    inputs = {node.name: [each.component for each in node.inputs] for node in plan.bolts}
+    spouts = {node.name for node in plan.spouts}
+    found: list[str] = []
+    looked: set[str] = set()
+    left = [bolt]
+    while left:
+        name = left.pop()
+        if name in looked:
+            continue
+        looked.add(name)
+        if name in spouts:
+            found.append(name)
+        left += inputs.get(name, ())
+    return sorted(found)

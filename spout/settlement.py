@@ -1,0 +1,332 @@
+"""Messages settled exactly once: their outputs, their dead letters and their progress are committed in one transaction.
+
+    begin --> hold, hold, ... --> ack: complete --> cut --> the sources settle it --> transaction --> committed
+                 |
+                 +-- fail --> its outputs are dropped, and it comes again
+
+All spouts (sources) and sinks of one process share a Settlement. A message is complete when the trees of all its tuples
+are; until then its outputs are held under this attempt of it. So a failed or late attempt leaves nothing.
+
+A cut takes all complete messages, in the order they became so. Only now do the sources settle them, so the progress
+that they store right after covers exactly these messages. Outputs and progress are one transaction, and the next cut
+waits until it is committed. If it aborts, the same transaction is made again. If this process has lost one of the
+partitions, or its producer is fenced, the transaction is discarded: another attempt will make these outputs.
+
+An output that came from several messages binds them together, over partitions and tasks: they are committed together
+and fail together. The state of bolts is not covered.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+
+from partition_manager.ports import Answer, Buried, DeadLetter, Fenced, Refused
+from partition_manager.retry import RetryPolicy
+from spout.sink_config import SinkConfig
+from spout.sink_ports import Output
+from spout.transaction_ports import Aborted, Committed, Letter, Save, Transact, TransactAnswer, Transactor
+
+OnAnswer = Callable[[Answer], None]
+
+
+class Source(Protocol):
+    """A spout whose messages are settled by transactions."""
+
+    def is_current(self, id: Any) -> bool:
+        """Return True if the message is in flight under this id."""
+
+    def settle(self, id: Any) -> None:
+        """Settle a message."""
+
+    def fail_with(self, id: Any, error: str) -> None:
+        """Fail a message because of another one with which it shares an output."""
+
+    def flush(self, now_ms: int) -> None:
+        """Process the answers so far, and call `save` for each save that the source has asked for, before returning."""
+
+    def store_progress(self, now_ms: int) -> None:
+        """Flush, and call `save` for each partition whose progress has changed, before returning."""
+
+
+class CannotSettle(Exception):
+    """No transaction can succeed; the message says why. It ends the topology."""
+
+
+_Key = tuple[Source, Any]
+
+
+class _Grave(NamedTuple):
+    letter: Letter
+    size: int
+    answer: OnAnswer
+    is_wanted: Callable[[], bool]
+
+
+class _Unit:
+    """Messages that are settled together, with the number of open trees of each, and their outputs in order."""
+
+    __slots__ = ("left", "outputs", "size")
+
+    def __init__(self, key: _Key, trees: int) -> None:
+        self.left = {key: trees}
+        self.outputs: list[tuple[int, Output]] = []
+        self.size = 0
+
+    def absorb(self, other: "_Unit") -> None:
+        self.left |= other.left
+        self.outputs = sorted([*self.outputs, *other.outputs], key=lambda each: each[0])
+        self.size += other.size
+
+
+class Settlement:
+    """The messages in flight of all spouts of this process that feed a sink with `exactly_once`, and their outputs."""
+
+    def __init__(self, config: SinkConfig) -> None:
+        self.held_bytes = 0
+        self._wake: Callable[[], None] = lambda: None
+        self.counts = {"committed": 0, "aborted": 0, "discarded": 0}
+        self._config = config
+        self._pauses = RetryPolicy(100, 2.0, 5_000)
+        self._sources: list[Source] = []
+        self._transactor: Transactor | None = None
+        self._numbers = count()
+        self._units: dict[_Key, _Unit] = {}  # of messages whose trees are not complete
+        self._complete: deque[_Unit] = deque()
+        self._complete_bytes = 0
+        self._graves: list[_Grave] = []
+        self._saves: list[Save] = []
+        self._current: Transact | None = None
+        self._current_bytes = 0
+        self._answers: deque[TransactAnswer] = deque()
+        self._is_asked = self._is_finishing = False
+        self._aborts = 0  # in a row
+        self._retry_ms = self._last_cut_ms = 0
+        self._notes: list[str] = []
+
+    # --- wiring
+
+    def add_source(self, source: Source) -> None:
+        """Add a spout."""
+        self._sources.append(source)
+
+    def open(self, make: Callable[[], Transactor], wake: Callable[[], None] = lambda: None) -> None:
+        """Open the transactor, unless another sink has opened it. `wake` is called when an answer has come."""
+        if self._transactor is None:
+            self._transactor = make()
+            self._wake = wake
+
+    def close(self) -> None:
+        """Close the transactor; an open transaction is aborted by the broker."""
+        if self._transactor is not None:
+            self._transactor.close()
+            self._transactor = None
+
+    # --- calls of the sources
+
+    @property
+    def is_full(self) -> bool:
+        """Return True if the sinks hold so much that the spouts must wait."""
+        return self.held_bytes >= self._config.sink_held_bytes
+
+    def begin(self, source: Source, id: Any, tuples: int) -> None:
+        """Begin an attempt of a message: the spout emitted it as this number of tuples."""
+        self._units[source, id] = _Unit((source, id), tuples)
+
+    def ack(self, source: Source, id: Any) -> None:
+        """Count one complete tree of the message. Ignore an attempt that has failed."""
+        unit = self._units.get((source, id))
+        if unit is None:
+            return
+        unit.left[source, id] -= 1
+        if not any(unit.left.values()):
+            for key in unit.left:
+                del self._units[key]
+            self._complete.append(unit)
+            self._complete_bytes += unit.size
+
+    def fail(self, source: Source, id: Any, error: str) -> None:
+        """Drop the outputs of a failed attempt. Messages that share an output with it fail too."""
+        unit = self._units.get((source, id))
+        if unit is not None:
+            self._drop(unit, error, but=(source, id))
+
+    def save(self, save: Save) -> None:
+        """Store the progress of a partition with the next transaction."""
+        self._saves.append(save)
+
+    def bury(self, topic: str, letter: DeadLetter, answer: OnAnswer, is_wanted: Callable[[], bool]) -> None:
+        """Write a dead letter with the next cut; it is answered Buried then, so that the cut's progress covers it."""
+        size = Output(topic, letter.record.key, letter.record.value, letter.record.headers).size
+        self._graves.append(_Grave(Letter(topic, letter), size, answer, is_wanted))
+        self.held_bytes += size
+
+    # --- calls of the sinks
+
+    def hold(self, keys: Iterable[_Key], output: Output) -> bool:
+        """Hold an output of these messages until they are complete.
+
+        Return False if one of them has failed already: then the others fail too, and the output is dropped.
+        """
+        keys = list(dict.fromkeys(keys))
+        units = list({id(unit): unit for key in keys if (unit := self._units.get(key)) is not None}.values())
+        if not all(key in self._units for key in keys):
+            for unit in units:
+                self._drop(unit, "another message that it shares an output with has failed", but=None)
+            return False
+        first, *others = sorted(units, key=lambda unit: len(unit.left), reverse=True)
+        for other in others:
+            first.absorb(other)
+            for key in other.left:
+                self._units[key] = first
+        first.outputs.append((next(self._numbers), output))
+        first.size += output.size
+        self.held_bytes += output.size
+        return True
+
+    # --- transactions
+
+    def work(self, now_ms: int) -> bool:
+        """Process answers, and begin the next transaction if it is due. Return True if there is an answer already.
+
+        Raise CannotSettle if no transaction can succeed.
+        """
+        while self._answers:
+            self._answered(self._answers.popleft(), now_ms)
+        if self._current is None:
+            self._begin_next(now_ms)
+        if self._current is not None and not self._is_asked and now_ms >= self._retry_ms:
+            assert self._transactor is not None, "no sink has opened the transactor"
+            self._is_asked = True
+            self._transactor.ask(self._current, self._answer)
+        return bool(self._answers)
+
+    def finish(self) -> None:
+        """Commit the complete messages without waiting for the interval; see `is_settled`."""
+        self._is_finishing = True
+
+    @property
+    def is_settled(self) -> bool:
+        """Return True if no transaction is under way and nothing waits for one."""
+        return self._current is None and not (self._complete or self._graves or self._saves)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when to call `work`, or None if nothing but an answer or a call changes anything."""
+        if self._current is not None:
+            return None if self._is_asked and not self._answers else self._retry_ms
+        if self._saves:
+            return self._last_cut_ms
+        if self._complete or self._graves:
+            return self._last_cut_ms + (0 if self._is_hurried else self._config.sink_commit_interval_ms)
+        return None
+
+    def take_notes(self) -> list[str]:
+        """Return and clear the lines for the log: aborted and discarded transactions."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    # --- internals
+
+    def _answer(self, answer: TransactAnswer) -> None:
+        self._answers.append(answer)
+        self._wake()
+
+    @property
+    def _is_hurried(self) -> bool:
+        return self._is_finishing or self.is_full or self._complete_bytes >= self._config.sink_commit_bytes
+
+    def _begin_next(self, now_ms: int) -> None:
+        if self._saves:  # of a partition that is given up, or of messages without outputs: as of the last cut
+            self._start((), (), 0)
+            return
+        is_due = self._is_hurried or now_ms >= self._last_cut_ms + self._config.sink_commit_interval_ms
+        if is_due and (self._complete or self._graves):
+            self._cut(now_ms)
+
+    def _cut(self, now_ms: int) -> None:
+        for source in self._sources:
+            source.flush(now_ms)
+        if self._saves:  # computed before this cut, so they come first: a partition has one save at a time
+            self._start((), (), 0)
+        else:
+            self._settle_complete(now_ms)
+
+    def _settle_complete(self, now_ms: int) -> None:
+        self._last_cut_ms = now_ms
+        outputs: list[Output] = []
+        size = 0
+        complete, self._complete, self._complete_bytes = self._complete, deque(), 0
+        for unit in complete:
+            if self._settle(unit):
+                outputs += [output for _, output in unit.outputs]
+                size += unit.size
+        letters: list[Letter] = []
+        graves, self._graves = self._graves, []
+        for grave in graves:
+            if grave.is_wanted():
+                letters.append(grave.letter)
+                size += grave.size
+                grave.answer(Buried())
+            else:
+                self.held_bytes -= grave.size
+        for source in self._sources:
+            source.store_progress(now_ms)
+        self._start(outputs, letters, size)
+
+    def _settle(self, unit: _Unit) -> bool:
+        """Settle the messages of a unit. Return False, and drop its outputs, if one of them is no longer ours."""
+        if all(source.is_current(id) for source, id in unit.left):
+            for source, id in unit.left:
+                source.settle(id)
+            return True
+        self.held_bytes -= unit.size
+        for source, id in unit.left:
+            source.fail_with(id, "another message that it shares an output with was given up")
+        return False
+
+    def _start(self, outputs: Sequence[Output], letters: Sequence[Letter], size: int) -> None:
+        saves, self._saves = self._saves, []
+        if outputs or letters or saves:
+            self._current, self._current_bytes = Transact(outputs, letters, saves), size
+
+    def _answered(self, answer: TransactAnswer, now_ms: int) -> None:
+        current = self._current
+        assert current is not None, "an answer without a transaction"
+        self._is_asked = False
+        if isinstance(answer, Refused):
+            raise CannotSettle(answer.error)
+        if isinstance(answer, Committed):
+            self._end("committed")
+            for save, saved in zip(current.saves, answer.saved, strict=True):
+                save.answer(saved)
+            return
+        if isinstance(answer, Aborted) and all(save.is_wanted() for save in current.saves):
+            self._again(answer.error, now_ms)
+            return
+        outputs = len(current.outputs)
+        self._notes.append(f"a transaction of {outputs} records is discarded, its messages come again: {answer.error}")
+        self._end("discarded")
+        for save in current.saves:
+            save.answer(Fenced(answer.error))
+
+    def _again(self, error: str, now_ms: int) -> None:
+        self.counts["aborted"] += 1
+        self._aborts += 1
+        self._retry_ms = now_ms + self._pauses.delay_ms(self._aborts)
+        if self._aborts == 1:
+            self._notes.append(f"a transaction was aborted: {error}; it is made again")
+
+    def _end(self, outcome: str) -> None:
+        self.counts[outcome] += 1
+        self._aborts = 0
+        self.held_bytes -= self._current_bytes
+        self._current, self._current_bytes = None, 0
+
+    def _drop(self, unit: _Unit, error: str, but: _Key | None) -> None:
+        self.held_bytes -= unit.size
+        for key in unit.left:
+            del self._units[key]
+        for key in unit.left:
+            if key != but:
+                source, id = key
+                source.fail_with(id, error)

@@ -1,0 +1,199 @@
+"""SHELL (Twisted): the transactional producer of a process, over any broker of Kafka's protocol."""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, cast
+
+from twisted.internet.base import ReactorBase
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from broker.client.core import Steps
+from broker.client.errors import BrokerError, ClientError, Unsupported
+from broker.client.transaction import MustAbort, ProducerFenced, State, TransactionalProducer, TryAgain
+from broker.client.twisted import TwistedClient
+from broker.wire.errors import ErrorCode
+from partition_manager.dead_letter import RECORD_FAULTS, LetterForm, dead_letter_record, first_form, next_form
+from partition_manager.dead_letter_sink import LETTER_BYTES_MAX
+from partition_manager.ports import Refused, Saved
+from spout.record_producer import records_of
+from spout.sink_config import SinkConfig
+from spout.sink_ports import Output, partition_of
+from spout.transaction_ports import Aborted, Committed, FencedOut, Letter, Transact, TransactAnswer
+
+Asking = Generator["Deferred[Any]", Any, TransactAnswer]
+Doing = Generator["Deferred[Any]", Any, None]
+
+
+class TwistedTransactor:
+    """A Transactor for the topics at `servers`. `sources` are the servers that the spouts read; all are one cluster.
+
+    It begins its first transaction at once: that ends what an earlier process of the same transactional id left open.
+    Raise ValueError if `servers` holds no address.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, servers: str, sources: Iterable[str], transactional_id: str, config: SinkConfig, reactor: ReactorBase
+    ) -> None:
+        self._servers = servers
+        self._sources = [each for each in dict.fromkeys(sources) if each != servers]
+        self._transactional_id = transactional_id
+        self._config = config
+        self._reactor = reactor
+        self._client = TwistedClient(servers, reactor)
+        self._turns = 0  # of records without a key
+        self._closed = False
+        self._renew()
+        self._opening: Deferred[Any] = self._persist(self._producer.begin).addErrback(lambda failure: None)
+
+    def ask(self, request: Transact, answer: Callable[[TransactAnswer], None]) -> None:
+        """Carry out a transaction, for as long as it takes."""
+        self._ask(request).addErrback(self._failed).addCallback(answer)
+
+    def close(self) -> None:
+        """Close the connections. The broker aborts an open transaction, and an outstanding request has no answer."""
+        self._closed = True
+        self._client.close()
+
+    # --- internals
+
+    def _renew(self) -> None:
+        timeout_ms = self._config.sink_transaction_timeout_ms
+        self._producer = TransactionalProducer(self._client.core, self._transactional_id, timeout_ms)
+
+    @inlineCallbacks
+    def _ask(self, request: Transact) -> Asking:
+        yield self._opening
+        refused = yield self._require_one_cluster()
+        if refused is not None:
+            return Refused(refused)
+        forms: list[LetterForm | None] = [first_form(each.letter) for each in request.letters]
+        while True:
+            try:
+                yield self._transact(request, forms)
+            except MustAbort as stop:
+                yield self._persist(self._producer.abort)
+                if not self._next_forms(request.letters, forms, stop.error):
+                    return Aborted(str(stop))
+            except ProducerFenced as fenced:
+                self._renew()
+                return FencedOut(str(fenced))
+            else:
+                return Committed([Saved(save.request.version) for save in request.saves])
+
+    @inlineCallbacks
+    def _transact(self, request: Transact, forms: Sequence[LetterForm | None]) -> Doing:
+        counts = yield self._count(request)
+        commits = [save.store.committed_offset(save.request) for save in request.saves]
+        producer = self._producer
+        if producer.state is State.READY:
+            yield self._persist(producer.begin)
+        now_ms = time.time_ns() // 1_000_000
+        for (topic, partition), batch in self._batches(request.outputs, counts):
+            producer.add(topic, partition, records_of(batch), now_ms)
+        for (topic, letter), form in zip(request.letters, forms, strict=True):
+            if form is not None:
+                record, timestamp_ms = dead_letter_record(letter, form, now_ms)
+                producer.add(topic, letter.partition % counts[topic], [record], timestamp_ms, form.codec)
+        for save, (identity, offset) in zip(request.saves, commits, strict=True):
+            producer.add_offsets(identity, {(save.request.topic, save.request.partition): offset})
+        yield self._persist(producer.commit)
+
+    def _batches(self, outputs: Sequence[Output], counts: dict[str, int]) -> list[tuple[tuple[str, int], Any]]:
+        """Return the outputs in batches of one partition each; those of a partition keep their order."""
+        batches: list[tuple[tuple[str, int], tuple[Output, ...]]] = []
+        found: dict[tuple[str, int], list[Output]] = {}
+        sizes: dict[tuple[str, int], int] = {}
+        for output in outputs:
+            self._turns += output.key is None
+            place = output.topic, partition_of(output.key, counts[output.topic], self._turns)
+            found.setdefault(place, []).append(output)
+            sizes[place] = sizes.get(place, 0) + output.size
+            if sizes[place] >= self._config.sink_batch_bytes:
+                batches.append((place, tuple(found.pop(place))))
+                del sizes[place]
+        return batches + [(place, tuple(batch)) for place, batch in found.items()]
+
+    @inlineCallbacks
+    def _count(self, request: Transact) -> Generator["Deferred[Any]", Any, dict[str, int]]:
+        """Return the number of partitions of each topic. Create the topics of dead letters that do not exist."""
+        counts: dict[str, int] = {}
+        letters = {each.topic for each in request.letters}
+        for topic in dict.fromkeys([*(each.topic for each in request.outputs), *letters]):
+            try:
+                found = yield self._client.topic(topic)
+            except BrokerError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic not in letters:
+                    raise
+                yield self._create(topic)
+                found = yield self._client.topic(topic)
+            counts[topic] = found.partitions
+        return counts
+
+    @inlineCallbacks
+    def _create(self, topic: str) -> Doing:
+        try:
+            yield self._client.create_topic(topic, configs={"max.message.bytes": str(LETTER_BYTES_MAX)})
+        except BrokerError as raced:
+            if raced.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _next_forms(self, letters: Sequence[Letter], forms: list[LetterForm | None], error: BrokerError) -> bool:
+        """Choose the next form of the letters in the partition that refused one. Return False if that is not why."""
+        topic = error.what.rpartition("-")[0]
+        refused = [number for number, (each, _) in enumerate(letters) if each == topic and forms[number] is not None]
+        if error.code not in RECORD_FAULTS or not refused:
+            return False
+        for number in refused:
+            form = forms[number]
+            forms[number] = next_form(form, error.code) if form is not None else None
+            if forms[number] is None:
+                self.log.error("{topic} refuses a dead letter in every form: {error}", topic=topic, error=error)
+        return True
+
+    @inlineCallbacks
+    def _require_one_cluster(self) -> Generator["Deferred[Any]", Any, str | None]:
+        """Return why no transaction can succeed, or None if the spouts read the cluster that the sinks write."""
+        while self._sources:
+            yield self._client.run(self._client.core.metadata([]))
+            other = TwistedClient(self._sources[0], self._reactor)
+            try:
+                yield other.run(other.core.metadata([]))
+            finally:
+                other.close()
+            ours, theirs = self._client.core.cluster_id, other.core.cluster_id
+            if ours != theirs:
+                read = f"a spout reads cluster {theirs} at {self._sources[0]}"
+                return f"exactly_once needs one cluster: the sink writes cluster {ours} at {self._servers}, {read}"
+            del self._sources[0]
+        return None
+
+    @inlineCallbacks
+    def _persist(self, operation: Callable[[], Steps[None]]) -> Doing:
+        """Carry out an operation of the producer, again and again while it has to wait."""
+        tries = 0
+        while True:
+            try:
+                yield self._client.run(operation())
+                return
+            except TryAgain as again:
+                if self._closed:
+                    raise
+                tries += 1
+                if tries == 10:
+                    self.log.warn("a transaction waits: {reason}", reason=str(again))
+                yield deferLater(cast(IReactorTime, self._reactor), again.pause_ms / 1000, lambda: None)
+
+    def _failed(self, failure: Failure) -> TransactAnswer:
+        error = failure.value
+        if isinstance(error, Unsupported) or (isinstance(error, BrokerError) and self._producer.state is State.BROKEN):
+            return Refused(str(error))
+        if isinstance(error, ClientError):
+            return Aborted(str(error))
+        failure.raiseException()
+        raise AssertionError("unreachable")
