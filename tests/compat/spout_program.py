@@ -106,7 +106,8 @@ def main(store, database, source, topic="t"):
     config = SpoutConfig(spout_commit_interval_ms=50)
     scheme = JsonScheme("carrier", "delay")
     access = Access(**json.loads(os.environ.get("ACCESS", "{}")))
-    topology.spout("log", LogSpout(topic, servers=source, store=store, access=access, scheme=scheme, config=config))
+    servers = "127.0.0.1:9092" if source.isdigit() else source
+    topology.spout("log", LogSpout(topic, servers=servers, store=store, access=access, scheme=scheme, config=config))
     topology.bolt("fail-some", FailSome(), parallelism=2).shuffle("log")
     topology.bolt("count", lambda: CountOnce(database)).global_("fail-some")
     run(topology, world=world)
