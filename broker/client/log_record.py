@@ -5,6 +5,7 @@ decoder here reads all fields of a record in one loop and makes its LogRecord at
 returns None. Then the general decoder reads the batch, or names the error.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.record.batch import BatchHeader, CorruptBatch
@@ -33,21 +34,34 @@ class LogRecord(NamedTuple):
 _new = tuple.__new__  # as LogRecord(...), at a third of its time
 
 
-def usual_records(data: bytes, header: BatchHeader, first_id: int | None) -> list[LogRecord] | None:
+class IdRun(NamedTuple):
+    """A run of ids in a batch: up to the offset delta `end`, exclusive, an id is `first_id` plus the offset delta.
+
+    None stands for no ids.
+    """
+
+    end: int
+    first_id: int | None
+
+
+NO_IDS = (IdRun(1 << 31, None),)
+
+
+def usual_records(data: bytes, header: BatchHeader, runs: Sequence[IdRun]) -> list[LogRecord] | None:
     """Return the records of a batch from its unpacked `data`, or None if the batch is not usual.
 
-    The id of the base offset is `first_id`, and the ids rise with the offsets; None gives records without ids.
+    The `runs` are the ids of the batch's offsets, or NO_IDS. A batch whose records have not all an id is not usual.
     """
     if not 0 < header.record_count <= len(data) // RECORD_BYTES_MIN or abs(header.base_timestamp) > _NUMBER_MAX:
         return None
     try:
-        records, end = _read(data, header, first_id)
+        records, end = _read(data, header, iter(runs))
     except (IndexError, CorruptBatch):
         return None
     return records if end == len(data) and records[-1].offset <= header.last_offset else None
 
 
-def _read(data: bytes, header: BatchHeader, first_id: int | None) -> tuple[list[LogRecord], int]:
+def _read(data: bytes, header: BatchHeader, runs: Iterator[IdRun]) -> tuple[list[LogRecord], int]:
     """Return the records, and the end of the last. Raise CorruptBatch or IndexError if one of them is not usual.
 
     Varints of one and two bytes are read in place, because a call for each takes longer than all the rest. They stay in
@@ -57,6 +71,7 @@ def _read(data: bytes, header: BatchHeader, first_id: int | None) -> tuple[list[
     append_time = header.max_timestamp if header.is_log_append_time else None
     records: list[LogRecord] = []
     append, end, before = records.append, 0, -1
+    run_end, first_id = IdRun(0, None)
     for _ in range(header.record_count):
         if (size := data[end]) < 0x80:
             position = end + 1
@@ -106,9 +121,18 @@ def _read(data: bytes, header: BatchHeader, first_id: int | None) -> tuple[list[
             raise CorruptBatch("not usual")
         before, delta = delta, delta >> 1
         time_ms = base_timestamp + ((time >> 1) ^ -(time & 1)) if append_time is None else append_time
+        if delta >= run_end:
+            run_end, first_id = _run_of(delta, runs)
         id = None if first_id is None else first_id + delta
         append(_new(LogRecord, (base_offset + delta, id, time_ms, key, value, headers, codec)))
     return records, end
+
+
+def _run_of(delta: int, runs: Iterator[IdRun]) -> IdRun:
+    for run in runs:
+        if delta < run.end:
+            return run
+    raise CorruptBatch("not usual")
 
 
 def _long(data: bytes, position: int) -> tuple[int, int]:

@@ -5,12 +5,13 @@ ever, because a retry does not help. Therefore the reader returns a PoisonBatch 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from broker.client.errors import MissingId
-from broker.client.log_record import LogRecord, usual_records
+from broker.client.log_record import NO_IDS, IdRun, LogRecord, usual_records
 from broker.record.batch import BatchHeader, CorruptBatch, verify, walk
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.record.records import decode_records, records_data
@@ -86,13 +87,10 @@ def _decode(
     batch: Buffer, header: BatchHeader, ids: "_Ids | _NoIds", from_offset: int, max_bytes: int
 ) -> Iterable[LogRecord]:
     """Return a batch's records from `from_offset` on, by the fast decoder or else by the general one."""
-    if ids.has_run(header.base_offset, header.last_offset):
-        data = bytes(records_data(batch, header, 0, max_bytes))
-        usual = usual_records(data, header, ids.at(header.base_offset))
-        if usual is not None and header.base_offset >= from_offset:
-            return usual
-        if usual is not None:
-            return [each for each in usual if each.offset >= from_offset]
+    data = bytes(records_data(batch, header, 0, max_bytes))
+    usual = usual_records(data, header, ids.runs(header.base_offset, header.last_offset))
+    if usual is not None:
+        return usual if header.base_offset >= from_offset else [each for each in usual if each.offset >= from_offset]
     return [
         LogRecord(each.offset, ids.at(each.offset), *each[1:], header.compression)
         for each in decode_records(batch, max_bytes=max_bytes, check=False)
@@ -130,22 +128,18 @@ class _Aborted:
 class _Ids:
     """A look-up of ids by offset; the offsets must rise."""
 
-    def __init__(self, partition: str, entries: Iterator[IdEntry]) -> None:
+    def __init__(self, partition: str, entries: Iterable[IdEntry]) -> None:
         self._partition = partition
-        self._entries = entries
-        self._entry = next(entries, None)
+        self._entries = list(entries)
+        self._next = 0  # the first entry that does not end before the last offset asked for
 
     def at(self, offset: int) -> int:
         """Return the id of an offset. Raise MissingId."""
-        entry = self._entry_of(offset)
-        if entry is None:
+        self._skip_to(offset)
+        entry = self._entries[self._next] if self._next < len(self._entries) else None
+        if entry is None or entry.offset > offset:
             raise MissingId(self._partition, offset)
         return entry.first_id + offset - entry.offset
-
-    def has_run(self, first: int, last: int) -> bool:
-        """Return True if the ids of the offsets from `first` to `last` rise one by one, as those of one write do."""
-        entry = self._entry_of(first)
-        return entry is not None and last < entry.offset + entry.length
 
     def find(self, offset: int) -> int | None:
         """Return the id of an offset, None if the broker did not send it."""
@@ -154,11 +148,23 @@ class _Ids:
         except MissingId:
             return None
 
-    def _entry_of(self, offset: int) -> IdEntry | None:
-        entry = self._entry
-        while entry is not None and entry.offset + entry.length <= offset:
-            entry = self._entry = next(self._entries, None)
-        return None if entry is None or entry.offset > offset else entry
+    def runs(self, first: int, last: int) -> Sequence[IdRun]:
+        """Return the ids of a batch's offsets, up to the first offset without one."""
+        self._skip_to(first)
+        found: list[IdRun] = []
+        offset = first
+        for entry in islice(self._entries, self._next, None):
+            if offset > last or entry.offset > offset:
+                break
+            offset = entry.offset + entry.length
+            found.append(IdRun(offset - first, entry.first_id + first - entry.offset))
+        return found
+
+    def _skip_to(self, offset: int) -> None:
+        entries, at = self._entries, self._next
+        while at < len(entries) and entries[at].offset + entries[at].length <= offset:
+            at += 1
+        self._next = at
 
 
 class _NoIds:
@@ -169,8 +175,8 @@ class _NoIds:
 
     find = at
 
-    def has_run(self, first: int, last: int) -> bool:
-        return True
+    def runs(self, first: int, last: int) -> Sequence[IdRun]:
+        return NO_IDS
 
 
 def _ids_of(fetched: FetchedPartition) -> _Ids | _NoIds:

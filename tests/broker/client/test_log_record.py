@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.client.log_record import LogRecord, usual_records
+from broker.client.log_record import NO_IDS, IdRun, LogRecord, usual_records
 from broker.client.records import read_records
 from broker.record.batch import HEADER_BYTES, TIMESTAMP_TYPE_BIT, CorruptBatch, read_header
 from broker.record.compression import Codec
@@ -28,8 +28,8 @@ def batch_of(records, **more):
     return bytes(encode_batch(records, base_timestamp_ms=1_700_000_000_000, base_offset=BASE, **more))
 
 
-def fast(batch, first_id=None):
-    return usual_records(bytes(batch[HEADER_BYTES:]), read_header(batch), first_id)
+def fast(batch, runs=NO_IDS):
+    return usual_records(bytes(batch[HEADER_BYTES:]), read_header(batch), runs)
 
 
 def general(batch):
@@ -41,7 +41,18 @@ def test_it_reads_nulls_empty_values_headers_gaps_and_long_numbers_as_the_genera
 
 
 def test_the_ids_rise_with_the_offsets():
-    assert [each.id for each in fast(batch_of(RECORDS), 70_000)] == [70_000, 70_001, 70_002, 70_090, 79_000]
+    found = fast(batch_of(RECORDS), [IdRun(9_001, 70_000)])
+    assert [each.id for each in found] == [70_000, 70_001, 70_002, 70_090, 79_000]
+
+
+def test_ids_may_rise_in_several_runs():
+    found = fast(batch_of(RECORDS), [IdRun(2, 70_000), IdRun(50, 80_000), IdRun(60, 1), IdRun(9_001, 90_000)])
+    assert [each.id for each in found] == [70_000, 70_001, 80_002, 90_090, 99_000]
+
+
+def test_a_batch_with_a_record_without_an_id_is_left_to_the_general_decoder():
+    assert fast(batch_of(RECORDS), [IdRun(9_000, 70_000)]) is None
+    assert fast(batch_of(RECORDS), []) is None
 
 
 def test_with_log_append_time_each_record_has_the_time_of_the_header():
