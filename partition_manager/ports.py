@@ -5,11 +5,12 @@ in a plain program, under Apache Storm and in a simulation. An answer may come a
 once, and always on the core's own thread.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from broker.client.records import LogRecord, PoisonBatch
 
+Place = tuple[str, int]  # topic and partition number
 FetchedRecord = LogRecord  # offset, id (None if the broker keeps none), timestamp_ms, key, value, headers
 
 
@@ -101,7 +102,23 @@ class SaveOffset(NamedTuple):
     version: int
 
 
+class AwaitShare(NamedTuple):
+    """Ask a consumer group for this task's share of `topics`, once its version is above `known`. Answer: Share."""
+
+    topics: tuple[str, ...]
+    known: int
+
+
+class ReleasePartition(NamedTuple):
+    """Give a partition back to the consumer group; its progress is stored. Answer: Released."""
+
+    topic: str
+    partition: int
+    grant: int
+
+
 StoreRequest = LoadOffset | SaveOffset
+GroupRequest = AwaitShare | ReleasePartition
 
 # --- requests to a DeadLetterSink
 
@@ -211,6 +228,23 @@ class Saved(NamedTuple):
     version: int
 
 
+class Share(NamedTuple):
+    """The partitions of one task, with the numbers of their grants, and those among them that it shall hand over.
+
+    A partition that the task reads was lost if its grant is not here: another member may read it already. `notes` are
+    lines for the log about the membership, each with its level: "info", "warn" or "error".
+    """
+
+    version: int
+    grants: Mapping[Place, int]
+    revoked: frozenset[Place] = frozenset()
+    notes: tuple[tuple[str, str], ...] = ()
+
+
+class Released(NamedTuple):
+    pass
+
+
 class Fenced(NamedTuple):
     """Another owner has written since, so this owner must stop."""
 
@@ -244,6 +278,8 @@ Answer = (
     | Recreated
     | Loaded
     | Saved
+    | Share
+    | Released
     | Fenced
     | Buried
     | Refused
@@ -263,6 +299,14 @@ class OffsetStore(Protocol):
     """A store of one document for each partition; each write is conditional on the previous version."""
 
     def ask(self, request: StoreRequest, answer: Callable[[Answer], None]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class GroupStore(Protocol):
+    """A member of a consumer group: the store of progress in the group's offsets, and the source of a task's share."""
+
+    def ask(self, request: StoreRequest | GroupRequest, answer: Callable[[Answer], None]) -> None: ...
 
     def close(self) -> None: ...
 

@@ -57,6 +57,7 @@ SHELLS = {
     "broker/log/storage/open_files.py",
     "broker/log/storage/os_storage.py",
     "broker/client/blocking.py",
+    "broker/client/group_thread.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",
     "broker/client/fetch_connections.py",

@@ -4,6 +4,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from broker.client.connection import ClientConnection
@@ -58,6 +59,12 @@ class BlockingClient:
         for sock, _ in self._connections.values():
             sock.close()
         self._connections.clear()
+
+    def interrupt(self) -> None:
+        """End the call that another thread waits in, with Unreachable. Only this method may be called by any thread."""
+        for sock, _ in list(self._connections.values()):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out an operation of the core; return its result."""

@@ -140,6 +140,15 @@ class GroupMember:
         """Return the member as its commits name it."""
         return GroupIdentity(self._group_id, self._generation, self._member_id, self._config.group_instance_id)
 
+    @property
+    def is_over(self) -> bool:
+        """Return True if the member sends nothing any more: it has left, or was refused."""
+        return self.phase is Phase.REFUSED or (self.phase is Phase.LEFT and not self._is_idle)
+
+    @property
+    def has_events(self) -> bool:
+        return bool(self._events)
+
     def take_events(self) -> list[Event]:
         """Return and clear the events since the last call, in order."""
         events, self._events = self._events, []

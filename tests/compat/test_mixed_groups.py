@@ -1,0 +1,141 @@
+"""Members of ours and of stock clients share one group, with cooperative-sticky, whoever leads it."""
+
+from contextlib import contextmanager
+from itertools import count
+
+import confluent_kafka
+import kafka
+import pytest
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+from broker.client.blocking import BlockingClient
+from broker.client.group import Assigned, Lost, Revoke
+from broker.client.group_config import GroupMemberConfig
+from broker.client.group_thread import GroupThread
+from tests.patience import until
+
+PARTITIONS = 6
+SESSION_MS, HEARTBEAT_MS = 10_000, 200
+GROUPS = count()
+
+
+class Ours:
+    """A member in a thread, whose program releases what it shall at once."""
+
+    def __init__(self, address, group, topic):
+        config = GroupMemberConfig(session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS)
+        self.thread = GroupThread(address, group, [topic], config, lambda: None)
+        self.partitions = set()
+        self.lost = []
+        self.thread.start()
+
+    def poll(self):
+        for event in self.thread.poll():
+            if isinstance(event, Assigned):
+                self.partitions |= {number for _, number in event.partitions}
+            elif isinstance(event, Revoke):
+                self.partitions -= {number for _, number in event.partitions}
+                self.thread.released(event.partitions)
+            elif isinstance(event, Lost):
+                self.lost.append(event)
+
+    def close(self):
+        self.thread.close()
+
+
+class Librdkafka:
+    def __init__(self, address, group, topic):
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": group,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": HEARTBEAT_MS,
+            }
+        )
+        self._consumer.subscribe([topic])
+
+    @property
+    def partitions(self):
+        return {each.partition for each in self._consumer.assignment()}
+
+    def poll(self):
+        self._consumer.consume(10, 0.05)
+
+    def close(self):
+        self._consumer.close()
+
+
+class KafkaPython:
+    def __init__(self, address, group, topic):
+        self._consumer = kafka.KafkaConsumer(
+            topic,
+            bootstrap_servers=address,
+            group_id=group,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            partition_assignment_strategy=[CooperativeStickyAssignor],
+        )
+
+    @property
+    def partitions(self):
+        return {each.partition for each in self._consumer.assignment()}
+
+    def poll(self):
+        self._consumer.poll(500)
+
+    def close(self):
+        self._consumer.close()
+
+
+@pytest.fixture(params=[Librdkafka, KafkaPython], ids=["librdkafka", "kafka-python"])
+def stock(request):
+    return request.param
+
+
+@pytest.fixture
+def place(broker):
+    """Return the arguments of a member: address, a new group and a new topic."""
+    name = f"mixed-{next(GROUPS)}"
+    with BlockingClient(broker.address) as client:
+        client.create_topic(name, PARTITIONS)
+    return broker.address, name, name
+
+
+@contextmanager
+def closing(members):
+    try:
+        yield members
+    finally:
+        for member in members:
+            member.close()
+
+
+def settle(members):
+    """Poll until the members share all partitions evenly, each with one owner."""
+
+    def is_shared():
+        for member in members:
+            member.poll()
+        shares = [member.partitions for member in members]
+        sizes = [len(share) for share in shares]
+        return sum(sizes) == len(set().union(*shares)) == PARTITIONS and max(sizes) - min(sizes) <= 1
+
+    until(is_shared, what=f"the partitions shared ({[sorted(m.partitions) for m in members]})")
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["ours-leads", "stock-leads"])
+def test_a_group_of_ours_and_a_stock_clients_members_shares_the_partitions(stock, leads, place):
+    first, second = (Ours, stock) if leads else (stock, Ours)
+    with closing([first(*place)]) as members:
+        settle(members)
+        before = set(members[0].partitions)
+        members.append(second(*place))
+        settle(members)
+        assert members[0].partitions < before, "what it keeps stays with it"
+        members.append(Ours(*place))
+        settle(members)
+        members.pop(0).close()
+        settle(members)
+        assert not any(member.lost for member in members if isinstance(member, Ours))
