@@ -16,7 +16,7 @@ from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import BrokerError, TopicRecreated
 from broker.client.fetch_connections import FetchConnections
 from broker.client.fetch_session import PartitionAsk, end_of
-from broker.client.records import read_records
+from broker.client.records import NO_EPOCH, read_records
 from broker.client.twisted import TwistedClient
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
@@ -42,6 +42,8 @@ from partition_manager.ports import (
     Topics,
 )
 
+NOTHING_READ = -1, NO_EPOCH
+
 Asking = Generator["Deferred[Any]", Any, Answer]
 
 
@@ -59,6 +61,7 @@ class TwistedFetcher:
             max_bytes=config.spout_fetch_answer_max_bytes,
             isolation_level=self._isolation_level,
         )
+        self._epochs: dict[tuple[str, int], tuple[int, int]] = {}  # where each partition is read to, and in which epoch
 
     def ask(self, request: FetcherRequest, answer: Callable[[Answer], None]) -> None:
         """Carry out a request; answer Failed on any error."""
@@ -109,17 +112,27 @@ class TwistedFetcher:
     @inlineCallbacks
     def _fetch(self, request: Fetch) -> Asking:
         topic, partition, (offset, _, max_bytes), topic_id = request
+        read_to, epoch = self._epochs.get((topic, partition), NOTHING_READ)
+        if read_to != offset:
+            epoch = NO_EPOCH
         try:
-            ask = PartitionAsk(topic, partition, offset, max_bytes, UUID(topic_id) if topic_id else None)
+            ask = PartitionAsk(topic, partition, offset, max_bytes, UUID(topic_id) if topic_id else None, epoch)
             fetched = yield self._fetches.fetch(ask)
         except TopicRecreated as error:
+            self._epochs.pop((topic, partition), None)
             return Recreated(str(error.topic_id))
         except BrokerError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
+            self._epochs.pop((topic, partition), None)
             bounds = yield self._bounds(topic, partition)
             return OutOfRange(*bounds)
+        if fetched.diverging is not None:  # the log lost what was read last, and has other records there now
+            self._epochs.pop((topic, partition), None)
+            return OutOfRange(fetched.log_start_offset, max(fetched.log_start_offset, fetched.diverging[1]))
         read = read_records(fetched, offset)
+        if read.leader_epoch != NO_EPOCH:
+            self._epochs[topic, partition] = read.next_offset, read.leader_epoch
         end = end_of(fetched, self._isolation_level)
         return Fetched(read.records, read.next_offset, end, read.poison, read.leader_epoch)
 

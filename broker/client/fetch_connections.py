@@ -53,7 +53,7 @@ class FetchConnections:
         It fails with TopicRecreated if the topic's id is no longer that of the ask, else with ClientError. Without a
         topic id the topic is read that has the name now.
         """
-        topic, partition, _, _, topic_id = ask
+        topic, partition, topic_id = ask.topic, ask.partition, ask.topic_id
         if topic_id is not None and self._core.known_id(topic) not in (None, topic_id):
             yield self._look_up(topic)
             self._check_id(topic, topic_id)

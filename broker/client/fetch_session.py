@@ -52,13 +52,18 @@ Key: TypeAlias = tuple[str, int]  # topic, partition
 
 
 class PartitionAsk(NamedTuple):
-    """A partition whose records are wanted from `offset` on, at most `max_bytes`; the first batch may be larger."""
+    """A partition whose records are wanted from `offset` on, at most `max_bytes`; the first batch may be larger.
+
+    `last_epoch` is the leader epoch of the record before `offset`, -1 if it is not known. If the log has another record
+    there by now, the result has a diverging epoch (KIP-595).
+    """
 
     topic: str
     partition: int
     offset: int
     max_bytes: int
     topic_id: UUID | None = None
+    last_epoch: int = -1
 
     @property
     def key(self) -> Key:
@@ -194,7 +199,7 @@ class FetchSession:
         if ask is None:
             return None
         topic = ask.topic_id if self._by_id and ask.topic_id is not None else ask.topic
-        return FetchPartition(topic, ask.partition, ask.offset, ask.max_bytes)
+        return FetchPartition(topic, ask.partition, ask.offset, ask.max_bytes, last_fetched_epoch=ask.last_epoch)
 
     def _is_asked_so(self, ask: PartitionAsk) -> bool:
         """Return True if the answer is to this ask, and not to one that it replaced while the request was out."""
@@ -202,13 +207,13 @@ class FetchSession:
         return known is not None and asked is not None and asked[:3] == known[:3]
 
     def _is_news(self, key: Key, result: FetchedPartition) -> bool:
-        """Return True for an error, for records, and for another end of the log than the partition was told."""
+        """Return True for an error, records, a diverging epoch, and another end of the log than was told before."""
         if result.error_code:
             self._ends.pop(key, None)
             return True
         end = end_of(result, self._isolation_level)
         before, self._ends[key] = self._ends.get(key), end
-        return result.size > 0 or end != before
+        return result.size > 0 or end != before or result.diverging is not None
 
     def _wait_ms(self, now_ms: int) -> int:
         """Return how long the broker may hold the next request; see the module."""

@@ -20,7 +20,7 @@ from broker.wire.frame import FileRegion
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
 
-__all__ = ["LogRecord", "OnPoison", "PoisonBatch", "Read", "read_records"]
+__all__ = ["NO_EPOCH", "LogRecord", "OnPoison", "PoisonBatch", "Read", "read_records"]
 
 NO_EPOCH = -1
 

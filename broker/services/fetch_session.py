@@ -78,7 +78,8 @@ def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
 def with_news(partitions: Iterable[WantedPartition], generation: int) -> list[WantedPartition]:
     """Return the partitions of a session that may have something new; most have not, most of the time.
 
-    A partition has nothing new if the client is at the end of the log that it may see, and knows the log's state.
+    A partition has nothing new if the client is at the end of the log that it may see, and knows the log's state. A
+    client that has read records of the current leader epoch has not read anything that the log has lost.
     """
     news = []
     for each in partitions:
@@ -90,7 +91,7 @@ def with_news(partitions: Iterable[WantedPartition], generation: int) -> list[Wa
             or log.log_start_offset != each.log_start_offset
             or log.offline is not None
             or each.generation != generation
-            or asked.last_fetched_epoch >= 0
+            or asked.last_fetched_epoch not in (NO_EPOCH, log.leader_epoch)
             or (asked.current_leader_epoch != log.leader_epoch and asked.current_leader_epoch != NO_EPOCH)
         ):
             news.append(each)

@@ -124,6 +124,15 @@ def test_a_topic_that_was_made_again_is_found_by_its_id(address):
             assert "Recreated" in reader.kinds
 
 
+def test_the_end_of_the_newest_leader_epoch_is_the_end_of_the_log(address):
+    with BlockingClient(address) as client:
+        client.create_topic("epochs")
+        fill(client, "epochs", 1)
+        epoch, end = client.run(client.core.find_epoch_end("epochs", 0, 0))
+        assert (epoch, end) == (0, 1)
+        assert client.run(client.core.find_epoch_end("epochs", 0, 90)) == (-1, -1)
+
+
 def test_aborted_messages_are_left_out_at_read_committed(address):
     with BlockingClient(address) as client:
         client.create_topic("committed")

@@ -154,7 +154,7 @@ def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(
     by_reason = letters_by_reason(broker.address, f"{topic}.dead-letters", 2)
     letter = by_reason[b"undecodable"]
     assert (letter.key(), letter.value()) == (b"k", b"poison")
-    assert dict(letter.headers())["flakelog-dead-error"].startswith(b"not JSON")
+    assert dict(letter.headers())["flakelog-dead-error"].startswith(b"the value is not JSON")
     letter = by_reason[b"poison"]
     headers = dict(letter.headers())
     assert letter.value()[16:] == LARGE[16:], "offset and leader epoch are the log's, all else is as it came"

@@ -165,6 +165,17 @@ def test_what_a_session_still_knows_of_a_partition_is_no_answer_to_nobody():
     assert fetches.accept(answer(records(0), records(9)), 0) == []
 
 
+def test_a_partition_whose_log_lost_what_was_read_last_is_news():
+    fetches = with_asks(ask(0, 10)._replace(last_epoch=4))
+    assert fetches.request(False, 0).partitions[0].last_fetched_epoch == 4
+    fetches.accept(answer(nothing(0, 10)), 0)
+    fetches.want(ask(0, 10)._replace(last_epoch=4), 0)
+    assert named(fetches.request(False, 0))[0] == {}
+    lost = nothing(0, 10)
+    lost.diverging = 4, 7
+    assert len(fetches.accept(answer(lost), 0)) == 1
+
+
 # --- topic ids (KIP-516)
 
 
