@@ -4,38 +4,28 @@
     flakelog produce lines < some.txt
     python examples/count_words.py [HOST:PORT [TOPIC [DIRECTORY]]]     # until Ctrl-C; a second start resumes
 
-A message can be delivered more than once (at least once). So `CountWords` stores the Snowflake ids it has counted in
-the same transaction as the counts, and its tuples are acked after the commit.
+A message can be delivered more than once (at least once). So `CountWords` is a OncePerMessage: it stores the origins of
+the lines it has counted in the same SQLite transaction as the counts, and its tuples are acked after the commit.
 """
 
-import sqlite3
 import sys
 from pathlib import Path
 
-from flakelog import BatchBolt, LogSpout, StringScheme, Topology, run
+from flakelog import LogSpout, OncePerMessage, StringScheme, Topology, run
 
 
-class CountWords(BatchBolt):
+class CountWords(OncePerMessage):
+    schema = "CREATE TABLE IF NOT EXISTS words (word TEXT PRIMARY KEY, n INTEGER)"
     batch_size = 100
 
-    def __init__(self, database: Path) -> None:
-        self.database = database
-
-    def prepare(self) -> None:
-        self.db = sqlite3.connect(self.database)
-        self.db.execute("CREATE TABLE IF NOT EXISTS counted (id INTEGER PRIMARY KEY)")
-        self.db.execute("CREATE TABLE IF NOT EXISTS words (word TEXT PRIMARY KEY, n INTEGER)")
+    def apply(self, line) -> None:
+        for word in (line["value"] or "").split():
+            self.db.execute("INSERT INTO words VALUES (?, 1) ON CONFLICT DO UPDATE SET n = n + 1", (word.lower(),))
 
     def process_batch(self, batch) -> None:
-        with self.db:
-            for line in batch:
-                if self.db.execute("INSERT OR IGNORE INTO counted VALUES (?)", (line["id"],)).rowcount:
-                    for word in (line["value"] or "").split():
-                        self.db.execute(
-                            "INSERT INTO words VALUES (?, 1) ON CONFLICT DO UPDATE SET n = n + 1", (word.lower(),)
-                        )
-        lines, words = self.db.execute("SELECT (SELECT count(*) FROM counted), sum(n) FROM words").fetchone()
-        print(f"{words} words in {lines} lines", flush=True)
+        super().process_batch(batch)
+        (words,) = self.db.execute("SELECT sum(n) FROM words").fetchone()
+        print(f"{words} words", flush=True)
 
 
 def main(servers: str = "127.0.0.1:9092", topic: str = "lines", directory: str = "count-words") -> None:

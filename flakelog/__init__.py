@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spout.config import SpoutConfig, TopologyConfig
     from spout.log_sink import LogSink
     from spout.log_spout import LogSpout
+    from spout.once import OncePerMessage
     from spout.run import run, run_async, run_in_background
     from spout.scheme import (
         JsonScheme,
@@ -52,6 +53,7 @@ _MODULES = {
     "spout.config": ("SpoutConfig", "TopologyConfig"),
     "spout.log_sink": ("LogSink",),
     "spout.log_spout": ("LogSpout",),
+    "spout.once": ("OncePerMessage",),
     "spout.run": ("run", "run_async", "run_in_background"),
     "spout.scheme": (
         "JsonScheme", "KeyValueScheme", "MetadataScheme", "RawScheme", "SchemeError", "StringScheme", "TopicScheme",
@@ -81,6 +83,7 @@ __all__ = [
     "LogSink",
     "LogSpout",
     "MetadataScheme",
+    "OncePerMessage",
     "Producer",
     "RawScheme",
     "SchemeError",

@@ -157,6 +157,14 @@ class PartitionCoordinator:
         """Return the status of every partition of this task, by number."""
         return [partition.status() for _, partition in sorted(self._partitions.items())]
 
+    def watermarks(self) -> dict[tuple[str, int], int]:
+        """Return, by topic and partition, the watermark of the stored progress: no message below it comes again."""
+        found = {}
+        for partition in self._turn:
+            if partition.manager is not None and partition.manager.committed is not None:
+                found[self._source.topic, partition.number] = partition.manager.committed
+        return found
+
     @property
     def counts(self) -> Counts:
         """Sum the message counts of all partitions the task has had since it was created, including released ones."""

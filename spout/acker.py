@@ -52,6 +52,10 @@ class Acker:
         """Begin a tree of a spout task; the caller adds its first edges before any other call."""
         self._trees[root] = _Tree(task, id, now_ms)
 
+    def is_open(self, root: int) -> bool:
+        """Return True if the tree has not ended."""
+        return root in self._trees
+
     def add(self, root: int, edge: int) -> None:
         """Add a tuple to a tree. Ignore a tree that has ended."""
         tree = self._trees.get(root)

@@ -210,6 +210,9 @@ class Context(Protocol):
     def counter(self, name: str) -> "Counter":
         """Return the task's counter of that name; figures show the sum over the component's tasks."""
 
+    def watermarks(self) -> Mapping[tuple[str, str, int], int]:
+        """Return `Spout.watermarks` of all spouts, by component, topic and partition."""
+
     def gauge(self, name: str) -> "Gauge":
         """Return the task's gauge of that name; figures show the sum over the component's tasks."""
 
@@ -235,6 +238,8 @@ class Collector(Protocol):
     def fail(self, tup: Tuple, error: str | BaseException = "") -> None: ...
 
     def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None: ...
+
+    def is_open(self, tup: Tuple) -> bool: ...
 
     @property
     def is_free(self) -> bool: ...
@@ -326,6 +331,13 @@ class Spout(Component):
         The default is for a spout that emits a message with the same id at each attempt.
         """
         return MessagePlace(self.context.component, self.context.index, id)
+
+    def watermarks(self) -> Mapping[tuple[str, int], int]:
+        """Return, by topic and partition of `place`, the offset below which no message is emitted again.
+
+        That must hold after a crash too, so only stored progress counts. Not in Storm.
+        """
+        return {}
 
     def details(self, id: Any) -> Mapping[str, object]:
         """Return what the log shows of the message emitted with this id when a bolt fails on it. Not in Storm."""

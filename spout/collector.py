@@ -136,6 +136,11 @@ class BoltCollector:
         self._exchange = exchange
         self.current: Sequence[Tuple] = ()
 
+    def is_open(self, tup: Tuple) -> bool:
+        """Return True if the attempt that the tuple belongs to has not ended: it may still be acked and failed."""
+        roots = tup.anchors
+        return roots is not None and all([self._exchange.acker.is_open(root) for root, _ in roots])
+
     @property
     def is_free(self) -> bool:
         """Return True if the task may process more at once."""

@@ -56,6 +56,9 @@ class TaskContext:
     def log(self, text: str, level: str = "info") -> None:
         self._executor.report(Report(level, self.component, self.index, text))
 
+    def watermarks(self) -> Mapping[tuple[str, str, int], int]:
+        return self._executor.watermarks()
+
     def tasks_of(self, component: str) -> tuple[int, ...]:
         return self._executor.tasks_of(component)
 
@@ -224,6 +227,13 @@ class Executor:
         if not numbers:
             raise TopologyError(f"there is no component {component!r} in {self.plan.name!r}")
         return numbers
+
+    def watermarks(self) -> dict[tuple[str, str, int], int]:
+        """Return, by spout, topic and partition, the offset below which the spout emits no message again."""
+        found: dict[tuple[str, str, int], int] = {}
+        for task in self._spouts:
+            found |= {(task.component, *where): offset for where, offset in _spout(task).watermarks().items()}
+        return found
 
     def instances_of(self, component: str) -> list[Any]:
         """Return the spout or bolt objects of a component's tasks, for tests and figures."""

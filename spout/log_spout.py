@@ -1,8 +1,7 @@
 """A spout over a topic of Flakelog or Apache Kafka: at least once, with backoff between retries and stored progress.
 
-The scheme makes its tuples from each message, by default (id, key, value), with the message's Snowflake id first. The
-id is the same at every delivery. A bolt that records the counted ids in the same transaction as its counts therefore
-counts each message once.
+The scheme makes its tuples from each message, by default (id, key, value), with the message's Snowflake id first. A
+message may be delivered again; see spout.once for a bolt that counts each message once.
 """
 
 from collections import deque
@@ -144,6 +143,10 @@ class LogSpout(Spout):
         place = {"topic": self.topic, "partition": id.partition, "offset": id.offset}
         message = self._coordinator.message(id)
         return place if message is None else {**place, "id": message.record.id, "attempt": message.attempt}
+
+    def watermarks(self) -> Mapping[tuple[str, int], int]:
+        """Return the stored watermark of each partition of this task."""
+        return self._coordinator.watermarks()
 
     def deactivate(self) -> None:
         """Store the progress so far; acks still come."""

@@ -64,6 +64,7 @@ SHELLS = {
     "partition_manager/dead_letter_sink.py",
     "partition_manager/fetcher.py",
     "spout/background.py",
+    "spout/once.py",
     "spout/reactor_thread.py",
     "spout/run.py",
     "spout/runner.py",

@@ -2,8 +2,8 @@
 
     flights (log spout) -> parse (shuffle, 2 tasks) -> delays (by carrier, 2 tasks)
 
-At-least-once delivery means that a bolt can see a message again, after a failure or a kill. `DelaysByCarrier` stores
-the Snowflake ids it has counted in the same SQLite transaction as the counts, and acks after the commit.
+At-least-once delivery means that a bolt can see a message again, after a failure or a kill. `DelaysByCarrier` is a
+OncePerMessage: it stores the origins of the flights it has counted in the same SQLite transaction as the counts.
 
 Run as a program, this module is one life of the topology; the demo kills the first one.
 """
@@ -11,7 +11,6 @@ Run as a program, this module is one life of the topology; the demo kills the fi
 import json
 import os
 import sqlite3
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,9 +19,9 @@ import click
 from flakelog.demo.figures import Delays, Figures
 from flakelog.demo.flights import parse
 from spout.api import Bolt, Tuple
-from spout.bolts import BatchBolt
 from spout.config import SpoutConfig
 from spout.log_spout import LogSpout
+from spout.once import OncePerMessage
 from spout.topology import Topology
 
 TASKS = 2
@@ -67,35 +66,16 @@ class ParseFlight(Bolt):
         self.emit((tup["id"], n, flight["carrier"], None if delay is None else int(delay)))
 
 
-class DelaysByCarrier(BatchBolt):
-    """A bolt that counts each flight once, because ids and counts change in one transaction."""
+class DelaysByCarrier(OncePerMessage):
+    """A bolt that counts each flight once."""
 
+    schema = _SCHEMA
     batch_size = 1000
     tick_interval_ms = 50
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def prepare(self) -> None:
-        self.db = sqlite3.connect(state_file(self.directory, self.context.index), isolation_level=None)
-        self.db.execute("PRAGMA journal_mode=WAL")
-        self.db.executescript(_SCHEMA)
-
-    def process_batch(self, batch: list[Tuple]) -> None:
-        self.db.execute("BEGIN")
-        try:
-            again = sum(not self._count(*tup.values) for tup in batch)
-            if again:
-                self.db.execute("INSERT INTO seen_again VALUES (?)", (again,))
-            self.db.execute("COMMIT")
-        except BaseException:
-            self.db.execute("ROLLBACK")
-            raise
-
-    def _count(self, id: int, n: int, carrier: str, delay: int | None) -> bool:
-        new = self.db.execute("INSERT OR IGNORE INTO counted VALUES (?, ?, ?, ?)", (id, n, carrier, delay)).rowcount
-        if not new:
-            return False
+    def apply(self, tup: Tuple) -> None:
+        id, n, carrier, delay = tup
+        self.db.execute("INSERT INTO counted VALUES (?, ?, ?, ?)", (id, n, carrier, delay))
         if delay is None:
             self.db.execute(_ADD_CANCELLED, (carrier,))
         else:
@@ -104,10 +84,9 @@ class DelaysByCarrier(BatchBolt):
                 "UPDATE delays SET least = ?, most = ? WHERE carrier = ? AND least IS NULL", (delay, delay, carrier)
             )
             self.db.execute(_ADD, (carrier, 1, delay, delay * delay, delay, delay))
-        return True
 
-    def cleanup(self) -> None:
-        self.db.close()
+    def apply_again(self, tup: Tuple) -> None:
+        self.db.execute("INSERT INTO seen_again VALUES (1)")
 
 
 def make_topology(servers: str, topic: str, directory: Path) -> Topology:
@@ -117,28 +96,28 @@ def make_topology(servers: str, topic: str, directory: Path) -> Topology:
     topology = Topology("flight-delays")
     topology.spout("flights", spout)
     topology.bolt("parse", ParseFlight(), parallelism=TASKS).shuffle("flights")
-    topology.bolt("delays", DelaysByCarrier(directory), parallelism=TASKS).fields("parse", "carrier")
+    topology.bolt("delays", DelaysByCarrier(state_file(directory)), parallelism=TASKS).fields("parse", "carrier")
     return topology
 
 
 # --- results -----------------------------------------------------------------------------------------------------
 
 
-def state_file(directory: Path, index: int) -> Path:
-    return directory / f"delays-{index}.sqlite"
+def state_file(directory: Path) -> Path:
+    return directory / "delays.sqlite"
 
 
-def _ask(directory: Path, query: str, values: tuple[Any, ...] = ()) -> Iterable[tuple[Any, ...]]:
-    for index in range(TASKS):
-        path = state_file(directory, index)
-        if path.exists():
-            db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
-            try:
-                yield from db.execute(query, values).fetchall()
-            except sqlite3.OperationalError:
-                continue  # the table is being created
-            finally:
-                db.close()
+def _ask(directory: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    path = state_file(directory)
+    if not path.exists():
+        return []
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+    try:
+        return db.execute(query, values).fetchall()
+    except sqlite3.OperationalError:
+        return []  # the table is being created
+    finally:
+        db.close()
 
 
 def counted(directory: Path) -> int:

@@ -5,14 +5,12 @@
 
 The environment variable ACCESS gives the access to a ZooKeeper store, as JSON of coordination.access.Access.
 
-The in-memory log is the same at every start, as a broker's log would be. Counts and applied ids are written in one
-transaction, and tuples are acked after its commit. The program prints `applied N` after each commit and `stopped`
-after a clean stop.
+The in-memory log is the same at every start, as a broker's log would be. The program prints `applied N` after each
+commit and `stopped` after a clean stop.
 """
 
 import json
 import os
-import sqlite3
 import sys
 
 from twisted.internet import reactor
@@ -20,9 +18,9 @@ from twisted.internet import reactor
 from coordination.access import Access
 from flakelog.testing import MemoryDeadLetters, MemoryLog
 from spout.api import Bolt
-from spout.bolts import BatchBolt
 from spout.config import SpoutConfig
 from spout.log_spout import LogSpout
+from spout.once import OncePerMessage
 from spout.run import run
 from spout.scheme import JsonScheme
 from spout.topology import Topology
@@ -68,30 +66,25 @@ class FailSome(Bolt):
         self.emit((tup["id"], tup["carrier"], tup["delay"]))
 
 
-class CountOnce(BatchBolt):
-    """A bolt that writes one row per carrier and one row per message id, in one transaction per batch."""
+class CountOnce(OncePerMessage):
+    """A bolt that writes one row per carrier, and the number of tuples it got in each batch."""
 
+    schema = """
+    CREATE TABLE IF NOT EXISTS delays (carrier TEXT PRIMARY KEY, n INTEGER, total INTEGER);
+    CREATE TABLE IF NOT EXISTS seen (n INTEGER);
+    """
     batch_size = 200
+    applied = 0
 
-    def __init__(self, path):
-        self.path = path
-
-    def prepare(self):
-        self.db = sqlite3.connect(self.path)
-        self.db.execute("CREATE TABLE IF NOT EXISTS applied (id INTEGER PRIMARY KEY)")
-        self.db.execute("CREATE TABLE IF NOT EXISTS delays (carrier TEXT PRIMARY KEY, n INTEGER, total INTEGER)")
-        self.db.execute("CREATE TABLE IF NOT EXISTS seen (n INTEGER)")
-        self.applied = 0
+    def apply(self, tup):
+        self.db.execute(
+            "INSERT INTO delays VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET n = n + 1, total = total + ?",
+            (tup["carrier"], tup["delay"], tup["delay"]),
+        )
 
     def process_batch(self, batch):
-        with self.db:
-            for tup in batch:
-                if self.db.execute("INSERT OR IGNORE INTO applied VALUES (?)", (tup["id"],)).rowcount:
-                    self.db.execute(
-                        "INSERT INTO delays VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET n = n + 1, total = total + ?",
-                        (tup["carrier"], tup["delay"], tup["delay"]),
-                    )
-            self.db.execute("INSERT INTO seen VALUES (?)", (len(batch),))
+        super().process_batch(batch)
+        self.db.execute("INSERT INTO seen VALUES (?)", (len(batch),))
         self.applied += len(batch)
         print(f"applied {self.applied}", flush=True)
 
