@@ -7,6 +7,7 @@ gives its bolts stand-ins for remote services.
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from contextlib import suppress
 from contextvars import Context
 from heapq import heappop, heappush
 from math import ceil
@@ -38,6 +39,7 @@ class SimulatedBackground:
 
         def ended(task: "asyncio.Task[None]") -> None:
             self._tasks.discard(task)
+            coroutine.close()  # if it was cancelled before it began
             done(asyncio.CancelledError() if task.cancelled() else task.exception())
 
         task.add_done_callback(ended)
@@ -74,8 +76,8 @@ class SimulatedBackground:
             self._loop = None
 
     def __del__(self) -> None:
-        if self._loop is not None:  # the test abandoned its driver
-            self._loop.close()
+        with suppress(RuntimeError):  # the test abandoned its driver, perhaps inside another loop
+            self.close()
 
 
 class _SimulatedLoop(asyncio.SelectorEventLoop):

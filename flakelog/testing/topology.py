@@ -94,7 +94,7 @@ class TopologyDriver:
         if error is None:
             self.stop()
         else:
-            self._background.close()
+            self.kill()
 
     # --- time
 
@@ -127,6 +127,10 @@ class TopologyDriver:
         self.run()
         self.executor.close(self.now_ms)
         return self
+
+    def kill(self) -> None:
+        """End the run as a crash does: no progress is stored and no component is closed. Coroutines are cancelled."""
+        self._background.close()
 
     # --- what went in and what came out
 
