@@ -9,6 +9,9 @@ EARLIEST = "earliest"
 LATEST = "latest"
 READ_UNCOMMITTED = "read_uncommitted"
 READ_COMMITTED = "read_committed"
+AT_LEAST_ONCE = "at-least-once"
+AT_MOST_ONCE = "at-most-once"
+NO_GUARANTEE = "none"
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,13 @@ class SpoutConfig:
         None,
         "a message that fails further behind the next fetch goes to the dead letters as expired; none: no such limit",
         check=at_least(0),
+    )
+    spout_guarantee: str = setting(
+        "flakelog.spout.guarantee",
+        AT_LEAST_ONCE,
+        "at-most-once stores progress before a message is emitted and repeats no failed one; none emits without ids, "
+        "asks for no acks and stores its position at each commit",
+        check=one_of(AT_LEAST_ONCE, AT_MOST_ONCE, NO_GUARANTEE),
     )
     spout_max_start_lag: int | None = setting(
         "flakelog.spout.max.start.lag",

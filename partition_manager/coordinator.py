@@ -6,45 +6,60 @@ the embedded engine, in Apache Storm's worker and in a simulation.
 """
 
 from collections import deque
-from itertools import count
 from typing import NamedTuple
 
 from partition_manager.asks import Ask, Asks
 from partition_manager.assignment import partitions_of
 from partition_manager.entry import Counts, Message
 from partition_manager.manager import PartitionManager
+from partition_manager.notes import Note, Notes
 from partition_manager.offset_document import OffsetDocument
-from partition_manager.ports import Answer, Failed, ListPartitions, Partitions, Request
+from partition_manager.opening import is_recreated
+from partition_manager.ports import Answer, Failed, Partitions, Request
 from partition_manager.progress import Progress
+from partition_manager.share import TaskShare
 from partition_manager.source import Source
-from partition_manager.task_partition import PartitionStatus, TaskPartition
+from partition_manager.subscription import Subscription
+from partition_manager.task_partition import PartitionStatus, Phase, TaskPartition
 
-NOTES_MAX = 100  # notes for the log kept until taken; the oldest are dropped first
+NAMED_MAX = 10  # partitions that one line names
+DELETED_MAX = 100  # ids kept of deleted topics, which a broker with old metadata may still name
 
 
 class MessageId(NamedTuple):
-    """The id a spout emits with a tuple: one emission of one message. It is never reused."""
+    """The id a spout emits with a tuple: one emission of one message. It is never reused.
 
+    `topic_id` is "" if the broker gives topics no ids.
+    """
+
+    topic: str
     partition: int
     offset: int
     ticket: int
+    topic_id: str = ""
 
 
 class PartitionCoordinator:
-    """Task `task` of `tasks` over one topic. `owner` names this run of the task and must be unique to it."""
+    """Task `task` of `tasks` over the topics of `source`.
+
+    `owner` names this run of the task and must be unique to it, as <run>.<task>.
+    """
 
     def __init__(self, source: Source, task: int, tasks: int, owner: str) -> None:
         partitions_of(task, tasks, ())  # raise ValueError here rather than at the first answer
         self._source = source
         self._task, self._tasks, self._owner = task, tasks, owner
         self._asks = Asks(source.config.error_policy(), self._on_failure)
-        self._partitions: dict[int, TaskPartition] = {}
-        self._turn: deque[TaskPartition] = deque()  # all partitions, the next to emit first
-        self._tickets = count(1)
+        self._partitions: dict[str, dict[int, TaskPartition]] = {}  # by topic and number
+        self._all: list[TaskPartition] = []  # all partitions
+        self._share: TaskShare[TaskPartition] = TaskShare(source.config.spout_max_pending_bytes)
         self._gone = Counts()  # counts of released partitions
-        self._notes: deque[str] = deque(maxlen=NOTES_MAX)
-        self._started = self._refreshing = False
-        self._commit_at_ms = self._refresh_at_ms = 0
+        self._notes = Notes()
+        self._subscription = Subscription(source, self._asks, self._notes, self)
+        self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # ids of topics that others have replaced
+        self._former_runs: set[str] = set()  # whose progress is continued, as told to the log
+        self._started = False
+        self._commit_at_ms = 0
 
     # --- lifecycle
 
@@ -52,7 +67,7 @@ class PartitionCoordinator:
         """Look up the partitions, then open and read them."""
         self._started = True
         self._commit_at_ms = now_ms + self._source.config.spout_commit_interval_ms
-        self._refresh(now_ms)
+        self._subscription.refresh(now_ms)
 
     def stop(self, now_ms: int) -> None:
         """Stop emitting and store the progress; `idle` becomes True after the last write.
@@ -60,14 +75,14 @@ class PartitionCoordinator:
         Messages in flight are emitted again by the next owner.
         """
         self._started = False
-        self._asks.forget(self)
-        for partition in list(self._turn):
+        self._subscription.stop()
+        for partition in list(self._all):
             self._release(partition, now_ms)
 
     @property
     def idle(self) -> bool:
         """Return True if the task is stopped and every partition is released."""
-        return not self._started and not self._partitions
+        return not self._started and not self._all
 
     # --- requests and answers
 
@@ -75,7 +90,7 @@ class PartitionCoordinator:
         """Return the requests to carry to the fetcher, the offset store and the dead letters."""
         if self._started:
             self._tick(now_ms)
-        for partition in self._turn:
+        for partition in self._share.take_fetches():
             partition.fetch(now_ms)
         return self._asks.take(now_ms)
 
@@ -93,34 +108,37 @@ class PartitionCoordinator:
 
         An answer may make something available earlier.
         """
-        times = [self._asks.next_deadline_ms(), *(p.next_deadline_ms() for p in self._turn)]
+        times = [self._asks.next_deadline_ms(), self._share.next_due_ms()]
         if self._started:
-            times += [self._commit_at_ms, self._refresh_at_ms]
+            times += [self._commit_at_ms, self._subscription.refresh_at_ms]
         return min((t for t in times if t is not None), default=None)
 
     # --- calls of the spout
 
     def next(self, now_ms: int) -> tuple[MessageId, Message] | None:
         """Return the next message to emit, taking partitions in turn, or None if no partition has one."""
-        for _ in range(len(self._turn)):
-            partition = self._turn[0]
-            self._turn.rotate(-1)
-            message = partition.next(now_ms)
+        self._share.wake(now_ms)
+        ready = self._share.ready
+        while ready:
+            partition = ready.popleft()
+            message = partition.next(now_ms)  # without a message, the partition rests until it has one
             if message is not None:
-                return MessageId(partition.number, message.record.offset, message.ticket), message
+                ready.append(partition)
+                id = (partition.topic, partition.number, message.record.offset, message.ticket, partition.topic_id)
+                return MessageId(*id), message
         return None
 
     def message(self, id: MessageId) -> Message | None:
         """Return the message in flight under this id, or None if the id is stale."""
-        manager = self._manager(id.partition)
+        manager = self._manager(id)
         return manager.message(id.offset, id.ticket) if manager is not None else None
 
     def fan_out(self, id: MessageId, tuples: int) -> bool:
-        """Set the number of tuples the message became, before the first of them is emitted.
+        """Set the number of tuples the message became, before the first of them can be acked.
 
         Return False if the id is stale.
         """
-        manager = self._manager(id.partition)
+        manager = self._manager(id)
         return manager is not None and manager.fan_out(id.offset, id.ticket, tuples)
 
     def ack(self, id: MessageId) -> bool:
@@ -128,98 +146,149 @@ class PartitionCoordinator:
 
         Return False if the id is stale or the task no longer has the partition.
         """
-        manager = self._manager(id.partition)
+        manager = self._manager(id)
         return manager is not None and manager.ack(id.offset, id.ticket)
 
-    def fail(self, id: MessageId, now_ms: int, error: str = "") -> bool:
-        """Fail the message: schedule a retry or give it up. Return False if the id is stale."""
-        manager = self._manager(id.partition)
-        if manager is None or not manager.fail(id.offset, id.ticket, now_ms, error):
-            return False
-        self._partitions[id.partition].bury(now_ms)
-        return True
+    def settle(self, id: MessageId) -> bool:
+        """Settle a message that was emitted without an id. Return False if the id is stale."""
+        manager = self._manager(id)
+        return manager is not None and manager.fan_out(id.offset, id.ticket, 1) and manager.ack(id.offset, id.ticket)
+
+    def fail(self, id: MessageId, now_ms: int, error: str = "", *, unavailable: bool = False) -> bool:
+        """Fail the message: schedule a retry or give it up. Return False if the id is stale.
+
+        If what the bolts need is `unavailable`, the attempt does not count.
+        """
+        partition = self._partition(id)
+        return partition is not None and partition.fail(id.offset, id.ticket, now_ms, error, unavailable)
 
     def reject(self, id: MessageId, now_ms: int, error: str) -> bool:
         """Give up a message that cannot be decoded, without a retry. Return False if the id is stale."""
-        manager = self._manager(id.partition)
-        if manager is None or not manager.reject(id.offset, id.ticket, now_ms, error):
-            return False
-        self._partitions[id.partition].bury(now_ms)
-        return True
+        partition = self._partition(id)
+        return partition is not None and partition.reject(id.offset, id.ticket, now_ms, error)
 
     def commit(self, now_ms: int) -> None:
         """Store the progress of every partition where it has changed, without waiting for the interval."""
         self._commit_at_ms = now_ms + self._source.config.spout_commit_interval_ms
-        for partition in self._turn:
+        for partition in self._all:
             partition.save(now_ms)
 
     def status(self) -> list[PartitionStatus]:
-        """Return the status of every partition of this task, by number."""
-        return [partition.status() for _, partition in sorted(self._partitions.items())]
+        """Return the status of every partition of this task, by topic and number."""
+        return sorted(partition.status() for partition in self._all)
 
     def watermarks(self) -> dict[tuple[str, int], int]:
-        """Return, by topic and partition, the watermark of the stored progress: no message below it comes again."""
+        """Return, by the topic's id (or name, without an id) and partition, the watermark of the stored progress.
+
+        No message below it comes again.
+        """
         found = {}
-        for partition in self._turn:
+        for partition in self._all:
             if partition.manager is not None and partition.manager.committed is not None:
-                found[self._source.topic, partition.number] = partition.manager.committed
+                found[partition.topic_id or partition.topic, partition.number] = partition.manager.committed
         return found
 
     @property
     def counts(self) -> Counts:
         """Sum the message counts of all partitions the task has had since it was created, including released ones."""
-        return sum((partition.counts for partition in self._turn), self._gone)
+        return sum((partition.counts for partition in self._all), self._gone)
 
-    def take_notes(self) -> list[str]:
+    def take_notes(self) -> list[Note]:
         """Return and clear the lines for the log: where reading began, what failed, which owner was fenced."""
-        notes = list(self._notes)
-        self._notes.clear()
-        return notes
+        return self._notes.take()
+
+    # --- what the subscription found
+
+    def found(self, topic: str, partitions: Partitions, now_ms: int) -> None:
+        """Open and release partitions of `topic`, so that the task has its share of them."""
+        name = topic if self._source.by_topic else ""
+        mine = partitions_of(self._task, self._tasks, partitions.numbers, name)
+        ours = self._partitions.setdefault(topic, {})
+        for number in set(ours) - set(mine):
+            self._release(ours[number], now_ms)
+        for number in mine:
+            if number not in ours:
+                self._open(topic, number, partitions, now_ms)
+            elif is_recreated(ours[number].topic_id, partitions.topic_id) and partitions.topic_id not in self._deleted:
+                self.recreated(ours[number], partitions.topic_id, now_ms)
+
+    def gone(self, topic: str, now_ms: int) -> None:
+        """Release all partitions of `topic`."""
+        for partition in list(self._partitions.get(topic, {}).values()):
+            self._release(partition, now_ms)
+
+    # --- what the partitions tell
+
+    def opened(self, partition: TaskPartition, former: str) -> None:
+        """Note once whose progress this run continues."""
+        run = former.rsplit(".", 2)[0]
+        if not run or run == self._owner.rsplit(".", 1)[0] or run in self._former_runs:
+            return
+        self._former_runs.add(run)
+        where = self._source.stored_at
+        self._notes.info(f"continues the progress of run {run} in {where}; that run stops reading, if it is alive")
+
+    def fenced(self, partition: TaskPartition) -> None:
+        """Note the first partition that another run took over; each refresh names all of them."""
+        if partition.phase is Phase.FENCED and sum(each.phase is Phase.FENCED for each in self._all) == 1:
+            where = self._source.stored_at
+            self._notes.error(
+                f"another process took over {partition.name}, this one reads it no longer: {partition.error} Both use "
+                f"{where}: stop one, give them different ids, or let them share the topics with store='kafka'"
+            )
+
+    def recreated(self, partition: TaskPartition, topic_id: str, now_ms: int) -> None:
+        """Open the partition again, because its topic was deleted and created again under another id."""
+        self._notes.warn(f"{partition.name}: the topic was recreated, its messages in flight are forgotten")
+        self._deleted.append(partition.topic_id)
+        partition.drop()
+        self._sweep()
+        host, port = partition.broker
+        self._open(partition.topic, partition.number, Partitions((), host, port, topic_id), now_ms)
 
     # --- internals
 
-    def _manager(self, number: int) -> PartitionManager | None:
-        partition = self._partitions.get(number)
-        return partition.manager if partition else None
+    def _partition(self, id: MessageId) -> TaskPartition | None:
+        """Return the partition of an id, or None if the task no longer has it or its topic was recreated."""
+        partitions = self._partitions.get(id.topic)
+        return partitions.get(id.partition) if partitions is not None else None
+
+    def _manager(self, id: MessageId) -> PartitionManager | None:
+        partition = self._partition(id)
+        return partition.manager if partition is not None else None
 
     def _tick(self, now_ms: int) -> None:
         if now_ms >= self._commit_at_ms:
             self.commit(now_ms)
-        if now_ms >= self._refresh_at_ms:
-            self._refresh(now_ms)
+            self._notes.summarize()
+        if now_ms >= self._subscription.refresh_at_ms:
+            self._subscription.refresh(now_ms)
+            self._remind()
 
-    def _refresh(self, now_ms: int) -> None:
-        self._refresh_at_ms = now_ms + self._source.config.spout_refresh_interval_ms
-        if not self._refreshing:
-            self._refreshing = True
-            self._asks.ask(self, ListPartitions(self._source.topic), self._assigned, now_ms)
+    def _remind(self) -> None:
+        """Name the partitions that are not read, so that a task never idles in silence."""
+        for phase, why in ((Phase.FENCED, "another process took them over"), (Phase.BROKEN, "unusable progress")):
+            names = sorted(partition.name for partition in self._all if partition.phase is phase)
+            if names:
+                more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+                self._notes.error(f"still not read, {why}: {', '.join(names[:NAMED_MAX])}{more}")
 
-    def _assigned(self, answer: Answer, now_ms: int) -> None:
-        self._refreshing = False
-        if not isinstance(answer, Partitions):
-            return
-        mine = partitions_of(self._task, self._tasks, answer.numbers)
-        for number in set(self._partitions) - set(mine):
-            self._release(self._partitions[number], now_ms)
-        for number in mine:
-            if number not in self._partitions:
-                self._open(number, answer, now_ms)
-
-    def _open(self, number: int, answer: Partitions, now_ms: int) -> None:
-        source, owner = self._source, f"{self._owner}.{next(self._tickets)}"
+    def _open(self, topic: str, number: int, address: Partitions, now_ms: int) -> None:
+        source, owner = self._source, f"{self._owner}.{next(self._share.tickets)}"
         document = OffsetDocument(
             source.topology_id,
             source.topology_name,
-            source.topic,
+            topic,
             number,
             Progress(0),
-            answer.host,
-            answer.port,
+            address.host,
+            address.port,
             owner,
+            address.topic_id,
         )
-        partition = TaskPartition(source, document, self._tickets, self._asks, self._notes.append)
-        self._partitions[number] = partition
-        self._turn.append(partition)
+        partition = TaskPartition(source, document, self._share, self._asks, self._notes, self)
+        self._partitions.setdefault(topic, {})[number] = partition
+        self._all.append(partition)
         partition.open(now_ms)
 
     def _release(self, partition: TaskPartition, now_ms: int) -> None:
@@ -227,15 +296,15 @@ class PartitionCoordinator:
         self._sweep()
 
     def _sweep(self) -> None:
-        for partition in [p for p in self._turn if p.gone]:
+        for partition in [p for p in self._all if p.gone]:
             self._gone += partition.counts
-            self._turn.remove(partition)
-            del self._partitions[partition.number]
+            self._all.remove(partition)
+            del self._partitions[partition.topic][partition.number]
 
     def _on_failure(self, owner: object, request: Request, answer: Failed, failures: int) -> None:
-        where = self._source.topic
+        where = getattr(request, "topic", self._source.described)
         if isinstance(owner, TaskPartition):
             owner.error = answer.error
-            where = f"{where}-{owner.number}"
+            where = owner.name
         if failures == 1:  # note only the first failure of an outage; each partition's status shows that it lasts
-            self._notes.append(f"{where} {type(request).__name__} failed: {answer.error}; it is asked again")
+            self._notes.warn(f"{where} {type(request).__name__} failed: {answer.error}; it is asked again")

@@ -68,12 +68,14 @@ class Entry:
 class Counts:
     """Counts of message outcomes; two instances can be added.
 
-    fetched = acked + filtered + dead_lettered + refused + truncated + pending. `failed` counts failures, so it may
-    count one message several times. `refused` counts messages whose dead letter no topic will ever take.
+    fetched = acked + filtered + dead_lettered + refused + dropped + truncated + pending. `failed` counts failures, so
+    it may count one message several times. `refused` counts messages whose dead letter no topic will ever take.
     `poison_batches` counts fetched batches whose records cannot be decoded; each is one message in the other counts.
     `dead_lettered` includes `expired`, `undecodable` and poison batches. `already_done` counts messages fetched again
     although they were settled before a restart. `lost` counts messages that retention removed before they were fetched.
-    `stale` counts acks and fails that came too late to have an effect.
+    `stale` counts acks and fails that came too late to have an effect. `dropped` counts messages that failed under a
+    guarantee that repeats none. `recreated` counts how often a partition's topic was deleted and created
+    again, `truncations` how often its log lost messages that had been read.
     """
 
     fetched: int = 0
@@ -91,6 +93,9 @@ class Counts:
     lost: int = 0
     truncated: int = 0
     stale: int = 0
+    dropped: int = 0
+    recreated: int = 0
+    truncations: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))

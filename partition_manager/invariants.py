@@ -37,5 +37,6 @@ def check_progress(progress: Progress, live: Mapping[int, Entry], position: int,
         end = next_end
     assert end >= position, f"[{end}, {position}) is neither settled nor live"
     assert all(end <= position for _, end in extents), "a live message reaches past the position"
-    settled = counts.acked + counts.filtered + counts.dead_lettered + counts.refused + counts.truncated
+    settled = counts.acked + counts.filtered + counts.dead_lettered + counts.refused
+    settled += counts.dropped + counts.truncated
     assert counts.fetched == settled + len(live), f"{counts.fetched} read, {settled} settled, {len(live)} live"

@@ -106,6 +106,11 @@ class PartitionManager:
         return len(self._waiting)
 
     @property
+    def unread(self) -> int:
+        """Return the offset of the first message that was never emitted."""
+        return self._waiting[0].offset if self._waiting else self._ledger.position
+
+    @property
     def failed(self) -> tuple[int, ...]:
         """Return the offsets scheduled for another attempt, ascending; O(pending)."""
         return tuple(offset for offset, entry in self._live.items() if entry.state is State.RETRYING)
@@ -308,28 +313,28 @@ class PartitionManager:
         self._give_up(entry, POISON if offset in self._ledger.poison else UNDECODABLE, error, now_ms)
         return True
 
+    def drop(self, offset: int, ticket: int) -> bool:
+        """Settle a failed message without another attempt. Return False if the ticket is stale."""
+        if (entry := self._in_flight(offset, ticket)) is not None:
+            self.counts.failed += 1
+            self.counts.dropped += 1
+            self._settle(entry)
+        return entry is not None
+
     def take_dead_letters(self) -> list[DeadLetter]:
         """Return the messages given up since the last call; each stays pending until `buried` confirms it."""
         letters, self._letters = self._letters, []
         return letters
 
-    def buried(self, offset: int, ticket: int) -> bool:
-        """Settle a message whose dead letter is stored safely. Return False if the ticket is stale."""
-        entry = self._current(offset, ticket, State.BURYING)
-        if entry is None:
+    def buried(self, offset: int, ticket: int, *, refused: bool = False) -> bool:
+        """Settle a message whose dead letter is stored safely, or is `refused`. Return False if the ticket is stale."""
+        if (entry := self._current(offset, ticket, State.BURYING)) is None:
             return False
-        self.counts.dead_lettered += 1
-        self.counts.expired += entry.reason == EXPIRED
-        self.counts.undecodable += entry.reason == UNDECODABLE
-        self._settle(entry)
-        return True
-
-    def refused(self, offset: int, ticket: int) -> bool:
-        """Settle a message whose dead letter no topic will ever take. Return False if the ticket is stale."""
-        entry = self._current(offset, ticket, State.BURYING)
-        if entry is None:
-            return False
-        self.counts.refused += 1
+        self.counts.refused += refused
+        if not refused:
+            self.counts.dead_lettered += 1
+            self.counts.expired += entry.reason == EXPIRED
+            self.counts.undecodable += entry.reason == UNDECODABLE
         self._settle(entry)
         return True
 
@@ -369,7 +374,7 @@ class PartitionManager:
         enough = self._fetching or self._held or len(self._waiting) > self._fetch_at
         assert enough or listing.is_fetching or listing.is_starved, "it wants a fetch, and is not listed"
 
-    # --- emitting, inside
+    # --- internals
 
     def _may_emit(self, offset: int) -> bool:
         """Return True unless settling this new message could open a range over the limit.
@@ -391,8 +396,6 @@ class PartitionManager:
         self._retries_in_row += 1
         self.counts.retried += 1
         return self._live[offset]
-
-    # --- settling, inside
 
     def _current(self, offset: int, ticket: int, state: State) -> Entry | None:
         entry = self._live.get(offset)

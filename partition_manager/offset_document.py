@@ -1,7 +1,11 @@
-"""The JSON document that stores a partition's progress: storm-kafka 0.9.3's fields and three additions.
+"""The JSON document that stores a partition's progress: storm-kafka 0.9.3's fields and additions.
 
     {"topology":{"id","name"},"offset","partition","broker":{"host","port"},"topic",     (as in 0.9.3)
-     "v":1,"done":[[a,b],...],"owner":"..."}   half-open ranges, and the writer's name
+     "v":2,"done":[[a,b],...],"owner":"...",       v1: half-open ranges, and the writer's name
+     "topic_id":"...","leader_epoch":3}            v2: the topic's id (KIP-516), the epoch of the last record read
+
+The topic id shows that a topic was deleted and created again, and the epoch that a log was truncated (KIP-101). A
+document without them compares nothing.
 
 Each opening of a partition generates a new `owner`. With it an owner can tell its own write, whose answer was lost,
 from another owner's write.
@@ -14,7 +18,7 @@ from typing import Any
 
 from partition_manager.progress import Progress
 
-VERSION = 1
+VERSION = 2
 DOCUMENT_BYTES_MAX = 500_000  # half of ZooKeeper's limit for one node (jute.maxbuffer, 1 MiB)
 
 
@@ -24,7 +28,10 @@ class BadOffsetDocument(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OffsetDocument:
-    """The stored progress of a partition. Documents written by 0.9.3 have no `owner` and no ranges."""
+    """The stored progress of a partition. Documents written by 0.9.3 have no `owner` and no ranges.
+
+    `topic_id` is "" and `leader_epoch` -1 if they are not known.
+    """
 
     topology_id: str
     topology_name: str
@@ -34,10 +41,12 @@ class OffsetDocument:
     host: str = ""
     port: int = 0
     owner: str = ""
+    topic_id: str = ""
+    leader_epoch: int = -1
 
-    def at(self, progress: Progress) -> "OffsetDocument":
-        """Return a copy of this document with `progress`."""
-        return replace(self, progress=progress)
+    def at(self, progress: Progress, leader_epoch: int = -1) -> "OffsetDocument":
+        """Return a copy of this document with `progress` and `leader_epoch`."""
+        return replace(self, progress=progress, leader_epoch=leader_epoch)
 
     def encode(self) -> bytes:
         """Encode the document in at most DOCUMENT_BYTES_MAX bytes.
@@ -62,6 +71,8 @@ class OffsetDocument:
             "v": VERSION,
             "done": done,
             "owner": self.owner,
+            "topic_id": self.topic_id,
+            "leader_epoch": self.leader_epoch,
         }
         return json.dumps(document, separators=(",", ":")).encode()
 
@@ -81,8 +92,8 @@ class OffsetDocument:
     @classmethod
     def _from(cls, document: Mapping[str, Any]) -> "OffsetDocument":
         version = document.get("v", 0)
-        if version not in (0, VERSION):
-            raise ValueError(f"version {version}, this program reads up to {VERSION}")
+        if isinstance(version, bool) or version not in range(VERSION + 1):
+            raise ValueError(f"version {version!r}, this program reads up to {VERSION}: a later one wrote it")
         topology, broker = document["topology"], document.get("broker", {})
         done = tuple((_whole(start), _whole(end)) for start, end in document.get("done", ()))
         return cls(
@@ -94,6 +105,8 @@ class OffsetDocument:
             host=broker.get("host", ""),
             port=broker.get("port", 0),
             owner=document.get("owner", ""),
+            topic_id=_text(document.get("topic_id", "")),
+            leader_epoch=_whole(document.get("leader_epoch", -1)),
         )
 
     def require(self, topic: str, partition: int) -> None:
@@ -103,6 +116,12 @@ class OffsetDocument:
                 f"stored progress belongs to {self.topic}-{self.partition}, not {topic}-{partition}: "
                 "give each topic's spout its own id in the store"
             )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
 
 
 def _whole(value: object) -> int:

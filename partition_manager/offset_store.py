@@ -1,6 +1,7 @@
 """Offset documents stored through `coordination`: one class for ZooKeeper, a directory and memory.
 
-A document is stored where storm-kafka 0.9.3 keeps it, <root>/<id>/partition_<n>. Each write names the version last
+A document is stored where storm-kafka 0.9.3 keeps it, <root>/<id>/partition_<n>; a spout of several topics stores it at
+<root>/<id>/<topic>/partition_<n>. Each write names the version last
 seen. A write that finds a different version reads the stored owner. If it is our own earlier write, whose answer was
 lost, the write is retried on top of it. If it is another owner's, we are fenced.
 """
@@ -42,7 +43,7 @@ class CoordinatedOffsetStore:
         self._on_close = on_close
 
     def ask(self, request: StoreRequest, answer: Callable[[Answer], None]) -> None:
-        path = f"{self._path}/partition_{request.partition}"
+        path = f"{self._path}/{node_of(request)}"
         if isinstance(request, LoadOffset):
             self._carry_out(load(path), answer)
         else:
@@ -50,6 +51,12 @@ class CoordinatedOffsetStore:
 
     def close(self) -> None:
         self._on_close()
+
+
+def node_of(request: StoreRequest) -> str:
+    """Return the node of a request's document, below that of the spout."""
+    node = f"partition_{request.partition}"
+    return f"{request.topic}/{node}" if request.by_topic else node
 
 
 def blocking(coordinator: Coordinator) -> CarryOut:

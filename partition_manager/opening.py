@@ -4,51 +4,96 @@ The procedure is a generator: it yields requests and receives their answers, nev
 failed requests. The claim is a write of the start offset under a new owner's name. It fences the former owner: all its
 later writes, including one still on its way, name an older version. It also fixes a start at "latest", so that the
 position is kept if this process dies before its first commit.
+
+Stored progress is about the records of one topic id up to one leader epoch. Another topic id means that the topic was
+deleted and created again: reading begins as for a new topic. If the log's records of the stored epoch end below the
+stored offset, the log was truncated there; the offsets above now hold other messages (KIP-101).
 """
 
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from partition_manager.offset_document import OffsetDocument
-from partition_manager.ports import Bounds, Fenced, FindBounds, Loaded, LoadOffset, Request, SaveOffset
+from partition_manager.ports import (
+    Bounds,
+    EpochEnd,
+    Fenced,
+    FindBounds,
+    FindEpochEnd,
+    Loaded,
+    LoadOffset,
+    Request,
+    SaveOffset,
+)
 from partition_manager.progress import Progress
 from partition_manager.source import Source
 from partition_manager.start_offset import Start, choose_start, question
 
 
 class Opened(NamedTuple):
-    """A claimed partition: its document and version, and its chosen start."""
+    """A claimed partition: its document and version, its chosen start, and the former owner ("" if there was none).
+
+    `recreated` is True if the stored progress was of a deleted topic of this name.
+    """
 
     document: OffsetDocument
     version: int
     start: Start
+    former: str = ""
+    recreated: bool = False
 
 
 def open_partition(source: Source, document: OffsetDocument) -> Generator[Request, Any, Opened]:
     """Open a partition and return Opened.
 
-    `document` is a template that names the partition, the broker and the owner. Raise BadOffsetDocument if the stored
-    progress cannot be used.
+    `document` is a template that names the partition, the topic's id, the broker and the owner. Raise BadOffsetDocument
+    if the stored progress cannot be used.
     """
     topic, partition = document.topic, document.partition
     while True:
-        loaded: Loaded = yield LoadOffset(topic, partition)
-        stored = _usable(source, loaded, partition)
+        loaded: Loaded = yield LoadOffset(topic, partition, source.by_topic)
+        stored = _usable(source, loaded, document)
+        recreated = stored is not None and is_recreated(stored.topic_id, document.topic_id)
+        epoch = stored.leader_epoch if stored and not recreated else -1
+        cut: EpochEnd = (yield FindEpochEnd(topic, partition, epoch)) if epoch >= 0 else EpochEnd(-1, -1)
         bounds: Bounds = yield FindBounds(topic, partition)
         ask = question(source.start, topic, partition)
         found = (yield ask).offset if ask else None
-        start = choose_start(stored, source.start, bounds, found, source.config)
-        claim = document.at(start.progress)
-        saved = yield SaveOffset(topic, partition, claim.encode(), loaded.version)
+        if stored is not None and recreated:
+            start = choose_start(None, source.start, bounds, found, source.config)
+            start = start._replace(why=f"the topic was recreated: its id was {stored.topic_id}")
+        else:
+            progress = stored.progress if stored is not None else None
+            start = _start(source, progress, cut, bounds, found)
+        claim = document.at(start.progress, -1 if start.truncated else epoch)
+        saved = yield SaveOffset(topic, partition, claim.encode(), loaded.version, source.by_topic)
         if not isinstance(saved, Fenced):  # fenced: the former owner wrote meanwhile, so load and claim again
-            return Opened(claim, saved.version, start)
+            return Opened(claim, saved.version, start, stored.owner if stored else "", recreated)
 
 
-def _usable(source: Source, loaded: Loaded, partition: int) -> Progress | None:
+def is_recreated(before: str, now: str) -> bool:
+    """Return True if both ids are known and differ."""
+    return bool(before and now and before != now)
+
+
+def _start(source: Source, stored: Progress | None, cut: EpochEnd, bounds: Bounds, found: int | None) -> Start:
+    end = cut.end_offset
+    if stored is None or end < 0:
+        return choose_start(stored, source.start, bounds, found, source.config)
+    if end < stored.offset:
+        start = choose_start(Progress(end), source.start, bounds, found, source.config)
+        why = f"the log was truncated at {end}, stored offset {stored.offset} is of records that are gone"
+        return start._replace(why=why, truncated=True)
+    # Ranges above the end of the epoch were truncated too.
+    done = tuple((first, min(last, end)) for first, last in stored.done if first < end)
+    return choose_start(Progress(stored.offset, done), source.start, bounds, found, source.config)
+
+
+def _usable(source: Source, loaded: Loaded, document: OffsetDocument) -> OffsetDocument | None:
     if loaded.document is None:
         return None
-    document = OffsetDocument.decode(loaded.document)
-    document.require(source.topic, partition)
-    if source.config.spout_ignore_stored and document.topology_id != source.topology_id:
+    stored = OffsetDocument.decode(loaded.document)
+    stored.require(document.topic, document.partition)
+    if source.config.spout_ignore_stored and stored.topology_id != source.topology_id:
         return None
-    return document.progress
+    return stored

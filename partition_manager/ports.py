@@ -84,10 +84,14 @@ FetcherRequest = ListTopics | ListPartitions | FindBounds | FindTime | FindId | 
 
 
 class LoadOffset(NamedTuple):
-    """Ask for the stored offset document. Answer: Loaded."""
+    """Ask for the stored offset document. Answer: Loaded.
+
+    If `by_topic` is True, the store has one node for each topic.
+    """
 
     topic: str
     partition: int
+    by_topic: bool = False
 
 
 class SaveOffset(NamedTuple):
@@ -100,6 +104,7 @@ class SaveOffset(NamedTuple):
     partition: int
     document: bytes
     version: int
+    by_topic: bool = False
 
 
 class AwaitShare(NamedTuple):

@@ -5,7 +5,7 @@ the log.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,13 +29,58 @@ class InvalidSource(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The topics a spout reads, the topology its progress is stored for, the start position and the settings."""
+    """The topics a spout reads, the topology its progress is stored for, the start position and the settings.
 
-    topic: str
+    `stored_at` names the store and the node of the progress, for messages.
+    """
+
+    topics: TopicChoice
     topology_id: str
     topology_name: str
     start: StartAt
     config: SpoutConfig
+    stored_at: str = "the store"
+
+    @property
+    def by_pattern(self) -> bool:
+        """Return True if the topics are those that match a pattern."""
+        return isinstance(self.topics, re.Pattern)
+
+    @property
+    def by_topic(self) -> bool:
+        """Return True if the progress of each topic has its own node. 0.9.3 reads one topic and has no such node."""
+        return not isinstance(self.topics, str)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the topics; empty for a pattern."""
+        if isinstance(self.topics, str):
+            return (self.topics,)
+        return () if isinstance(self.topics, re.Pattern) else self.topics
+
+    @property
+    def described(self) -> str:
+        """Return the names of the topics or the pattern, for messages."""
+        return f"/{self.topics.pattern}/" if isinstance(self.topics, re.Pattern) else ", ".join(self.names)
+
+    def choose(self, existing: Iterable[str]) -> list[str]:
+        """Return the topics that match the pattern, by name.
+
+        A pattern never matches internal topics, nor the dead-letter topics of this spout.
+        """
+        if not isinstance(self.topics, re.Pattern):
+            return list(self.names)
+        letters = dead_letter_pattern(self.config.spout_dead_letter_topic)
+        return sorted(
+            name
+            for name in existing
+            if self.topics.fullmatch(name) and not name.startswith("__") and not letters.fullmatch(name)
+        )
+
+
+def dead_letter_pattern(template: str) -> re.Pattern[str]:
+    """Return the pattern of all dead-letter topics that `template` can name."""
+    return re.compile(".+".join(re.escape(part) for part in template.split("{topic}")))
 
 
 def topics_of(topics: object, config: SpoutConfig) -> TopicChoice:
@@ -43,6 +88,8 @@ def topics_of(topics: object, config: SpoutConfig) -> TopicChoice:
     if isinstance(topics, re.Pattern):
         if not isinstance(topics.pattern, str):
             raise InvalidSource(f"topic={topics!r}: a pattern of topics is of text, re.compile('...')")
+        if config.spout_dead_letter_topic == "{topic}":
+            raise InvalidSource("flakelog.spout.dead.letter.topic={topic}: dead letters would go to their own topics")
         return topics
     if isinstance(topics, str):
         return _topic(topics, config)

@@ -74,11 +74,15 @@ def _meant(start: object) -> str:
 
 
 class Start(NamedTuple):
-    """The progress to begin with, the number of unsettled messages skipped, and the reason as text for a log."""
+    """The progress to begin with, the number of unsettled messages skipped, and the reason as text for a log.
+
+    `truncated` is True if the log no longer has messages that the stored progress is about.
+    """
 
     progress: Progress
     lost: int
     why: str
+    truncated: bool = False
 
 
 def question(at: StartAt, topic: str, partition: int) -> FindTime | FindId | None:
@@ -104,7 +108,8 @@ def choose_start(
         return Start(Progress(_position(at, bounds, found)), 0, "nothing stored")
     start, end = bounds
     if stored.offset > end:
-        return Start(Progress(end), 0, f"stored offset {stored.offset} is past the log's end {end}: it was truncated")
+        why = f"stored offset {stored.offset} is past the log's end {end}: it was truncated"
+        return Start(Progress(end), 0, why, truncated=True)
     if stored.offset < start:
         to = end if config.spout_out_of_range == LATEST else start
         return _skip(stored, to, end, f"stored offset {stored.offset} is below the log's start {start}")

@@ -9,18 +9,34 @@ FENCED and BROKEN stay until the partition is released. Continuing would process
 overwrite a document that could not be understood.
 """
 
-from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.client.records import PoisonBatch
 from partition_manager.asks import Asks
+from partition_manager.config import AT_LEAST_ONCE, AT_MOST_ONCE
 from partition_manager.entry import Counts, Message
 from partition_manager.manager import PartitionManager
+from partition_manager.notes import Notes
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
 from partition_manager.opening import Opened, open_partition
-from partition_manager.ports import Answer, Bury, DeadLetter, Fenced, Fetch, Fetched, OutOfRange, Saved, SaveOffset
+from partition_manager.ports import (
+    Answer,
+    Bury,
+    DeadLetter,
+    EpochEnd,
+    Fenced,
+    Fetch,
+    Fetched,
+    FindEpochEnd,
+    OutOfRange,
+    Recreated,
+    Refused,
+    Saved,
+    SaveOffset,
+)
 from partition_manager.progress import Progress
+from partition_manager.share import TaskShare
 from partition_manager.source import Source
 
 
@@ -37,6 +53,7 @@ class Phase(Enum):
 class PartitionStatus(NamedTuple):
     """The status of a partition, for people and metrics; offsets are None until it is opened."""
 
+    topic: str
     partition: int
     phase: Phase
     watermark: int | None
@@ -47,12 +64,30 @@ class PartitionStatus(NamedTuple):
     error: str
 
 
+class Keeper(Protocol):
+    """The coordinator, as far as its partitions call it."""
+
+    def opened(self, partition: "TaskPartition", former: str) -> None: ...
+
+    def fenced(self, partition: "TaskPartition") -> None: ...
+
+    def recreated(self, partition: "TaskPartition", topic_id: str, now_ms: int) -> None: ...
+
+
 class TaskPartition:
     """An assigned partition. `document` names its owner; when `gone` is True the coordinator may drop it."""
 
     def __init__(
-        self, source: Source, document: OffsetDocument, tickets: Iterator[int], asks: Asks, note: Callable[[str], None]
+        self,
+        source: Source,
+        document: OffsetDocument,
+        share: "TaskShare[TaskPartition]",
+        asks: Asks,
+        notes: Notes,
+        keeper: Keeper,
     ) -> None:
+        self.topic = document.topic
+        self.topic_id = document.topic_id
         self.number = document.partition
         self.phase = Phase.OPENING
         self.gone = False
@@ -61,9 +96,13 @@ class TaskPartition:
         self._source = source
         self._document = document
         self._version = -1  # version of the stored document, as last seen
-        self._tickets = tickets
+        self._share = share
         self._asks = asks
-        self._note_line = note
+        self._notes = notes
+        self._keeper = keeper
+        self._epoch = -1  # leader epoch of the last record read, stored with the progress
+        self._held: Fetched | None = None  # at most once: read, but progress past it is not stored yet
+        self._at_most_once = source.config.spout_guarantee == AT_MOST_ONCE
         self._opening = open_partition(source, document)
         self._saving = False
         self._counts = Counts()
@@ -82,21 +121,26 @@ class TaskPartition:
         while manager is not None and (message := manager.next(now_ms)) is not None:
             if message.poison is None:
                 return message
-            self._reject(manager, message, message.poison, now_ms)
+            self._reject(message, message.poison, now_ms)
         return None
-
-    def next_deadline_ms(self) -> int | None:
-        """Return the time the next retry is due, or None if none is scheduled or the phase is not RUNNING."""
-        return self.manager.next_deadline_ms() if self.manager and self.phase is Phase.RUNNING else None
 
     def status(self) -> PartitionStatus:
         """Return the current status."""
         m = self.manager
         if m is None:
-            return PartitionStatus(self.number, self.phase, None, None, None, 0, self.counts, self.error)
-        return PartitionStatus(
-            self.number, self.phase, m.watermark, m.emitted, m.high_watermark, m.pending, m.counts, self.error
-        )
+            return PartitionStatus(self.topic, self.number, self.phase, None, None, None, 0, self.counts, self.error)
+        offsets = m.watermark, m.emitted, m.high_watermark
+        return PartitionStatus(self.topic, self.number, self.phase, *offsets, m.pending, m.counts, self.error)
+
+    @property
+    def broker(self) -> tuple[str, int]:
+        """Return the broker's host and port in the stored document."""
+        return self._document.host, self._document.port
+
+    @property
+    def name(self) -> str:
+        """Return topic-partition."""
+        return f"{self.topic}-{self.number}"
 
     # --- opening
 
@@ -110,25 +154,36 @@ class TaskPartition:
             self._opened(stop.value)
         except BadOffsetDocument as error:
             self._shut(Phase.BROKEN, str(error))
+            self._notes.error(f"{self.name} is not read: {error}. {self._way_on()}")
         else:
             self._asks.ask(self, request, lambda answer, at_ms: self.open(at_ms, answer), now_ms)
 
     def _opened(self, opened: Opened) -> None:
         start = opened.start
-        self._document, self._version = opened.document, opened.version
+        self._document, self._version, self._epoch = opened.document, opened.version, opened.document.leader_epoch
         self.phase = Phase.RUNNING
         self.error = ""
         self.manager = PartitionManager(
-            self._source.topic,
+            self.topic,
             self.number,
             start.progress,
             self._source.config,
-            tickets=self._tickets,
+            share=self._share,
+            owner=self,
             stored=start.progress,
         )
-        self.manager.counts.lost = start.lost
+        counts = self.manager.counts
+        counts.lost, counts.recreated, counts.truncations = start.lost, int(opened.recreated), int(start.truncated)
         lost = f", {start.lost} messages lost" if start.lost else ""
-        self._note(f"begins at offset {start.progress.offset}: {start.why}{lost}")
+        note = self._notes.warn if lost or opened.recreated or start.truncated else self._notes.info
+        note(f"{self.name} begins at offset {start.progress.offset}: {start.why}{lost}")
+        self._keeper.opened(self, opened.former)
+
+    def _way_on(self) -> str:
+        node = f"partition_{self.number}"
+        node = f"{self.topic}/{node}" if self._source.by_topic else node
+        begin = f"delete {self._source.stored_at}/{node} and begin as `start` says"
+        return f"Nothing is overwritten: repair it with `flakelog spout progress`, or {begin}"
 
     # --- reading
 
@@ -136,32 +191,98 @@ class TaskPartition:
         """Send the fetch the manager wants, if any."""
         wanted = self.manager.wanted() if self.manager and self.phase is Phase.RUNNING else None
         if wanted is not None:
-            request = Fetch(self._source.topic, self.number, wanted)
-            self._asks.ask(self, request, lambda answer, at_ms: self._fetched(answer), now_ms)
+            request = Fetch(self.topic, self.number, wanted, self.topic_id)
+            self._asks.ask(self, request, self._fetched, now_ms)
 
-    def _fetched(self, answer: Answer) -> None:
+    def _fetched(self, answer: Answer, now_ms: int) -> None:
         manager = self.manager
         if manager is None:
             return
         self.error = ""
         if isinstance(answer, Fetched):
-            manager.fetched(answer.records, answer.next_offset, answer.high_watermark, answer.poison)
+            if self._epoch in (-1, answer.leader_epoch) or answer.leader_epoch == -1:
+                self._read(answer, now_ms)
+            else:
+                request = FindEpochEnd(self.topic, self.number, self._epoch)
+                self._asks.ask(self, request, lambda end, at_ms: self._epoch_ended(answer, end, at_ms), now_ms)
         elif isinstance(answer, OutOfRange):
-            before, lost = manager.emitted, manager.counts.lost
-            manager.out_of_range(answer.log_start, answer.log_end)
-            lost = manager.counts.lost - lost
-            self._note(f"offset {before} out of range: goes on at {manager.emitted}, {lost} messages lost")
+            self._out_of_range(manager, answer)
+        elif isinstance(answer, Recreated):
+            self._keeper.recreated(self, answer.topic_id, now_ms)
+
+    def _epoch_ended(self, fetched: Fetched, answer: Answer, now_ms: int) -> None:
+        """Read what a new leader sent, unless the log was truncated below it (KIP-320)."""
+        manager = self.manager
+        if manager is None or not isinstance(answer, EpochEnd):
+            return
+        if 0 <= answer.end_offset < manager.emitted:
+            self._epoch = -1
+            self._out_of_range(manager, OutOfRange(0, answer.end_offset))
+        else:
+            self._read(fetched, now_ms)
+
+    def _out_of_range(self, manager: PartitionManager, bounds: OutOfRange) -> None:
+        before, lost = manager.emitted, manager.counts.lost
+        truncated = before > bounds.log_end
+        manager.counts.truncations += truncated
+        manager.out_of_range(bounds.log_start, bounds.log_end)
+        why = f"the log was truncated at {bounds.log_end}" if truncated else "out of range"
+        self._notes.warn(
+            f"{self.name} offset {before}: {why}, goes on at {manager.emitted}, "
+            f"{manager.counts.lost - lost} messages lost"
+        )
+
+    def _read(self, answer: Fetched, now_ms: int) -> None:
+        """Pass records to the manager; at most once, after progress past them is stored."""
+        if answer.leader_epoch >= 0:
+            self._epoch = answer.leader_epoch
+        if self._at_most_once and (answer.records or answer.poison):
+            self._held = answer
+            self._store(self._past(answer.next_offset), now_ms)
+        else:
+            self._admit(answer)
+
+    def _admit(self, answer: Fetched) -> None:
+        if self.manager is not None:
+            self.manager.fetched(answer.records, answer.next_offset, answer.high_watermark, answer.poison)
 
     # --- dead letters
 
-    def _reject(self, manager: PartitionManager, message: Message, batch: PoisonBatch, now_ms: int) -> None:
-        if message.attempt == 1:
-            has_topic = self._source.config.spout_dead_letter_topic
-            outcome = "it goes to the dead letters" if has_topic else "it stays, because there is no dead-letter topic"
-            offsets = f"offsets {batch.base_offset} to {batch.last_offset}"
-            self._note(f"the batch of {offsets} cannot be decoded, {outcome}: {batch.reason}")
-        manager.reject(message.record.offset, message.ticket, now_ms, batch.reason)
+    def _reject(self, message: Message, batch: PoisonBatch, now_ms: int) -> None:
+        what = f"the batch of offsets {batch.base_offset} to {batch.last_offset}"
+        self.reject(message.record.offset, message.ticket, now_ms, batch.reason, what)
+
+    def reject(self, offset: int, ticket: int, now_ms: int, error: str, what: str = "") -> bool:
+        """Give up a message that cannot be decoded, without a retry. Return False if the ticket is stale.
+
+        Without a dead-letter topic it is tried again for ever, or dropped if the guarantee repeats no message.
+        """
+        manager = self.manager
+        if manager is None:
+            return False
+        has_topic = bool(self._source.config.spout_dead_letter_topic)
+        drops = not has_topic and self._source.config.spout_guarantee != AT_LEAST_ONCE
+        if not (manager.drop(offset, ticket) if drops else manager.reject(offset, ticket, now_ms, error)):
+            return False
+        stays = f"it {'is dropped' if drops else 'stays'}, because there is no dead-letter topic"
+        outcome = "it goes to the dead letters" if has_topic else stays
+        self._notes.message(f"{self.name} {what or f'offset {offset}'} cannot be decoded, {outcome}: {error}")
         self.bury(now_ms)
+        return True
+
+    def fail(self, offset: int, ticket: int, now_ms: int, error: str, unavailable: bool) -> bool:
+        """Fail a message: retry it or give it up, as the guarantee says. Return False if the ticket is stale."""
+        manager = self.manager
+        if manager is None:
+            return False
+        if self._at_most_once:
+            return manager.drop(offset, ticket)
+        failed = manager.fail(offset, ticket, now_ms, error, unavailable=unavailable)
+        for letter in manager.take_dead_letters():
+            said = f"failed {letter.attempts} times and goes to the dead letters ({letter.reason}): {letter.error}"
+            self._notes.message(f"{self.name} offset {offset} {said}")
+            self._bury(letter, now_ms)
+        return failed
 
     def bury(self, now_ms: int) -> None:
         """Send the messages that the manager has given up to the dead letters."""
@@ -169,11 +290,14 @@ class TaskPartition:
             self._bury(letter, now_ms)
 
     def _bury(self, letter: DeadLetter, now_ms: int) -> None:
-        self._asks.ask(self, Bury(letter), lambda answer, at_ms: self._buried(letter), now_ms)
+        self._asks.ask(self, Bury(letter), lambda answer, at_ms: self._buried(letter, answer), now_ms)
 
-    def _buried(self, letter: DeadLetter) -> None:
-        if self.manager:
-            self.manager.buried(letter.record.offset, letter.ticket)
+    def _buried(self, letter: DeadLetter, answer: Answer) -> None:
+        refused = isinstance(answer, Refused)
+        if isinstance(answer, Refused):
+            self._notes.error(f"{self.name} offset {letter.record.offset} has no dead letter: {answer.error}")
+        if self.manager is not None:
+            self.manager.buried(letter.record.offset, letter.ticket, refused=refused)
 
     # --- committing
 
@@ -182,12 +306,16 @@ class TaskPartition:
 
         One write is outstanding at a time, because each write names the version of the one before.
         """
-        progress = self.manager.commit() if self.manager and not self._saving else None
-        if progress is None:
+        if self.manager is None or self._saving:
             return
+        progress = self._unread() if self._at_most_once else self.manager.commit()
+        if progress is not None:
+            self._store(progress, now_ms)
+
+    def _store(self, progress: Progress, now_ms: int) -> None:
         self._saving = True
-        document = self._document.at(progress).encode()
-        request = SaveOffset(self._source.topic, self.number, document, self._version)
+        document = self._document.at(progress, self._epoch).encode()
+        request = SaveOffset(self.topic, self.number, document, self._version, self._source.by_topic)
         self._asks.ask(self, request, lambda answer, at_ms: self._saved(progress, answer, at_ms), now_ms)
 
     def _saved(self, progress: Progress, answer: Answer, now_ms: int) -> None:
@@ -195,10 +323,28 @@ class TaskPartition:
         if isinstance(answer, Saved) and self.manager:
             self._version = answer.version
             self.manager.stored(progress)
+            if self._held is not None:
+                held, self._held = self._held, None
+                self._admit(held)
         elif isinstance(answer, Fenced):
             self._shut(Phase.FENCED, answer.error, closing=self.phase is Phase.CLOSING)
+            self._keeper.fenced(self)
         if self.phase is Phase.CLOSING:
             self._close(now_ms)
+
+    def _unread(self) -> Progress | None:
+        """Return the progress to store at the end, at most once; until then the stored progress is ahead."""
+        if self.phase is not Phase.CLOSING or self.manager is None:
+            return None
+        progress = self._past(self.manager.unread)
+        return None if progress.offset == self.manager.committed else progress
+
+    def _past(self, offset: int) -> Progress:
+        """Return the progress at `offset`, with the ranges above it that the progress of the start has."""
+        done = [(first, last) for first, last in self._document.progress.done if last > offset]
+        if done and done[0][0] <= offset:
+            offset = done.pop(0)[1]
+        return Progress(offset, tuple(done))
 
     # --- release
 
@@ -219,17 +365,29 @@ class TaskPartition:
         if not self._saving:
             self._go()
 
+    def drop(self) -> None:
+        """Forget the partition without storing progress, because its topic was deleted; `gone` becomes True.
+
+        Its messages are counted as truncated.
+        """
+        if self.manager is not None:
+            self.manager.counts.truncated += self.manager.pending
+        self._leave()
+        self._go()
+
     def _go(self) -> None:
+        self._leave()
         self.gone = True
         self._asks.forget(self)
 
-    def _note(self, text: str) -> None:
-        self._note_line(f"{self._source.topic}-{self.number} {text}")
+    def _leave(self) -> None:
+        if self.manager is not None:
+            self._counts = self.manager.counts
+            self.manager.leave()
+            self.manager = None
 
     def _shut(self, phase: Phase, error: str, *, closing: bool = False) -> None:
-        self._counts = self.counts
-        self.manager = None
+        self._leave()
         self.phase = Phase.CLOSING if closing else phase
         self.error = error
         self._asks.forget(self)
-        self._note(f"{phase.value}: {error}")

@@ -1,9 +1,10 @@
-"""A spout over a topic of Flakelog or Apache Kafka: at least once, with backoff between retries and stored progress.
+"""A spout over topics of Flakelog or Apache Kafka: at least once, with backoff between retries and stored progress.
 
 The scheme makes its tuples from each message, by default (id, key, value), with the message's Snowflake id first. A
 message may be delivered again; see spout.once for a bolt that counts each message once.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -12,9 +13,10 @@ from typing import Any, cast
 
 from coordination.access import Access
 from partition_manager.asks import Ask
+from partition_manager.config import AT_LEAST_ONCE, NO_GUARANTEE
 from partition_manager.coordinator import MessageId, PartitionCoordinator
 from partition_manager.entry import Counts
-from partition_manager.ports import Answer, Bury, LoadOffset, SaveOffset
+from partition_manager.ports import Answer, Bury, DeadLetterSink, LoadOffset, SaveOffset
 from partition_manager.source import Source, id_of, servers_of, store_of, topics_of
 from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
@@ -34,16 +36,17 @@ POLL_ROUNDS = 10  # opening a partition takes five successive requests
 class LogSpout(Spout):
     """A spout that reads `topic`; its tasks share the partitions.
 
-    `servers` is host:port, or several separated by commas. `store` holds the progress: a directory or
-    zookeeper://host:port,host:port/chroot. `access` gives that ZooKeeper's credentials, ACLs and TLS settings. `id` is
-    the name the progress is stored under, by default <topology id>.<component>; two spouts with one id fence each
-    other. `start` applies to partitions without stored progress. Raise InvalidSource, InvalidStart or InvalidScheme,
-    all of them ValueErrors, if an argument cannot work.
+    `topic` is one name, a list of names, or a pattern made by `re.compile`, which reads all topics whose whole name
+    matches, also those that are created later. `servers` is host:port, or several separated by commas. `store` holds
+    the progress: a directory or zookeeper://host:port,host:port/chroot. `access` gives that ZooKeeper's credentials,
+    ACLs and TLS settings. `id` is the name the progress is stored under, by default <topology id>.<component>; two
+    spouts with one id fence each other. `start` applies to partitions without stored progress. Raise InvalidSource,
+    InvalidStart or InvalidScheme, all of them ValueErrors, if an argument cannot work.
     """
 
     def __init__(
         self,
-        topic: str,
+        topic: str | Sequence[str] | re.Pattern[str],
         *,
         servers: str = "127.0.0.1:9092",
         store: str = "flakelog-progress",
@@ -53,7 +56,7 @@ class LogSpout(Spout):
         start: StartAt = Earliest(),
         config: SpoutConfig = SpoutConfig(),
     ) -> None:
-        self.topic = str(topics_of(topic, config))
+        self.topics = topics_of(topic, config)
         self.servers = servers_of(servers)
         self.store = store_of(store)
         self.access = access
@@ -66,9 +69,18 @@ class LogSpout(Spout):
     """The transactions of a sink that this spout feeds and that is exactly once; the engine sets it."""
 
     @property
+    def topic(self) -> str:
+        """Return the name of the topic; of several, all names or the pattern."""
+        return self._source().described
+
+    @property
     def dead_letter_topic(self) -> str:
-        """Return the topic for messages given up. If it is empty, messages are retried for ever."""
-        return self.config.spout_dead_letter_topic.replace("{topic}", self.topic)
+        """Return the topic for messages given up, of several topics with {topic} for the name of the message's.
+
+        If it is empty, messages are retried for ever.
+        """
+        topic = self.config.spout_dead_letter_topic
+        return topic.replace("{topic}", self.topics) if isinstance(self.topics, str) else topic
 
     @property
     def described(self) -> str:
@@ -86,17 +98,17 @@ class LogSpout(Spout):
     def open(self) -> None:
         """Create the ports and the coordinator, without sending a request."""
         context = self.context
-        source = Source(self.topic, context.topology_id, context.topology, self.start, self.config)
+        path = f"{STORE_ROOT}/{self.id or f'{context.topology_id}.{context.component}'}"
+        source = self._source(context.topology_id, context.topology, f"{self.store}, {path}")
         owner = f"{context.run_id}.{context.task}"
         self._coordinator = PartitionCoordinator(source, context.index, context.parallelism, owner)
         self._output = cast(SpoutOutput, self.collector)
         self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the number of outstanding requests
         self._started = self._is_finishing = False
-        path = f"{STORE_ROOT}/{self.id or f'{context.topology_id}.{context.component}'}"
+        self._with_ids = self.config.spout_guarantee != NO_GUARANTEE
         self._store = context.world.offset_store(self.store, path, self.access)
         self._fetcher = context.world.fetcher(self.servers, self.config)
-        topic = self.dead_letter_topic
-        self._dead = context.world.dead_letters(self.servers, topic) if topic else None
+        self._dead: dict[str, DeadLetterSink] = {}  # by the name of the dead-letter topic
 
     def activate(self) -> None:
         """Begin to read; after `deactivate`, continue with the messages read meanwhile."""
@@ -112,13 +124,15 @@ class LogSpout(Spout):
         while (found := self._coordinator.next(now_ms)) is not None:
             id, message = found
             try:
-                rows = self._rows(tuples_of(self.scheme, self.topic, message.record, id.partition))
-                self._output.emit_all(rows, id)
+                rows = self._rows(tuples_of(self.scheme, id.topic, message.record, id.partition))
+                self._output.emit_all(rows, id if self._with_ids else None)
             except Exception as error:  # of the user's scheme: any of them would come again at each attempt
                 self._coordinator.reject(id, now_ms, _reason(error))
                 continue
             self._fan_out(id, len(rows))  # no ack comes before this call returns
             if rows:
+                if not self._with_ids:
+                    self._coordinator.settle(id)
                 return
 
     def ack(self, id: MessageId) -> None:
@@ -129,18 +143,19 @@ class LogSpout(Spout):
             self._coordinator.ack(id)
 
     def fail(self, id: MessageId) -> None:
-        """Fail one tuple of the message: the message is retried later or goes to the dead letters."""
+        """Fail one tuple of the message: it is retried later, or given up as the guarantee and the settings say."""
+        context = self.context
         if self.settlement is not None:
-            self.settlement.fail(self, id, self.context.failure)
-        self._coordinator.fail(id, self.context.now_ms, self.context.failure)
+            self.settlement.fail(self, id, context.failure)
+        self._coordinator.fail(id, context.now_ms, context.failure, unavailable=context.unavailable)
 
     def place(self, id: MessageId) -> MessagePlace:
-        """Return the topic, partition and offset of the message."""
-        return MessagePlace(self.topic, id.partition, id.offset)
+        """Return the id (or name, if it has none) of the message's topic, the partition and the offset."""
+        return MessagePlace(id.topic_id or id.topic, id.partition, id.offset)
 
     def details(self, id: MessageId) -> Mapping[str, object]:
         """Return the message's topic, partition and offset; with its id and attempt, unless it is settled by now."""
-        place = {"topic": self.topic, "partition": id.partition, "offset": id.offset}
+        place = {"topic": id.topic, "partition": id.partition, "offset": id.offset}
         message = self._coordinator.message(id)
         return place if message is None else {**place, "id": message.record.id, "attempt": message.attempt}
 
@@ -156,8 +171,8 @@ class LogSpout(Spout):
         """Close the ports; messages not covered by stored progress are emitted again."""
         self._fetcher.close()
         self._store.close()
-        if self._dead is not None:
-            self._dead.close()
+        for sink in self._dead.values():
+            sink.close()
 
     # --- the engine's methods
 
@@ -187,7 +202,7 @@ class LogSpout(Spout):
             for ask in asks:
                 self._carry(ask)
         for note in self._coordinator.take_notes():
-            self.context.log(note)
+            self.context.log(note.text, note.level)
 
     def next_deadline_ms(self) -> int | None:
         """Return when a retry, commit or request is due; now if an answer waits."""
@@ -217,6 +232,8 @@ class LogSpout(Spout):
 
     def exactly_once_fault(self) -> str | None:
         """Return None if the progress lies in a consumer group, because a transaction can write only there."""
+        if self.config.spout_guarantee != AT_LEAST_ONCE:
+            return f"its guarantee is {self.config.spout_guarantee}; flakelog.spout.guarantee must be {AT_LEAST_ONCE}"
         return None if self.store == KAFKA_STORE else f'its progress lies in {self.store}; give it store="kafka"'
 
     def is_current(self, id: MessageId) -> bool:
@@ -272,8 +289,7 @@ class LogSpout(Spout):
         if self.settlement is not None and isinstance(request, (SaveOffset, Bury)):
             self._carry_to(self.settlement, ask, answer)
         elif isinstance(request, Bury):
-            assert self._dead is not None, "nothing is given up without a dead-letter topic"
-            self._dead.ask(request, answer)
+            self._sink(request.letter.topic).ask(request, answer)
         elif isinstance(request, (LoadOffset, SaveOffset)):
             self._store.ask(request, answer)
         else:
@@ -297,7 +313,21 @@ class LogSpout(Spout):
         if isinstance(request, SaveOffset):
             settlement.save(Save(cast(TransactionalStore, self._store), request, answer, is_wanted))
         elif isinstance(request, Bury):
-            settlement.bury(self.dead_letter_topic, request.letter, answer, is_wanted)
+            settlement.bury(self._dead_letter_topic_of(request.letter.topic), request.letter, answer, is_wanted)
+
+    def _dead_letter_topic_of(self, topic: str) -> str:
+        name = self.config.spout_dead_letter_topic.replace("{topic}", topic)
+        assert name, "nothing is given up without a dead-letter topic"
+        return name
+
+    def _sink(self, topic: str) -> DeadLetterSink:
+        name = self._dead_letter_topic_of(topic)
+        if name not in self._dead:
+            self._dead[name] = self.context.world.dead_letters(self.servers, name)
+        return self._dead[name]
+
+    def _source(self, topology_id: str = "", topology: str = "", stored_at: str = "") -> Source:
+        return Source(self.topics, topology_id, topology, self.start, self.config, stored_at)
 
 
 def _reason(error: Exception) -> str:

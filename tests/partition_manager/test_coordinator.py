@@ -202,7 +202,7 @@ def test_a_document_nobody_understands_is_left_alone_and_shown():
 
 def test_acks_for_partitions_it_never_had_are_stale():
     coordinator = coordinator_of(world_of(1))
-    stranger = MessageId(9, 0, 1)
+    stranger = MessageId("flights", 9, 0, 1)
     assert not coordinator.ack(stranger) and not coordinator.fail(stranger, 0)
     assert not coordinator.fan_out(stranger, 1) and not coordinator.reject(stranger, 0, "x")
 
@@ -247,3 +247,67 @@ def test_a_forgotten_owners_answers_are_ignored_and_nothing_more_is_asked():
 def test_a_setting_that_cannot_work_is_refused_by_its_name(wrong, said):
     with pytest.raises(InvalidSetting, match=said):
         SpoutConfig(**wrong)
+
+
+def errors_of(coordinator):
+    return [note.text for note in coordinator.take_notes() if note.level == "error"]
+
+
+def test_a_takeover_is_one_line_in_both_runs_however_many_partitions_there_are():
+    world = world_of(*[2] * 20)
+    old = coordinator_of(world, owner="old-run.1")
+    ids = emit_all(old)
+    old.take_notes()
+    new = coordinator_of(world, owner="new-run.1")
+    (said,) = [note.text for note in new.take_notes() if "old-run" in note.text]
+    assert said.startswith("continues the progress of run old-run in ")
+    for id in ids:
+        old.ack(id)
+    world.carry(old, 2_000)
+    assert {status.phase for status in old.status()} == {Phase.FENCED}
+    (said,) = errors_of(old)
+    assert said.startswith("another process took over flights-0, this one reads it no longer: ")
+    world.carry(old, 59_999)
+    assert errors_of(old) == []
+    world.carry(old, 60_000)
+    (said,) = errors_of(old)
+    assert said.startswith("still not read, another process took them over: flights-0, ") and "and 10 more" in said
+
+
+def test_unusable_progress_is_an_error_that_says_how_to_go_on_and_is_repeated():
+    world = world_of(1, 1)
+    world.store().ask(SaveOffset("flights", 1, b'{"torn', -1), lambda answer: None)
+    source = Source("flights", "t", "t", Earliest(), CONFIG, stored_at="progress, /flakelog-spouts/t.log")
+    coordinator = PartitionCoordinator(source, 0, 1, "me")
+    coordinator.start(0)
+    world.carry(coordinator, 0)
+    (said,) = errors_of(coordinator)
+    assert said.startswith("flights-1 is not read: stored offset document: ")
+    assert "repair it with `flakelog spout progress`" in said
+    assert said.endswith("or delete progress, /flakelog-spouts/t.log/partition_1 and begin as `start` says")
+    assert [id.partition for id in emit_all(coordinator)] == [0], "the other partitions are read"
+    world.carry(coordinator, 60_000)
+    assert errors_of(coordinator) == ["still not read, unusable progress: flights-1"]
+
+
+def test_a_log_of_bad_messages_names_ten_of_them_and_the_number_of_the_others():
+    world = world_of(30)
+    coordinator = coordinator_of(world)
+    for id in emit_all(coordinator):
+        coordinator.reject(id, 0, "no JSON")
+    world.carry(coordinator, 2_000)
+    said = [note.text for note in coordinator.take_notes() if note.level == "warn"]
+    assert said[0] == "flights-0 offset 0 cannot be decoded, it goes to the dead letters: no JSON"
+    assert len(said) == 11 and said[-1] == "20 more messages were given up; the dead-letter topic names each"
+
+
+def test_a_letter_that_is_refused_for_good_is_logged_and_counted_and_not_sent_again():
+    world = world_of(2)
+    world.dead.refuses = "RECORD_TOO_LARGE"
+    coordinator = coordinator_of(world)
+    first, second = emit_all(coordinator)
+    coordinator.reject(first, 0, "no JSON")
+    coordinator.ack(second)
+    world.carry(coordinator, 60_000)
+    assert errors_of(coordinator) == ["flights-0 offset 0 has no dead letter: RECORD_TOO_LARGE"]
+    assert coordinator.counts.refused == 1 and coordinator.status()[0].watermark == 2

@@ -11,7 +11,7 @@ from partition_manager.ports import DeadLetter
 from partition_manager.progress import Progress
 from tests.partition_manager.world import record
 
-DOCUMENT = OffsetDocument("t-1", "t", "flights", 3, Progress(42, ((44, 50), (60, 61))), "h", 9092, "me.1")
+DOCUMENT = OffsetDocument("t-1", "t", "flights", 3, Progress(42, ((44, 50), (60, 61))), "h", 9092, "me.1", "u-1", 4)
 
 
 def test_it_has_the_keys_of_0_9_3_and_its_own():
@@ -21,9 +21,11 @@ def test_it_has_the_keys_of_0_9_3_and_its_own():
         "partition": 3,
         "broker": {"host": "h", "port": 9092},
         "topic": "flights",
-        "v": 1,
+        "v": 2,
         "done": [[44, 50], [60, 61]],
         "owner": "me.1",
+        "topic_id": "u-1",
+        "leader_epoch": 4,
     }
 
 
@@ -36,12 +38,22 @@ def test_a_document_of_0_9_3_is_read():
     assert OffsetDocument.decode(text.encode()).progress == Progress(7)
 
 
+def test_a_document_of_version_1_is_read_and_compares_neither_topic_ids_nor_epochs():
+    document = json.loads(DOCUMENT.encode()) | {"v": 1}
+    del document["topic_id"], document["leader_epoch"]
+    read = OffsetDocument.decode(json.dumps(document).encode())
+    assert read.progress == DOCUMENT.progress and (read.topic_id, read.leader_epoch) == ("", -1)
+
+
 @pytest.mark.parametrize(
     "change, said",
     [
         ({"offset": None}, "None is no whole number"),
         ({"offset": -1}, "an offset is 0 or more, got -1"),
-        ({"v": 9}, "version 9, this program reads up to 1"),
+        ({"topic_id": 5}, "5 is no text"),
+        ({"leader_epoch": "5"}, "'5' is no whole number"),
+        ({"v": True}, "version True, this program reads up to 2"),
+        ({"v": 9}, "version 9, this program reads up to 2"),
         ({"done": [[50, 44]]}, "not empty, got"),
         ({"done": [[44, 50], [49, 60]]}, "stand apart"),
         ({"done": [[44]]}, "not enough values"),

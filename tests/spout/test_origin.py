@@ -57,7 +57,7 @@ def test_a_tuple_knows_its_message_and_the_emits_that_led_to_it():
         topology.bolt("twice", Twice()).shuffle("log")
         topology.bolt("origins", Origins()).shuffle("twice")
 
-    one = (MessagePlace("flights", 0, 1),)
+    one = (MessagePlace(world.log.topic_id, 0, 1),)
     assert origins_of(log_driver(world, connect).run())[2:] == [
         Origin(one, (("log", 0), ("twice", 0))),
         Origin(one, (("log", 0), ("twice", 1))),
