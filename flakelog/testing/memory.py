@@ -40,6 +40,8 @@ from partition_manager.ports import (
     Found,
     ListPartitions,
     ListTopics,
+    Loaded,
+    LoadOffset,
     OffsetStore,
     OutOfRange,
     Partitions,
@@ -382,13 +384,15 @@ class MemoryTransactor:
         if down is not None:
             answer(Aborted(down))
             return
+        for save in request.saves:  # look first, so that all of them are stored or none
+            found: list[Answer] = []
+            save.store.ask(LoadOffset(save.request.topic, save.request.partition), found.append)
+            if [each.version for each in found if isinstance(each, Loaded)] != [save.request.version]:
+                answer(FencedOut(f"{save.request.topic}-{save.request.partition} was written by another owner"))
+                return
         saved: list[Answer] = []
         for save in request.saves:
             save.store.ask(save.request, saved.append)
-        wrong = next((each for each in saved if not isinstance(each, Saved)), None)
-        if wrong is not None:
-            answer(FencedOut(str(wrong)))
-            return
         for turn, output in enumerate(request.outputs):
             log = self._world.topics[output.topic]
             partition = partition_of(output.key, len(log.kept), turn)
