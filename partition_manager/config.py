@@ -90,8 +90,9 @@ class SpoutConfig:
     spout_fetch_max_wait_ms: int = setting(
         "flakelog.spout.fetch.max.wait.ms",
         200,
-        "how long the broker may hold a fetch that finds nothing new, as Kafka's fetch.max.wait.ms",
-        check=at_least(0),
+        "how long the broker may hold a fetch that finds nothing new, as Kafka's fetch.max.wait.ms; the client gives "
+        "an answer up after 30 s",
+        check=between(0, 20_000),
         unit="ms",
     )
     spout_retry_initial_ms: int = setting(

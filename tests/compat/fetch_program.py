@@ -15,7 +15,16 @@ from twisted.internet.stdio import StandardIO
 
 from partition_manager.config import SpoutConfig
 from partition_manager.fetcher import TwistedFetcher
-from partition_manager.ports import Failed, Fetch, Fetched, FetchWanted, ListPartitions, Partitions, Recreated
+from partition_manager.ports import (
+    Failed,
+    Fetch,
+    Fetched,
+    FetchWanted,
+    ListPartitions,
+    OutOfRange,
+    Partitions,
+    Recreated,
+)
 
 RETRY_SECONDS = 0.1
 
@@ -38,6 +47,8 @@ class Reader(Protocol):
             following, id = offset, topic_id
             if isinstance(value, Fetched):
                 following, told = value.next_offset, [record.value.decode() for record in value.records]
+            elif isinstance(value, OutOfRange):
+                following, told = value.log_start, list(value)
             elif isinstance(value, Recreated):
                 following, id, told = 0, value.topic_id, value.topic_id
             else:

@@ -9,6 +9,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
+from broker.client.admin import delete_records
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import ROOT, ServerProcess
@@ -109,6 +110,17 @@ def test_many_partitions_are_read_over_one_connection(address):
             produce(client, "many", "last", 7)
             wanted[7].append("last")
             reader.read_until(wanted)
+
+
+def test_an_offset_that_the_log_has_no_longer_is_answered_with_the_bounds(address):
+    with BlockingClient(address) as client:
+        client.create_topic("deleted")
+        for value in "abc":
+            produce(client, "deleted", value)
+        client.run(delete_records(client.core, "deleted", 0, 2))
+        with Reader(address, "deleted") as reader:
+            assert reader.next() == (0, "OutOfRange", [2, 3])
+            reader.read_until({0: ["c"]})
 
 
 def test_a_topic_that_was_made_again_is_found_by_its_id(address):
