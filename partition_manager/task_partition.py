@@ -235,7 +235,7 @@ class TaskPartition:
     def _read(self, answer: Fetched, now_ms: int) -> None:
         """Pass records to the manager; at most once, after progress past them is stored."""
         if answer.leader_epoch >= 0:
-            self._epoch = answer.leader_epoch
+            self._epoch = max(self._epoch, answer.leader_epoch)  # stored ranges may be of a later epoch
         if self._at_most_once and (answer.records or answer.poison):
             self._held = answer
             self._store(self._past(answer.next_offset), now_ms)

@@ -204,12 +204,15 @@ class MemoryLog:
         return Found(min((o for o, record in self.kept[partition].items() if wanted(record)), default=None))
 
     def _epoch_end(self, partition: int, epoch: int) -> EpochEnd:
-        """Answer as Kafka does: the end of the largest epoch up to `epoch`, or -1 if the log has none as late."""
+        """Answer as Kafka does: the largest epoch up to `epoch`, and where the next one begins.
+
+        Both are -1 if the log has no epoch as late. Of an epoch before the first, nothing is left.
+        """
         epochs = self.epochs[partition]
-        if not epochs[0][0] <= epoch <= epochs[-1][0]:
+        if not 0 <= epoch <= epochs[-1][0]:
             return EpochEnd(-1, -1)
         end = next((first for later, first in epochs if later > epoch), self.ends[partition])
-        return EpochEnd(max(each for each, _ in epochs if each <= epoch), end)
+        return EpochEnd(max((each for each, _ in epochs if each <= epoch), default=epoch), end)
 
     def _fetch(self, request: Fetch, answer: Answering) -> None:
         number, (offset, max_records, _) = request.partition, request.wanted

@@ -25,8 +25,8 @@ def append(world, messages):
         world.log.append()
 
 
-def coordinator_of(world, owner="run.1", start=Earliest()):
-    coordinator = PartitionCoordinator(Source("flights", "t", "t", start, CONFIG), 0, 1, owner)
+def coordinator_of(world, owner="run.1", start=Earliest(), config=CONFIG):
+    coordinator = PartitionCoordinator(Source("flights", "t", "t", start, config), 0, 1, owner)
     coordinator.start(0)
     world.carry(coordinator, 0)
     return coordinator
@@ -200,6 +200,23 @@ def test_a_new_epoch_without_a_truncation_changes_nothing():
     second = coordinator_of(world, "run.2")
     assert settle(world, second, 2_000) == [10, 11] and second.counts.truncations == 0
     assert stored(world).leader_epoch == 1
+
+
+def test_ranges_of_a_later_epoch_than_the_records_that_are_read_again_stay_settled():
+    """Found by the simulation: the ranges were stored with the epoch of the records below them."""
+    world = world_of(4)
+    world.log.truncate(0, 4)  # a new leader, and nothing is lost
+    append(world, 2)
+    first = coordinator_of(world)
+    held, *settled = emit_all(first)
+    for id in settled:
+        first.ack(id)
+    stop(world, first, 3_000)
+    assert stored(world).progress == (0, ((1, 6),)) and stored(world).leader_epoch == 1
+    second = coordinator_of(world, "run.2", config=SpoutConfig(spout_retry_jitter=0.0, spout_fetch_max_records=2))
+    assert settle(world, second, 2_000) == [0]
+    stop(world, second, 3_000)
+    assert settle(world, coordinator_of(world, "run.3"), 2_000) == []
 
 
 def test_a_truncation_while_reading_is_found_though_the_log_has_grown_past_the_position():

@@ -120,8 +120,13 @@ class _Watched:
 
 
 def _calls_settled(document, place):
-    """Return True if the document says that the message at this place is settled."""
+    """Return True if the document says that the message at this place is settled.
+
+    It says nothing of a topic that was created later, nor of a later leader epoch.
+    """
     if document.partition != place.partition:
+        return False
+    if document.topic_id not in ("", place.topic_id) or 0 <= document.leader_epoch < place.leader_epoch:
         return False
     offset, done = document.progress
     return place.offset < offset or any(start <= place.offset < end for start, end in done)

@@ -2,8 +2,8 @@
 
 Each seed is one history. A topology is killed while it works, stopped, and started with other numbers of tasks, also
 while the former one still runs. Bolts fail, forget to ack, finish in any order, or fail after their transaction. A
-broker is down, and an offset store loses requests and answers. Retention and compaction remove messages, and
-some batches of the log cannot be decoded.
+broker is down, and an offset store loses requests and answers. Retention and compaction remove messages, a log is
+truncated and grows again, and the topic is deleted and created again. Some batches of the log cannot be decoded.
 
 The oracle in spout_world.py knows every message. At each write of progress, everything that the progress passes is
 applied or among the dead letters, and only the last owner writes. In the end this is so for each message that the log
@@ -175,6 +175,16 @@ class Simulation:
             if self.chance.random() < 0.2:
                 log.compact(partition, record.offset)
 
+    def truncate(self):
+        log, partition = self.world.log, self.chance.choice(list(self.world.log.kept))
+        start, end = log.starts[partition], log.ends[partition]
+        log.truncate(partition, self.chance.randint(max(start, end - 8), end))
+        for _ in range(self.chance.choice((0, 0, 3, 12))):
+            self.world.append(b"%d" % len(self.world.written), partition)
+
+    def recreate(self):
+        self.world.log.recreate(partitions=self.chance.randint(1, PARTITIONS))
+
     # --- the world around
 
     def disturb(self):
@@ -199,7 +209,7 @@ class Simulation:
 
     KINDS = {
         append: 50, advance: 24, step: 5, disturb: 8, kill: 4, stop: 3, begin: 2,
-        retain: 1, compact: 1,
+        retain: 1, compact: 1, truncate: 1, recreate: 0.3,
     }  # fmt: skip
 
     def run(self):
