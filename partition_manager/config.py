@@ -122,6 +122,20 @@ class SpoutConfig:
         "attempts before a message goes to the dead letters, 0 tries for ever; five take 1.5 s with the default delays",
         check=at_least(0),
     )
+    spout_outage_after_messages: int = setting(
+        "flakelog.spout.outage.after.messages",
+        20,
+        "different messages that fail in a row, of one exception type, before the failures count as an outage: the "
+        "spout tries one message at a time and counts no attempts; 0: never, every failure counts",
+        check=at_least(0),
+    )
+    spout_outage_probe_max_ms: int = setting(
+        "flakelog.spout.outage.probe.max.ms",
+        60_000,
+        "longest pause between two probes of an outage; the first is 100 ms, and each doubles the one before",
+        check=at_least(1),
+        unit="ms",
+    )
     spout_dead_letter_topic: str = setting(
         "flakelog.spout.dead.letter.topic",
         "{topic}.dead-letters",

@@ -1,0 +1,129 @@
+"""Outages: when failures are nobody's own, the spout probes with one message and counts no attempt."""
+
+from partition_manager.outage import Outages
+
+REFUSED = "ConnectionRefusedError: [Errno 111]"
+
+
+class Spout:
+    """Outages with the messages 0, 1, 2, ...; each failure is of a new emission."""
+
+    def __init__(self, after=3, probe_max_ms=60_000):
+        self.notes = []
+        self.outages = Outages(after, probe_max_ms, self.notes.append)
+        self.tickets = iter(range(1, 10**6))
+
+    def fail(self, message, error=REFUSED, now_ms=0, **kind):
+        ticket = next(self.tickets)
+        self.outages.emitted(ticket)
+        return self.outages.failed(message, ticket, error, now_ms, **kind)
+
+    def fail_row(self, error=REFUSED, now_ms=0):
+        return [self.fail(message, error, now_ms) for message in range(3)]
+
+
+def test_a_row_of_different_messages_that_fail_with_one_type_is_an_outage():
+    spout = Spout()
+    assert spout.fail_row() == [False, False, True], "from the third on, no attempt counts"
+    assert spout.outages.lasts and spout.fail(7)
+    assert len(spout.notes) == 1 and "ConnectionRefusedError: [Errno 111]" in spout.notes[0]
+
+
+def test_one_message_that_fails_again_and_again_is_no_outage():
+    spout = Spout()
+    assert not any(spout.fail("poison") for _ in range(100))
+    assert not spout.outages.lasts and spout.outages.may_emit(0)
+
+
+def test_a_success_or_another_type_breaks_the_row():
+    spout = Spout()
+    spout.fail(0), spout.fail(1)
+    spout.outages.succeeded()
+    spout.fail(2), spout.fail(3)
+    assert not spout.fail(4, "KeyError: 'x'")
+    assert not spout.fail(5) and not spout.outages.lasts
+
+
+def test_messages_that_time_out_in_a_row_are_an_outage_too():
+    assert Spout().fail_row("timeout") == [False, False, True]
+
+
+def test_one_probe_at_a_time_and_each_failure_doubles_the_wait():
+    spout = Spout(probe_max_ms=1_000)
+    spout.fail_row()
+    outages, now_ms, waits = spout.outages, 0, []
+    for _ in range(6):
+        at_ms = outages.next_probe_ms()
+        assert not outages.may_emit(at_ms - 1) and outages.may_emit(at_ms)
+        waits.append(at_ms - now_ms)
+        outages.emitted(at_ms)
+        assert not outages.may_emit(at_ms) and outages.next_probe_ms() is None
+        now_ms = at_ms
+        assert outages.failed("probe", at_ms, REFUSED, now_ms)
+    assert waits == [100, 200, 400, 800, 1_000, 1_000]
+
+
+def test_messages_still_in_flight_when_it_began_do_not_lengthen_the_wait():
+    spout = Spout()
+    spout.fail_row()
+    outages = spout.outages
+    assert all(outages.failed(message, -message, REFUSED, 50) for message in range(10, 1_000))
+    assert outages.next_probe_ms() == 100
+
+
+def test_in_an_outage_a_timeout_counts_as_its_type_and_another_type_as_the_messages_own():
+    spout = Spout()
+    spout.fail_row()
+    assert spout.fail(8, "timeout") and spout.fail(9)
+    assert not spout.fail(10, "KeyError: 'x'")
+    assert spout.outages.lasts
+
+
+def test_an_outage_whose_type_changes_goes_on_with_the_new_type():
+    spout = Spout()
+    spout.fail_row()
+    assert spout.fail_row("BrokenPipeError: gone") == [False, False, True]
+    assert spout.fail(9, "BrokenPipeError: gone") and len(spout.notes) == 1
+
+
+def test_any_success_ends_it_and_its_length_is_noted():
+    spout = Spout()
+    spout.fail_row(now_ms=1_000)
+    spout.outages.may_emit(1_100)
+    spout.outages.emitted(99)
+    spout.outages.failed(0, 99, REFUSED, 1_100)
+    spout.outages.may_emit(3_600)
+    spout.outages.succeeded()
+    assert spout.outages.may_emit(3_600) and not spout.outages.lasts
+    assert spout.notes[1:] == ["the outage of ConnectionRefusedError is over after 2.6 s and 1 failed probes"]
+    assert spout.fail_row() == [False, False, True], "the next one is found as the first was"
+
+
+def test_unavailable_slows_the_spout_down_at_once_and_is_noted_when_a_probe_fails():
+    spout = Spout()
+    assert spout.fail(0, "Unavailable: maintenance", 0, unavailable=True)
+    assert not spout.outages.may_emit(99) and spout.notes == []
+    assert spout.fail(1, "Unavailable: maintenance", 100, unavailable=True)
+    assert len(spout.notes) == 1
+
+
+def test_a_short_unavailability_among_successes_leaves_no_notes():
+    spout = Spout()
+    for _ in range(100):
+        spout.fail(0, "Unavailable: rate limit", unavailable=True)
+        spout.outages.succeeded()
+    assert spout.notes == []
+
+
+def test_a_probe_that_ends_without_a_bolt_is_followed_by_another_at_once():
+    spout = Spout()
+    spout.fail_row()
+    spout.outages.emitted(50)
+    spout.outages.ended(50)
+    assert spout.outages.may_emit(100)
+
+
+def test_rows_may_be_ignored():
+    spout = Spout(after=0)
+    assert not any(spout.fail(message) for message in range(100))
+    assert spout.fail(0, unavailable=True)
