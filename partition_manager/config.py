@@ -44,10 +44,10 @@ class SpoutConfig:
     )
     spout_max_settled_ranges: int = setting(
         "flakelog.spout.max.settled.ranges",
-        100_000,
-        "ranges of settled messages behind the first unsettled one, in each partition. Emitted messages count too, "
-        "because each may open a range. At the limit only messages that extend a range are emitted; "
-        "about 20 MB of bookkeeping",
+        50_000,
+        "ranges of settled messages behind the first unsettled one, in each partition. They grow no further: ranges "
+        "and messages in flight are together twice as many at most, then only messages that extend a range are "
+        "emitted; about 10 MB of bookkeeping",
         check=at_least(1),
     )
     spout_max_pending_bytes: int = setting(

@@ -114,12 +114,13 @@ class Ledger:
         return len(gone)
 
     def _leave_out(self, end: int) -> None:
+        """Move the position to `end`. The empty offsets up to there belong to the message before them."""
         start, last = self.position, self._last
-        if start >= self._ahead and last is not None and last.end == start and self.live.get(last.offset) is last:
-            last.end = end
-        else:
-            self.settled.add(start, end)
         self.position = end
+        if last is not None and last.end == start and self.live.get(last.offset) is last:
+            last.end = start = min(end, self.settled.next_start(start)) if start < self._ahead else end
+        if start < end:
+            self.settled.add(start, end)
 
     def _add_bytes(self, size: int) -> None:
         self.bytes += size

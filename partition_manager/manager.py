@@ -377,13 +377,15 @@ class PartitionManager:
     # --- internals
 
     def _may_emit(self, offset: int) -> bool:
-        """Return True unless settling this new message could open a range over the limit.
+        """Return True unless the ranges could exceed their limit when this new message settles.
 
-        Each emitted message opens one range at most, so ranges and emitted messages together stay below the limit. A
-        message behind a settled one opens none, so it may always be emitted.
+        Each range lies behind an emitted message that is not settled, and to settle a message opens one range at most.
+        So the ranges never exceed half of ranges and emitted messages together. The ranges of an earlier run that lie
+        ahead count in full. A message right behind a settled offset opens no range, so it may always be emitted.
         """
         emitted, settled = len(self._live) - len(self._waiting), self._ledger.settled
-        self._may_open = self.config.spout_max_settled_ranges - len(settled) - emitted
+        ahead = settled.count_from(offset)
+        self._may_open = 2 * self.config.spout_max_settled_ranges - len(settled) - ahead - emitted
         if self._may_open > 0 or settled.end_of(offset - 1) is not None:
             return True
         self._held = True

@@ -94,6 +94,17 @@ class SettledRanges:
         end = self._ends.peekitem(at - 1)[1] if at else offset
         return end if end > offset else None
 
+    def count_from(self, offset: int) -> int:
+        """Return the number of ranges that begin at `offset` or above."""
+        self._merge()
+        return len(self._ends) - int(self._ends.bisect_left(offset))
+
+    def next_start(self, offset: int) -> int:
+        """Return the start of the first range that begins at `offset` or above, or the end of the last range."""
+        self._merge()
+        at = self._ends.bisect_left(offset)
+        return int(self._ends.peekitem(at)[0]) if at < len(self._ends) else self.end
+
     def count_in(self, start: int, end: int) -> int:
         """Return the number of settled offsets in [start, end); O(ranges)."""
         self._merge()

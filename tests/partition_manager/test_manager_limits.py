@@ -52,10 +52,10 @@ def test_one_message_held_back_stops_no_others():
 
 
 def test_at_the_limit_of_ranges_only_a_message_that_extends_one_is_emitted():
-    manager = manager_of(max_settled_ranges=4)
+    manager = manager_of(max_settled_ranges=2)
     feed(manager, 0, 10)
     tickets = emit_all(manager)
-    assert sorted(tickets) == [0, 1, 2, 3], "each could open a range"
+    assert sorted(tickets) == [0, 1, 2, 3], "two of them could each open a range"
     manager.ack(1, tickets[1])
     manager.ack(3, tickets[3])
     assert manager.next(0).record.offset == 4, "it extends the range of 3"
@@ -64,21 +64,20 @@ def test_at_the_limit_of_ranges_only_a_message_that_extends_one_is_emitted():
 
 
 def test_ranges_never_exceed_their_limit_and_all_messages_are_emitted_in_the_end():
-    manager = manager_of(max_settled_ranges=4)
+    manager = manager_of(Progress(0, ((20, 21), (40, 41))), max_settled_ranges=4)
     feed(manager, 0, 100)
-    odd_first = lambda offset: (offset % 2 == 0, offset)  # noqa: E731
+    emitted = 0
     while tickets := emit_all(manager):
-        for offset in sorted(tickets, key=odd_first)[: len(tickets) // 2 + 1]:
-            manager.ack(offset, tickets.pop(offset))
+        emitted += len(tickets)
+        for offset in sorted(tickets, key=lambda offset: (offset % 2 == 0, offset)):
+            manager.ack(offset, tickets[offset])
             assert len(manager.progress().done) <= 4
             manager.check()
-        for offset in sorted(tickets):
-            manager.ack(offset, tickets[offset])
-    assert manager.watermark == 100
+    assert emitted == 98 and manager.watermark == 100
 
 
 def test_retries_go_on_at_the_limit_of_ranges():
-    manager = manager_of(max_settled_ranges=2, retry_initial_ms=0, max_attempts=0)
+    manager = manager_of(max_settled_ranges=1, retry_initial_ms=0, max_attempts=0)
     feed(manager, 0, 10)
     for offset, ticket in emit_all(manager).items():
         manager.fail(offset, ticket, 0)
