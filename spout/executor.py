@@ -330,20 +330,25 @@ class Executor:
 
     def _settle(self) -> bool:
         outcomes = self._acker.take_outcomes()
+        acked: dict[int, list[Any]] = {}
         for outcome in outcomes:
-            self._tell(self._tasks[outcome.task], outcome)
+            if outcome.error is None:
+                acked.setdefault(outcome.task, []).append(outcome.id)
+            else:
+                self._tell_failure(self._tasks[outcome.task], outcome, outcome.error)
+        for number, ids in acked.items():
+            task = self._tasks[number]
+            task.pending -= len(ids)
+            task.counts.acked += len(ids)
+            _spout(task).ack_many(ids)
         return bool(outcomes)
 
-    def _tell(self, task: Task, outcome: Outcome) -> None:
-        task.pending -= 1
+    def _tell_failure(self, task: Task, outcome: Outcome, error: str) -> None:
         spout = _spout(task)
-        if outcome.error is None:
-            task.counts.acked += 1
-            spout.ack(outcome.id)
-            return
+        task.pending -= 1
         task.counts.failed += 1
-        task.counts.timed_out += outcome.error == TIMEOUT
-        spout.context.failure, spout.context.unavailable = outcome.error, outcome.unavailable
+        task.counts.timed_out += error == TIMEOUT
+        spout.context.failure, spout.context.unavailable = error, outcome.unavailable
         cast(SpoutCollector, spout.collector).begin()
         spout.fail(outcome.id)
 
