@@ -5,7 +5,8 @@ order and at any time. A failed request is retried automatically. All calls are 
 the embedded engine, in Apache Storm's worker and in a simulation.
 """
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from partition_manager.asks import Ask, Asks
@@ -15,6 +16,7 @@ from partition_manager.manager import PartitionManager
 from partition_manager.notes import Note, Notes
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.opening import is_recreated
+from partition_manager.outage import Outages
 from partition_manager.ports import Answer, Failed, Partitions, Request
 from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
@@ -55,6 +57,9 @@ class PartitionCoordinator:
         self._share: TaskShare[TaskPartition] = TaskShare(source.config.spout_max_pending_bytes)
         self._gone = Counts()  # counts of released partitions
         self._notes = Notes()
+        after, probe_max_ms = source.config.spout_outage_after_messages, source.config.spout_outage_probe_max_ms
+        self._outages = Outages(after, probe_max_ms, self._notes.warn)
+        self._has_left = False  # some partitions are gone, and the next sweep drops them
         self._subscription = Subscription(source, self._asks, self._notes, self)
         self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # ids of topics that others have replaced
         self._former_runs: set[str] = set()  # whose progress is continued, as told to the log
@@ -108,7 +113,7 @@ class PartitionCoordinator:
 
         An answer may make something available earlier.
         """
-        times = [self._asks.next_deadline_ms(), self._share.next_due_ms()]
+        times = [self._asks.next_deadline_ms(), self._next_emission_ms()]
         if self._started:
             times += [self._commit_at_ms, self._subscription.refresh_at_ms]
         return min((t for t in times if t is not None), default=None)
@@ -116,7 +121,13 @@ class PartitionCoordinator:
     # --- calls of the spout
 
     def next(self, now_ms: int) -> tuple[MessageId, Message] | None:
-        """Return the next message to emit, taking partitions in turn, or None if no partition has one."""
+        """Return the next message to emit, taking partitions in turn, or None if no partition has one.
+
+        In an outage, return one message at a time, after a pause.
+        """
+        if self._outages.is_troubled and not self._outages.may_emit(now_ms):
+            return None
+        self._share.prefers_new = self._outages.lasts
         self._share.wake(now_ms)
         ready = self._share.ready
         while ready:
@@ -124,6 +135,8 @@ class PartitionCoordinator:
             message = partition.next(now_ms)  # without a message, the partition rests until it has one
             if message is not None:
                 ready.append(partition)
+                if self._outages.is_troubled:
+                    self._outages.emitted(message.ticket)
                 id = (partition.topic, partition.number, message.record.offset, message.ticket, partition.topic_id)
                 return MessageId(*id), message
         return None
@@ -139,6 +152,8 @@ class PartitionCoordinator:
         Return False if the id is stale.
         """
         manager = self._manager(id)
+        if tuples == 0:
+            self._outages.ended(id.ticket)
         return manager is not None and manager.fan_out(id.offset, id.ticket, tuples)
 
     def ack(self, id: MessageId) -> bool:
@@ -147,7 +162,33 @@ class PartitionCoordinator:
         Return False if the id is stale or the task no longer has the partition.
         """
         manager = self._manager(id)
-        return manager is not None and manager.ack(id.offset, id.ticket)
+        before = manager.counts.acked if manager is not None else 0
+        acked = manager is not None and manager.ack(id.offset, id.ticket)
+        if self._outages.is_troubled:
+            if manager is not None and manager.counts.acked > before:
+                self._outages.succeeded()
+            elif not acked:
+                self._outages.ended(id.ticket)
+        return acked
+
+    def ack_many(self, ids: Iterable[MessageId]) -> None:
+        """Ack each id, faster than one by one."""
+        if self._outages.is_troubled:
+            for id in ids:
+                self.ack(id)
+            return
+        acks: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        for topic, partition, offset, ticket, _ in ids:
+            acks[topic, partition].append((offset, ticket))
+        for (topic, number), of_partition in acks.items():
+            found = self._partitions.get(topic, {}).get(number)
+            if found is not None and found.manager is not None:
+                found.manager.ack_many(of_partition)
+
+    def processed(self) -> None:
+        """Note that the bolts processed a message that is acked later, so that no outage is seen meanwhile."""
+        if self._outages.is_troubled:
+            self._outages.succeeded()
 
     def settle(self, id: MessageId) -> bool:
         """Settle a message that was emitted without an id. Return False if the id is stale."""
@@ -157,14 +198,21 @@ class PartitionCoordinator:
     def fail(self, id: MessageId, now_ms: int, error: str = "", *, unavailable: bool = False) -> bool:
         """Fail the message: schedule a retry or give it up. Return False if the id is stale.
 
-        If what the bolts need is `unavailable`, the attempt does not count.
+        If what the bolts need is `unavailable`, and in an outage, the attempt does not count.
         """
         partition = self._partition(id)
-        return partition is not None and partition.fail(id.offset, id.ticket, now_ms, error, unavailable)
+        message = self.message(id)
+        if partition is None or message is None:
+            self._outages.ended(id.ticket)
+            return partition is not None and partition.fail(id.offset, id.ticket, now_ms, error, unavailable)
+        place = id.topic, id.partition, id.offset
+        excused = self._outages.failed(place, id.ticket, message.attempt, error, now_ms, unavailable=unavailable)
+        return partition.fail(id.offset, id.ticket, now_ms, error, excused)
 
     def reject(self, id: MessageId, now_ms: int, error: str) -> bool:
         """Give up a message that cannot be decoded, without a retry. Return False if the id is stale."""
         partition = self._partition(id)
+        self._outages.ended(id.ticket)
         return partition is not None and partition.reject(id.offset, id.ticket, now_ms, error)
 
     def commit(self, now_ms: int) -> None:
@@ -219,6 +267,10 @@ class PartitionCoordinator:
 
     # --- what the partitions tell
 
+    def left(self) -> None:
+        """Note that a partition is gone, for the next sweep."""
+        self._has_left = True
+
     def opened(self, partition: TaskPartition, former: str) -> None:
         """Note once whose progress this run continues."""
         run = former.rsplit(".", 2)[0]
@@ -256,6 +308,15 @@ class PartitionCoordinator:
     def _manager(self, id: MessageId) -> PartitionManager | None:
         partition = self._partition(id)
         return partition.manager if partition is not None else None
+
+    def _next_emission_ms(self) -> int | None:
+        """Return when a retry is due; in an outage, when the next probe is, if there is a message for it."""
+        due_ms, probe_ms = self._share.next_due_ms(), self._outages.next_probe_ms()
+        if not self._outages.lasts:
+            return due_ms
+        if probe_ms is None or self._share.ready:
+            return probe_ms
+        return None if due_ms is None else max(due_ms, probe_ms)
 
     def _tick(self, now_ms: int) -> None:
         if now_ms >= self._commit_at_ms:
@@ -296,6 +357,9 @@ class PartitionCoordinator:
         self._sweep()
 
     def _sweep(self) -> None:
+        if not self._has_left:
+            return
+        self._has_left = False
         for partition in [p for p in self._all if p.gone]:
             self._gone += partition.counts
             self._all.remove(partition)

@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Mapping
 from itertools import pairwise
+from typing import Any
 
 from partition_manager.entry import Counts, Entry, State
 from partition_manager.progress import Progress
+from partition_manager.share import Listing
 
 
 def check_entries(
@@ -40,3 +42,10 @@ def check_progress(progress: Progress, live: Mapping[int, Entry], position: int,
     settled = counts.acked + counts.filtered + counts.dead_lettered + counts.refused
     settled += counts.dropped + counts.truncated
     assert counts.fetched == settled + len(live), f"{counts.fetched} read, {settled} settled, {len(live)} live"
+
+
+def check_listing(listing: Listing[Any], held: bool, *, has_waiting: bool, has_enough: bool) -> None:
+    """Check that the coordinator will visit the partition if it has something to emit or to fetch."""
+    assert listing.is_ready or held or not has_waiting, "messages wait, and the partition is not listed"
+    is_listed = listing.is_fetching or listing.is_starved
+    assert has_enough or held or is_listed, "it wants a fetch, and is not listed"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from broker.client.records import PoisonBatch
+from partition_manager.config import SpoutConfig
 from partition_manager.entry import Entry
 from partition_manager.ports import FetchedRecord
 from partition_manager.progress import Progress, SettledRanges
@@ -18,29 +19,40 @@ from partition_manager.share import Memory
 class Ledger:
     """Unsettled messages by offset, the ranges of settled offsets, and the position, where the next fetch starts.
 
-    At most `unsettled_max` messages are unsettled at a time; their bytes count towards `memory`.
+    At most `spout_max_uncommitted` messages are unsettled at a time; their bytes count towards `memory`.
     """
 
-    def __init__(self, start: Progress, unsettled_max: int, memory: Memory[Any]) -> None:
+    def __init__(self, start: Progress, config: SpoutConfig, memory: Memory[Any]) -> None:
         self.position = start.offset
         self.settled = SettledRanges(start)
         self.live: dict[int, Entry] = {}  # ascending, because a dict keeps insertion order
         self.poison: dict[int, PoisonBatch] = {}  # of live messages that stand for poison batches
         self.bytes = 0
-        self._unsettled_max = unsettled_max
+        self._config = config
         self._memory = memory
+        memory.members += 1
         self._last: Entry | None = None  # admitted last
         self._ahead = self.settled.end  # where the ranges of an earlier run end
 
     @property
     def room(self) -> int:
         """Return the number of messages that may be admitted."""
-        return self._unsettled_max - len(self.live)
+        return self._config.spout_max_uncommitted - len(self.live)
 
     @property
     def space_bytes(self) -> int:
         """Return the bytes that may be admitted; the last message may overshoot them."""
         return self._memory.room_bytes(self.bytes)
+
+    def may_open(self, offset: int, emitted: int) -> int:
+        """Return the number of new messages to emit until the ranges could exceed `spout_max_settled_ranges`.
+
+        `offset` is that of the next one; `emitted` messages are emitted and not settled. Each range lies behind one of
+        them, and to settle one opens one range at most. So the ranges never exceed half of both together. The ranges of
+        an earlier run that lie ahead count in full.
+        """
+        ahead = self.settled.count_from(offset) if offset < self._ahead else 0
+        return 2 * self._config.spout_max_settled_ranges - len(self.settled) - ahead - emitted
 
     def admit(
         self, records: Iterable[FetchedRecord], batches: Mapping[int, PoisonBatch], admitted: deque[Entry]
@@ -86,7 +98,10 @@ class Ledger:
             self.position = self.settled.end_of(self.position) or self.position
 
     def settle(self, entries: Sequence[Entry]) -> None:
-        """Settle messages that the caller has removed from `live`."""
+        """Remove messages from the unsettled ones."""
+        live = self.live
+        for entry in entries:
+            del live[entry.offset]
         if self.poison:
             for entry in entries:
                 self.poison.pop(entry.offset, None)
@@ -112,6 +127,11 @@ class Ledger:
         self._ahead = min(self._ahead, log_end)
         self.settled.cut(log_end)
         return len(gone)
+
+    def leave(self) -> None:
+        """Release the memory, because the ledger is not used again."""
+        self._memory.members -= 1
+        self._add_bytes(-self.bytes)
 
     def _leave_out(self, end: int) -> None:
         """Move the position to `end`. The empty offsets up to there belong to the message before them."""

@@ -28,7 +28,7 @@ from broker.client.records import PoisonBatch
 from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.dead_letter import ATTEMPTS, EXPIRED, POISON, UNDECODABLE
 from partition_manager.entry import Counts, Entry, Message, State
-from partition_manager.invariants import check_entries, check_progress
+from partition_manager.invariants import check_entries, check_listing, check_progress
 from partition_manager.ledger import Ledger
 from partition_manager.poison import with_poison
 from partition_manager.ports import DeadLetter, FetchedRecord, FetchWanted
@@ -65,11 +65,10 @@ class PartitionManager:
         self.counts = Counts()
         self.high_watermark = start.offset
         share = share if share is not None else TaskShare(config.spout_max_pending_bytes, tickets)
-        self._memory = share.memory
-        self._memory.members += 1
+        self._share = share
         self._tickets = share.tickets
         self._listing = Listing(share, owner if owner is not None else self)
-        self._ledger = Ledger(start.check(), config.spout_max_uncommitted, share.memory)
+        self._ledger = Ledger(start.check(), config, share.memory)
         self._live = self._ledger.live
         self._stored = stored
         self._waiting: deque[Entry] = deque()
@@ -201,8 +200,10 @@ class PartitionManager:
         """
         entry = None
         waiting, retries = self._waiting, self._retries
-        if retries.earliest_ms <= now_ms and (not waiting or self._retries_in_row < self.config.spout_retry_share):
-            entry = self._pop_retry(now_ms)
+        if retries.earliest_ms <= now_ms:
+            share = 0 if self._share.prefers_new else self.config.spout_retry_share
+            if not waiting or self._retries_in_row < share:
+                entry = self._pop_retry(now_ms)
         if entry is None:
             self._retries_in_row = 0
             if waiting and (self._may_open > 0 or self._may_emit(waiting[0].offset)):
@@ -224,9 +225,11 @@ class PartitionManager:
         return Message(entry.record, ticket, entry.attempts, poison.get(entry.offset) if poison else None)
 
     def message(self, offset: int, ticket: int) -> Message | None:
-        """Return the message in flight, for the log, or None if the ticket is stale."""
-        entry = self._in_flight(offset, ticket)
-        return None if entry is None else Message(entry.record, ticket, entry.attempts, self._ledger.poison.get(offset))
+        """Return the message in flight, or None if the ticket is stale."""
+        entry = self._live.get(offset)
+        if entry is None or entry.ticket != ticket or entry.state is not _IN_FLIGHT:
+            return None
+        return Message(entry.record, ticket, entry.attempts, self._ledger.poison.get(offset))
 
     def fan_out(self, offset: int, ticket: int, tuples: int) -> bool:
         """Set the number of tuples the message became, before the first can be acked; 0 settles it at once.
@@ -269,12 +272,11 @@ class PartitionManager:
             elif entry.left > 1:
                 entry.left -= 1
             else:
-                del live[offset]
+                entry.ticket = 0  # so that a second ack is stale
                 settled.append(entry)
         self.counts.stale += stale
         self.counts.acked += len(settled)
-        self._ledger.settle(settled)
-        self._settled()
+        self._settle(*settled)
         return stale
 
     def fail(self, offset: int, ticket: int, now_ms: int, error: str = "", *, unavailable: bool = False) -> bool:
@@ -359,9 +361,7 @@ class PartitionManager:
 
     def leave(self) -> None:
         """Release the partition's memory to the other partitions of the task; the manager is not used again."""
-        self._memory.members -= 1
-        self._memory.used_bytes -= self._ledger.bytes
-        self._ledger.bytes = 0
+        self._ledger.leave()
         self._listing.feed()
 
     def check(self) -> None:
@@ -369,27 +369,17 @@ class PartitionManager:
         check_entries(self._live, self._waiting, self._retries.current(), self._ledger.bytes)
         check_progress(self._ledger.settled.progress, self._live, self._ledger.position, self.counts)
         assert self._ledger.room >= 0, f"{len(self._live)} messages are not settled, too many"
-        listing = self._listing
-        assert listing.is_ready or self._held or not self._waiting, "messages wait, and the partition is not listed"
-        enough = self._fetching or self._held or len(self._waiting) > self._fetch_at
-        assert enough or listing.is_fetching or listing.is_starved, "it wants a fetch, and is not listed"
+        enough = self._fetching or len(self._waiting) > self._fetch_at
+        check_listing(self._listing, self._held, has_waiting=bool(self._waiting), has_enough=enough)
 
     # --- internals
 
     def _may_emit(self, offset: int) -> bool:
-        """Return True unless the ranges could exceed their limit when this new message settles.
-
-        Each range lies behind an emitted message that is not settled, and to settle a message opens one range at most.
-        So the ranges never exceed half of ranges and emitted messages together. The ranges of an earlier run that lie
-        ahead count in full. A message right behind a settled offset opens no range, so it may always be emitted.
-        """
-        emitted, settled = len(self._live) - len(self._waiting), self._ledger.settled
-        ahead = settled.count_from(offset)
-        self._may_open = 2 * self.config.spout_max_settled_ranges - len(settled) - ahead - emitted
-        if self._may_open > 0 or settled.end_of(offset - 1) is not None:
-            return True
-        self._held = True
-        return False
+        """Return True unless the ranges could exceed their limit when this new message settles."""
+        self._may_open = self._ledger.may_open(offset, len(self._live) - len(self._waiting))
+        # A message right behind a settled offset opens no range.
+        self._held = self._may_open <= 0 and self._ledger.settled.end_of(offset - 1) is None
+        return not self._held
 
     def _pop_retry(self, now_ms: int) -> Entry | None:
         offset = self._retries.pop_due(now_ms)
@@ -429,13 +419,9 @@ class PartitionManager:
             DeadLetter(self.topic, self.partition, entry.record, entry.ticket, reason, entry.attempts, error)
         )
 
-    def _settle(self, entry: Entry) -> None:
-        del self._live[entry.offset]
-        self._ledger.settle((entry,))
-        self._settled()
-
-    def _settled(self) -> None:
-        if self._memory.starved:
+    def _settle(self, *entries: Entry) -> None:
+        self._ledger.settle(entries)
+        if self._share.memory.starved:
             self._listing.feed()
         if self._held:
             self._held = False

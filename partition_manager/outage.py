@@ -8,8 +8,9 @@ In an outage the spout emits one message at a time, the probe. After each probe 
 `probe_max_ms`. Failures of the outage's type count no attempt, so that no message is given up for them. Timeouts count
 as that type too. Other failures still count: they are the message's own.
 
-The probe is the next message in turn, not always the same one. A message that can never succeed therefore does not
-prolong an outage while others succeed.
+Messages that always fail must not look like an outage. A message that failed before, while others succeeded, does not
+count in a row. Probes are new messages if there are any, and otherwise the messages that failed in turn, so one message
+that always fails does not prolong an outage.
 """
 
 from collections.abc import Callable, Hashable
@@ -75,22 +76,25 @@ class Outages:
             self._note(f"the outage of {self._type} is over after {took}")
         self._type = self._probe = None
 
-    def failed(self, message: Hashable, ticket: int, error: str, now_ms: int, *, unavailable: bool = False) -> bool:
+    def failed(
+        self, message: Hashable, ticket: int, attempt: int, error: str, now_ms: int, *, unavailable: bool = False
+    ) -> bool:
         """Record that an emission of `message` failed. Return True if the attempt does not count.
 
-        `error` begins with the exception's type and ": ".
+        `attempt` is 1 for the first attempt that counts. `error` begins with the exception's type and ": ".
         """
         self.is_troubled = True
         self._now_ms = now_ms
         type = error.partition(": ")[0]
         if type == TIMEOUT and self._type is not None:
             type = self._type
-        if type != self._row_type:
-            self._row_type = type
-            self._row.clear()
-        if len(self._row) < self._after:
-            self._row.add(message)
-        is_row = 0 < self._after <= len(self._row)
+        if attempt == 1 or message in self._row:
+            if type != self._row_type:
+                self._row_type = type
+                self._row.clear()
+            if len(self._row) < self._after:
+                self._row.add(message)
+        is_row = type == self._row_type and 0 < self._after <= len(self._row)
         if self._type is None:
             if is_row or unavailable:
                 self._begin(type, now_ms)

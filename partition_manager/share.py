@@ -41,6 +41,7 @@ class TaskShare(Generic[T]):
         self.memory: Memory[T] = Memory(memory_max_bytes)
         self.ready: deque[T] = deque()  # may have a message to emit; each at most once, in turn
         self.fetches: list[T] = []  # may want a fetch; each at most once
+        self.prefers_new = False  # emit new messages before retries, in an outage
         self._due: list[tuple[int, int, Listing[T]]] = []  # a heap
         self._number = count()
 

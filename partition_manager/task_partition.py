@@ -69,6 +69,8 @@ class Keeper(Protocol):
 
     def opened(self, partition: "TaskPartition", former: str) -> None: ...
 
+    def left(self) -> None: ...
+
     def fenced(self, partition: "TaskPartition") -> None: ...
 
     def recreated(self, partition: "TaskPartition", topic_id: str, now_ms: int) -> None: ...
@@ -379,6 +381,7 @@ class TaskPartition:
         self._leave()
         self.gone = True
         self._asks.forget(self)
+        self._keeper.left()
 
     def _leave(self) -> None:
         if self.manager is not None:

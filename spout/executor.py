@@ -329,19 +329,25 @@ class Executor:
         return subscribers
 
     def _settle(self) -> bool:
+        """Tell spouts the outcomes in order, and successive acks of a spout together."""
         outcomes = self._acker.take_outcomes()
         acked: dict[int, list[Any]] = {}
         for outcome in outcomes:
             if outcome.error is None:
                 acked.setdefault(outcome.task, []).append(outcome.id)
             else:
-                self._tell_failure(self._tasks[outcome.task], outcome, outcome.error)
+                task = self._tasks[outcome.task]
+                self._tell_acks(task, acked.pop(outcome.task, ()))
+                self._tell_failure(task, outcome, outcome.error)
         for number, ids in acked.items():
-            task = self._tasks[number]
+            self._tell_acks(self._tasks[number], ids)
+        return bool(outcomes)
+
+    def _tell_acks(self, task: Task, ids: Sequence[Any]) -> None:
+        if ids:
             task.pending -= len(ids)
             task.counts.acked += len(ids)
             _spout(task).ack_many(ids)
-        return bool(outcomes)
 
     def _tell_failure(self, task: Task, outcome: Outcome, error: str) -> None:
         spout = _spout(task)

@@ -138,9 +138,17 @@ class LogSpout(Spout):
     def ack(self, id: MessageId) -> None:
         """Ack one tuple of the message."""
         if self.settlement is not None:
+            self._coordinator.processed()
             self.settlement.ack(self, id)
         else:
             self._coordinator.ack(id)
+
+    def ack_many(self, ids: Sequence[MessageId]) -> None:
+        """Ack the messages of a step in one call."""
+        if self.settlement is None:
+            self._coordinator.ack_many(ids)
+        else:
+            super().ack_many(ids)
 
     def fail(self, id: MessageId) -> None:
         """Fail one tuple of the message: it is retried later, or given up as the guarantee and the settings say."""

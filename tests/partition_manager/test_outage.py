@@ -1,4 +1,4 @@
-"""Outages: when failures are nobody's own, the spout probes with one message and counts no attempt."""
+"""Outages: all messages fail for one reason, so the spout tries one at a time and counts no attempt."""
 
 from partition_manager.outage import Outages
 
@@ -13,10 +13,10 @@ class Spout:
         self.outages = Outages(after, probe_max_ms, self.notes.append)
         self.tickets = iter(range(1, 10**6))
 
-    def fail(self, message, error=REFUSED, now_ms=0, **kind):
+    def fail(self, message, error=REFUSED, now_ms=0, attempt=1, **kind):
         ticket = next(self.tickets)
         self.outages.emitted(ticket)
-        return self.outages.failed(message, ticket, error, now_ms, **kind)
+        return self.outages.failed(message, ticket, attempt, error, now_ms, **kind)
 
     def fail_row(self, error=REFUSED, now_ms=0):
         return [self.fail(message, error, now_ms) for message in range(3)]
@@ -44,6 +44,21 @@ def test_a_success_or_another_type_breaks_the_row():
     assert not spout.fail(5) and not spout.outages.lasts
 
 
+def test_messages_that_failed_while_others_succeeded_are_no_outage():
+    spout = Spout()
+    for attempt in (1, 2, 3):
+        assert not any(spout.fail(message, attempt=attempt) for message in (0, 1))
+        spout.outages.succeeded()
+    assert not any(spout.fail(message, attempt=4) for message in range(10))
+    assert not spout.outages.lasts
+
+
+def test_messages_that_failed_in_the_same_row_before_count_once():
+    spout = Spout()
+    assert not any(spout.fail(message, attempt=attempt) for attempt in (1, 2, 3) for message in (0, 1))
+    assert spout.fail(2)
+
+
 def test_messages_that_time_out_in_a_row_are_an_outage_too():
     assert Spout().fail_row("timeout") == [False, False, True]
 
@@ -59,7 +74,7 @@ def test_one_probe_at_a_time_and_each_failure_doubles_the_wait():
         outages.emitted(at_ms)
         assert not outages.may_emit(at_ms) and outages.next_probe_ms() is None
         now_ms = at_ms
-        assert outages.failed("probe", at_ms, REFUSED, now_ms)
+        assert outages.failed("probe", at_ms, 1, REFUSED, now_ms)
     assert waits == [100, 200, 400, 800, 1_000, 1_000]
 
 
@@ -67,7 +82,7 @@ def test_messages_still_in_flight_when_it_began_do_not_lengthen_the_wait():
     spout = Spout()
     spout.fail_row()
     outages = spout.outages
-    assert all(outages.failed(message, -message, REFUSED, 50) for message in range(10, 1_000))
+    assert all(outages.failed(message, -message, 1, REFUSED, 50) for message in range(10, 1_000))
     assert outages.next_probe_ms() == 100
 
 
@@ -91,7 +106,7 @@ def test_any_success_ends_it_and_its_length_is_noted():
     spout.fail_row(now_ms=1_000)
     spout.outages.may_emit(1_100)
     spout.outages.emitted(99)
-    spout.outages.failed(0, 99, REFUSED, 1_100)
+    spout.outages.failed(0, 99, 1, REFUSED, 1_100)
     spout.outages.may_emit(3_600)
     spout.outages.succeeded()
     assert spout.outages.may_emit(3_600) and not spout.outages.lasts

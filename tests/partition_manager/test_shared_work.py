@@ -1,0 +1,97 @@
+"""What the partitions of a task share: memory, and lists of those with work, so that idle ones cost nothing."""
+
+import sys
+
+from partition_manager.config import SpoutConfig
+from partition_manager.manager import PartitionManager
+from partition_manager.progress import Progress
+from partition_manager.share import TaskShare
+from tests.partition_manager.managers import emit_all
+from tests.partition_manager.test_coordinator import coordinator_of, world_of
+from tests.partition_manager.world import record
+
+MESSAGE = bytes(1_000)
+
+
+def managers_of(limit, count, **settings):
+    share = TaskShare(limit)
+    config = SpoutConfig(**{f"spout_{name}": value for name, value in settings.items()})
+    return share, [PartitionManager("t", number, Progress(0), config, share=share) for number in range(count)]
+
+
+def fill(manager, messages=100):
+    """Answer fetches with messages of 1 kB until the manager wants no more; return {offset: ticket}."""
+    tickets = {}
+    while (wanted := manager.wanted()) is not None:
+        got = [record(wanted.offset + number, value=MESSAGE) for number in range(messages)]
+        manager.fetched(got, wanted.offset + messages, 10**6)
+        tickets |= emit_all(manager)
+    return tickets
+
+
+def test_one_partition_may_use_what_the_others_leave():
+    share, (busy, *idle) = managers_of(1_000_000, 10)
+    fill(busy)
+    assert 500_000 < share.memory.used_bytes < 560_000, "all but half, which is divided evenly"
+
+
+def test_one_partition_cannot_starve_the_rest_and_together_they_keep_the_limit():
+    share, managers = managers_of(1_000_000, 10)
+    for manager in managers:
+        fill(manager)
+        assert manager.pending >= 40, "a tenth of the half"
+    assert share.memory.used_bytes <= 1_000_000 + 10 * 1_300, "and each overshoots by one message at most"
+
+
+def test_a_partition_that_found_no_room_is_listed_again_when_another_settles():
+    share, (first, second) = managers_of(100_000, 2)
+    fill(first)
+    tickets = fill(second)
+    share.take_fetches()
+    assert first.wanted() is None and share.take_fetches() == []
+    second.ack(0, tickets[0])
+    assert first in share.take_fetches()
+
+
+def test_a_partition_that_leaves_gives_its_memory_back():
+    share, (first, second) = managers_of(100_000, 2)
+    fill(first)
+    first.leave()
+    assert share.memory.used_bytes == 0
+    fill(second)
+    assert second.pending > 70, "the whole limit is its own"
+
+
+def calls_of(call):
+    """Return the number of Python functions that `call` enters."""
+    entered = []
+    sys.setprofile(lambda frame, event, arg: entered.append(frame.f_code) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return len(entered)
+
+
+def test_a_step_does_the_same_work_beside_a_thousand_idle_partitions_as_alone():
+    def step():
+        coordinator.take_asks(1_000)
+        (id, _), _ = coordinator.next(1_000), coordinator.next(1_000)
+        coordinator.ack(id)
+        coordinator.next_deadline_ms()
+
+    work = []
+    for idle in (0, 1_000):
+        coordinator = coordinator_of(world_of(100, *[0] * idle))
+        coordinator.take_asks(1_000)
+        work.append(calls_of(step))
+    assert work[0] == work[1]
+
+
+def test_acks_of_a_step_may_be_told_together():
+    world = world_of(3, 3)
+    coordinator = coordinator_of(world)
+    ids = [id for id, _ in iter(lambda: coordinator.next(0), None)]
+    coordinator.ack_many([*ids[:5], ids[0], ids[0]._replace(partition=7)])
+    assert [(each.watermark, each.pending) for each in coordinator.status()] == [(3, 0), (2, 1)]
+    assert coordinator.counts.acked == 5 and coordinator.counts.stale == 1
