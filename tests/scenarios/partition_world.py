@@ -4,16 +4,20 @@ A message is shown as offset#ticket, offsets in braces. An ack or a fail uses th
 names another. "Emitted to" and "committed to" are 0.9.3's emittedTo and committedTo.
 """
 
+from dataclasses import replace
+
 from flakelog.testing import MemoryLog
 from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
 from partition_manager.offset_document import OffsetDocument
-from partition_manager.ports import Bounds, Fetch, Fetched
+from partition_manager.opening import open_partition
+from partition_manager.ports import Fetch, Fetched, Loaded, LoadOffset, Saved, SaveOffset
 from partition_manager.progress import Progress
-from partition_manager.start_offset import Earliest, choose_start
+from partition_manager.source import Source
+from partition_manager.start_offset import Earliest
 from tests.scenarios.scenario import join_parts
 
-COUNTED = ("already_done", "lost", "truncated", "stale", "expired")
+COUNTED = ("already_done", "lost", "recreated", "truncations", "truncated", "stale", "expired")
 DOCUMENT = OffsetDocument("id", "name", "t", 0, Progress(0))
 
 
@@ -23,6 +27,7 @@ class PartitionWorld:
         self.log = MemoryLog()
         self.now_ms = 0
         self.document = None
+        self.epoch = -1
         self.manager = None
         self.latest = {}
         self.given_up = {}
@@ -47,6 +52,11 @@ class PartitionWorld:
         self.log.truncate(0, int(end))
         self._say_bounds()
 
+    def do_recreate(self):
+        """Delete the topic and create it again."""
+        self.log.recreate()
+        self._say_bounds()
+
     def _say_bounds(self):
         self.said.append(f"the log begins at {self.log.starts[0]} and ends at {self.log.ends[0]}")
 
@@ -56,14 +66,32 @@ class PartitionWorld:
         """Start a new process: it loads the stored progress, and claims the partition by storing its start."""
         typed = {f"spout_{name}": int(v) if v.isdigit() else v for name, v in settings.items()}
         config = SpoutConfig(**{"spout_retry_jitter": 0.0} | typed)
-        stored = OffsetDocument.decode(self.document).progress if self.document else None
-        bounds = Bounds(self.log.starts[0], self.log.ends[0])
-        start = choose_start(stored, Earliest(), bounds, None, config)
-        self.document = DOCUMENT.at(start.progress).encode()
+        opened = self._open(open_partition(Source("t", "id", "name", Earliest(), config), self._template()))
+        start, self.epoch = opened.start, opened.document.leader_epoch
         self.manager = PartitionManager("t", 0, start.progress, config, stored=start.progress)
-        self.manager.counts.lost = start.lost
+        counts = self.manager.counts
+        counts.lost, counts.recreated, counts.truncations = start.lost, int(opened.recreated), int(start.truncated)
         self.latest, self.given_up = {}, {}
         self.said.append(f"begins at {_progress(start.progress)}: {start.why}")
+
+    def _template(self):
+        return replace(DOCUMENT, topic_id=self.log.topic_id)
+
+    def _open(self, opening):
+        """Carry the requests of an opening to the log and to the stored document; return what it returns."""
+        answers = [None]
+        try:
+            while True:
+                request = opening.send(answers.pop())
+                if isinstance(request, LoadOffset):
+                    answers.append(Loaded(self.document, 0 if self.document else -1))
+                elif isinstance(request, SaveOffset):
+                    self.document = request.document
+                    answers.append(Saved(request.version + 1))
+                else:
+                    self.log.ask(request, answers.append)
+        except StopIteration as stop:
+            return stop.value
 
     def do_at(self, now_ms):
         self.now_ms = int(now_ms)
@@ -81,6 +109,7 @@ class PartitionWorld:
 
     def _fetched(self, manager, answer):
         if isinstance(answer, Fetched):
+            self.epoch = answer.leader_epoch
             manager.fetched(answer.records, answer.next_offset, answer.high_watermark)
             self.said.append(f"reads {_set(record.offset for record in answer.records)}")
         else:
@@ -121,7 +150,7 @@ class PartitionWorld:
         if progress is None:
             self.said.append("nothing new to store")
             return
-        self.document = DOCUMENT.at(progress).encode()
+        self.document = self._template().at(progress, self.epoch).encode()
         self.manager.stored(progress)
         self.said.append(f"stores {_progress(progress)}")
 
