@@ -11,7 +11,6 @@ object from one Python worker to the next, and the tasks' partitions to the exec
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from broker.version import VERSION
 from spark_bridge import manifest
 from spark_bridge.cluster import Cluster
 from spark_bridge.offset_range import OffsetRange
@@ -50,7 +50,7 @@ class FlakelogDataSource(DataSource):
     def schema(self) -> str:
         options = parse(dict(self.options))
         chosen = None if options.manifest is None else manifest.load(Path(options.manifest).read_bytes())
-        self._pinned = pin(options, Cluster(options.servers, SocketNetwork()), chosen, version("flakelog"))
+        self._pinned = pin(options, Cluster(options.servers, SocketNetwork()), chosen, VERSION)
         return sql_schema(self._pinned.columns)
 
     def reader(self, schema: StructType) -> "FlakelogReader":

@@ -1,15 +1,17 @@
 """The manifest of a replay: the exact ranges to read, fixed before any task starts (spark.md section 6).
 
-    {"flakelog_manifest": 1,
+    {"flakelog_manifest": 2,
      "cluster_id": "...", "topic_ids": {"flights": "..."},
      "selector": {"by": "id", "start": ..., "end": ...},
      "ranges": [{"topic": "flights", "partition": 0, "start": 17, "end": 42}, ...],
+     "columns": ["key", "value", ...],
      "code_version": "...", "sha256": "..."}
 
 Each range is one task and one file. `sha256` is the hash of the canonical JSON of all other fields (keys sorted, no
 white space, UTF-8), so an edited manifest does not load. The manifest holds no time of creation, so the same selection
 has the same hash. The cluster and topic ids prevent a run against another log of the same name. If a cluster gives no
-id (Kafka before 2.8 has no topic ids), the field is null and not checked.
+id (Kafka before 2.8 has no topic ids), the field is null and not checked. Manifests of format 1 have no columns; they
+mean all columns but the headers.
 """
 
 import hashlib
@@ -19,8 +21,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_bridge.offset_range import OffsetRange
+from spark_bridge.row import choose
 
-FORMAT = 1
+FORMAT = 2
+FORMAT_WITHOUT_COLUMNS = 1
+_COLUMNS = "columns"
 _FIELDS = {"flakelog_manifest", "cluster_id", "topic_ids", "selector", "ranges", "code_version", "sha256"}
 
 
@@ -37,6 +42,8 @@ class Manifest:
     selector: Mapping[str, Any]
     ranges: tuple[OffsetRange, ...]
     code_version: str
+    columns: tuple[str, ...] | None = None
+    """The columns to read, in the order of `spark_bridge.row`; None in a manifest of format 1."""
 
     def __post_init__(self) -> None:
         if list(self.ranges) != sorted(self.ranges):
@@ -65,8 +72,9 @@ class Manifest:
         return json.dumps(self._body() | {"sha256": self.sha256}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
     def _body(self) -> dict[str, Any]:
-        return {
-            "flakelog_manifest": FORMAT,
+        columns = {} if self.columns is None else {_COLUMNS: list(self.columns)}
+        return columns | {
+            "flakelog_manifest": FORMAT_WITHOUT_COLUMNS if self.columns is None else FORMAT,
             "cluster_id": self.cluster_id,
             "topic_ids": dict(self.topic_ids),
             "selector": dict(self.selector),
@@ -89,10 +97,14 @@ def load(text: str | bytes) -> Manifest:
         fields = json.loads(text)
     except ValueError as error:
         raise ManifestError(f"a manifest is JSON: {error}") from None
-    if not isinstance(fields, dict) or fields.get("flakelog_manifest") != FORMAT:
-        raise ManifestError(f'a manifest is a JSON object with "flakelog_manifest": {FORMAT}')
-    if set(fields) != _FIELDS:
-        raise ManifestError(f"fields missing or unknown in the manifest: {sorted(set(fields) ^ _FIELDS)}")
+    found = fields.get("flakelog_manifest") if isinstance(fields, dict) else None
+    if found not in (FORMAT_WITHOUT_COLUMNS, FORMAT):
+        raise ManifestError(
+            f'a manifest is a JSON object with "flakelog_manifest": {FORMAT_WITHOUT_COLUMNS} or {FORMAT}; got {found!r}'
+        )
+    wanted = _FIELDS | ({_COLUMNS} if found == FORMAT else set())
+    if set(fields) != wanted:
+        raise ManifestError(f"fields missing or unknown in the manifest: {sorted(set(fields) ^ wanted)}")
     try:
         manifest = Manifest(
             fields["cluster_id"],
@@ -100,6 +112,7 @@ def load(text: str | bytes) -> Manifest:
             dict(fields["selector"]),
             tuple(OffsetRange.from_dict(one) for one in fields["ranges"]),
             str(fields["code_version"]),
+            tuple(choose(fields[_COLUMNS])) if found == FORMAT else None,
         )
     except (TypeError, ValueError) as error:
         raise ManifestError(f"the manifest does not hold together: {error}") from None

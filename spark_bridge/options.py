@@ -11,7 +11,7 @@
 
     startingId, endingId         an exact range of ids, half-open
     manifest                     path of a manifest: read exactly its ranges
-    columns                      the columns to read, separated by commas
+    columns                      the columns to read, separated by commas; without it, those of the manifest
     compacted                    true: offsets may be missing, as after compaction
     onPoison                     fail (default) | skip: batches with a valid CRC whose records cannot be decoded
     poisonReport                 directory in which each task of a read with onPoison=skip names what it left out
@@ -67,6 +67,7 @@ class ReadOptions:
 
     servers: tuple[Address, ...]
     columns: tuple[str, ...]
+    """The columns to read; none if the manifest names them."""
     settings: ReadSettings
     manifest: str | None = None
     poison_report: str | None = None
@@ -103,6 +104,8 @@ def _parse(given: Mapping[str, str]) -> ReadOptions:
         also = [name for name in SELECTION if name in given]
         if also:
             raise OptionError(f"a manifest says what is read; {', '.join(also)} cannot be given beside it")
+        if "columns" not in given and not headers:
+            columns = ()
         return ReadOptions(servers, columns, settings, given["manifest"], report)
     return ReadOptions(
         servers,
@@ -111,8 +114,8 @@ def _parse(given: Mapping[str, str]) -> ReadOptions:
         poison_report=report,
         topics=_topics(given),
         selector=_selector(given),
-        min_partitions=_number(given, "minPartitions", 0),
-        max_records_per_partition=_number(given, "maxRecordsPerPartition", 0),
+        min_partitions=_positive(given, "minPartitions"),
+        max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
     )
 
 
@@ -136,6 +139,8 @@ def _topics(given: Mapping[str, str]) -> Topics:
     if "assign" in given:
         return Topics(partitions=_assigned(given["assign"]))
     if "subscribePattern" in given:
+        if not given["subscribePattern"].strip():
+            raise OptionError("subscribePattern is empty, so it matches no topic; .* matches all")
         return Topics(pattern=given["subscribePattern"])
     names = tuple(filter(None, (each.strip() for each in given["subscribe"].split(","))))
     if not names:
@@ -181,9 +186,16 @@ def _offsets(name: str, text: str) -> str | dict[str, dict[int, int]]:
         return text.lower()
     value = _json(name, text)
     try:
-        return {topic: {int(p): int(offset) for p, offset in each.items()} for topic, each in value.items()}
+        return {topic: {int(p): _offset(offset) for p, offset in each.items()} for topic, each in value.items()}
     except (AttributeError, TypeError, ValueError):
         raise OptionError(f'{name} is earliest, latest or JSON like {{"topic": {{"0": 17}}}}; got {text}') from None
+
+
+def _offset(value: Any) -> int:
+    """Return a whole number of JSON. Raise TypeError for 1.7, true and "17", which the connector refuses too."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no offset")
+    return value
 
 
 def _skips_poison(given: Mapping[str, str]) -> bool:
@@ -207,6 +219,11 @@ def _number(given: Mapping[str, str], name: str, default: int, least: int = 0, m
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
         raise OptionError(f"{name} is a whole number from {least} to {most}; got {text!r}")
     return int(text)
+
+
+def _positive(given: Mapping[str, str], name: str) -> int:
+    """Return a number that is at least 1, or 0 if the option is not given."""
+    return _number(given, name, 1, 1) if name in given else 0
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:

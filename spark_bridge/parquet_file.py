@@ -6,11 +6,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 ROWS_PER_GROUP = 32_768
-"""Rows of a Parquet row group, and so the rows a task keeps in memory. Fixed, because it determines a file's bytes."""
+BYTES_PER_GROUP = 64 << 20
+"""Most rows and bytes of a Parquet row group, and so what a task keeps in memory. A group has as many rows as fit, and
+at least one. Both are fixed, because they determine a file's bytes."""
+
+_TEXTS = pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary
+FIELD_BYTES = 8  # a number, a time, or the place of a string
 
 
 def sha256(path: Path) -> str:
@@ -39,13 +47,49 @@ def write_parquet(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Sche
 
 
 def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Regroup the rows into tables of ROWS_PER_GROUP; only the last may be shorter."""
-    waiting = schema.empty_table()
+    """Regroup the rows. Where a group ends depends on the rows alone, and not on the batches."""
+    waiting: list[pa.Table] = []
+    rows = size = 0
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        waiting = pa.concat_tables([waiting, table if table.schema.equals(schema) else table.cast(schema)])
-        while waiting.num_rows >= ROWS_PER_GROUP:
-            yield waiting.slice(0, ROWS_PER_GROUP).combine_chunks()
-            waiting = waiting.slice(ROWS_PER_GROUP)
-    if waiting.num_rows:
-        yield waiting.combine_chunks()
+        table = table if table.schema.equals(schema) else table.cast(schema)
+        ends = np.cumsum(_row_bytes(table))
+        begin = before = 0
+        while begin < table.num_rows:
+            fit = int(np.searchsorted(ends, before + BYTES_PER_GROUP - size, side="right"))
+            end = min(fit, begin + ROWS_PER_GROUP - rows, table.num_rows)
+            if not rows:
+                end = max(end, begin + 1)
+            if end <= begin:
+                yield pa.concat_tables(waiting).combine_chunks()
+                waiting, rows, size = [], 0, 0
+                continue
+            waiting.append(table.slice(begin, end - begin))
+            rows, size = rows + end - begin, size + int(ends[end - 1]) - before
+            begin, before = end, int(ends[end - 1])
+    if rows:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _row_bytes(table: pa.Table) -> npt.NDArray[np.int64]:
+    """Return the size of each row: the lengths of its strings and binaries, and FIELD_BYTES for each other field."""
+    total = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        for chunk, begin in zip(column.chunks, np.cumsum([0, *map(len, column.chunks)]), strict=False):
+            total[begin : begin + len(chunk)] += _value_bytes(chunk)
+    return total
+
+
+def _value_bytes(values: pa.Array) -> npt.NDArray[np.int64]:
+    kind = values.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        owners = pc.list_parent_indices(values).to_numpy()
+        each = _value_bytes(pc.list_flatten(values))
+        return np.bincount(owners, each, len(values)).astype(np.int64) + FIELD_BYTES
+    if pa.types.is_struct(kind):
+        fields = [_value_bytes(pc.struct_field(values, number)) for number in range(kind.num_fields)]
+        return sum(fields, np.full(len(values), FIELD_BYTES, np.int64))
+    if any(is_of(kind) for is_of in _TEXTS):
+        lengths: npt.NDArray[np.int64] = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+        return lengths + np.int64(FIELD_BYTES)
+    return np.full(len(values), FIELD_BYTES, np.int64)

@@ -12,7 +12,8 @@ from spark_bridge.offset_range import OffsetRange
 from spark_bridge.options import OptionError, ReadOptions, Topics
 from spark_bridge.plan import plan
 from spark_bridge.range_fetch import ReadSettings
-from spark_bridge.selector import IdSelector, LogOffsets, resolve, to_dict
+from spark_bridge.row import DEFAULT
+from spark_bridge.selector import IdSelector, LogOffsets, OffsetSelector, resolve, to_dict
 
 
 class Log(LogOffsets, Protocol):
@@ -49,7 +50,8 @@ def pin(options: ReadOptions, log: Log, manifest: Manifest | None, code_version:
         manifest.check_log(described.cluster_id, described.topic_ids)
     has_ids = all(log.keeps_ids(topic) for topic in sorted({one.topic for one in manifest.ranges}))
     settings = replace(options.settings, require_ids=has_ids)
-    return PinnedRead(manifest, options.servers, options.columns, settings, options.poison_report)
+    columns = options.columns or manifest.columns or DEFAULT
+    return PinnedRead(manifest, options.servers, columns, settings, options.poison_report)
 
 
 def select(options: ReadOptions, log: Log, code_version: str) -> Manifest:
@@ -57,13 +59,16 @@ def select(options: ReadOptions, log: Log, code_version: str) -> Manifest:
     described = _described(options.topics, log)
     if isinstance(options.selector, IdSelector):
         _require_ids(described.topics, log)
+    if isinstance(options.selector, OffsetSelector):
+        _refuse_other_topics(options.selector, described)
     ranges = resolve(options.selector, described.topics, _Assigned(log, options.topics.partitions))
     tasks = plan(
         ranges,
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    return Manifest(described.cluster_id, described.topic_ids, to_dict(options.selector), tasks, code_version)
+    chosen = to_dict(options.selector)
+    return Manifest(described.cluster_id, described.topic_ids, chosen, tasks, code_version, options.columns)
 
 
 def _described(topics: Topics, log: Log) -> Description:
@@ -84,6 +89,13 @@ def _described(topics: Topics, log: Log) -> Description:
         if missing:
             raise OptionError(f"assign: topic {name!r} has no partitions {sorted(missing)}")
     return described
+
+
+def _refuse_other_topics(selector: OffsetSelector, described: Description) -> None:
+    others = sorted(selector.topics - described.topics.keys())
+    if others:
+        read = ", ".join(sorted(described.topics)) or "none"
+        raise OptionError(f"offsets are given for {', '.join(others)}; the topics of this read are: {read}")
 
 
 def _require_ids(topics: Iterable[str], log: Log) -> None:

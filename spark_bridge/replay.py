@@ -4,19 +4,21 @@
     save_manifest(manifest, path)             before any task
     replay(spark, servers, path, out)         one file for each range, then one rename
 
-Tasks write into a directory beside `out`. After all files are written and the proof holds, one rename makes it `out`.
-So `out` is complete or absent. If `out` already exists from the same manifest, the rerun is compared with it and
-discarded.
+Tasks write into a directory beside `out`, which belongs to this run alone. After all files are written, the proof holds
+and each file has the bytes that the receipt names, one rename makes it `out`. So `out` is complete or absent. If `out`
+already exists from the same manifest, the rerun is compared with it and discarded.
 """
 
+import errno
+import fcntl
+import glob
 import io
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout
-from importlib.metadata import version
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from broker.version import VERSION
 from spark_bridge import manifest as manifests
 from spark_bridge import receipt as receipts
 from spark_bridge.cluster import Cluster
@@ -38,6 +41,9 @@ from spark_bridge.skipped import FAIL, SKIP, SkippedBatch, from_json
 
 MANIFEST_FILE = "_manifest.json"  # Spark skips names with _ when it reads the directory
 RECEIPT_FILE = "_receipt.json"
+_STAGING_ENDING = ".staging"
+_EXCHANGE = re.compile(r"^[\s:+*()\d-]*Exchange\b", re.MULTILINE)
+"""A line of a printed plan whose node is a shuffle. Columns may have that name too, further to the right."""
 _WRITTEN = "index INT, rows BIGINT, sha256 STRING"
 
 
@@ -47,7 +53,7 @@ def make_manifest(options: Mapping[str, str]) -> Manifest:
     Raise OptionError, SelectionError or network.ClusterError.
     """
     parsed = parse(options)
-    return select(parsed, Cluster(parsed.servers, SocketNetwork()), version("flakelog"))
+    return select(parsed, Cluster(parsed.servers, SocketNetwork()), VERSION)
 
 
 def save_manifest(manifest: Manifest, path: Path) -> None:
@@ -60,7 +66,10 @@ def save_manifest(manifest: Manifest, path: Path) -> None:
             os.fsync(file.fileno())
     except FileExistsError:
         if path.read_text(encoding="utf-8") != text:
-            raise FileExistsError(f"{path} holds another manifest, and a manifest is never changed") from None
+            raise FileExistsError(
+                f"{path} holds another manifest, and a manifest is never changed: the log or the range has changed "
+                f"since. Finish or repeat that replay with --manifest {path}, or name another directory with --out"
+            ) from None
 
 
 def read_manifest(spark: SparkSession, servers: str, path: Path, poison_report: Path | None = None) -> DataFrame:
@@ -89,19 +98,44 @@ def replay(
     With `on_poison` "skip", batches that cannot be decoded are left out, and the receipt names them.
     """
     manifest = manifests.load(manifest_path.read_bytes())
-    _check_out(out, manifest)
-    staging = out.parent / f".{out.name}.{manifest.sha256[:16]}.staging"
-    shutil.rmtree(staging, ignore_errors=True)  # of a driver that was killed
-    staging.mkdir(parents=True)
-    try:
+    check_out(out, manifest)
+    with _staging(out) as staging:
         save_manifest(manifest, staging / MANIFEST_FILE)
         rows = read_manifest(spark, servers, manifest_path, staging if on_poison == SKIP else None)
         receipt = _run(rows, manifest, staging, transform)
         _write(staging / RECEIPT_FILE, receipt.to_json())
         _publish(staging, out, receipt)
+    return receipt
+
+
+@contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """Make a directory for this run's files beside `out`, and remove it at the end.
+
+    A run holds a lock on its directory. Directories without a lock are of drivers that were killed, and are removed.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for path in out.parent.glob(f".{glob.escape(out.name)}.*{_STAGING_ENDING}"):
+        with suppress(OSError), _locked(path):
+            shutil.rmtree(path, ignore_errors=True)
+    staging = out.parent / f".{out.name}.{uuid.uuid4().hex}{_STAGING_ENDING}"
+    staging.mkdir()
+    try:
+        with _locked(staging):
+            yield staging
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return receipt
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold a lock on a directory. Raise BlockingIOError if another process holds it."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def verify(out: Path) -> Receipt:
@@ -119,14 +153,20 @@ def verify(out: Path) -> Receipt:
 # --- driver -----------------------------------------------------------------------------------------------------------
 
 
-def _check_out(out: Path, manifest: Manifest) -> None:
+def check_out(out: Path, manifest: Manifest) -> None:
+    """Raise ReplayError if `out` is something other than a replay of this manifest."""
     if not out.exists():
         return
+    if not out.is_dir():
+        raise ReplayError(f"{out} is a file; name a directory")
     if not (out / MANIFEST_FILE).is_file():
         raise ReplayError(f"{out} is there and is no replay; name another directory")
     there = manifests.load((out / MANIFEST_FILE).read_bytes())
     if there != manifest:
-        raise ReplayError(f"{out} is the replay of another manifest ({there.sha256}); name another directory")
+        raise ReplayError(
+            f"{out} is the replay of another manifest ({there.sha256}): the log or the range has changed since. Name "
+            f"another directory, or repeat that replay with --manifest {out / MANIFEST_FILE}"
+        )
 
 
 def _run(
@@ -165,7 +205,7 @@ def _refuse_shuffle(rows: DataFrame) -> None:
     """
     with redirect_stdout(io.StringIO()) as plan:
         rows.explain()
-    if re.search(r"(?<!Broadcast)Exchange", plan.getvalue()):
+    if _EXCHANGE.search(plan.getvalue()):
         raise ReplayError("a replay's transformation works row by row, without a shuffle; this one has an exchange")
 
 
@@ -176,9 +216,14 @@ def _unchanged(rows: DataFrame) -> DataFrame:
 def _publish(staging: Path, out: Path, receipt: Receipt) -> None:
     for leftover in staging.glob(".*"):  # of failed task attempts, and the reports of skipped batches
         leftover.unlink()
+    verify(staging)
     _sync_directory(staging)
-    if not out.exists():
+    try:
         os.rename(staging, out)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise
+    else:
         _sync_directory(out.parent)
         return
     different = receipts.differences(verify(out), receipt)

@@ -18,6 +18,7 @@ from spark_bridge.offset_range import OffsetRange
 
 EARLIEST = "earliest"
 LATEST = "latest"
+_EARLIEST_OFFSET, _LATEST_OFFSET = -2, -1  # in JSON, as in the connector
 Offsets: TypeAlias = Mapping[int, int]
 """{partition: offset}"""
 
@@ -64,6 +65,13 @@ class OffsetSelector:
         for one in (self.start, self.end):
             if isinstance(one, str) and one not in (EARLIEST, LATEST):
                 raise SelectionError(f"offsets are earliest, latest or an offset for each partition; got {one!r}")
+        _refuse(self.start, _LATEST_OFFSET, "the starting offset of {} is -1, latest: a batch read cannot start there")
+        _refuse(self.end, _EARLIEST_OFFSET, "the ending offset of {} is -2, earliest: a batch read cannot end there")
+
+    @property
+    def topics(self) -> set[str]:
+        """Return the topics that offsets are given for."""
+        return {topic for one in (self.start, self.end) if not isinstance(one, str) for topic in one}
 
     def resolve(self, topic: str, log: LogOffsets) -> list[OffsetRange]:
         first, last = log.earliest(topic), log.latest(topic)
@@ -143,7 +151,17 @@ def _given(one: str | Mapping[str, Offsets], topic: str, first: Offsets, last: O
     given = one.get(topic, {})
     if set(given) != set(last):
         raise SelectionError(f"{topic} has partitions {sorted(last)}, offsets are given for {sorted(given)}")
-    return {p: {-2: first[p], -1: last[p]}.get(offset, offset) for p, offset in given.items()}
+    names = {_EARLIEST_OFFSET: first, _LATEST_OFFSET: last}
+    return {p: names[offset][p] if offset in names else offset for p, offset in given.items()}
+
+
+def _refuse(one: str | Mapping[str, Offsets], refused: int, why: str) -> None:
+    if isinstance(one, str):
+        return
+    for topic, offsets in one.items():
+        for partition, offset in offsets.items():
+            if offset == refused:
+                raise SelectionError(why.format(f"{topic}-{partition}"))
 
 
 Found: TypeAlias = Mapping[int, int | None] | None

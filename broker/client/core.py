@@ -16,6 +16,7 @@ from uuid import UUID
 
 from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
 from broker.net.address import host_port
+from broker.version import VERSION
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
@@ -23,7 +24,6 @@ from broker.wire.produce import PartitionRecords, PartitionResult, ProduceReques
 from broker.wire.schema import schema
 
 CLIENT_ID = "flakelog"
-SOFTWARE_VERSION = "0.1.0"
 
 LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 2, 3, 18, 19, 20, 22
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 8, 9, 10, 15, 16, 42
@@ -179,7 +179,7 @@ class ClientCore:
         `newest` is the client's highest version if it is not the usual one.
         """
         if address not in self._versions:
-            fields = {"client_software_name": "flakelog", "client_software_version": SOFTWARE_VERSION}
+            fields = {"client_software_name": "flakelog", "client_software_version": VERSION}
             body = cold.encode(API_VERSIONS, 3, "request", fields)
             answer = yield Exchange(address, API_VERSIONS, 3, True, body)
             # An older broker answers an unknown version in v0 (KIP-511); all versions begin with the error code.

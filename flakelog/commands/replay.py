@@ -30,6 +30,7 @@ from flakelog.commands.terminal import NobodyAnswers, TimeType, client_of, fail,
     show_default=True,
     help="What to do with a batch that cannot be decoded.",
 )
+@click.option("--headers", is_flag=True, help="Write the headers of messages too.")
 @json_option
 def replay(
     topics: tuple[str, ...],
@@ -41,6 +42,7 @@ def replay(
     to_time: int | None,
     manifest: Path | None,
     on_poison: str,
+    headers: bool,
     as_json: bool,
 ) -> None:
     """Write TOPICS to Parquet with Spark: all messages, or a range by id or by time.
@@ -52,8 +54,10 @@ def replay(
         raise click.UsageError("give topics, or --manifest")
     bounds = {"startingId": from_id, "endingId": to_id, "startingTimestamp": from_time, "endingTimestamp": to_time}
     options = {name: str(value) for name, value in bounds.items() if value is not None}
+    if headers:
+        options["includeHeaders"] = "true"
     if manifest is not None and options:
-        raise click.UsageError("a manifest says what is read; give no range beside it")
+        raise click.UsageError("a manifest says what is read; give no range and no --headers beside it")
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
@@ -77,11 +81,11 @@ def _run(servers: str, out: Path, manifest: Path | None, options: dict[str, str]
 
     from coordination.java import JavaNotFound
     from spark_bridge.cluster import Unreachable
-    from spark_bridge.manifest import ManifestError
+    from spark_bridge.manifest import ManifestError, load
     from spark_bridge.network import ClusterError
     from spark_bridge.options import OptionError
     from spark_bridge.receipt import ReplayError
-    from spark_bridge.replay import make_manifest
+    from spark_bridge.replay import check_out, make_manifest
     from spark_bridge.replay import replay as run
     from spark_bridge.replay import save_manifest
     from spark_bridge.selector import SelectionError
@@ -90,9 +94,13 @@ def _run(servers: str, out: Path, manifest: Path | None, options: dict[str, str]
     console = Console(stderr=True)
     try:
         if manifest is None:
+            planned = make_manifest(options)
+            check_out(out, planned)
             out.parent.mkdir(parents=True, exist_ok=True)
             manifest = out.with_name(out.name + ".manifest.json")
-            save_manifest(make_manifest(options), manifest)
+            save_manifest(planned, manifest)
+        else:
+            check_out(out, load(manifest.read_bytes()))
         with console.status("starting Spark"):
             spark = spark_session("flakelog-replay")
         try:
@@ -104,7 +112,7 @@ def _run(servers: str, out: Path, manifest: Path | None, options: dict[str, str]
         raise NobodyAnswers(str(error)) from None
     except (ManifestError, OptionError, SelectionError, ReplayError, ClusterError) as error:
         fail(str(error))
-    except (JavaNotFound, FileExistsError) as error:
+    except (JavaNotFound, OSError) as error:
         fail(str(error))
     except PySparkException as error:
         fail(_last_line(str(error)))

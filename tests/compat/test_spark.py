@@ -26,10 +26,10 @@ from broker.record.records import Record, encode_batch
 from coordination.java import ask
 from spark_bridge.manifest import ManifestError
 from spark_bridge.offset_range import OffsetRange
-from spark_bridge.receipt import ReplayError
+from spark_bridge.receipt import ReplayError, prove
 from spark_bridge.replay import make_manifest, replay, save_manifest, verify
 from spark_bridge.session import java_home, spark_session
-from tests.patience import SECONDS
+from tests.patience import PROGRAM_SECONDS, SECONDS
 from tests.poison import PASSES_LENGTHS, RECORDS
 
 T0 = 1_700_000_000_000
@@ -209,6 +209,89 @@ def test_a_rerun_into_the_same_place_is_compared_and_changes_nothing(spark, serv
         replay(spark, servers, tmp_path / "m.json", tmp_path / "out", lambda rows: rows.where("offset > 3"))
     assert content(tmp_path / "out") == before
     assert sorted(os.listdir(tmp_path)) == ["m.json", "out"]
+
+
+def test_two_runs_at_once_disturb_each_other_in_nothing(spark, servers, topic, tmp_path):
+    """Each run has its own directory. The run that ends last compares its files with those that are there."""
+    fill(servers, topic, batches=2)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+    inner = []
+
+    def beside(rows):
+        if not inner:  # between the start of the outer run and its tasks
+            inner.append(None)
+            inner[0] = replay(spark, servers, tmp_path / "m.json", tmp_path / "out")
+        return rows
+
+    outer = replay(spark, servers, tmp_path / "m.json", tmp_path / "out", beside)
+    assert inner == [outer] and verify(tmp_path / "out") == outer
+    assert sorted(os.listdir(tmp_path)) == ["m.json", "out"]
+
+
+def test_a_run_removes_what_killed_runs_left(spark, servers, topic, tmp_path):
+    fill(servers, topic, batches=1)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+    (tmp_path / ".out.killed.staging" / "sub").mkdir(parents=True)
+    replay(spark, servers, tmp_path / "m.json", tmp_path / "out")
+    assert sorted(os.listdir(tmp_path)) == ["m.json", "out"]
+
+
+def test_a_file_that_is_lost_before_the_end_is_no_success(spark, servers, topic, tmp_path, monkeypatch):
+    fill(servers, topic, batches=2)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+
+    def prove_and_lose(*arguments):
+        next(tmp_path.glob(".out.*/*.parquet")).unlink()
+        return prove(*arguments)
+
+    monkeypatch.setattr("spark_bridge.replay.prove", prove_and_lose)
+    with pytest.raises(ReplayError, match="is gone"):
+        replay(spark, servers, tmp_path / "m.json", tmp_path / "out")
+    assert sorted(os.listdir(tmp_path)) == ["m.json"]
+
+
+def test_headers_that_were_asked_for_are_in_the_files(spark, servers, topic, tmp_path):
+    """The manifest names the columns, so a rerun writes the same ones."""
+    fill(servers, topic, batches=2)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic, includeHeaders="true")
+    replay(spark, servers, tmp_path / "m.json", tmp_path / "out")
+    rows = spark.read.parquet(str(tmp_path / "out")).where("offset = 1 and partition = 0").collect()
+    assert [(each["key"], bytes(each["value"])) for each in rows[0]["headers"]] == [("h", b"1")]
+
+
+def test_a_column_may_be_named_like_a_shuffle(spark, servers, topic, tmp_path):
+    fill(servers, topic, batches=1)
+    manifest_of(servers, tmp_path / "m.json", subscribe=topic)
+
+    def renamed(rows):
+        return rows.withColumnRenamed("value", "Exchange").where("Exchange is not null")
+
+    receipt = replay(spark, servers, tmp_path / "m.json", tmp_path / "out", renamed)
+    assert receipt.rows == 20
+
+
+def test_the_command_writes_a_range_and_says_how_to_repeat_it(servers, topic, tmp_path):
+    fill(servers, topic, batches=2)
+    command = [sys.executable, "-m", "flakelog", "replay", topic, "--servers", servers, "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert (done.returncode, done.stdout) == (0, f"40 messages in 2 files in {tmp_path / 'out'}/\n"), done.stderr
+    assert verify(tmp_path / "out").rows == 40
+    fill(servers, topic, batches=2)
+    before = sorted(os.listdir(tmp_path))
+    again = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert again.returncode == 1
+    assert "the log or the range has changed since" in again.stderr
+    assert f"--manifest {tmp_path / 'out' / '_manifest.json'}" in again.stderr
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_the_command_refuses_a_directory_that_is_no_replay_before_it_plans(servers, topic, tmp_path):
+    fill(servers, topic, batches=1)
+    (tmp_path / "out").mkdir()
+    command = [sys.executable, "-m", "flakelog", "replay", topic, "--servers", servers, "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert done.returncode == 1 and "is there and is no replay; name another directory" in done.stderr
+    assert os.listdir(tmp_path) == ["out"]
 
 
 def test_a_replay_may_leave_out_what_cannot_be_decoded_and_its_receipt_names_it(spark, servers, topic, tmp_path):

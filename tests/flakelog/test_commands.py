@@ -1,11 +1,13 @@
 """The command line's own logic: places, times, tables, lines."""
 
 import io
+from importlib.metadata import version
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from broker.version import VERSION
 from flakelog.cli import COMMANDS, main
 from flakelog.commands.consume import _text
 from flakelog.commands.produce import Line, Target, _by_partition, _lines
@@ -150,3 +152,7 @@ def test_a_setting_of_kafkas_that_is_not_used_is_explained_by_its_name():
     assert done.exit_code == 0
     assert done.output.splitlines()[0] == "num.io.threads  (server, ignored)"
     assert "One thread serves all connections" in done.output
+
+
+def test_the_version_is_that_of_the_package():
+    assert VERSION == version("flakelog")

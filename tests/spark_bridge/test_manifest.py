@@ -31,8 +31,16 @@ def test_every_field_is_part_of_the_hash(field):
         "selector": {"by": "id", "start": 6, "end": None},
         "ranges": RANGES[:1],
         "code_version": "0.2.0",
+        "columns": ("offset", "value"),
     }
     assert dataclasses.replace(MANIFEST, **{field: other[field]}).sha256 != MANIFEST.sha256
+
+
+def test_columns_come_back_in_their_order_and_are_checked():
+    manifest = dataclasses.replace(MANIFEST, columns=("value", "offset", "headers"))
+    assert load(manifest.to_json()) == manifest
+    with pytest.raises(ManifestError, match="columns colour asked for"):
+        load(dataclasses.replace(MANIFEST, columns=("colour",)).to_json())
 
 
 def test_an_edited_manifest_does_not_load():
@@ -45,8 +53,9 @@ def test_an_edited_manifest_does_not_load():
     ("text", "says"),
     [
         ("{", "a manifest is JSON"),
-        ("[]", '"flakelog_manifest": 1'),
-        ('{"flakelog_manifest": 2}', '"flakelog_manifest": 1'),
+        ("[]", '"flakelog_manifest": 1 or 2; got None'),
+        ('{"flakelog_manifest": 3}', '"flakelog_manifest": 1 or 2; got 3'),
+        ('{"flakelog_manifest": 2}', "missing or unknown .*columns"),
         ('{"flakelog_manifest": 1}', "missing or unknown .*cluster_id"),
     ],
 )

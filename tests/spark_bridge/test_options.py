@@ -104,3 +104,25 @@ def test_every_option_is_documented():
     import spark_bridge.options as module
 
     assert [name for name in NAMES if name not in (module.__doc__ or "")] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"startingOffsets": '{"flights": {"0": -1}}'}, "flights-0 is -1, latest: a batch read cannot start there"),
+        ({"endingOffsets": '{"flights": {"0": -2}}'}, "flights-0 is -2, earliest: a batch read cannot end there"),
+        ({"startingOffsets": '{"flights": {"0": 1.7}}'}, "startingOffsets is earliest, latest or JSON"),
+        ({"startingOffsets": '{"flights": {"0": true}}'}, "startingOffsets is earliest, latest or JSON"),
+        ({"endingOffsets": '{"flights": {"0": "17"}}'}, "endingOffsets is earliest, latest or JSON"),
+        ({"minPartitions": "0"}, "minPartitions is a whole number from 1"),
+        ({"maxRecordsPerPartition": "0"}, "maxRecordsPerPartition is a whole number from 1"),
+    ],
+)
+def test_what_the_connector_refuses_is_refused(more, says):
+    with pytest.raises(OptionError, match=says):
+        parse(FLIGHTS | more)
+
+
+def test_an_empty_pattern_is_refused():
+    with pytest.raises(OptionError, match="subscribePattern is empty"):
+        parse(SERVERS | {"subscribePattern": " "})

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_bridge.parquet_file import ROWS_PER_GROUP, sha256, write_parquet
+from spark_bridge.parquet_file import BYTES_PER_GROUP, ROWS_PER_GROUP, sha256, write_parquet
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 
@@ -47,3 +47,34 @@ def test_batches_of_a_like_schema_are_brought_to_the_one_asked_for(tmp_path):
     large = table(10).cast(pa.schema([("offset", pa.int64()), ("value", pa.large_binary())]))
     write_parquet(tmp_path / "a", large.to_batches(), SCHEMA)
     assert pq.read_table(tmp_path / "a").equals(table(10))
+
+
+def groups_of(path):
+    metadata = pq.read_metadata(path)
+    return [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_a_group_of_large_messages_ends_by_its_bytes(tmp_path, size):
+    """A task keeps a group in memory: 32,768 messages of a megabyte would need 32 GB."""
+    megabytes = [b"x" * ((1 << 20) - 24)] * 130  # an offset and the place of the value take 16 bytes more
+    rows = pa.table({"offset": pa.array(range(130), pa.int64()), "value": pa.array(megabytes, pa.binary())})
+    write_parquet(tmp_path / "a", rows.to_batches(max_chunksize=size), SCHEMA)
+    assert groups_of(tmp_path / "a") == [64, 64, 2]
+    assert pq.read_table(tmp_path / "a").equals(rows)
+
+
+def test_a_message_larger_than_a_group_is_a_group(tmp_path):
+    values = [b"small", b"x" * (BYTES_PER_GROUP + 1), b"small"]
+    rows = pa.table({"offset": pa.array(range(3), pa.int64()), "value": pa.array(values, pa.binary())})
+    write_parquet(tmp_path / "a", rows.to_batches(), SCHEMA)
+    assert groups_of(tmp_path / "a") == [1, 1, 1]
+
+
+def test_headers_count_as_bytes_of_their_message(tmp_path):
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    headers = [None, [], [{"key": "trace", "value": b"x" * (1 << 20)}] * 40, [{"key": "trace", "value": None}]] * 2
+    rows = pa.table({"headers": pa.array(headers, pa.list_(header))})
+    write_parquet(tmp_path / "a", rows.to_batches(max_chunksize=3), rows.schema)
+    assert groups_of(tmp_path / "a") == [6, 2]
+    assert pq.read_table(tmp_path / "a").equals(rows)

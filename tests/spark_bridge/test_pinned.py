@@ -80,3 +80,8 @@ def test_a_manifest_of_another_log_is_refused():
     network.topic_id = type(TOPIC_ID)(int=5)
     with pytest.raises(ManifestError, match="deleted and made again"):
         pin(options(manifest="m"), asking.Cluster([BOOTSTRAP], network), manifest, "0.1.0")
+
+
+def test_offsets_for_a_topic_that_is_not_read_are_refused():
+    with pytest.raises(OptionError, match="offsets are given for other; the topics of this read are: t"):
+        select(options(startingOffsets='{"t": {"0": 5, "1": 5}, "other": {"0": 0}}'), log(), "0.1.0")
