@@ -16,6 +16,7 @@ COMMANDS = {
     "topic": "flakelog.commands.topic",
     "group": "flakelog.commands.group",
     "config": "flakelog.commands.config",
+    "spout": "flakelog.commands.spout",
     "produce": "flakelog.commands.produce",
     "consume": "flakelog.commands.consume",
     "id": "flakelog.commands.id",

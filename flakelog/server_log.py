@@ -1,4 +1,4 @@
-"""The server's log on stderr: lines for people, or one JSON object a line for programs."""
+"""The log of a server or a topology on stderr: lines for people, or one JSON object a line for programs."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from twisted.logger import (
 )
 
 FORMATS = ("text", "json")
-OURS = ("flakelog", "broker", "idgen", "coordination")
+OURS = ("flakelog", "broker", "idgen", "coordination", "partition_manager", "spout")
 
 
 def begin(form: str) -> None:
@@ -33,12 +33,15 @@ def _print_json(event: Any) -> None:
 
 
 def as_json(event: Any) -> dict[str, Any]:
-    """Return a Twisted log event as data for JSON; a failure has its traceback."""
+    """Return a Twisted log event as data for JSON; a failure has its traceback, a topology's event its facts."""
     failure = event.get("log_failure")
     found = {
         "time": datetime.fromtimestamp(event["log_time"], UTC).isoformat(timespec="milliseconds"),
         "level": event["log_level"].name,
         "logger": event["log_namespace"],
-        "message": formatEvent(event),
+        "message": event["text"] if "facts" in event else formatEvent(event),
+        **event.get("facts", {}),
     }
+    if event.get("traceback"):
+        found["traceback"] = event["traceback"]
     return found if failure is None else found | {"traceback": failure.getTraceback()}

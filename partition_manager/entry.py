@@ -36,6 +36,13 @@ class Message(NamedTuple):
     poison: PoisonBatch | None = None
 
 
+class Oldest(NamedTuple):
+    """The timestamp of the oldest unsettled message, and the mean size of some, key and value, in bytes."""
+
+    timestamp_ms: int
+    mean_bytes: float
+
+
 class Entry:
     """An unsettled message.
 

@@ -22,12 +22,13 @@ Not thread-safe. Times are milliseconds on the caller's clock.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from broker.client.records import PoisonBatch
 from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.dead_letter import ATTEMPTS, EXPIRED, POISON, UNDECODABLE
-from partition_manager.entry import Counts, Entry, Message, State
+from partition_manager.entry import Counts, Entry, Message, Oldest, State
 from partition_manager.invariants import check_entries, check_listing, check_progress
 from partition_manager.ledger import Ledger
 from partition_manager.poison import with_poison
@@ -36,6 +37,7 @@ from partition_manager.progress import Progress
 from partition_manager.retry import RetrySchedule
 from partition_manager.share import Listing, TaskShare
 
+SAMPLE_MAX = 20  # messages whose mean size stands for all: to weigh each one would cost more than all other counts
 _IN_FLIGHT = State.IN_FLIGHT  # to look a member of an enum up takes longer than to look up a name
 
 
@@ -118,6 +120,14 @@ class PartitionManager:
     def watermark(self) -> int:
         """Return the least unsettled offset; every offset below it is settled."""
         return self._ledger.settled.watermark
+
+    def oldest(self) -> Oldest | None:
+        """Return figures of the oldest unsettled messages for the lag, or None if none is fetched."""
+        records = [entry.record for entry in islice(self._live.values(), SAMPLE_MAX)]
+        if not records:
+            return None
+        size = sum(len(record.key or b"") + len(record.value or b"") for record in records)
+        return Oldest(records[0].timestamp_ms, size / len(records))
 
     # --- reading
 

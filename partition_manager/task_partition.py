@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from broker.client.records import PoisonBatch
 from partition_manager.asks import Asks
 from partition_manager.config import AT_LEAST_ONCE, AT_MOST_ONCE
-from partition_manager.entry import Counts, Message
+from partition_manager.entry import Counts, Message, Oldest
 from partition_manager.manager import PartitionManager
 from partition_manager.notes import Notes
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
@@ -62,6 +62,7 @@ class PartitionStatus(NamedTuple):
     pending: int
     counts: Counts
     error: str
+    oldest: Oldest | None = None
 
 
 class Keeper(Protocol):
@@ -132,7 +133,7 @@ class TaskPartition:
         if m is None:
             return PartitionStatus(self.topic, self.number, self.phase, None, None, None, 0, self.counts, self.error)
         offsets = m.watermark, m.emitted, m.high_watermark
-        return PartitionStatus(self.topic, self.number, self.phase, *offsets, m.pending, m.counts, self.error)
+        return PartitionStatus(self.topic, self.number, self.phase, *offsets, m.pending, m.counts, self.error, m.oldest())
 
     @property
     def broker(self) -> tuple[str, int]:

@@ -18,7 +18,7 @@ from spout.config import TopologyConfig
 from spout.exactly_once import settle_together
 from spout.grouping import Grouping
 from spout.metrics import TaskMetrics
-from spout.task import Task, TaskCounts
+from spout.task import LATENCY_BUCKETS, Task, TaskCounts
 from spout.topology import Node, Plan, TopologyError
 from spout.work import EXECUTION, Background, Mode, NoBackground, mode_of
 
@@ -333,10 +333,11 @@ class Executor:
         outcomes = self._acker.take_outcomes()
         acked: dict[int, list[Any]] = {}
         for outcome in outcomes:
+            task = self._tasks[outcome.task]
             if outcome.error is None:
                 acked.setdefault(outcome.task, []).append(outcome.id)
+                task.counts.latencies[min(outcome.took_ms.bit_length(), LATENCY_BUCKETS - 1)] += 1
             else:
-                task = self._tasks[outcome.task]
                 self._tell_acks(task, acked.pop(outcome.task, ()))
                 self._tell_failure(task, outcome, outcome.error)
         for number, ids in acked.items():

@@ -12,13 +12,14 @@ called in the reactor's thread (spout/reactor_thread.py), so open a connection t
 import asyncio
 import atexit
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.base import ReactorBase
 from twisted.logger import Logger
@@ -27,9 +28,13 @@ from twisted.python.failure import Failure
 from spout import stderr_log
 from spout.api import World
 from spout.config import TopologyConfig
+from spout.figures import Snapshot
 from spout.reactor_thread import call, ensure_running, runs_here
 from spout.runner import Runner, installed_reactor
 from spout.topology import Topology
+from spout.work import Mode, mode_of
+
+T = TypeVar("T")
 
 BLOCKS = (
     "run() blocks, and this is the thread that runs Twisted's reactor: "
@@ -69,6 +74,14 @@ class BackgroundRun:
         """Stop at once: messages in flight are abandoned, and come again at the next start."""
         _running.discard(self)
         self._reactor.callFromThread(self.runner.abort)
+
+    def snapshot(self) -> Snapshot:
+        """Return the figures of the topology as they are now."""
+        return call(self._reactor, self.runner.snapshot)
+
+    def call(self, work: Callable[[Any], T]) -> T:
+        """Call `work(reactor)` in the reactor's thread and return its result, or raise its exception."""
+        return call(self._reactor, partial(work, self._reactor))
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until the topology has ended, and raise the exception of its spout if one ended it.
@@ -114,9 +127,21 @@ def run(topology: Topology, *, config: TopologyConfig = TopologyConfig(), world:
     topology runs until it fails or the program ends. Log to stderr unless the program has configured logging. Raise
     TopologyError if the topology is not valid, the exception of a spout, or one from `prepare` or `open`.
     """
+    run_until_stopped(topology, config=config, world=world, watch=BackgroundRun.wait)
+
+
+def run_until_stopped(
+    topology: Topology,
+    *,
+    config: TopologyConfig,
+    world: World | None = None,
+    watch: Callable[[BackgroundRun], None],
+) -> None:
+    """Run a topology as `run` does, and call `watch` in this thread meanwhile; return when both have ended."""
     with _Signals() as signals:
         running = run_in_background(topology, config=config, world=world)
         signals.stop(running)
+        watch(running)
         running.wait()
 
 
@@ -124,6 +149,7 @@ def run_in_background(
     topology: Topology, *, config: TopologyConfig = TopologyConfig(), world: World | None = None
 ) -> BackgroundRun:
     """Start a topology in the reactor's thread and return it. It logs and raises as `run` does at its start."""
+    _install_asyncio(topology)
     reactor = installed_reactor()
     if runs_here(reactor):
         raise RuntimeError(BLOCKS)
@@ -174,6 +200,19 @@ async def _until_cancelled(
                 abort()
                 raise
         raise
+
+
+def _install_asyncio(topology: Topology) -> None:
+    """Install Twisted's reactor on an asyncio loop if a bolt is asynchronous and no reactor is installed yet.
+
+    Its coroutines can then await what needs an asyncio loop.
+    """
+    if "twisted.internet.reactor" in sys.modules:
+        return
+    if any(mode_of(node.make()) is Mode.COROUTINE for node in topology.plan().bolts):
+        from twisted.internet import asyncioreactor
+
+        asyncioreactor.install(asyncio.new_event_loop())  # type: ignore[no-untyped-call]
 
 
 class _Signals:

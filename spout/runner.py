@@ -28,6 +28,7 @@ from spout.api import Report, Spout, World
 from spout.background import TwistedBackground
 from spout.config import TopologyConfig
 from spout.executor import Executor
+from spout.figures import Snapshot, snapshot
 from spout.run_log import Line, RunLog
 from spout.topology import Topology
 from spout.world import TwistedWorld
@@ -117,6 +118,12 @@ class Runner:
         """Stop at once: close everything without a further commit. Messages in flight come again at the next start."""
         if self.state not in (State.NEW, State.STOPPED):
             self._end(None)
+
+    def snapshot(self) -> Snapshot:
+        """Return the figures of the topology as they are now."""
+        at_ms = time.time_ns() // 1_000_000
+        started_ms = at_ms - (_now_ms() - self._started_ms) if self._started_ms else at_ms
+        return snapshot(self.executor, state=self.state.value, started_ms=started_ms, at_ms=at_ms)
 
     # --- internals
 

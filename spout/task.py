@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -21,10 +21,15 @@ from spout.grouping import (
     two_choices,
 )
 
+LATENCY_BUCKETS = 24  # the last counts times of 70 minutes and more
+
 
 @dataclass
 class TaskCounts:
-    """Counts of one task. `acked` and `failed` count a spout's tuples or a bolt's inputs."""
+    """Counts of one task. `acked` and `failed` count a spout's tuples or a bolt's inputs.
+
+    `latencies` counts a spout's complete trees by the time they took: bucket n counts times of n bits in ms.
+    """
 
     emitted: int = 0
     executed: int = 0
@@ -33,6 +38,15 @@ class TaskCounts:
     timed_out: int = 0
     errors: int = 0
     busy_ns: int = 0  # time spent in a bolt's calls in the engine's thread
+    latencies: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS, compare=False, repr=False)
+
+    def took(self, ms: int) -> None:
+        """Count a tree that was complete after `ms`."""
+        self.latencies[min(ms.bit_length(), LATENCY_BUCKETS - 1)] += 1
+
+    def copy(self) -> "TaskCounts":
+        """Return the counts as they are now."""
+        return replace(self, latencies=list(self.latencies))
 
 
 Chooser = Callable[[Sequence[Any]], list["Task"]]

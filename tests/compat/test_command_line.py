@@ -272,7 +272,7 @@ def loaded_by(program):
         ("from flakelog import Snowflake, IdClient, Layout", set()),
         ("from flakelog import Producer", {"confluent_kafka"}),
         ("from flakelog import Client", {"kio"}),
-        ("from flakelog import Topology, LogSpout, Bolt, Spout, BatchBolt, JsonScheme, run_bolt", set()),
+        ("from flakelog import Topology, LogSpout, Bolt, Spout, BatchBolt, JsonScheme", set()),
         ("from flakelog import run", {"twisted", "kio"}),
         ("from flakelog.cli import main, COMMANDS\n[main.get_command(None, name) for name in COMMANDS]", set()),
     ],

@@ -277,3 +277,14 @@ reactor.run()
 run(topology(3))
 """)
     assert code == 1 and "RuntimeError: Twisted's reactor was stopped in this process, and cannot run again" in err
+
+
+def test_an_asynchronous_bolt_has_an_asyncio_loop_without_more_ado():
+    code, _, err = result_of("""
+class Wait(Bolt):
+    async def execute(self, tup):
+        await asyncio.sleep(0.001)
+
+run(topology(20, bolt=Wait()))
+""")
+    assert code == 1 and "Enough: 20 are acked" in err

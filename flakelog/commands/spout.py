@@ -1,0 +1,13 @@
+"""`flakelog spout`: run a topology, and look after its progress and its dead letters."""
+
+import click
+
+from flakelog.commands.spout_run import run
+
+
+@click.group()
+def spout() -> None:
+    """Run a topology; show, export and move its progress; list, send back and drop its dead letters."""
+
+
+spout.add_command(run)

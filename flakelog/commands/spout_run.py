@@ -1,0 +1,180 @@
+"""`flakelog spout run`: run a topology from Python code until SIGTERM or Ctrl-C."""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.terminal import fail
+
+if TYPE_CHECKING:
+    from spout.figures import Snapshot
+    from spout.run import BackgroundRun
+
+REFRESH_SECONDS = 1.0  # of the live view: figures change faster than a person reads
+LINE_SECONDS = 10.0
+
+
+@click.command()
+@click.argument("name", metavar="MODULE:TOPOLOGY")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="A properties file with topology.* and flakelog.spout.*.",
+)
+@click.option(
+    "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting, over environment, file and code."
+)
+@click.option(
+    "--http-port", type=click.IntRange(0, 65535), help="Serve /health and /metrics at this port; 0 takes a free one."
+)
+@click.option("--http-host", default="127.0.0.1", show_default=True, help="The address to serve them at.")
+@click.option(
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Lines for people, or a JSON object a line.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(0),
+    default=LINE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the log has a line of figures, where there is no live view; 0: never.",
+)
+def run(
+    name: str,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    http_port: int | None,
+    http_host: str,
+    log_format: str,
+    every: float,
+) -> None:
+    """Run the topology at MODULE:TOPOLOGY until SIGTERM or Ctrl-C.
+
+    MODULE is a module's name or the path of a .py file; TOPOLOGY is a Topology in it, or a function that returns one.
+    On a terminal, rates, latency, failures and lag are shown live; elsewhere the log on stderr has a line of them now
+    and then. The first signal lets tuples in flight complete and stores the progress; a second one stops at once.
+
+    Exit codes: 0 stopped cleanly, 1 the topology failed or a port is taken, 2 wrong usage, 130 and 143 stopped at once
+    by a second SIGINT or SIGTERM.
+    """
+    topology, topology_config = _topology(name, config, assignments)
+    from flakelog import server_log
+    from spout.run import run_until_stopped
+
+    if log_format == "json":
+        server_log.begin("json")
+    live = log_format == "text" and sys.stderr.isatty()
+    with _screen(live) as show:
+
+        def watch(running: "BackgroundRun") -> None:
+            if http_port is not None:
+                _serve(running, http_host, http_port)
+            _follow(running, show, REFRESH_SECONDS if live else every)
+
+        try:
+            run_until_stopped(topology, config=topology_config, watch=watch)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+        except click.ClickException:
+            raise
+        except Exception as error:  # the runner has logged a spout's with its traceback
+            fail(f"the topology failed: {type(error).__name__}: {error}")
+
+
+def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> tuple[Any, Any]:
+    """Return the topology and its configuration; BadParameter if one cannot work."""
+    from flakelog.settings import collect_topology
+    from flakelog.topology_source import ConfiguredTopology, NoTopology, find_topology
+    from idgen.settings import InvalidSetting, from_properties
+    from spout.config import SpoutConfig, TopologyConfig
+
+    try:
+        texts = collect_topology(config, assignments, os.environ)
+        from_properties(SpoutConfig, texts)
+        topology_config = from_properties(TopologyConfig, texts)
+    except (InvalidSetting, OSError) as error:
+        raise click.BadParameter(str(error), param_hint="--set, --config or the environment") from None
+    try:
+        topology = ConfiguredTopology(find_topology(name), texts)
+        topology.plan()
+    except (NoTopology, InvalidSetting) as error:
+        raise click.BadParameter(str(error), param_hint="MODULE:TOPOLOGY") from None
+    return topology, topology_config
+
+
+def _serve(running: "BackgroundRun", host: str, port: int) -> None:
+    """Serve health and metrics for as long as the topology runs; fail if the port is taken."""
+    from twisted.internet.error import CannotListenError
+
+    from flakelog.topology_site import make_site
+    from idgen.http_hosts import OwnHosts
+
+    site = make_site(running.runner.snapshot, OwnHosts(bound=host))
+    try:
+        bound = running.call(lambda reactor: reactor.listenTCP(port, site, interface=host).getHost())
+    except CannotListenError as error:
+        running.stop()
+        running.wait()
+        fail(f"--http-port {port}: {error.socketError}; give another, or 0 for a free one")
+    click.echo(f"ready: http={host}:{bound.port}")
+
+
+def _follow(running: "BackgroundRun", show: "Callable[[Snapshot | None, Snapshot], None]", seconds: float) -> None:
+    """Show the figures every `seconds` until the topology ends; 0: never."""
+    before = None
+    while not running.ended:
+        try:
+            running.wait(seconds or None)
+        except TimeoutError:
+            after = running.snapshot()
+            if not running.ended:
+                show(before, after)
+            before = after
+
+
+def _screen(live: bool) -> Any:
+    """Return a context that yields a function to show figures: on the terminal's screen, or as a line of the log."""
+    from twisted.logger import Logger
+
+    from flakelog.topology_view import facts_of, line_of, screen_of
+
+    if not live:
+        log = Logger("flakelog.topology")
+
+        def write(before: "Snapshot | None", after: "Snapshot") -> None:
+            log.info("{text}", text=line_of(before, after), facts=facts_of(before, after))
+
+        return nullcontext(write)
+    from rich.console import Console
+
+    return _Live(Console(stderr=True), screen_of)
+
+
+class _Live:
+    """The live view on a terminal; what the program prints meanwhile appears above it."""
+
+    def __init__(self, console: Any, render: Callable[..., Any]) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._render = render
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> "Callable[[Snapshot | None, Snapshot], None]":
+        self._live.start()
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _show(self, before: "Snapshot | None", after: "Snapshot") -> None:
+        self._live.update(self._render(before, after, self._console.height), refresh=True)

@@ -1,0 +1,69 @@
+"""The HTTP site of a topology: health and metrics, for the names of this machine only (idgen/http_hosts.py)."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from klein import Klein
+from prometheus_client import generate_latest
+
+from flakelog.config import ServerConfig
+from flakelog.topology_figures import registry_of
+from idgen.http import SmallSite
+from idgen.http_hosts import OwnHosts
+from spout.figures import Snapshot
+
+PHASES_READ = ("running", "closing")
+
+
+def health(taken: Snapshot) -> tuple[bool, Mapping[str, Any]]:
+    """Return whether all is well, and the details. It is not while a partition has an error or is not read."""
+    problems = taken.problems
+    return not problems, {
+        "healthy": not problems,
+        "topology": taken.topology,
+        "state": taken.state,
+        "problems": problems,
+        "lag_messages": taken.lag("lag"),
+        "lag_bytes": taken.lag("lag_bytes"),
+        "lag_ms": taken.lag("lag_ms"),
+    }
+
+
+def ready(taken: Snapshot) -> tuple[bool, Mapping[str, Any]]:
+    """Return whether the topology runs and reads all its partitions, and which ones it does not read yet."""
+    not_read = [f"{each.topic}-{each.partition}" for each in taken.partitions if each.phase not in PHASES_READ]
+    fine = taken.state == "running" and not not_read
+    return fine, {"ready": fine, "state": taken.state, "partitions_not_read": not_read}
+
+
+def make_site(take: Callable[[], Snapshot], hosts: OwnHosts) -> SmallSite:
+    """Return the HTTP site of a topology; `take` returns its figures."""
+    app = Klein()
+    registry = registry_of(take)
+
+    @app.route("/health", methods=["GET"])
+    def is_healthy(request: Any) -> bytes:
+        return _answer(request, *health(take()))
+
+    @app.route("/health/live", methods=["GET"])
+    def is_live(request: Any) -> bytes:
+        return _answer(request, True, {"live": True})
+
+    @app.route("/health/ready", methods=["GET"])
+    def is_ready(request: Any) -> bytes:
+        return _answer(request, *ready(take()))
+
+    @app.route("/metrics", methods=["GET"])
+    def metrics(request: Any) -> bytes:
+        request.setHeader(b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8")
+        return generate_latest(registry)
+
+    times = ServerConfig()
+    return SmallSite(app.resource(), hosts, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
+
+
+def _answer(request: Any, good: bool, body: Mapping[str, Any]) -> bytes:
+    request.setResponseCode(200 if good else 503)
+    request.setHeader(b"Content-Type", b"application/json")
+    return json.dumps(body).encode()

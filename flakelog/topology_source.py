@@ -1,0 +1,103 @@
+"""A topology from Python code by name, MODULE:TOPOLOGY, and with settings that the command line gives."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from idgen.settings import parse_setting, settings_of
+from spout.api import Spout
+from spout.config import SpoutConfig
+from spout.topology import Plan, Topology
+
+
+class NoTopology(ValueError):
+    """A name that leads to no topology; the message says what would be right."""
+
+
+def find_topology(text: str) -> Topology:
+    """Return the topology at MODULE:TOPOLOGY.
+
+    MODULE is a module's name, looked for in the working directory first, or the path of a .py file. TOPOLOGY is a
+    Topology or a function without arguments that returns one. Raise NoTopology; an exception of the module comes out.
+    """
+    where, colon, name = text.rpartition(":")
+    if not colon or not where or not name:
+        raise NoTopology(f"{text!r} names no topology; give MODULE:TOPOLOGY, as in words:topology or words.py:make")
+    module = _module(where)
+    found = vars(module).get(name)
+    if found is None:
+        raise NoTopology(f"{where} has no {name!r}{_hint(module, name)}")
+    made = found() if callable(found) and not isinstance(found, Topology) else found
+    if not isinstance(made, Topology):
+        what = f"returns a {type(made).__name__}" if made is not found else f"is a {type(made).__name__}"
+        raise NoTopology(f"{text} {what}, not a Topology{_hint(module, name)}")
+    return made
+
+
+def _module(where: str) -> ModuleType:
+    if where.endswith(".py") or "/" in where:
+        return _module_of_file(Path(where))
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        there = find_spec(where) is not None
+    except ModuleNotFoundError:
+        there = False
+    if not there:
+        raise NoTopology(f"there is no module {where!r} in {Path.cwd()} or where Python looks; a file is named by .py")
+    return import_module(where)
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise NoTopology(f"there is no file {path}")
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None, "a .py file has a loader"
+    sys.path.insert(0, str(path.resolve().parent))
+    module = sys.modules[path.stem] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _hint(module: ModuleType, name: str) -> str:
+    there = [each for each, value in vars(module).items() if isinstance(value, Topology)]
+    functions = [
+        each
+        for each, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", None) == module.__name__ and not isinstance(value, type)
+    ]
+    near = get_close_matches(name, [*there, *functions], 1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; its topologies are: {', '.join(there) or 'none'}, its functions: {', '.join(functions) or 'none'}"
+
+
+class ConfiguredTopology(Topology):
+    """A topology whose LogSpouts take the given settings over those in the code."""
+
+    def __init__(self, inner: Topology, texts: Mapping[str, str]) -> None:
+        """Take settings as texts by name, of which other names than a spout's are ignored."""
+        super().__init__(inner.name, id=inner.id)
+        self._inner = inner
+        self._given = {
+            each.field: parse_setting(each, texts[each.name]) for each in settings_of(SpoutConfig) if each.name in texts
+        }
+
+    def plan(self) -> Plan:
+        """Return the plan of the topology. Raise TopologyError, or InvalidSetting if settings do not fit together."""
+        plan = self._inner.plan()
+        if not self._given:
+            return plan
+        return plan._replace(spouts=tuple(replace(node, make=partial(self._make, node.make)) for node in plan.spouts))
+
+    def _make(self, make: Callable[[], Spout]) -> Spout:
+        made = make()
+        config = getattr(made, "config", None)
+        if isinstance(config, SpoutConfig):
+            vars(made)["config"] = replace(config, **self._given)
+        return made

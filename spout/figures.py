@@ -1,0 +1,252 @@
+"""Figures of a running topology: a snapshot of its graph, counts, latencies and lag, and rates between two snapshots.
+
+Lag of a partition, from the watermark, the first offset that is not settled:
+
+    messages   the log's end less the watermark, as consumer groups count it; messages settled above the watermark count
+    seconds    the age of the next message to be settled, by its timestamp; 0 if all are settled
+    bytes      messages times the mean size (key and value, not compressed) of the next messages to be settled
+
+A figure is None while it is not known: before the partition is opened, or before its next message is fetched.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from partition_manager.entry import Counts
+from partition_manager.task_partition import PartitionStatus
+from spout.api import Spout
+from spout.executor import Executor
+from spout.grouping import ByFields, Custom, Direct, Grouping, PartialKey, Shuffle, ToAll, ToFirst
+from spout.task import TaskCounts
+
+GROUPINGS: dict[type, str] = {
+    Shuffle: "shuffle",
+    ByFields: "fields",
+    ToAll: "all",
+    ToFirst: "global",
+    Direct: "direct",
+    PartialKey: "partial_key",
+    Custom: "custom",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A bolt's subscription. `grouping` is Storm's name; `fields` are those it groups by."""
+
+    component: str
+    stream: str
+    grouping: str
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentFigures:
+    """A component: its place in the graph, and the counts of each of its tasks by index.
+
+    `messages` are a LogSpout's counts of message outcomes, `metrics` the component's own counters and gauges.
+    """
+
+    name: str
+    kind: str
+    parallelism: int
+    streams: Mapping[str, tuple[str, ...]]
+    inputs: tuple[Input, ...]
+    tasks: tuple[TaskCounts, ...]
+    messages: Mapping[str, int]
+    metrics: Mapping[str, float]
+
+    def total(self, name: str) -> int:
+        """Return the sum of one count of `TaskCounts` over the tasks."""
+        return sum(getattr(task, name) for task in self.tasks)
+
+    def latencies(self) -> list[int]:
+        """Return how many trees completed within each bucket of `latency_ms`, over all tasks."""
+        return [sum(column) for column in zip(*(task.latencies for task in self.tasks))]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFigures:
+    """A partition that a spout task reads."""
+
+    component: str
+    task: int
+    topic: str
+    partition: int
+    phase: str
+    watermark: int | None
+    position: int | None
+    high_watermark: int | None
+    pending: int
+    lag: int | None
+    lag_bytes: int | None
+    lag_ms: int | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A topology at `at_ms` (Unix ms)."""
+
+    topology: str
+    topology_id: str
+    run_id: str
+    state: str
+    started_ms: int
+    at_ms: int
+    in_flight: int
+    components: tuple[ComponentFigures, ...]
+    partitions: tuple[PartitionFigures, ...]
+    dead_letter_topics: tuple[str, ...]
+
+    def component(self, name: str) -> ComponentFigures:
+        """Return a component by name."""
+        return next(each for each in self.components if each.name == name)
+
+    @property
+    def spouts(self) -> tuple[ComponentFigures, ...]:
+        """Return the spouts."""
+        return tuple(each for each in self.components if each.kind == "spout")
+
+    @property
+    def problems(self) -> list[str]:
+        """Return what keeps partitions from being read, a line for each."""
+        return [
+            f"{each.topic}-{each.partition} ({each.component}[{each.task}], {each.phase}): {each.error}"
+            for each in self.partitions
+            if each.error or each.phase in ("fenced", "broken")
+        ]
+
+    def lag(self, name: str) -> int | None:
+        """Return the sum of `lag` or `lag_bytes`, or the largest `lag_ms`, or None if a partition's is not known."""
+        values = [getattr(each, name) for each in self.partitions]
+        if not values or None in values:
+            return None
+        largest: int = max(values)
+        return largest if name == "lag_ms" else sum(values)
+
+
+def snapshot(executor: Executor, *, state: str, started_ms: int, at_ms: int) -> Snapshot:
+    """Return the figures of a topology. Times are Unix ms."""
+    plan = executor.plan
+    counts = executor.counts()
+    components, partitions, letters = [], [], []
+    for node in plan.nodes:
+        instances = executor.instances_of(node.name)
+        kind = "spout" if isinstance(instances[0], Spout) else "bolt"
+        components.append(
+            ComponentFigures(
+                name=node.name,
+                kind=kind,
+                parallelism=node.parallelism,
+                streams={name: stream.fields for name, stream in node.streams.items()},
+                inputs=tuple(_input(each.component, each.stream, each.grouping) for each in node.inputs),
+                tasks=tuple(each.copy() for each in counts[node.name]),
+                messages=_messages(instances),
+                metrics=dict(executor.metrics().get(node.name, {})),
+            )
+        )
+        letters += [topic for each in instances for topic in _dead_letter_topics(each)]
+        for index, instance in enumerate(instances):
+            for status in _statuses(instance):
+                partitions.append(_partition(node.name, index, getattr(instance, "topic", ""), status, at_ms))
+    return Snapshot(
+        topology=plan.name,
+        topology_id=plan.id,
+        run_id=executor.run_id,
+        state=state,
+        started_ms=started_ms,
+        at_ms=at_ms,
+        in_flight=executor.in_flight,
+        components=tuple(components),
+        partitions=tuple(partitions),
+        dead_letter_topics=tuple(sorted(set(letters))),
+    )
+
+
+def as_document(taken: Snapshot) -> dict[str, Any]:
+    """Return a snapshot as data for JSON."""
+    return asdict(taken)
+
+
+def latency_ms(latencies: Sequence[int], share: float) -> int | None:
+    """Return the time within which `share` of the trees completed, rounded up to a power of two less one, in ms.
+
+    Bucket n of `latencies` counts the times of n bits: 0 ms, 1 ms, 2 to 3 ms, 4 to 7 ms, and so on. Return None if no
+    tree completed.
+    """
+    wanted = sum(latencies) * share
+    below = 0
+    for bits, number in enumerate(latencies):
+        below += number
+        if number and below >= wanted:
+            return (1 << bits) - 1
+    return None
+
+
+class Rates:
+    """Changes between two snapshots of one run, the earlier of which may be missing."""
+
+    def __init__(self, before: Snapshot | None, after: Snapshot) -> None:
+        self._before = before
+        self._after = after
+        since_ms = after.started_ms if before is None else before.at_ms
+        self._seconds = max(after.at_ms - since_ms, 1) / 1000
+
+    def rate(self, component: str, name: str) -> float:
+        """Return how often a component's count rose in a second."""
+        after = self._after.component(component).total(name)
+        before = 0 if self._before is None else self._before.component(component).total(name)
+        return (after - before) / self._seconds
+
+    def latency_ms(self, spout: str, share: float) -> int | None:
+        """Return the time within which `share` of a spout's trees completed between the snapshots."""
+        after = self._after.component(spout).latencies()
+        before = [0] * len(after) if self._before is None else self._before.component(spout).latencies()
+        return latency_ms([a - b for a, b in zip(after, before)], share)
+
+
+def _input(component: str, stream: str, grouping: Grouping) -> Input:
+    return Input(component, stream, GROUPINGS[type(grouping)], tuple(getattr(grouping, "fields", ())))
+
+
+def _messages(instances: Sequence[Any]) -> dict[str, int]:
+    counted = [each.counts for each in instances if isinstance(getattr(each, "counts", None), Counts)]
+    total = sum(counted, Counts())
+    return {field.name: getattr(total, field.name) for field in fields(Counts)} if counted else {}
+
+
+def _dead_letter_topics(instance: Any) -> list[str]:
+    topic = getattr(instance, "dead_letter_topic", "")
+    return [topic] if topic else []
+
+
+def _statuses(instance: Any) -> list[PartitionStatus]:
+    status = getattr(instance, "status", None)
+    found = status() if callable(status) else []
+    return [each for each in found if isinstance(each, PartitionStatus)]
+
+
+def _partition(component: str, task: int, topic: str, status: PartitionStatus, at_ms: int) -> PartitionFigures:
+    lag = None
+    if status.watermark is not None and status.high_watermark is not None:
+        lag = max(status.high_watermark - status.watermark, 0)
+    oldest = status.oldest
+    lag_bytes = 0 if lag == 0 else None if lag is None or oldest is None else round(lag * oldest.mean_bytes)
+    lag_ms = 0 if lag == 0 else None if oldest is None else max(at_ms - oldest.timestamp_ms, 0)
+    return PartitionFigures(
+        component=component,
+        task=task,
+        topic=getattr(status, "topic", topic),
+        partition=status.partition,
+        phase=status.phase.value,
+        watermark=status.watermark,
+        position=status.position,
+        high_watermark=status.high_watermark,
+        pending=status.pending,
+        lag=lag,
+        lag_bytes=lag_bytes,
+        lag_ms=lag_ms,
+        error=status.error,
+    )

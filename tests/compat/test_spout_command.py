@@ -1,0 +1,118 @@
+"""`flakelog spout` against a real broker: a topology runs, is watched, stopped and started again."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from broker.client.blocking import BlockingClient
+from broker.record.records import Record, encode_batch
+from tests.patience import SECONDS, until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+WORDS = """
+from flakelog import Bolt, LogSpout, Topology
+
+class Count(Bolt):
+    def execute(self, tup):
+        if b"bad" in tup["value"]:
+            raise ValueError("no good")
+
+def make(topic, servers):
+    made = Topology(topic)
+    made.spout("lines", LogSpout(topic, servers=servers, store="progress"))
+    made.bolt("count", Count()).shuffle("lines")
+    return made
+"""
+
+
+class Run:
+    """`flakelog spout run` as a process; stderr is a file, or a terminal."""
+
+    def __init__(self, directory, servers, topic, *options, stderr):
+        text = f"{WORDS}\ntopology = make({topic!r}, {servers!r})\n"
+        (directory / "words.py").write_text(text)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "flakelog", "spout", "run", "words:topology", *options],
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "150", "LINES": "40"},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.communicate(timeout=SECONDS)
+        return self.process.returncode
+
+
+def say(broker, topic, *values):
+    records = [Record(n, 0, b"k%d" % n, value, ((f"h{n}", b"x"),)) for n, value in enumerate(values)]
+    with BlockingClient(broker.address) as client:
+        client.produce(topic, 0, encode_batch(records, base_timestamp_ms=1_000))
+
+
+@pytest.fixture
+def topic(broker, request):
+    name = request.node.name.replace("_", "-")[:80].strip("-")
+    with BlockingClient(broker.address) as client:
+        client.create_topic(name)
+    return name
+
+
+def events_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_topology_runs_with_health_metrics_and_a_log_of_json(broker, topic, tmp_path):
+    say(broker, topic, b"a", b"bad", b"c")
+    log = tmp_path / "log"
+    with open(log, "w") as stderr:
+        options = "--log-format json --http-port 0 --every 0.2 --set flakelog.spout.max.attempts=2"
+        run = Run(tmp_path, broker.address, topic, *options.split(), stderr=stderr)
+        ready = run.process.stdout.readline().strip()
+        assert ready.startswith("ready: http=127.0.0.1:")
+        address = ready.partition("=")[2]
+
+        def dead():
+            with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+                text = answer.read().decode()
+            return 'flakelog_topology_messages_total{component="lines",outcome="dead_lettered"} 1.0' in text
+
+        until(dead, "the dead letter in the metrics")
+        with urllib.request.urlopen(f"http://{address}/health") as answer:
+            assert json.loads(answer.read())["healthy"] is True
+        until(lambda: any("lag_messages" in event for event in events_of(log)), "a line of figures")
+        assert run.stop() == 0
+    events = events_of(log)
+    (failure,) = [event for event in events if event["level"] == "error" and "traceback" in event]
+    assert (failure["component"], failure["error"], failure["messages"][0]["offset"]) == ("count", "ValueError", 1)
+    assert "in execute" in failure["traceback"]
+    assert events[-1]["message"].startswith(f"topology '{topic}' stopped after")
+
+
+def test_on_a_terminal_the_figures_are_shown_live(broker, topic, tmp_path):
+    say(broker, topic, b"a", b"b")
+    ours, theirs = pty.openpty()
+    run = Run(tmp_path, broker.address, topic, stderr=theirs)
+    os.close(theirs)
+    shown = ""
+    while "0 messages, 0 B, 0.0 s" not in shown or f"{topic}-0" not in shown or "WATERMARK" not in shown:
+        shown += os.read(ours, 65536).decode()
+    assert run.stop(signal.SIGINT) == 0
+    os.close(ours)
+
+
+def test_a_port_that_is_taken_is_named(broker, topic, tmp_path):
+    taken = broker.http.rpartition(":")[2]
+    run = Run(tmp_path, broker.address, topic, "--http-port", taken, stderr=subprocess.PIPE)
+    _, err = run.process.communicate(timeout=SECONDS)
+    assert run.process.returncode == 1 and f"Error: --http-port {taken}:" in err

@@ -1,0 +1,146 @@
+"""A topology on the command line: found by name, configured, shown as text, health and metrics."""
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import generate_latest
+
+from flakelog.topology_figures import registry_of
+from flakelog.topology_site import health, ready
+from flakelog.topology_source import ConfiguredTopology, NoTopology, find_topology
+from flakelog.topology_view import facts_of, line_of, screen_of
+from spout.config import SpoutConfig
+from spout.figures import ComponentFigures, PartitionFigures, Snapshot
+from spout.log_spout import LogSpout
+from spout.task import TaskCounts
+from spout.topology import Topology
+
+PROGRAM = """
+from flakelog import Bolt, LogSpout, Topology
+def make():
+    made = Topology("words")
+    made.spout("lines", LogSpout("lines"))
+    return made
+topology = make()
+number = 3
+def wrong(): return 3
+"""
+
+
+def counts(**values):
+    made = TaskCounts(**values)
+    for ms in (1, 3, 60):
+        made.took(ms)
+    return made
+
+
+LOG = ComponentFigures(
+    "log", "spout", 1, {"default": ("id",)}, (), (counts(emitted=30, acked=20, failed=10),), {"dead_lettered": 2}, {}
+)
+COUNT = ComponentFigures("count", "bolt", 1, {}, (), (counts(executed=30, errors=4),), {}, {"words": 7})
+PARTITION = PartitionFigures("log", 0, "lines", 3, "running", 100, 150, 160, 5, 60, 2_500, 1_500, "")
+FIGURES = Snapshot("words", "words", "r", "running", 0, 10_000, 12, (LOG, COUNT), (PARTITION,), ("lines.dead-letters",))
+BROKEN = replace(FIGURES, partitions=(replace(PARTITION, phase="broken", error="unusable"),))
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["/nowhere"])
+    (tmp_path / "words_of_the_test.py").write_text(PROGRAM)
+    return "words_of_the_test"
+
+
+def test_a_topology_is_found_in_a_module_or_a_file_and_made_by_a_function(words):
+    for text in (f"{words}:topology", f"{words}:make", f"{words}.py:make", f"./{words}.py:topology"):
+        assert find_topology(text).name == "words"
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        (":topolgy", "has no 'topolgy'; did you mean 'topology'?"),
+        (":zzz", "its topologies are: topology, its functions: make, wrong"),
+        (":number", "is a int, not a Topology"),
+        (":wrong", "returns a int, not a Topology"),
+        ("", "names no topology; give MODULE:TOPOLOGY"),
+        ("_missing:topology", "there is no module"),
+        ("_missing.py:topology", "there is no file"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_what_would_be_right(words, name, said):
+    with pytest.raises(NoTopology) as refused:
+        find_topology(words + name)
+    assert said in str(refused.value)
+
+
+def test_settings_of_the_command_line_go_over_those_in_the_code():
+    topology = Topology("t")
+    config = SpoutConfig(spout_max_attempts=7, spout_retry_share=2)
+    topology.spout("log", LogSpout("t", config=config))
+    (node,) = ConfiguredTopology(topology, {"flakelog.spout.max.attempts": "9"}).plan().spouts
+    assert node.make().config == replace(config, spout_max_attempts=9)
+    assert topology.plan().spouts[0].make().config == config
+
+
+def test_the_figures_are_one_line():
+    assert line_of(None, FIGURES) == (
+        "emitted 3.0/s; acked 2.0/s; failed 1.0/s; latency 3 ms, p99 63 ms; in flight 12; "
+        "lag 60 messages, 2.5 kB, 1.5 s; dead letters 2"
+    )
+    assert line_of(None, BROKEN).endswith("problems 1, the first: lines-3 (log[0], broken): unusable")
+
+
+def test_the_figures_are_facts_for_programs():
+    facts = facts_of(None, FIGURES)
+    assert (facts["lag_messages"], facts["lag_bytes"], facts["lag_ms"], facts["dead_letters"]) == (60, 2_500, 1_500, 2)
+    assert facts["spouts"]["log"]["latency_p99_ms"] == 63
+
+
+def printed(figures, height):
+    from rich.console import Console
+
+    console = Console(width=140, height=height, force_terminal=False)
+    with console.capture() as capture:
+        console.print(screen_of(None, figures, height))
+    return capture.get()
+
+
+def test_the_figures_fit_on_one_screen():
+    many = replace(FIGURES, partitions=tuple(replace(PARTITION, partition=n, lag=n) for n in range(100)))
+    lines = printed(many, 24).splitlines()
+    assert len(lines) <= 24 and lines[-1] == "and 86 more partitions"
+    assert lines[0].startswith("words, running for 0:00:10")
+    assert [line.split()[0] for line in lines if line.startswith("lines-")][:2] == ["lines-99", "lines-98"]
+    assert "unusable" in printed(BROKEN, 24)
+
+
+def test_health_names_partitions_that_are_not_read():
+    assert health(FIGURES) == (
+        True,
+        {"healthy": True, "topology": "words", "state": "running", "problems": []}
+        | {"lag_messages": 60, "lag_bytes": 2_500, "lag_ms": 1_500},
+    )
+    assert health(BROKEN)[0] is False and health(BROKEN)[1]["problems"] == ["lines-3 (log[0], broken): unusable"]
+    assert ready(FIGURES)[0] and ready(BROKEN) == (
+        False,
+        {"ready": False, "state": "running", "partitions_not_read": ["lines-3"]},
+    )
+    assert not ready(replace(FIGURES, state="draining"))[0]
+
+
+def test_metrics_have_lag_latency_and_what_the_components_count():
+    text = generate_latest(registry_of(lambda: FIGURES)).decode()
+    for line in (
+        'flakelog_topology_emitted_total{component="log"} 30.0',
+        'flakelog_topology_errors_total{component="count"} 4.0',
+        'flakelog_topology_metric{component="count",name="words"} 7.0',
+        'flakelog_topology_messages_total{component="log",outcome="dead_lettered"} 2.0',
+        'flakelog_topology_lag_messages{component="log",partition="3",topic="lines"} 60.0',
+        'flakelog_topology_lag_seconds{component="log",partition="3",topic="lines"} 1.5',
+        'flakelog_topology_latency_seconds_bucket{component="log",le="0.004"} 2.0',
+        'flakelog_topology_latency_seconds_count{component="log"} 3.0',
+        'flakelog_topology_partitions{component="log",phase="running"} 1.0',
+        "flakelog_topology_running 1.0",
+    ):
+        assert line in text, f"{line}\n{text}"
