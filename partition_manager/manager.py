@@ -121,14 +121,6 @@ class PartitionManager:
         """Return the least unsettled offset; every offset below it is settled."""
         return self._ledger.settled.watermark
 
-    def oldest(self) -> Oldest | None:
-        """Return figures of the oldest unsettled messages for the lag, or None if none is fetched."""
-        records = [entry.record for entry in islice(self._live.values(), SAMPLE_MAX)]
-        if not records:
-            return None
-        size = sum(len(record.key or b"") + len(record.value or b"") for record in records)
-        return Oldest(records[0].timestamp_ms, size / len(records))
-
     # --- reading
 
     def wanted(self) -> FetchWanted | None:
@@ -437,3 +429,12 @@ class PartitionManager:
             self._held = False
             self._listing.ready()
             self._listing.fetch()
+
+
+def oldest_of(manager: PartitionManager) -> Oldest | None:
+    """Return figures of the manager's oldest unsettled messages, for the lag; None if none is fetched."""
+    records = [entry.record for entry in islice(manager._live.values(), SAMPLE_MAX)]
+    if not records:
+        return None
+    size = sum(len(record.key or b"") + len(record.value or b"") for record in records)
+    return Oldest(records[0].timestamp_ms, size / len(records))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from broker.client.core import parse_addresses
+from broker.client.address import parse_addresses
 from coordination.port import check_path
 from partition_manager.config import SpoutConfig
 from partition_manager.start_offset import StartAt

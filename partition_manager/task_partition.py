@@ -16,7 +16,7 @@ from broker.client.records import PoisonBatch
 from partition_manager.asks import Asks
 from partition_manager.config import AT_LEAST_ONCE, AT_MOST_ONCE
 from partition_manager.entry import Counts, Message, Oldest
-from partition_manager.manager import PartitionManager
+from partition_manager.manager import PartitionManager, oldest_of
 from partition_manager.notes import Notes
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
 from partition_manager.opening import Opened, open_partition
@@ -132,8 +132,9 @@ class TaskPartition:
         m = self.manager
         if m is None:
             return PartitionStatus(self.topic, self.number, self.phase, None, None, None, 0, self.counts, self.error)
+        where = self.topic, self.number, self.phase
         offsets = m.watermark, m.emitted, m.high_watermark
-        return PartitionStatus(self.topic, self.number, self.phase, *offsets, m.pending, m.counts, self.error, m.oldest())
+        return PartitionStatus(*where, *offsets, m.pending, m.counts, self.error, oldest_of(m))
 
     @property
     def broker(self) -> tuple[str, int]:

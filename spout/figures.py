@@ -150,7 +150,7 @@ def snapshot(executor: Executor, *, state: str, started_ms: int, at_ms: int) -> 
         letters += [topic for each in instances for topic in _dead_letter_topics(each)]
         for index, instance in enumerate(instances):
             for status in _statuses(instance):
-                partitions.append(_partition(node.name, index, getattr(instance, "topic", ""), status, at_ms))
+                partitions.append(_partition(node.name, index, status, at_ms))
     return Snapshot(
         topology=plan.name,
         topology_id=plan.id,
@@ -228,7 +228,7 @@ def _statuses(instance: Any) -> list[PartitionStatus]:
     return [each for each in found if isinstance(each, PartitionStatus)]
 
 
-def _partition(component: str, task: int, topic: str, status: PartitionStatus, at_ms: int) -> PartitionFigures:
+def _partition(component: str, task: int, status: PartitionStatus, at_ms: int) -> PartitionFigures:
     lag = None
     if status.watermark is not None and status.high_watermark is not None:
         lag = max(status.high_watermark - status.watermark, 0)
@@ -238,7 +238,7 @@ def _partition(component: str, task: int, topic: str, status: PartitionStatus, a
     return PartitionFigures(
         component=component,
         task=task,
-        topic=getattr(status, "topic", topic),
+        topic=status.topic,
         partition=status.partition,
         phase=status.phase.value,
         watermark=status.watermark,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, cast
 
-from broker.client.core import parse_addresses
+from broker.client.address import parse_addresses
 from spout.api import Bolt, Tuple, Unavailable
 from spout.settlement import Settlement, Source
 from spout.sink_batches import Outcome, SinkBatches

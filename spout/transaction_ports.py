@@ -1,17 +1,19 @@
 """A sink's transactions and their outcomes, as values; see partition_manager.ports."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from broker.client.group_requests import CommittedOffset, GroupIdentity
 from partition_manager.ports import Answer, DeadLetter, OffsetStore, Refused, Saved, SaveOffset
 from spout.sink_ports import Output
+
+if TYPE_CHECKING:  # it loads kio, and a program that only builds a topology should start quickly
+    from broker.client.group_requests import CommittedOffset, GroupIdentity
 
 
 class TransactionalStore(OffsetStore, Protocol):
     """A store of progress in the offsets of a consumer group, so that a transaction can write it."""
 
-    def committed_offset(self, request: SaveOffset) -> tuple[GroupIdentity, CommittedOffset]:
+    def committed_offset(self, request: SaveOffset) -> "tuple[GroupIdentity, CommittedOffset]":
         """Return what the transaction commits for this progress, and the member that commits it, as of now."""
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
+from broker.client.address import Address as Address
+from broker.client.address import parse_addresses as parse_addresses  # noqa: F401  (for its users)
 from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
-from broker.net.address import host_port
 from broker.version import VERSION
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
@@ -95,14 +96,6 @@ _TRANSACTIONAL_PRODUCE = 11  # from v12 on, the broker itself adds partitions to
 _LIST_OFFSETS_BY_ID = 6
 
 
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return host_port(self.host, self.port)
-
-
 class Exchange(NamedTuple):
     """A request for a node; `body` follows the header. If `expects_reply` is False, the broker sends no answer."""
 
@@ -139,19 +132,6 @@ class TopicInfo:
     name: str
     id: UUID | None
     partitions: int
-
-
-def parse_addresses(servers: str) -> list[Address]:
-    """Parse "host:port,host:port", the format of Kafka's bootstrap.servers. Raise ValueError if it is invalid."""
-    found = []
-    for each in filter(None, (part.strip() for part in servers.split(","))):
-        host, colon, port = each.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{each!r} is no address; give host:port, several with commas between")
-        found.append(Address(host.strip("[]"), int(port)))
-    if not found:
-        raise ValueError("no address given; give host:port")
-    return found
 
 
 class ClientCore:
