@@ -204,7 +204,7 @@ class TaskPartition:
             return
         self.error = ""
         if isinstance(answer, Fetched):
-            if self._epoch in (-1, answer.leader_epoch) or answer.leader_epoch == -1:
+            if self._epoch == -1 or answer.leader_epoch <= self._epoch:
                 self._read(answer, now_ms)
             else:
                 request = FindEpochEnd(self.topic, self.number, self._epoch)

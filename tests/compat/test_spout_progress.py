@@ -119,7 +119,8 @@ def test_a_second_process_of_one_id_takes_over_and_both_say_so(broker, tmp_path)
         with Lines(broker.address, tmp_path / "store", "owners", errors=True) as first:
             first.log("begins at offset 0: nothing stored")
             with Lines(broker.address, tmp_path / "store", "owners", errors=True) as second:
-                assert "/flakelog-spouts/lines.log; that run stops reading" in second.log("continues the progress of run")
+                said = second.log("continues the progress of run")
+                assert "/flakelog-spouts/lines.log; that run stops reading" in said
                 produce(client, "owners", "a")
                 assert "stop one" in first.log("another process took over owners-0")
                 first.log("still not read, another process took them over: owners-0")

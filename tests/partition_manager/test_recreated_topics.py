@@ -240,11 +240,11 @@ def test_an_epoch_the_broker_does_not_know_is_left_to_the_offsets():
     coordinator.start(0)
     world.carry(coordinator, 0)
     partition = coordinator._all[0]
-    partition._epoch = 7
+    partition._epoch = 3
     world.log._held.clear()
-    partition._fetched(Fetched([record(0)], 1, 1, (), 3), 0)
+    partition._fetched(Fetched([record(0)], 1, 1, (), 7), 0)
     (ask,) = coordinator.take_asks(0)
-    assert ask.request == FindEpochEnd("flights", 0, 7)
+    assert ask.request == FindEpochEnd("flights", 0, 3)
     coordinator.answered(ask.number, EpochEnd(-1, -1), 0)
     assert [id.offset for id in emit_all(coordinator)] == [0]
 
