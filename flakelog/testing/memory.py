@@ -238,12 +238,13 @@ class MemoryDeadLetters:
     """A dead-letter topic in memory: `letters`, and `log` with the records that a broker would hold.
 
     While `down` holds a text, every request fails with it. While `refuses` holds one, the topic says that it will never
-    take the letter. While it is `slow`, answers wait for `confirm`.
+    take the letter, which `refused` then holds. While it is `slow`, answers wait for `confirm`.
     """
 
     def __init__(self, log: MemoryLog | None = None) -> None:
         self.log = log if log is not None else MemoryLog()
         self.letters: list[DeadLetter] = []
+        self.refused: list[DeadLetter] = []
         self.down: str | None = None
         self.refuses: str | None = None
         self.slow = False
@@ -255,6 +256,7 @@ class MemoryDeadLetters:
             answer(Failed(self.down))
             return
         if self.refuses:
+            self.refused.append(request.letter)
             answer(Refused(self.refuses))
             return
         letter = request.letter

@@ -5,6 +5,7 @@ settled must have been applied or be a dead letter, unless the log has lost it. 
 must not write again.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 from flakelog.testing import MemoryLog, MemoryWorld
@@ -30,8 +31,7 @@ class SimulatedWorld(MemoryWorld):
         super().__init__()
         self.log = self.topic(TOPIC, partitions=partitions)
         self.dead = self.sink(f"{TOPIC}.dead-letters")
-        self.applied = {}  # id -> value
-        self.times_applied = 0
+        self.applied = Counter()  # id -> how often it was applied
         self.written = {}  # id -> value; of a poison batch its first id
         self.wrong = {}  # message or partition -> what is wrong with it
         self._poison = {}  # data of a batch that cannot be decoded -> its first id
@@ -64,14 +64,12 @@ class SimulatedWorld(MemoryWorld):
 
     # --- what became of the messages
 
-    def apply(self, id, value):
-        self.times_applied += 1
-        self.applied.setdefault(id, value)
-
     @property
     def buried(self):
+        """Return the ids of messages among the dead letters, or refused by their topic."""
+        letters = [*self.dead.letters, *self.dead.refused]
         # A letter of a batch has no id if retention removed the batch's first record.
-        return {self._poison.get(letter.record.value, letter.record.id) for letter in self.dead.letters}
+        return {self._poison.get(letter.record.value, letter.record.id) for letter in letters}
 
     @property
     def buried_batches(self):

@@ -3,11 +3,12 @@
 Each seed is one history. A topology is killed while it works, stopped, and started with other numbers of tasks, also
 while the former one still runs. Bolts fail, forget to ack, finish in any order, or fail after their transaction. A
 broker is down, and an offset store loses requests and answers. Retention and compaction remove messages, a log is
-truncated and grows again, and the topic is deleted and created again. Some batches of the log cannot be decoded.
+truncated and grows again, and the topic is deleted and created again. Some batches of the log cannot be decoded. A
+service that a bolt needs is down, and the dead-letter topic refuses letters.
 
 The oracle in spout_world.py knows every message. At each write of progress, everything that the progress passes is
-applied or among the dead letters, and only the last owner writes. In the end this is so for each message that the log
-still has, everything is committed, and another run sees no message again.
+applied, among the dead letters or refused by their topic, and only the last owner writes. In the end this is so for
+each message that the log still has, everything is committed, and another run sees no message again.
 
 A failure prints the command that replays it; FLAKELOG_SEEDS takes a seed, or a range such as 0-9999.
 """
@@ -16,14 +17,16 @@ import asyncio
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from flakelog.testing import TopologyDriver
+from partition_manager.config import AT_MOST_ONCE
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import Fenced, LoadOffset, SaveOffset
 from partition_manager.progress import Progress
-from spout.api import Bolt
+from spout.api import Bolt, Unavailable
 from spout.bolts import BatchBolt
 from spout.config import SpoutConfig, TopologyConfig
 from spout.log_spout import LogSpout
@@ -41,6 +44,8 @@ SPOUT = SpoutConfig(
     spout_done_ranges_max=3,
     spout_commit_interval_ms=300,
     spout_refresh_interval_ms=2_000,
+    spout_outage_after_messages=5,
+    spout_outage_probe_max_ms=2_000,
 )
 TOPOLOGY = TopologyConfig(
     topology_max_spout_pending=9, topology_executor_receive_buffer_size=4, topology_message_timeout_secs=5
@@ -62,6 +67,8 @@ class Flaky(Bolt):
     def execute(self, tup):
         if tup["value"] == b"poison":
             raise ValueError("poison")
+        if self.simulation.outage:
+            raise self.simulation.outage
         dice = self.simulation.dice()
         if dice < 0.1:
             raise RuntimeError("on purpose")
@@ -97,18 +104,19 @@ class Apply(BatchBolt):
         self.simulation = simulation
 
     def process_batch(self, batch):
-        for tup in batch:
-            self.simulation.world.apply(tup["id"], tup["value"])
+        self.simulation.world.applied.update(tup["id"] for tup in batch)
         if self.simulation.dice() < 0.05:
             raise ConnectionError("the answer to the commit got lost")
 
 
 class Simulation:
-    def __init__(self, seed, world=SimulatedWorld):
+    def __init__(self, seed, world=SimulatedWorld, **config):
+        self.config = replace(SPOUT, **config)
         self.chance = random.Random(seed)
         self.world = world(PARTITIONS)
         self.now_ms = 0
         self.calm = False
+        self.outage = None
         self.drivers = []
         self.lives = self.rivals = 0
         self.done = Counter()  # how often each kind of thing was done
@@ -125,7 +133,7 @@ class Simulation:
         self.rivals += bool(self.drivers)
         tasks = self.chance.randint(1, 3)
         topology = Topology("sim")
-        topology.spout("log", LogSpout(TOPIC, config=SPOUT), parallelism=tasks)
+        topology.spout("log", LogSpout(TOPIC, config=self.config), parallelism=tasks)
         topology.bolt("flaky", lambda: Flaky(self), parallelism=2).shuffle("log")
         topology.bolt("any-order", lambda: AnyOrder(self), parallelism=2).shuffle("flaky")
         topology.bolt("apply", lambda: Apply(self), parallelism=2).fields("any-order", "value")
@@ -189,7 +197,7 @@ class Simulation:
 
     def disturb(self):
         """Break or heal a part of the world."""
-        world, dice = self.world, self.chance.randrange(7)
+        world, dice = self.world, self.chance.randrange(10)
         if dice == 0:
             world.session.lose_answers = self.chance.randint(1, 2)
         elif dice == 1:
@@ -198,11 +206,16 @@ class Simulation:
             world.log.down = "broker down"
         elif dice == 3:
             world.dead.down = "broker down"
+        elif dice == 4:
+            world.dead.refuses = None if world.dead.refuses else "too large"
+        elif dice == 5:
+            self.done["outage"] += 1
+            self.outage = self.chance.choice((Unavailable("service down"), ConnectionError("service down")))
         else:
             self.heal()
 
     def heal(self):
-        self.world.log.down = self.world.dead.down = None
+        self.outage = self.world.log.down = self.world.dead.down = None
         self.world.session.lose_answers = self.world.session.lose_requests = 0
 
     # --- a history
@@ -213,7 +226,7 @@ class Simulation:
     }  # fmt: skip
 
     def run(self):
-        kinds, weights = list(self.KINDS), list(self.KINDS.values())
+        kinds, weights = list(self.KINDS), [w * self.chance.choice((0.3, 1, 4)) for w in self.KINDS.values()]
         for _ in range(STEPS):
             if not self.drivers:
                 self.begin()
@@ -225,10 +238,11 @@ class Simulation:
             self.done[name] += 1
         self.calm = True
         self.heal()
+        self.world.dead.refuses = self.chance.choice((None, None, "too large"))
         while self.drivers:
             self.stop()
         self.begin().advance(CALM_MS).stop()
-        self.applied_before_the_last_life = self.world.times_applied
+        self.applied_before_the_last_life = self.world.applied.total()
         self.begin().advance(CALM_MS // 4).kill()
 
     def verdict(self):
@@ -241,8 +255,20 @@ class Simulation:
             "poison applied": sorted(poison & world.applied.keys()),
             "invented": sorted(world.settled - world.written.keys()),
             "not committed": self.not_committed(),
-            "seen again": world.times_applied - self.applied_before_the_last_life,
+            "seen again": world.applied.total() - self.applied_before_the_last_life,
+            "buried by an outage": [letter for letter in world.dead.letters if letter.error.startswith("Unavailable")],
             "while it ran": world.wrong,
+        }
+        return {name: what for name, what in wrong.items() if what}
+
+    def verdict_at_most_once(self):
+        """Return the violations of a run that stores progress before it emits: it may lose, and must not repeat."""
+        world = self.world
+        wrong = {
+            "duplicate": [id for id, times in world.applied.items() if times > 1],
+            "invented": sorted(world.settled - world.written.keys()),
+            "not committed": self.not_committed(),
+            "fenced owner wrote": [what for what in world.wrong.values() if "claimed" in what],
         }
         return {name: what for name, what in wrong.items() if what}
 
@@ -258,14 +284,21 @@ def seeds():
     return range(int(first), int(last or first) + 1)
 
 
-def play(seed, world=SimulatedWorld):
-    simulation = Simulation(seed, world)
+def play(seed, world=SimulatedWorld, **config):
+    simulation = Simulation(seed, world, **config)
     simulation.run()
     return simulation
 
 
 def check(seed):
-    wrong = play(seed).verdict()
+    report(seed, play(seed).verdict())
+
+
+def check_at_most_once(seed):
+    report(seed, play(seed, spout_guarantee=AT_MOST_ONCE).verdict_at_most_once())
+
+
+def report(seed, wrong):
     replay = f"FLAKELOG_SEEDS={seed} .venv/bin/python -m pytest {os.path.relpath(__file__)}"
     assert not wrong, f"{wrong}\nreplay: {replay}"
 
@@ -275,11 +308,18 @@ def test_nothing_is_lost_and_nothing_invented(seed):
     check(seed)
 
 
+@pytest.mark.parametrize("seed", seeds()[:5])
+def test_at_most_once_repeats_nothing(seed):
+    check_at_most_once(seed)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(0, SOAK_SEEDS, SOAK_CHUNK))
 def test_nothing_is_lost_in_many_histories(first):
     for seed in range(first, first + SOAK_CHUNK):
         check(seed)
+        if seed % 10 == 0:
+            check_at_most_once(seed)
 
 
 def test_the_histories_are_busy_ones():
@@ -290,8 +330,9 @@ def test_the_histories_are_busy_ones():
     assert all(done[kind.__name__] >= 3 for kind in Simulation.KINDS), done
     assert sum(history.rivals for history in histories) > 20
     assert sum(len(world.written) for world in worlds) > 500
+    assert done["outage"] > 5 and any(world.dead.refused for world in worlds)
     assert any(world.buried_batches for world in worlds), "no batch that cannot be decoded became a letter"
-    again = sum(world.times_applied - len(world.applied) for world in worlds)
+    again = sum(world.applied.total() - len(world.applied) for world in worlds)
     assert again > 50, "hardly any message was delivered twice"
 
 
