@@ -10,30 +10,33 @@ Trees are kept in the order they began and share one timeout, so the first tree 
 therefore exact, at the cost of Storm's rotating map, which times out after one to two times the timeout.
 """
 
-from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 TIMEOUT = "timeout"
 
+Anchors = tuple[tuple[int, int], ...]  # (root, edge) pairs: the trees a tuple belongs to and its edge in each
 
-class Outcome(NamedTuple):
-    """The end of a tree, for the spout task that began it. `error` is None if the tree is complete."""
+
+class Failed(NamedTuple):
+    """The end of a tree that failed, for the spout task that began it."""
 
     task: int
     id: Any
-    error: str | None
-    took_ms: int
-    unavailable: bool = False  # the tree failed because a service that a bolt needs is down
+    error: str
+    unavailable: bool = False  # a service that a bolt needs is down
 
 
-class _Tree:
+class Tree:
+    """A spout's tuple and all that is anchored to it. `task` and `id` are those of the spout."""
+
     __slots__ = ("value", "task", "id", "began_ms")
 
-    def __init__(self, task: int, id: Any, began_ms: int) -> None:
-        self.value = 0
+    def __init__(self, task: int, id: Any, began_ms: int, value: int) -> None:
         self.task = task
         self.id = id
         self.began_ms = began_ms
+        self.value = value
 
 
 class Acker:
@@ -41,16 +44,17 @@ class Acker:
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
-        self._trees: OrderedDict[int, _Tree] = OrderedDict()
-        self._outcomes: list[Outcome] = []
+        self._trees: dict[int, Tree] = {}  # by root, in the order they began
+        self._ended: list[Tree | Failed] = []  # a Tree that ended is complete
+        self._expire_at_ms = 0  # not later than the first timeout, which only moves to later times
 
     def __len__(self) -> int:
         """Return the number of incomplete trees."""
         return len(self._trees)
 
-    def track(self, root: int, task: int, id: Any, now_ms: int) -> None:
-        """Begin a tree of a spout task; the caller adds its first edges before any other call."""
-        self._trees[root] = _Tree(task, id, now_ms)
+    def track(self, root: int, task: int, id: Any, now_ms: int, edge: int = 0) -> None:
+        """Begin a tree of a spout task. `edge` is the XOR of its first edges, or 0 if the caller adds them next."""
+        self._trees[root] = Tree(task, id, now_ms, edge)
 
     def is_open(self, root: int) -> bool:
         """Return True if the tree has not ended."""
@@ -62,39 +66,46 @@ class Acker:
         if tree is not None:
             tree.value ^= edge
 
-    def ack(self, root: int, edge: int, now_ms: int) -> None:
+    def ack(self, root: int, edge: int) -> None:
         """Ack a tuple; the tree is complete when all its tuples are acked."""
-        tree = self._trees.get(root)
-        if tree is not None:
-            tree.value ^= edge
-            if not tree.value:
-                self._end(root, tree, None, now_ms)
+        self.ack_all((((root, edge),),))
 
-    def fail(self, root: int, error: str, now_ms: int, unavailable: bool = False) -> None:
+    def ack_all(self, acked: Iterable[Anchors]) -> None:
+        """Ack tuples, each in all its trees."""
+        trees, ended = self._trees, self._ended
+        for anchors in acked:
+            for root, edge in anchors:
+                tree = trees.get(root)
+                if tree is not None:
+                    tree.value ^= edge
+                    if not tree.value:
+                        del trees[root]
+                        ended.append(tree)
+
+    def fail(self, root: int, error: str, unavailable: bool = False) -> None:
         """Fail the tree of a failed tuple. Later acks and fails in that tree are ignored."""
-        tree = self._trees.get(root)
+        tree = self._trees.pop(root, None)
         if tree is not None:
-            self._end(root, tree, error, now_ms, unavailable)
+            self._ended.append(Failed(tree.task, tree.id, error, unavailable))
 
     def expire(self, now_ms: int) -> None:
         """Fail every tree that has timed out."""
+        if now_ms < self._expire_at_ms:
+            return
         while self._trees:
             root, tree = next(iter(self._trees.items()))
-            if tree.began_ms + self._timeout_ms > now_ms:
+            self._expire_at_ms = tree.began_ms + self._timeout_ms
+            if self._expire_at_ms > now_ms:
                 return
-            self._end(root, tree, TIMEOUT, now_ms)
+            self.fail(root, TIMEOUT)
 
-    def take_outcomes(self) -> list[Outcome]:
-        """Return the trees that ended since the last call, in the order they ended."""
-        outcomes, self._outcomes = self._outcomes, []
-        return outcomes
+    def take_ended(self) -> list[Tree | Failed]:
+        """Return the trees that ended since the last call, in that order: those that are complete, and failures."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def next_deadline_ms(self) -> int | None:
         """Return the time the next tree times out, or None if no tree is open."""
         if not self._trees:
             return None
         return next(iter(self._trees.values())).began_ms + self._timeout_ms
-
-    def _end(self, root: int, tree: _Tree, error: str | None, now_ms: int, unavailable: bool = False) -> None:
-        del self._trees[root]
-        self._outcomes.append(Outcome(tree.task, tree.id, error, now_ms - tree.began_ms, unavailable))

@@ -14,20 +14,19 @@ https://storm.apache.org/releases/2.8.1/Concepts.html, Guaranteeing-message-proc
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import format_exception
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from coordination.access import Access
 from partition_manager.config import SpoutConfig
 from partition_manager.ports import DeadLetterSink, OffsetStore, RecordFetcher
+from spout.acker import Anchors
 from spout.config import TopologyConfig
-from spout.origin import Link, MessagePlace, Origin
+from spout.origin import Link, MessagePlace, Origin, Source
 from spout.sink_config import SinkConfig
 from spout.sink_ports import RecordProducer
 from spout.transaction_ports import Transactor
 
 DEFAULT_STREAM = "default"
-
-Anchors = tuple[tuple[int, int], ...]  # (root, edge) pairs: the trees this tuple belongs to and its edge in each
 
 
 class Fields:
@@ -40,32 +39,62 @@ class Fields:
         self.index = {name: position for position, name in enumerate(self.names)}
 
 
+class Emitter(NamedTuple):
+    """A task and one of its streams: the common part of the tuples that the task emits to the stream."""
+
+    fields: Fields
+    component: str
+    stream: str
+    task: int
+    spout: Source | None = None  # the emitting spout; None for a bolt
+
+
 class Tuple:
     """Values under field names, with their origin: `tup["carrier"]`, `tup[0]`.
 
-    `anchors` is None after the tuple is acked or failed.
+    `anchors` is None after the tuple is acked or failed. `cause` is the id that a spout emitted the tuple with, or the
+    links of the tuples that a bolt anchored it to; `number` counts the emits for the same cause.
     """
 
-    __slots__ = ("values", "fields", "component", "stream", "task", "anchors", "link", "children")
+    __slots__ = ("values", "emitter", "anchors", "cause", "number", "children")
 
     def __init__(
-        self,
-        values: Sequence[Any],
-        fields: Fields,
-        component: str,
-        stream: str,
-        task: int,
-        anchors: Anchors | None = (),
-        link: Link | None = None,
+        self, values: Sequence[Any], emitter: Emitter, anchors: Anchors | None = (), cause: Any = None, number: int = 0
     ) -> None:
         self.values = values
-        self.fields = fields
-        self.component = component
-        self.stream = stream
-        self.task = task
+        self.emitter = emitter
         self.anchors = anchors
-        self.link = link
+        self.cause = cause
+        self.number = number
         self.children = 0  # tuples emitted with this one as their first anchor
+
+    @property
+    def fields(self) -> Fields:
+        """Return the fields of its stream."""
+        return self.emitter.fields
+
+    @property
+    def component(self) -> str:
+        """Return the component that emitted it."""
+        return self.emitter.component
+
+    @property
+    def stream(self) -> str:
+        """Return the stream it was emitted to."""
+        return self.emitter.stream
+
+    @property
+    def task(self) -> int:
+        """Return the number of the task that emitted it."""
+        return self.emitter.task
+
+    @property
+    def link(self) -> Link | None:
+        """Return its link to what it was emitted from, or None if that is nothing; see spout.origin."""
+        emitter = self.emitter
+        if emitter.spout is not None:
+            return Link(emitter.component, self.number, emitter.spout, self.cause)
+        return Link(emitter.component, self.number, None, None, self.cause) if self.cause else None
 
     @property
     def messages(self) -> tuple[MessagePlace, ...]:
@@ -78,13 +107,14 @@ class Tuple:
     @property
     def origin(self) -> Origin:
         """Return the messages and the path of emits to this tuple; see spout.origin."""
-        return self.link.origin() if self.link is not None else Origin((), ())
+        link = self.link
+        return link.origin() if link is not None else Origin((), ())
 
     def __getitem__(self, field: str | int) -> Any:
         if isinstance(field, int):
             return self.values[field]
         try:
-            return self.values[self.fields.index[field]]
+            return self.values[self.emitter.fields.index[field]]
         except KeyError:
             known = ", ".join(self.fields.names)
             raise KeyError(f"{self.component} emits no {field!r} to {self.stream!r}; its fields are: {known}") from None
@@ -250,6 +280,11 @@ class Collector(Protocol):
 class SpoutOutput(Collector, Protocol):
     """A spout's output. `emit_all` emits the tuples of one message, all or none, to the default stream."""
 
+    @property
+    def emitted(self) -> int: ...
+
+    def begin(self) -> None: ...
+
     def emit_all(self, rows: Sequence[Sequence[Any]], id: Any = None) -> None: ...
 
 
@@ -284,6 +319,16 @@ class Spout(Component):
     def next_tuple(self) -> None:
         """Emit the next tuple, or return at once if none is ready."""
         raise NotImplementedError(f"{type(self).__name__}.next_tuple")
+
+    def next_tuples(self, limit: int) -> None:
+        """Emit about `limit` tuples, or fewer if no more are ready; by default, call `next_tuple`. Not in Storm."""
+        output = cast(SpoutOutput, self.collector)
+        end = output.emitted + limit
+        while (emitted := output.emitted) < end:
+            output.begin()
+            self.next_tuple()
+            if output.emitted == emitted:
+                return
 
     def ack(self, id: Any) -> None:
         """React to success: the tuple emitted with this id, and every tuple anchored to it, is processed."""

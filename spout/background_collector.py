@@ -90,9 +90,9 @@ class CoroutineCollector(BackgroundCollector):
         self._exchange.wake()
         return numbers
 
-    def ack(self, tup: Tuple) -> None:
-        """Ack a tuple. A second ack or fail of it is ignored."""
-        super().ack(tup)
+    def ack_all(self, tuples: Sequence[Tuple]) -> None:
+        """Ack tuples, except those that are acked or failed already."""
+        super().ack_all(tuples)
         self._exchange.wake()
 
     def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
@@ -149,9 +149,9 @@ class ThreadCollector(BackgroundCollector):
         execution.calls.append(partial(super().emit, values, id=id, anchors=given, stream=stream, task=task))
         return []
 
-    def ack(self, tup: Tuple) -> None:
-        """Ack a tuple. A second ack or fail of it is ignored."""
-        self._call(partial(super().ack, tup))
+    def ack_all(self, tuples: Sequence[Tuple]) -> None:
+        """Ack tuples, except those that are acked or failed already."""
+        self._call(partial(super().ack_all, tuples))
 
     def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
         """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored."""

@@ -5,10 +5,10 @@ A bolt's collector also runs its work on tuples and settles them. See background
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from spout.acker import Acker
-from spout.api import DEFAULT_STREAM, Spout, Tuple, Unavailable
+from spout.api import DEFAULT_STREAM, Emitter, Tuple, Unavailable
 from spout.origin import Link
 from spout.task import Outlet, Task
 from spout.work import result_fault
@@ -65,6 +65,11 @@ class SpoutCollector:
         self._id: Any = _NO_ID  # of the latest emit of this `next_tuple`
         self._number = 0  # of that emit among those with its id
 
+    @property
+    def emitted(self) -> int:
+        """Return the number of tuples emitted so far."""
+        return self._task.counts.emitted
+
     def begin(self) -> None:
         """Begin a call of the spout: what it emits now is a new attempt, also if the id is that of the last emit."""
         self._id = _NO_ID
@@ -86,7 +91,9 @@ class SpoutCollector:
             raise ValueError(f"{self._task.component} is a spout: its tuples are anchored to nothing")
         outlet = self._exchange.outlet(self._task, stream)
         targets = outlet.targets(values, task)
-        self._send(values, outlet, targets, id)
+        self._number = self._number + 1 if id == self._id else 0
+        self._id = id
+        self._send(values, outlet.emitter, targets, id, self._number)
         return [target.number for target in targets]
 
     def emit_all(self, rows: Sequence[Sequence[Any]], id: Any = None) -> None:
@@ -95,27 +102,30 @@ class SpoutCollector:
         Raise what `emit` raises, or an error of a grouping, before the first tuple is emitted.
         """
         outlet = self._exchange.outlet(self._task, DEFAULT_STREAM)
+        if len(rows) == 1:
+            (values,) = rows
+            self._send(values, outlet.emitter, outlet.targets(values, None), id, 0)
+            return
         routed = [outlet.targets(values, None) for values in rows]
-        for values, targets in zip(rows, routed):
-            self._send(values, outlet, targets, id)
+        for number, (values, targets) in enumerate(zip(rows, routed)):
+            self._send(values, outlet.emitter, targets, id, number)
 
-    def _send(self, values: Sequence[Any], outlet: Outlet, targets: list[Task], id: Any) -> None:
+    def _send(self, values: Sequence[Any], emitter: Emitter, targets: list[Task], id: Any, number: int) -> None:
         exchange, me = self._exchange, self._task
-        root = next(exchange.roots)
-        self._number = self._number + 1 if id == self._id else 0
-        self._id = id
-        link = Link(me.component, self._number, cast(Spout, me.instance), id)
-        if id is not None:
-            exchange.acker.track(root, me.number, id, exchange.now_ms)
-            me.pending += 1
-        for target in targets:
-            edges = ((root, exchange.edge()),) if id is not None else ()
-            for _, edge in edges:
-                exchange.acker.add(root, edge)
-            target.inbox.append(Tuple(values, outlet.fields, me.component, outlet.name, me.number, edges, link))
-        if id is not None and not targets:
-            exchange.acker.ack(root, 0, exchange.now_ms)  # without a receiver the tuple is processed (as in Storm)
         me.counts.emitted += 1
+        if id is None:
+            for target in targets:
+                target.inbox.append(Tuple(values, emitter, (), id, number))
+            return
+        root, total = next(exchange.roots), 0
+        for target in targets:
+            edge = exchange.edge()
+            total ^= edge
+            target.inbox.append(Tuple(values, emitter, ((root, edge),), id, number))
+        exchange.acker.track(root, me.number, id, exchange.now_ms, total)
+        me.pending += 1
+        if not targets:
+            exchange.acker.ack(root, 0)  # without a receiver the tuple is processed (as in Storm)
 
     def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
         """Report an error to the log; the spout continues."""
@@ -175,8 +185,7 @@ class BoltCollector:
             for tup in tuples:
                 self.fail(tup, error)
         elif ack:
-            for tup in tuples:
-                self.ack(tup)
+            self.ack_all(tuples)
 
     def emit(
         self,
@@ -199,22 +208,14 @@ class BoltCollector:
         if anchors is None:
             anchors = self.current
         roots = self._roots(anchors)
-        link = self._link(anchors)
+        links, number = _cause_of(anchors)
         for target in targets:
             edges = tuple([(root, exchange.edge()) for root in roots])
             for root, edge in edges:
                 exchange.acker.add(root, edge)
-            target.inbox.append(Tuple(values, outlet.fields, me.component, stream, me.number, edges, link))
+            target.inbox.append(Tuple(values, outlet.emitter, edges, links, number))
         me.counts.emitted += 1
         return [target.number for target in targets]
-
-    def _link(self, anchors: Sequence[Tuple]) -> Link | None:
-        if not anchors:
-            return None
-        first = anchors[0]
-        number = first.children
-        first.children = number + 1
-        return Link(self._task.component, number, None, None, tuple([tup.link for tup in anchors if tup.link]))
 
     def _roots(self, anchors: Sequence[Tuple]) -> list[int]:
         if len(anchors) == 1 and anchors[0].anchors is not None:
@@ -229,12 +230,17 @@ class BoltCollector:
 
     def ack(self, tup: Tuple) -> None:
         """Ack a tuple. A second ack or fail of it is ignored."""
-        if tup.anchors is None:
-            return
-        for root, edge in tup.anchors:
-            self._exchange.acker.ack(root, edge, self._exchange.now_ms)
-        tup.anchors = None
-        self._task.counts.acked += 1
+        self.ack_all((tup,))
+
+    def ack_all(self, tuples: Sequence[Tuple]) -> None:
+        """Ack tuples, except those that are acked or failed already."""
+        acked = []
+        for tup in tuples:
+            if tup.anchors is not None:
+                acked.append(tup.anchors)
+                tup.anchors = None
+        self._exchange.acker.ack_all(acked)
+        self._task.counts.acked += len(acked)
 
     def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
         """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored."""
@@ -242,13 +248,23 @@ class BoltCollector:
             return
         said = f"{text_of(error)}, in {self._task.component}"
         for root, _ in tup.anchors:
-            self._exchange.acker.fail(root, said, self._exchange.now_ms, isinstance(error, Unavailable))
+            self._exchange.acker.fail(root, said, isinstance(error, Unavailable))
         tup.anchors = None
         self._task.counts.failed += 1
 
     def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
         """Report an error to the log, with the messages of the tuples it concerns; the bolt continues."""
         self._exchange.report(self._task, error, tuples)
+
+
+def _cause_of(anchors: Sequence[Tuple]) -> tuple[tuple[Link, ...], int]:
+    """Return the links to the anchors, and the number of this emit among those with the same first anchor."""
+    if not anchors:
+        return (), 0
+    first = anchors[0]
+    number = first.children
+    first.children = number + 1
+    return tuple([link for link in [tup.link for tup in anchors] if link is not None]), number
 
 
 def text_of(error: str | BaseException) -> str:

@@ -7,10 +7,11 @@ keeps its tuple in the inbox, and a spout's next_tuple is not called. Bolts form
 last bolt can always continue. The same steps and times give the same run under a reactor, a test or a simulation.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from spout.acker import TIMEOUT, Acker, Outcome
+from spout.acker import TIMEOUT, Acker, Failed, Tree
 from spout.api import Bolt, Report, Spout, Stream, Tuple, World
 from spout.background_collector import BackgroundCollector, CoroutineCollector, ThreadCollector
 from spout.collector import BoltCollector, Exchange, SpoutCollector
@@ -20,12 +21,10 @@ from spout.grouping import Grouping
 from spout.metrics import TaskMetrics
 from spout.task import LATENCY_BUCKETS, Task, TaskCounts
 from spout.topology import Node, Plan, TopologyError
+from spout.turn import BATCH, BoltTurn
 from spout.work import EXECUTION, Background, Mode, NoBackground, mode_of
 
 REPORTED_MESSAGES_MAX = 10  # messages named in the report of a failure: a batch may have thousands
-BATCH = 100  # maximum tuples or next_tuple calls of one task before the next task's turn: keeps a step short
-BATCH_NS = 10_000_000  # longest time of a bolt task's turn, plus one execute
-WARN_MS = 60_000  # shortest time between two warnings that a task blocks the engine's thread
 
 
 class TaskContext:
@@ -98,7 +97,6 @@ class Executor:
         self.report = report
         self._exchange = Exchange(self._acker, random_bits, self._error, wake)
         self._background = background
-        self._clock_ns = clock_ns
         self._opened = []
         self._tasks: dict[int, Task] = {}
         self._spouts = [task for node in plan.spouts for task in self._make(node)]
@@ -109,6 +107,7 @@ class Executor:
             if isinstance(task.instance.collector, BackgroundCollector)
         ]
         self._connect()
+        self._turns = [BoltTurn(task, config, clock_ns, report) for task in reversed(self._bolts)]
         settle_together(plan, self.instances_of)
 
     # --- lifecycle
@@ -118,15 +117,13 @@ class Executor:
         self._exchange.now_ms = now_ms
         try:
             for task in self._bolts:
-                bolt = _bolt(task)
-                bolt.prepare()
+                _bolt(task).prepare()
                 self._opened.append(task)
-                if bolt.tick_interval_ms is not None:
-                    first_ms = bolt.tick_interval_ms if bolt.tick_first_ms is None else bolt.tick_first_ms
-                    task.tick_at_ms = now_ms + first_ms
             for task in self._spouts:
                 _spout(task).open()
                 self._opened.append(task)
+            for turn in self._turns:
+                turn.start(now_ms)
             self.activate(now_ms)
         except BaseException:
             self._close_all()  # its errors are reported; the first one comes out
@@ -182,8 +179,8 @@ class Executor:
                 collector.expire(now_ms, self.config.message_timeout_ms)
             self._acker.expire(now_ms)
             worked = self._settle()
-            for task in reversed(self._bolts):
-                worked |= self._run_bolt(task, now_ms)
+            for turn in self._turns:
+                worked |= turn.take(now_ms)
             for task in self._spouts:
                 worked |= self._run_spout(task)
         finally:
@@ -200,7 +197,7 @@ class Executor:
             at_ms = _spout(task).next_deadline_ms()
             # A spout that cannot emit may have overdue work. It is polled again soon, but not at once, so that the
             # engine does not spin.
-            times.append(at_ms if at_ms is None or self._can_emit(task) else max(at_ms, later))
+            times.append(at_ms if at_ms is None or self._room(task) else max(at_ms, later))
         return min((t for t in times if t is not None), default=None)
 
     @property
@@ -329,102 +326,55 @@ class Executor:
         return subscribers
 
     def _settle(self) -> bool:
-        """Tell spouts the outcomes in order, and successive acks of a spout together."""
-        outcomes = self._acker.take_outcomes()
-        acked: dict[int, list[Any]] = {}
-        for outcome in outcomes:
-            task = self._tasks[outcome.task]
-            if outcome.error is None:
-                acked.setdefault(outcome.task, []).append(outcome.id)
-                task.counts.latencies[min(outcome.took_ms.bit_length(), LATENCY_BUCKETS - 1)] += 1
+        """Tell the spouts which of their tuples are processed and which failed, in order. Return True if any."""
+        ended = self._acker.take_ended()
+        completed: list[Tree] = []
+        for each in ended:
+            if isinstance(each, Tree):
+                completed.append(each)
             else:
-                self._tell_acks(task, acked.pop(outcome.task, ()))
-                self._tell_failure(task, outcome, outcome.error)
-        for number, ids in acked.items():
-            self._tell_acks(self._tasks[number], ids)
-        return bool(outcomes)
+                self._tell_acks(completed)
+                completed = []
+                self._tell_failure(self._tasks[each.task], each)
+        self._tell_acks(completed)
+        return bool(ended)
 
-    def _tell_acks(self, task: Task, ids: Sequence[Any]) -> None:
-        if ids:
-            task.pending -= len(ids)
-            task.counts.acked += len(ids)
-            _spout(task).ack_many(ids)
+    def _tell_acks(self, completed: list[Tree]) -> None:
+        """Tell each spout of its complete trees in one call."""
+        for task in self._spouts if completed else ():
+            number = task.number
+            trees = completed if len(self._spouts) == 1 else [tree for tree in completed if tree.task == number]
+            if trees:
+                task.pending -= len(trees)
+                task.counts.acked += len(trees)
+                for began_ms, times in Counter([tree.began_ms for tree in trees]).items():
+                    bucket = min((self.now_ms - began_ms).bit_length(), LATENCY_BUCKETS - 1)
+                    task.counts.latencies[bucket] += times
+                _spout(task).ack_many([tree.id for tree in trees])
 
-    def _tell_failure(self, task: Task, outcome: Outcome, error: str) -> None:
-        spout = _spout(task)
+    def _tell_failure(self, task: Task, failed: Failed) -> None:
         task.pending -= 1
         task.counts.failed += 1
-        task.counts.timed_out += error == TIMEOUT
-        spout.context.failure, spout.context.unavailable = error, outcome.unavailable
+        task.counts.timed_out += failed.error == TIMEOUT
+        spout = _spout(task)
+        spout.context.failure, spout.context.unavailable = failed.error, failed.unavailable
         cast(SpoutCollector, spout.collector).begin()
-        spout.fail(outcome.id)
-
-    def _run_bolt(self, task: Task, now_ms: int) -> bool:
-        ticks = task.tick_at_ms is not None and now_ms >= task.tick_at_ms
-        if not ticks and not task.inbox:
-            return False
-        started_ns = self._clock_ns()
-        if ticks:
-            self._tick(task, now_ms)
-            self._check_blocking(task, "tick", started_ns, self._clock_ns())
-        worked = self._execute_some(task, self._clock_ns()) or ticks
-        task.counts.busy_ns += self._clock_ns() - started_ns
-        return worked
-
-    def _tick(self, task: Task, now_ms: int) -> None:
-        bolt = _bolt(task)
-        task.tick_at_ms = now_ms + (bolt.tick_interval_ms or 0)
-        collector = cast(BoltCollector, bolt.collector)
-        in_thread = isinstance(collector, ThreadCollector) and bolt.work_method == "execute"
-        if not in_thread:
-            collector.process_in_step(_tick, bolt, (), settle=False)
-        elif collector.is_free:
-            collector.process(_tick, bolt, (), settle=False)
-
-    def _execute_some(self, task: Task, now_ns: int) -> bool:
-        """Execute tuples of the inbox for a limited time. Return True if there was one."""
-        bolt, inbox, limit = _bolt(task), task.inbox, self.config.topology_executor_receive_buffer_size
-        collector = cast(BoltCollector, bolt.collector)
-        process = collector.process if bolt.work_method == "execute" else collector.process_in_step
-        clock_ns, counts, end_ns = self._clock_ns, task.counts, now_ns + BATCH_NS
-        worked = False
-        for _ in range(min(BATCH, len(inbox))):
-            if task.running >= task.concurrency or task.is_held_up(limit) or now_ns > end_ns:
-                break
-            tup = inbox.popleft()
-            counts.executed += 1
-            process(bolt.execute, tup, (tup,), bolt.auto_ack)
-            worked = True
-            before_ns, now_ns = now_ns, clock_ns()
-            if now_ns - before_ns >= BATCH_NS:
-                self._check_blocking(task, bolt.work_method, before_ns, now_ns)
-        return worked
-
-    def _check_blocking(self, task: Task, method: str, start_ns: int, end_ns: int) -> None:
-        took_ms = (end_ns - start_ns) // 1_000_000
-        if took_ms >= self.config.bolt_blocking_ms and self.now_ms >= task.warn_at_ms:
-            task.warn_at_ms = self.now_ms + WARN_MS
-            advice = f"set `threads` on the bolt, or make it `async def {_bolt(task).work_method}`"
-            said = f"{method} took {took_ms} ms, and nothing else ran in the engine's thread meanwhile: {advice}"
-            self.report(Report("warn", task.component, task.index, said))
+        spout.fail(failed.id)
 
     def _run_spout(self, task: Task) -> bool:
-        spout = _spout(task)
+        spout, emitted = _spout(task), task.counts.emitted
         spout.poll()
-        collector = cast(SpoutCollector, spout.collector)
-        for turn in range(BATCH):
-            emitted = task.counts.emitted
-            if not self._can_emit(task):
-                return turn > 0
-            collector.begin()
-            spout.next_tuple()
-            if task.counts.emitted == emitted:
-                return turn > 0
-        return True
+        room = self._room(task)
+        if room > 0:
+            spout.next_tuples(room)
+        return task.counts.emitted > emitted
 
-    def _can_emit(self, task: Task) -> bool:
-        room = task.pending < self.config.topology_max_spout_pending
-        return task.active and room and not task.is_held_up(self.config.topology_executor_receive_buffer_size)
+    def _room(self, task: Task) -> int:
+        """Return how many tuples a spout may emit in this step, from 0 to BATCH."""
+        if not task.active:
+            return 0
+        pending = self.config.topology_max_spout_pending - task.pending
+        return max(0, min(BATCH, pending, task.room(self.config.topology_executor_receive_buffer_size)))
 
     def _error(self, task: Task, text: str, error: BaseException | None, tuples: Sequence[Tuple]) -> None:
         task.counts.errors += 1
@@ -433,10 +383,6 @@ class Executor:
             if tup.link is not None and len(messages) < REPORTED_MESSAGES_MAX:
                 messages += tup.link.details(REPORTED_MESSAGES_MAX - len(messages))
         self.report(Report("error", task.component, task.index, text, error, messages))
-
-
-def _tick(bolt: Bolt) -> None:
-    bolt.tick()
 
 
 def _spout(task: Task) -> Spout:

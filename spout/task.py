@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
-from spout.api import Bolt, Fields, Spout, Stream, Tuple
+from spout.api import Bolt, Emitter, Fields, Spout, Stream, Tuple
 from spout.grouping import (
     ByFields,
     Custom,
@@ -69,7 +69,6 @@ class Task:
         self.running = 0  # a bolt's executions outside the step
         self.concurrency = 1  # the most of them
         self.tick_at_ms: int | None = None
-        self.warn_at_ms = 0  # when the log may name this task again for blocking the engine's thread
 
     @property
     def name(self) -> str:
@@ -90,6 +89,10 @@ class Task:
                 return True
         return False
 
+    def room(self, limit: int) -> int:
+        """Return how many tuples this task may emit before an inbox of at most `limit` tuples is full."""
+        return limit - max([len(receiver.inbox) for receiver in self.receivers], default=0)
+
 
 class Outlet:
     """The outlet of a task for one stream."""
@@ -97,6 +100,8 @@ class Outlet:
     def __init__(self, source: Task, name: str, stream: Stream, routes: list[tuple[Grouping, list[Task]]]) -> None:
         self.name = name
         self.fields = Fields(stream.fields)
+        spout = source.instance if isinstance(source.instance, Spout) else None
+        self.emitter = Emitter(self.fields, source.component, name, source.number, spout)
         self.direct = stream.direct
         self._choosers = [_chooser(source, name, grouping, tasks, self.fields) for grouping, tasks in routes]
         self._directly = {t.number: t for grouping, tasks in routes if isinstance(grouping, Direct) for t in tasks}

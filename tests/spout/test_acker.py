@@ -5,11 +5,11 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spout.acker import Acker, Outcome
+from spout.acker import Acker, Tree
 
 
 def outcomes(acker):
-    return [(outcome.id, outcome.error) for outcome in acker.take_outcomes()]
+    return [(ended.id, None if isinstance(ended, Tree) else ended.error) for ended in acker.take_ended()]
 
 
 def test_a_tree_is_complete_when_its_last_tuple_is_acked():
@@ -17,13 +17,14 @@ def test_a_tree_is_complete_when_its_last_tuple_is_acked():
     acker.track(1, task=7, id="a", now_ms=100)
     acker.add(1, 0b011)
     acker.add(1, 0b101)
-    acker.ack(1, 0b011, 200)
-    assert acker.take_outcomes() == [] and len(acker) == 1
+    acker.ack(1, 0b011)
+    assert outcomes(acker) == [] and len(acker) == 1
     acker.add(1, 0b1000)
-    acker.ack(1, 0b101, 300)
-    assert acker.take_outcomes() == []
-    acker.ack(1, 0b1000, 400)
-    assert acker.take_outcomes() == [Outcome(7, "a", None, 300)] and len(acker) == 0
+    acker.ack(1, 0b101)
+    assert outcomes(acker) == []
+    acker.ack(1, 0b1000)
+    (tree,) = acker.take_ended()
+    assert (tree.task, tree.id, tree.began_ms, len(acker)) == (7, "a", 100, 0)
 
 
 def test_a_failed_tuple_fails_its_tree_once_and_later_acks_are_ignored():
@@ -31,10 +32,10 @@ def test_a_failed_tuple_fails_its_tree_once_and_later_acks_are_ignored():
     acker.track(1, 7, "a", 0)
     acker.add(1, 5)
     acker.add(1, 6)
-    acker.fail(1, "bad", 10)
-    acker.fail(1, "worse", 11)
+    acker.fail(1, "bad")
+    acker.fail(1, "worse")
     acker.add(1, 9)
-    acker.ack(1, 5, 12)
+    acker.ack(1, 5)
     assert outcomes(acker) == [("a", "bad")]
 
 
@@ -65,5 +66,5 @@ def test_no_tree_is_complete_before_all_its_tuples_are_acked_and_each_then_is(ch
         for _ in range(next(shape, 0)):
             todo.append(bits.getrandbits(64))
             acker.add(1, todo[-1])
-        acker.ack(1, edge, 0)
+        acker.ack(1, edge)
     assert outcomes(acker) == [("a", None)]

@@ -1,0 +1,115 @@
+"""A bolt task's turn in a step: its tick if that is due, then tuples of its inbox, for a limited time."""
+
+from collections.abc import Callable
+from typing import cast
+
+from spout.api import Bolt, Report, Tuple
+from spout.background_collector import ThreadCollector
+from spout.collector import BoltCollector
+from spout.config import TopologyConfig
+from spout.task import Task
+from spout.work import Mode, mode_of, result_fault
+
+BATCH = 100  # maximum tuples or next_tuple calls of one task before the next task's turn: keeps a step short
+BATCH_NS = 10_000_000  # longest time of a bolt task's turn, plus one execute
+WARN_MS = 60_000  # shortest time between two warnings that a task blocks the engine's thread
+
+
+class BoltTurn:
+    """The turns of one bolt task. `clock_ns` measures how long the bolt holds the engine's thread."""
+
+    def __init__(
+        self, task: Task, config: TopologyConfig, clock_ns: Callable[[], int], report: Callable[[Report], None]
+    ) -> None:
+        self._task = task
+        self._bolt = cast(Bolt, task.instance)
+        self._collector = cast(BoltCollector, task.instance.collector)
+        self._config = config
+        self._clock_ns = clock_ns
+        self._report = report
+        self._is_in_step = mode_of(self._bolt) is Mode.STEP or self._bolt.work_method != "execute"
+        self._warn_at_ms = 0
+
+    def start(self, now_ms: int) -> None:
+        """Set the time of the first tick."""
+        interval_ms, first_ms = self._bolt.tick_interval_ms, self._bolt.tick_first_ms
+        if interval_ms is not None:
+            self._task.tick_at_ms = now_ms + (interval_ms if first_ms is None else first_ms)
+
+    def take(self, now_ms: int) -> bool:
+        """Tick, and execute tuples. Return True if there was work."""
+        task, clock_ns = self._task, self._clock_ns
+        ticks = task.tick_at_ms is not None and now_ms >= task.tick_at_ms
+        if not ticks and not task.inbox:
+            return False
+        started_ns = clock_ns()
+        if ticks:
+            self._tick(now_ms)
+            self._check_blocking("tick", started_ns, now_ms)
+        executed = self._execute_in_step(now_ms) if self._is_in_step else self._start_executing()
+        task.counts.busy_ns += clock_ns() - started_ns
+        return executed or ticks
+
+    def _tick(self, now_ms: int) -> None:
+        self._task.tick_at_ms = now_ms + (self._bolt.tick_interval_ms or 0)
+        if self._is_in_step or not isinstance(self._collector, ThreadCollector):
+            self._collector.process_in_step(_tick, self._bolt, (), settle=False)
+        elif self._collector.is_free:
+            self._collector.process(_tick, self._bolt, (), settle=False)
+
+    def _execute_in_step(self, now_ms: int) -> bool:
+        """Execute tuples one after the other; ack those that succeeded together."""
+        task, collector, limit = self._task, self._collector, self._config.topology_executor_receive_buffer_size
+        execute, auto_ack, clock_ns, inbox = self._bolt.execute, self._bolt.auto_ack, self._clock_ns, task.inbox
+        succeeded: list[Tuple] = []
+        now_ns = clock_ns()
+        executed, end_ns = 0, now_ns + BATCH_NS
+        for _ in range(min(BATCH, len(inbox))):
+            if now_ns > end_ns or task.running >= task.concurrency or task.receivers and task.is_held_up(limit):
+                break
+            tup = inbox.popleft()
+            executed += 1
+            collector.current = (tup,)
+            error: Exception | None = None
+            try:
+                result = execute(tup)
+                if result is not None:
+                    error = result_fault(execute, result)
+            except Exception as raised:
+                error = raised
+            if error is not None:
+                collector.ack_all(succeeded)  # now, because the spout looks at the order of acks and failures
+                succeeded = []
+                collector.settle((tup,), error, ack=False)
+            elif auto_ack:
+                succeeded.append(tup)
+            before_ns, now_ns = now_ns, clock_ns()
+            if now_ns - before_ns >= BATCH_NS:
+                self._check_blocking(self._bolt.work_method, before_ns, now_ms)
+        collector.current = ()
+        collector.ack_all(succeeded)
+        task.counts.executed += executed
+        return executed > 0
+
+    def _start_executing(self) -> bool:
+        """Start coroutines or calls in threads, as many as may run at once."""
+        task, bolt, limit = self._task, self._bolt, self._config.topology_executor_receive_buffer_size
+        executed = 0
+        while task.inbox and executed < BATCH and task.running < task.concurrency and not task.is_held_up(limit):
+            tup = task.inbox.popleft()
+            executed += 1
+            self._collector.process(bolt.execute, tup, (tup,), bolt.auto_ack)
+        task.counts.executed += executed
+        return executed > 0
+
+    def _check_blocking(self, method: str, started_ns: int, now_ms: int) -> None:
+        took_ms = (self._clock_ns() - started_ns) // 1_000_000
+        if took_ms >= self._config.bolt_blocking_ms and now_ms >= self._warn_at_ms:
+            self._warn_at_ms = now_ms + WARN_MS
+            advice = f"set `threads` on the bolt, or make it `async def {self._bolt.work_method}`"
+            said = f"{method} took {took_ms} ms, and nothing else ran in the engine's thread meanwhile: {advice}"
+            self._report(Report("warn", self._task.component, self._task.index, said))
+
+
+def _tick(bolt: Bolt) -> None:
+    bolt.tick()
